@@ -19,6 +19,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ import pyarrow as pa
 
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.running.parts import BYTES, AliveCorpus, Parts, key_column, piece_path
+from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column, piece_path
 from curation.stages import FuzzyDedup
 from curation.stages.permutations import constants
 
@@ -59,7 +60,7 @@ def write_corpus(folder: Path, stage: FuzzyDedup, texts: Iterator[list[str]], fo
     """The parts that a segment would leave before the stage. `forged`: all documents share so many bands, no others."""
     engine = load_engine("cpu")
     counts: list[int] = []
-    writer = None
+    files = ExitStack()
     for number, batch in enumerate(texts):
         table = pa.table({TEXT: pa.array(batch, pa.large_string())})
         frame = engine.from_arrow(table)
@@ -68,17 +69,16 @@ def write_corpus(folder: Path, stage: FuzzyDedup, texts: Iterator[list[str]], fo
             low = number * BATCH_DOCUMENTS
             unique = np.arange(low + 1, low + 1 + len(batch), dtype=np.uint64)
             keys = {name: np.ones_like(unique) if band < forged else unique for band, name in enumerate(keys)}
-        table = table.append_column(BYTES, pa.array(engine.byte_lengths(frame[TEXT])))
-        for name, values in keys.items():
-            table = table.append_column(key_column(0, name), pa.array(values))
+        columns = {key_column(0, name): values for name, values in keys.items()}
+        columns[BYTES] = engine.byte_lengths(frame[TEXT])
         if number * BATCH_DOCUMENTS % PIECE_DOCUMENTS == 0:
-            if writer:
-                writer.close()
-            writer = pa.ipc.new_file(str(piece_path(folder, len(counts), ".arrow")), table.schema)
+            files.close()
+            paths = (piece_path(folder, len(counts), suffix) for suffix in (".arrow", ".keys.arrow"))
+            part = files.enter_context(PartWriter(*paths))
             counts.append(0)
-        writer.write_table(table.combine_chunks())
+        part.write(table, columns)
         counts[-1] += len(batch)
-    writer.close()
+    files.close()
     parts = Parts(folder, counts)
     return AliveCorpus(parts, 0, np.arange(len(parts)))
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of `_work/`: what one segment leaves for the next, and views over all of them.
 
-A part is an uncompressed Arrow IPC file, read through a memory map: key columns are read without touching the text,
-and single documents are fetched by position.
+A part is two uncompressed Arrow IPC files, read through memory maps. Its documents are in the batches they were read
+in and are fetched by position. Its keys, of which every column is read on its own, are in batches of KEY_ROWS or more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from curation.contract import ID, ROW, TEXT, position_type
 
 BYTES = "bytes"
+KEY_ROWS = 1 << 16  # 11 MB with 21 bands
 REMOVED_SCHEMA = pa.schema(
     [
         (ROW, pa.int64()),
@@ -44,6 +45,55 @@ def open_part(path: Path) -> pa.Table:
         return pa.ipc.open_file(source).read_all()
 
 
+class TableFile:
+    """An Arrow IPC file that takes its schema from the first table, where none is given."""
+
+    def __init__(self, path: Path, schema: pa.Schema | None = None) -> None:
+        self.rows = 0
+        self.sink = pa.OSFile(str(path), "wb")
+        self.writer = pa.ipc.new_file(self.sink, schema) if schema else None
+
+    def write(self, table: pa.Table) -> None:
+        if self.writer is None:
+            self.writer = pa.ipc.new_file(self.sink, table.schema)
+        self.writer.write_table(table.combine_chunks())
+        self.rows += len(table)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.writer is not None:
+            self.writer.close()
+        self.sink.close()
+
+
+class PartWriter:
+    """Writes a part: documents as they come, and the keys of the same rows, of which some wait for more."""
+
+    def __init__(self, documents: Path, keys: Path) -> None:
+        self.documents, self.keys = TableFile(documents), TableFile(keys)
+        self.waiting: list[pa.Table] = []
+
+    def write(self, documents: pa.Table, keys: Mapping[str, np.ndarray]) -> None:
+        self.documents.write(documents)
+        self.waiting.append(pa.table({name: pa.array(values) for name, values in keys.items()}))
+        if sum(map(len, self.waiting)) >= KEY_ROWS:
+            self._write_keys()
+
+    def _write_keys(self) -> None:
+        self.keys.write(pa.concat_tables(self.waiting))
+        self.waiting = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self.documents, self.keys:
+            if self.waiting and kind is None:
+                self._write_keys()
+
+
 class Span(NamedTuple):
     """Rows `start` to `stop` of the part of slice `piece`."""
 
@@ -63,7 +113,11 @@ class Parts:
         return int(self.starts[-1])
 
     def path(self, piece: int) -> Path:
+        """The file of a part's documents."""
         return piece_path(self.folder, piece, ".arrow")
+
+    def keys_path(self, piece: int) -> Path:
+        return piece_path(self.folder, piece, ".keys.arrow")
 
     def column(self, name: str) -> np.ndarray:
         """One column of all rows."""
@@ -110,29 +164,31 @@ class AliveCorpus:
         return self.gather(BYTES)
 
     def texts(self, positions: np.ndarray) -> Iterator[pa.LargeStringArray]:
-        for batch, _, local in self._pieces(self.rows[positions]):
+        for batch, _, local in self._pieces(self.parts.path, self.rows[positions]):
             yield batch.column(TEXT).take(pa.array(local))
 
     def select(self, positions: np.ndarray) -> AliveCorpus:
         return AliveCorpus(self.parts, self.stage, self.rows[positions], self.sources, self.workers)
 
     def gather(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
-        """A column of the parts at all rows or some, each batch's share copied to its place."""
+        """A key column at all rows or some, each batch's share copied to its place."""
         rows = self.rows if positions is None else self.rows[positions]
         out = None
-        for batch, low, local in self._pieces(rows):
+        for batch, low, local in self._pieces(self.parts.keys_path, rows):
             values = batch.column(name).to_numpy()
             out = np.empty(len(rows), values.dtype) if out is None else out
             out[low : low + len(local)] = values[local]
         return np.zeros(0, np.uint64) if out is None else out
 
-    def _pieces(self, rows: np.ndarray) -> Iterator[tuple[pa.RecordBatch, int, np.ndarray]]:
+    def _pieces(
+        self, path: Callable[[int], Path], rows: np.ndarray
+    ) -> Iterator[tuple[pa.RecordBatch, int, np.ndarray]]:
         """(batch, where its rows begin in `rows`, these rows inside the batch). A part is mapped while it is read and
         no longer, so that its pages do not count as memory of the run."""
         starts = self.parts.starts.astype(rows.dtype)
         for piece in np.flatnonzero(np.diff(np.searchsorted(rows, starts))).tolist():
             low = int(starts[piece])
-            for batch in open_part(self.parts.path(piece)).to_batches():
+            for batch in open_part(path(piece)).to_batches():
                 first, last = np.searchsorted(rows, np.array([low, low + len(batch)], rows.dtype)).tolist()
                 if first < last:
                     yield batch, first, rows[first:last] - rows.dtype.type(low)
@@ -155,5 +211,6 @@ def with_ids(table: pa.Table, source: str, base: int) -> pa.Table:
 
 
 __all__ = [
-    "BYTES", "REMOVED_SCHEMA", "AliveCorpus", "Parts", "Span", "key_column", "open_part", "piece_path", "with_ids",
+    "BYTES", "REMOVED_SCHEMA", "AliveCorpus", "PartWriter", "Parts", "Span", "TableFile", "key_column", "open_part",
+    "piece_path", "with_ids",
 ]  # fmt: skip

@@ -21,9 +21,9 @@ from curation.reading.sampling import read_sampled
 from curation.recipe import Recipe
 from curation.rules import Verdict
 from curation.running.ledger import SliceRecord, StageCount
-from curation.running.parts import BYTES, REMOVED_SCHEMA, key_column, open_part, piece_path
+from curation.running.parts import BYTES, REMOVED_SCHEMA, PartWriter, TableFile, key_column, open_part, piece_path
 from curation.running.workdir import commit, write_json
-from curation.stages.outcome import CorpusStage, RowStage
+from curation.stages.outcome import CorpusStage, RowStage, added_columns
 
 
 class Segment(NamedTuple):
@@ -60,23 +60,24 @@ class SliceJob(NamedTuple):
 
 
 def run_slice(job: SliceJob, number: int) -> None:
-    """Runs one slice and leaves `.arrow`, `.removed.arrow`, `.rejected.jsonl` and last the done-record."""
+    """Runs one slice and leaves its part, `.removed.arrow`, `.rejected.jsonl` and last the done-record."""
     engine = load_engine(job.engine)
     record = SliceRecord(stages=_stage_counts(job))
     with (
-        commit(piece_path(job.folder, number, ".arrow")) as part,
+        commit(piece_path(job.folder, number, ".arrow")) as documents,
+        commit(piece_path(job.folder, number, ".keys.arrow")) as keys,
         commit(piece_path(job.folder, number, ".removed.arrow")) as removed,
         commit(piece_path(job.folder, number, ".rejected.jsonl")) as rejected,
-        _TableFile(part) as kept_file,
-        _TableFile(removed, REMOVED_SCHEMA) as removed_file,
+        PartWriter(documents, keys) as part,
+        TableFile(removed, REMOVED_SCHEMA) as removed_file,
         open(rejected, "wb") as rejected_file,
     ):
         for frame in _frames(engine, job, number, record, rejected_file):
             frame = _apply_stages(engine, job, frame, record, removed_file)
             started = time.perf_counter()
-            kept_file.write(_part_table(engine, job, job.slices[number].columns, frame))
+            part.write(_documents(engine, job, number, frame), _keys(engine, job, frame))
             record.write_seconds += time.perf_counter() - started
-        record.documents, record.removed = kept_file.rows, removed_file.rows
+        record.documents, record.removed = part.documents.rows, removed_file.rows
     write_json(piece_path(job.folder, number, ".json"), msgspec.to_builtins(record))
 
 
@@ -86,29 +87,6 @@ def _stage_counts(job: SliceJob) -> list[StageCount]:
         StageCount(kind=str(job.recipe.stages[k].__struct_config__.tag), name=names[k], reasons={})
         for k in job.segment.row_stages
     ]
-
-
-class _TableFile:
-    """An Arrow IPC file that takes its schema from the first table, where none is given."""
-
-    def __init__(self, path: Path, schema: pa.Schema | None = None) -> None:
-        self.rows = 0
-        self.sink = pa.OSFile(str(path), "wb")
-        self.writer = pa.ipc.new_file(self.sink, schema) if schema else None
-
-    def write(self, table: pa.Table) -> None:
-        if self.writer is None:
-            self.writer = pa.ipc.new_file(self.sink, table.schema)
-        self.writer.write_table(table.combine_chunks())
-        self.rows += len(table)
-
-    def __enter__(self) -> _TableFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.writer is not None:
-            self.writer.close()
-        self.sink.close()
 
 
 def _frames(
@@ -128,7 +106,15 @@ def _frames(
         yield frame
         started = time.perf_counter()
     if empty:
-        yield engine.from_arrow(schema_of(job.slices[number].columns).empty_table())
+        schema = schema_of(job.slices[number].columns)
+        for field in _added_before(job).items():
+            schema = schema.append(pa.field(*field))
+        yield engine.from_arrow(schema.empty_table())
+
+
+def _added_before(job: SliceJob) -> dict[str, str]:
+    """The columns that the stages of the segments before have written: name -> Arrow type."""
+    return added_columns(job.recipe.stages[: min(job.segment.row_stages, default=0)])
 
 
 def _input_frames(
@@ -148,7 +134,8 @@ def _input_frames(
 def _part_frames(engine: Engine, job: SliceJob, number: int) -> Iterator[Frame]:
     """The rows of the part of the segment before that its barrier left, in the batches they were written in."""
     assert job.before is not None
-    table = open_part(piece_path(job.before, number, ".arrow")).select([ROW, ID, TEXT, *job.slices[number].columns])
+    table = open_part(piece_path(job.before, number, ".arrow"))
+    table = table.select([ROW, ID, TEXT, *job.slices[number].columns, *_added_before(job)])
     start, stop = int(job.starts[number]), int(job.starts[number + 1])
     mask = np.load(job.mask, mmap_mode="r")[start:stop] if job.mask else np.ones(stop - start, bool)
     done = 0
@@ -158,7 +145,7 @@ def _part_frames(engine: Engine, job: SliceJob, number: int) -> Iterator[Frame]:
         done += len(batch)
 
 
-def _apply_stages(engine: Engine, job: SliceJob, frame: Frame, record: SliceRecord, removed: _TableFile) -> Frame:
+def _apply_stages(engine: Engine, job: SliceJob, frame: Frame, record: SliceRecord, removed: TableFile) -> Frame:
     """The row-local stages of the segment, one after the other; counts go to the record, removed rows to their file."""
     lengths = engine.byte_lengths(frame[TEXT])
     for number, count in zip(job.segment.row_stages, record.stages, strict=True):
@@ -182,7 +169,7 @@ def _apply_stages(engine: Engine, job: SliceJob, frame: Frame, record: SliceReco
 
 
 def _note_removed(
-    engine: Engine, stage: int, frame: Frame, verdict: Verdict, count: StageCount, removed: _TableFile
+    engine: Engine, stage: int, frame: Frame, verdict: Verdict, count: StageCount, removed: TableFile
 ) -> None:
     for reason, number in verdict.counts().items():
         count.reasons[reason] = count.reasons.get(reason, 0) + number
@@ -195,14 +182,16 @@ def _note_removed(
     removed.write(pa.table(columns, schema=REMOVED_SCHEMA))
 
 
-def _part_table(engine: Engine, job: SliceJob, carried: Sequence[str], frame: Frame) -> pa.Table:
-    """What the part holds of a frame: position, id, text, what is carried along, the bytes of the text, and the keys
-    of the whole-corpus stages."""
-    table = engine.to_arrow(frame[[ROW, ID, TEXT, *carried]])
+def _documents(engine: Engine, job: SliceJob, number: int, frame: Frame) -> pa.Table:
+    """What the part holds of a frame: position, id, text, what is carried along and what stages have added."""
+    added = added_columns(job.recipe.stages[: max(job.segment.row_stages, default=-1) + 1])
+    return engine.to_arrow(frame[[ROW, ID, TEXT, *job.slices[number].columns, *added]])
+
+
+def _keys(engine: Engine, job: SliceJob, frame: Frame) -> dict[str, np.ndarray]:
+    """The bytes of the text, and the keys of the whole-corpus stages."""
     columns = {BYTES: engine.byte_lengths(frame[TEXT])}
     for number in job.segment.corpus_stages:
         stage = cast(CorpusStage, job.recipe.stages[number])
         columns |= {key_column(number, name): key for name, key in stage.keys(engine, frame).items()}
-    for name, values in columns.items():
-        table = table.append_column(name, pa.array(values))
-    return table
+    return columns

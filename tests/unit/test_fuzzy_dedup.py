@@ -17,7 +17,7 @@ from curation.contract import ID, ROW, TEXT
 from curation.engine import load_engine
 from curation.errors import RecipeError
 from curation.recipe import convert_recipe
-from curation.running.parts import BYTES, AliveCorpus, Parts, key_column, piece_path
+from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column
 from curation.running.runner import run
 from curation.stages import FuzzyDedup, Stage
 from curation.stages.fuzzy_dedup import s_curve, share_probability
@@ -36,17 +36,17 @@ def corpus_of(folder: Path, stage, texts: list[str | None], pieces: int = 1, own
             ROW: pa.array(range(len(texts)), pa.int64()),
             ID: pa.array([f"doc-{k}" for k in range(len(texts))], pa.large_string()),
             TEXT: pa.array(texts, pa.large_string()),
-            BYTES: CPU.byte_lengths(frame[TEXT]),
-            **{key_column(0, name): values for name, values in keys.items()},
         }
     )
+    columns = {key_column(0, name): values for name, values in keys.items()}
+    columns[BYTES] = CPU.byte_lengths(frame[TEXT])
     bounds = np.linspace(0, len(texts), pieces + 1).astype(int).tolist()
-    for piece, (low, high) in enumerate(pairwise(bounds)):
-        with pa.ipc.new_file(str(piece_path(folder, piece, ".arrow")), table.schema) as writer:
-            half = (high - low + 1) // 2
-            for start in (low, low + half):
-                writer.write_table(table.slice(start, min(half, high - start)).combine_chunks())
     parts = Parts(folder, np.diff(bounds).tolist())
+    for piece, (low, high) in enumerate(pairwise(bounds)):
+        with PartWriter(parts.path(piece), parts.keys_path(piece)) as part:
+            middle = (low + high + 1) // 2
+            for start, stop in ((low, middle), (middle, high)):
+                part.write(table[start:stop], {name: values[start:stop] for name, values in columns.items()})
     rows = options.pop("rows", np.arange(len(texts)))
     return AliveCorpus(parts, 0, rows, **options)
 

@@ -10,7 +10,7 @@ import pytest
 
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.running.parts import BYTES, AliveCorpus, Parts, key_column, piece_path
+from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column
 from curation.stages import FuzzyDedup, similarity
 
 CPU = load_engine("cpu")
@@ -21,20 +21,17 @@ ALLOWED = 40
 def write_part(folder: Path, stage: FuzzyDedup, documents: int, shared_bands: int, same: bool) -> Parts:
     """Documents that share the keys of so many bands and no others; all the same, or without a common word."""
     folder.mkdir()
-    with pa.OSFile(str(piece_path(folder, 0, ".arrow")), "wb") as sink:
-        writer = None
+    parts = Parts(folder, [documents])
+    with PartWriter(parts.path(0), parts.keys_path(0)) as part:
         for start in range(0, documents, 2000):
             number = np.arange(start + 1, start + 2001, dtype=np.uint64)
             texts = [f"{k}a {k}b {k}c {k}d {k}e" for k in ([0] * 2000 if same else number.tolist())]
-            columns = {TEXT: pa.array(texts, pa.large_string()), BYTES: pa.array(number.astype(np.int64))}
+            columns = {BYTES: number.astype(np.int64)}
             for band in range(stage.banding[0]):
                 keys = np.ones_like(number) if band < shared_bands else number
-                columns[key_column(0, f"band_{band:03d}")] = pa.array(keys)
-            table = pa.table(columns)
-            writer = writer or pa.ipc.new_file(sink, table.schema)
-            writer.write_table(table.combine_chunks())
-        writer.close()
-    return Parts(folder, [documents])
+                columns[key_column(0, f"band_{band:03d}")] = keys
+            part.write(pa.table({TEXT: pa.array(texts, pa.large_string())}), columns)
+    return parts
 
 
 def resident_bytes(stage: FuzzyDedup, parts: Parts) -> tuple[int, int]:
