@@ -157,7 +157,8 @@ def _measure(frame: Frame, names: tuple[str, ...]) -> Frame:
 
 
 def language(frame: Any, keep: Sequence[str], **settings: Any) -> Any:
-    """The rows whose text is, clearly enough, in one of the languages `keep`. Settings: `curation.Language`."""
+    """The rows whose text is, clearly enough, in one of the languages `keep`, with the columns `language` and
+    `language_probability`; columns of these names are replaced. Settings: `curation.Language`."""
     return _map(frame, _apply, _settings(Language, {"keep": list(keep), **settings}))
 
 

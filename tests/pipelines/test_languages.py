@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a language stage leaves in a run: label and probability of every kept document, counts, and the digest
+of its model."""
+
+import csv
+import hashlib
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import curation
+from curation.errors import OutputError, RecipeError
+from curation.recipe import Recipe, convert_recipe
+from curation.running import runner
+from curation.running.report import as_html, print_funnel
+from curation.running.runner import run
+from curation.running.verify import verify
+from curation.stages.classifiers import LANGUAGE_SHA256, load_classifier
+from tests.conftest import frame_of
+from tests.oracle import fasttext_reference as reference
+from tests.pipelines.made import GERMAN, WORDS, fasttext_language
+from tests.run.runs import data_digests, records_of, report_of, table_rows
+
+LANGUAGE = {"kind": "language", "keep": ["en", "de"], "min_probability": 0.3}
+NO_TOKENS = {"formats": []}
+
+
+def sentences(count: int, words: list[str]) -> list[str]:
+    chance = random.Random(count)
+    return [f"{' '.join(chance.choices(words, k=30))} {k}" for k in range(count)]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """English, German, twenty of neither in a row (whole slices of which nothing is kept), and some copies."""
+    texts = sentences(40, WORDS) + sentences(40, GERMAN)
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(records_of(texts + ["漢字" * 40 + str(k) for k in range(20)] + texts[::3], url="u"))
+    return path
+
+
+def recipe(path: Path, *stages: dict[str, Any], output: dict[str, Any] = NO_TOKENS, **entry: Any) -> Recipe:
+    return convert_recipe({"input": [{"path": str(path), "name": "c", **entry}], "stages": stages, "output": output})
+
+
+def go(out: Path, chosen: Recipe, **options: Any) -> dict[str, Any]:
+    report = run(chosen, out, engine="cpu", workers=2, **options).report
+    assert verify(out) == []
+    return report
+
+
+def columns_of(out: Path, column: str = "language") -> list[tuple[Any, ...]]:
+    return table_rows(out / "documents", "text", column, f"{column}_probability")
+
+
+def check_verdicts(rows: list[tuple[Any, ...]], judge: Callable[[str], tuple[str, float]]) -> None:
+    """Label and probability are fastText's, in millionths, of the first 1000 characters with spaces for line ends."""
+    assert rows
+    for text, label, probability in rows:
+        expected = judge(text[:1000].replace("\n", " "))
+        assert label == expected[0] and probability == pytest.approx(expected[1], abs=2e-4), text
+        assert probability == round(probability * 1e6) / 1e6
+
+
+def test_every_document_has_its_language_and_probability(tmp_path: Path, corpus: Path):
+    go(tmp_path / "out", recipe(corpus, LANGUAGE, columns=["url"]), slice_bytes=3000)
+    rows = columns_of(tmp_path / "out")
+    check_verdicts(rows, fasttext_language())
+    assert {label for _, label, _ in rows} == {"en", "de"}
+    schema = pq.read_schema(tmp_path / "out" / "documents" / "part-00000.parquet")
+    assert schema.names == ["doc", "id", "source", "text", "url", "language", "language_probability"]
+    assert schema.field("language").type == pa.large_string()
+    assert schema.field("language_probability").type == pa.float64()
+
+
+CHAIN = (
+    {"kind": "exact_dedup", "max_characters": 20},
+    LANGUAGE,
+    {"kind": "exact_dedup"},
+    {"kind": "rewrite", "lowercase": True},
+    {"kind": "fuzzy_dedup"},
+)
+
+
+def test_columns_pass_barriers_and_do_not_show_how_the_work_was_cut(tmp_path: Path, corpus: Path):
+    """Through three segments; with small slices nothing of some is left before the last."""
+    chosen = recipe(corpus, *CHAIN)
+    go(tmp_path / "one", chosen)
+    go(tmp_path / "many", chosen, slice_bytes=700, scheduler="processes")
+    assert report_of(tmp_path / "many")["documents"]["kept"] > 20
+    check_verdicts(columns_of(tmp_path / "many"), fasttext_language())
+    assert data_digests(tmp_path / "one") == data_digests(tmp_path / "many")
+
+
+@pytest.mark.parametrize("place", ["_barrier", "_write_documents", "_write_side_files"])
+def test_a_run_that_was_stopped_has_them_too(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, place: str):
+    chosen = recipe(corpus, *CHAIN)
+    go(tmp_path / "whole", chosen, slice_bytes=2000)
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(runner, place, stop)
+        with pytest.raises(KeyboardInterrupt):
+            go(tmp_path / "out", chosen, slice_bytes=2000)
+    go(tmp_path / "out", chosen)
+    assert data_digests(tmp_path / "out") == data_digests(tmp_path / "whole")
+
+
+def test_nothing_kept_has_the_columns(tmp_path: Path, corpus: Path):
+    go(tmp_path / "out", recipe(corpus, LANGUAGE | {"keep": ["eo"]}))
+    table = pq.read_table(tmp_path / "out" / "documents" / "part-00000.parquet")
+    assert len(table) == 0 and table.column_names[-2:] == ["language", "language_probability"]
+
+
+def test_exports_of_what_was_kept_have_them_and_those_of_what_was_read_have_not(tmp_path: Path, corpus: Path):
+    for format_ in ("csv", "jsonl", "parquet"):
+        out = tmp_path / format_
+        go(out, recipe(corpus, LANGUAGE, output={"formats": [], "raw": format_, "cleaned": format_}))
+        expected = [(label, probability) for _, label, probability in columns_of(out)]
+        raw, cleaned = (out / name / f"part-00000.{format_}" for name in ("raw", "cleaned"))
+        if format_ == "parquet":
+            assert "language" not in pq.read_schema(raw).names
+            rows = pq.read_table(cleaned).to_pylist()
+        elif format_ == "jsonl":
+            assert "language" not in json.loads(raw.read_bytes().splitlines()[0])
+            rows = [json.loads(line) for line in cleaned.read_bytes().splitlines()]
+        else:
+            with open(raw, newline="", encoding="utf-8") as file:
+                assert "language" not in next(csv.reader(file))
+            with open(cleaned, newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+        assert [(row["language"], float(row["language_probability"])) for row in rows] == expected
+
+
+# Two stages, other names
+
+
+def test_of_two_stages_the_later_counts(tmp_path: Path):
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(records_of([f"{german} {' '.join(sentences(9, WORDS))}" for german in sentences(5, GERMAN)]))
+    head, whole = LANGUAGE | {"max_characters": 120}, LANGUAGE | {"max_characters": 0}
+    for order in ((head, whole), (whole, head)):
+        out = tmp_path / str(order[0]["max_characters"])
+        go(out, recipe(path, *order))
+        assert {label for _, label, _ in columns_of(out)} == {"en" if order[1] is whole else "de"}
+
+
+def test_two_stages_with_two_names(tmp_path: Path, corpus: Path):
+    model = write_model(tmp_path / "quality.bin", 4.0)
+    quality = {"kind": "language", "name": "quality", "column": "quality", "model": str(model), "keep": ["good"]}
+    report = go(tmp_path / "out", recipe(corpus, LANGUAGE, quality))
+    rows = table_rows(tmp_path / "out" / "documents", "text", "language", "quality", "quality_probability")
+    assert rows and all(" the " in f" {text} " and language == "en" for text, language, *_ in rows)
+    assert {label for _, _, label, _ in rows} == {"good"} and all(p > 0.9 for *_, p in rows)
+    assert {name: {**entry}.pop("sha256") for name, entry in report["models"].items()} == {
+        "language_1": LANGUAGE_SHA256,
+        "quality": hashlib.sha256(model.read_bytes()).hexdigest(),
+    }
+
+
+def test_a_column_of_an_input_is_not_written_over(tmp_path: Path):
+    path = tmp_path / "c.jsonl"
+    path.write_bytes(records_of(sentences(3, WORDS), language="english"))
+    for name in ("language", "language_probability"):
+        with pytest.raises(RecipeError, match=f"'{name}', which a language stage writes; leave it out, or set column"):
+            recipe(path, LANGUAGE, columns=[name])
+    go(tmp_path / "out", recipe(path, LANGUAGE | {"column": "detected"}, columns=["language"]))
+    rows = table_rows(tmp_path / "out" / "documents", "language", "detected")
+    assert rows == [("english", "en")] * 3
+
+
+@pytest.mark.parametrize("name", ["", "text", "source", "a.b", "1st", "two words"])
+def test_names_that_a_column_may_not_have(name: str):
+    with pytest.raises(RecipeError, match=r"column must be letters, digits and '_', and none of doc, row, id"):
+        recipe(Path("c.jsonl"), LANGUAGE | {"column": name})
+
+
+# In the library
+
+
+def test_the_function_gives_what_a_run_writes(tmp_path: Path, corpus: Path):
+    go(tmp_path / "out", recipe(corpus, LANGUAGE))
+    lazy = curation.read(corpus, engine="cpu", slice_bytes=2000)
+    settings = {name: value for name, value in LANGUAGE.items() if name != "kind"}
+    for frame in (lazy, lazy.compute()):
+        found = curation.language(frame, **settings)
+        assert isinstance(found, dd.DataFrame) == (frame is lazy)
+        whole = found.compute() if frame is lazy else found
+        rows = list(whole[["text", "language", "language_probability"]].itertuples(index=False, name=None))
+        assert rows == columns_of(tmp_path / "out")
+
+
+def test_the_function_replaces_columns_and_keeps_the_index():
+    texts = [sentences(1, WORDS)[0], "漢字" * 40, sentences(1, GERMAN)[0]]
+    frame = pd.DataFrame({"text": texts, "language": ["?"] * 3, "n": [1, 2, 3]}, index=[7, 8, 9])
+    found = curation.language(curation.language(frame, keep=["en", "de"], min_probability=0.1), keep=["de"])
+    assert found[["language", "n"]].to_dict("index") == {9: {"language": "de", "n": 3}}
+
+
+def test_both_engines_write_the_same_columns(engine: Any):
+    frame = frame_of(engine, [*sentences(5, WORDS), "漢字", *sentences(5, GERMAN)])
+    stage = curation.Language(keep=["en", "de"], min_probability=0.3)
+    table = engine.to_arrow(stage.apply(engine, frame).frame).select([*stage.added])
+    label, score = engine.classify(frame["text"], load_classifier(""), 1000)
+    names = [load_classifier("").labels[k] for k in label.tolist()]
+    expected = [(n, s / 1e6) for n, s in zip(names, score.tolist(), strict=True) if n in ("en", "de") and s >= 3e5]
+    assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == expected
+    assert [str(kind) for kind in table.schema.types] == ["large_string", "double"]
+
+
+# The report
+
+
+def test_the_report_counts_the_languages(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]):
+    go(tmp_path / "out", recipe(corpus, LANGUAGE | {"name": "langid"}))
+    report = report_of(tmp_path / "out")
+    (stage,) = report["stages"]
+    assert sum(stage["details"].values()) == report["documents"]["read"] and stage["details"]["de"] >= 40
+    print_funnel(report)
+    line = f"langid: de {stage['details']['de']}, en {stage['details']['en']}, "
+    credit = "by lid.176.ftz, CC BY-SA 3.0 (https://fasttext.cc/docs/en/language-identification.html)"
+    for shown in (capsys.readouterr().out, as_html(report)):
+        assert line in shown and credit in shown
+
+
+def test_rare_languages_are_added_up(tmp_path: Path):
+    path = tmp_path / "c.jsonl"
+    labels = [f"l{k}" for k in range(13)]
+    words = [[float(row == k) for k in range(13)] for row in range(13)]
+    pairs = [(f"__label__{label}".encode(), 13 - k) for k, label in enumerate(labels)]
+    known = reference.Model([label.encode() for label in labels], pairs, words, [[9 * x for x in row] for row in words])
+    model = tmp_path / "many.bin"
+    model.write_bytes(reference.as_bytes(known))
+    path.write_bytes(records_of([label for k, label in enumerate(labels) for _ in range(20 - k)]))
+    stage = {"kind": "language", "keep": ["l0"], "model": str(model)}
+    page = as_html(go(tmp_path / "out", recipe(path, stage)))
+    common = ", ".join(f"l{k} {20 - k}" for k in range(10))
+    assert f"language: {common}, 3 others 27; by {model}" in page
+
+
+# Which model it was
+
+
+def write_model(path: Path, size: float) -> Path:
+    """A model that takes `the` for good text and `die` for bad."""
+    labels = [(b"__label__good", 2), (b"__label__bad", 1)]
+    model = reference.Model([b"the", b"die"], labels, [[size], [-size]], [[2.0], [-2.0]])
+    path.write_bytes(reference.as_bytes(model))
+    return path
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_another_model_under_the_same_path_is_refused(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, finished: bool
+):
+    model = write_model(tmp_path / "own.bin", 4.0)
+    chosen = recipe(corpus, {"kind": "language", "name": "quality", "keep": ["good"], "model": str(model)})
+    with monkeypatch.context() as stopped:
+        if not finished:
+            stopped.setattr(runner, "_write_documents", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                go(tmp_path / "out", chosen)
+        else:
+            go(tmp_path / "out", chosen)
+    os.utime(model, ns=(1, 1))  # the same content at another time is the same model
+    first = model.read_bytes()
+    write_model(model, 3.0)
+    with pytest.raises(OutputError, match=r"changed: model of quality \(.*own\.bin is another file now\)\. Give a new"):
+        go(tmp_path / "out", chosen)
+    model.write_bytes(first)
+    report = go(tmp_path / "out", chosen)
+    digest = hashlib.sha256(first).hexdigest()
+    assert report["models"] == {"quality": {"file": str(model), "sha256": digest}}
+
+
+def test_a_run_without_a_model_names_none(tmp_path: Path, corpus: Path):
+    assert go(tmp_path / "out", recipe(corpus, {"kind": "exact_dedup"}))["models"] == {}
