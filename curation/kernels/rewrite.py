@@ -13,6 +13,8 @@ from numba import njit
 
 from curation.errors import RecipeError
 from curation.kernels import tables, utf8
+from curation.kernels.hashing import load64, store64
+from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals
 
 CHOICES = {
     "unicode": ("keep", "nfc", "nfkc"),
@@ -27,7 +29,7 @@ COLLAPSE, STRIP, LINES = 1, 2, 3
 FORM_FLAGS = {"nfc": tables.NFC_MAYBE, "nfkc": tables.NFKC_MAYBE}
 
 # Positions in a plan.
-STOP, DROP, MARKUP, WHITESPACE, LOWERCASE, FOLD = 0, 1, 2, 3, 4, 5
+STOP, DROP, MARKUP, WHITESPACE, LOWERCASE, FOLD, BLOCKS = 0, 1, 2, 3, 4, 5, 6
 
 NEWLINE, BLANK, ZERO, TAG_BEGIN, TAG_END = 10, 32, 48, 60, 62
 at = np.uint64  # an unsigned index spares the test for a negative one and lets loops become vector code
@@ -67,7 +69,8 @@ def plan_steps(steps: RewriteSteps) -> np.ndarray:
     stop |= tables.TAG_START if steps.markup != "keep" else 0
     stop |= tables.SPACE if steps.whitespace != "keep" else 0
     markup, whitespace = (CHOICES[name].index(getattr(steps, name)) for name in ("markup", "whitespace"))
-    return np.array([stop, drop, markup, whitespace, steps.lowercase, fold], np.int64)
+    blocks = steps.characters == "keep"  # what stops is white space, a control character or "<"
+    return np.array([stop, drop, markup, whitespace, steps.lowercase, fold, blocks], np.int64)
 
 
 def output_bound(num_bytes, steps: RewriteSteps):
@@ -80,16 +83,16 @@ def output_bound(num_bytes, steps: RewriteSteps):
 
 
 @njit(cache=True, nogil=True)
-def skip_ascii(data, i, end):
-    """The first position from `i` that may be no ASCII byte; 32 bytes at a time become one vector comparison."""
-    while i + 32 <= end:
-        seen = 0
-        for k in range(32):
-            seen |= int(data[i + k])
-        if seen >= 0x80:
-            return i
-        i += 32
-    return i
+def are_ascii(data, i):
+    """Whether the 32 bytes from `i` are ASCII: one vector comparison on the CPU."""
+    seen = load64(data, i) | load64(data, i + 8) | load64(data, i + 16) | load64(data, i + 24)
+    return seen & HIGH_BITS == np.uint64(0)
+
+
+@njit(cache=True, nogil=True)
+def lower_block(block):
+    """Eight ASCII bytes in lower case."""
+    return block | mark_capitals(block) >> np.uint64(2)
 
 
 @njit(cache=True, nogil=True)
@@ -98,11 +101,11 @@ def needs_normalising(data, start, end, form_flag, pages, records, flags, combin
     previous = 0
     i = start
     while i < end:
-        if data[i] < 0x80:
+        if data[at(i)] < 0x80:
             previous = 0
             i += 1
-            if i & 31 == 0:
-                i = skip_ascii(data, i, end)
+            while i + 32 <= end and are_ascii(data, i):
+                i += 32
             continue
         code_point, width = utf8.decode(data, i)
         record = utf8.record_of(pages, records, code_point)
@@ -210,6 +213,29 @@ def write_lower(code_point, record, out, o, flags, lower):
 
 
 @njit(cache=True, nogil=True)
+def mark_equal(block, eight):
+    """Marks the bytes of an ASCII block that equal those of `eight`."""
+    return ~((block ^ eight) + np.uint64(0x7F7F7F7F7F7F7F7F)) & HIGH_BITS
+
+
+@njit(cache=True, nogil=True)
+def plain_bytes(block, after_space, whitespace, drop, markup):
+    """How many of eight ASCII bytes stay as they are but for their case: up to a control character, a "<", or a space
+    after a space (`after_space`: one before the block), where these mean something."""
+    marks = np.uint64(0)
+    if whitespace != KEEP:
+        spaces = mark_equal(block, np.uint64(0x2020202020202020))
+        marks |= spaces & (spaces << np.uint64(8) | np.uint64(after_space) << np.uint64(7))
+    if whitespace != KEEP or drop:
+        marks |= ~(block + np.uint64(0x6060606060606060)) & HIGH_BITS
+    if drop:
+        marks |= mark_equal(block, np.uint64(0x7F7F7F7F7F7F7F7F))
+    if markup != KEEP:
+        marks |= mark_equal(block, np.uint64(0x3C3C3C3C3C3C3C3C))
+    return first_mark(marks)
+
+
+@njit(cache=True, nogil=True)
 def rewrite_document(data, start, end, out, out_start, steps, pages, records, flags, lower):
     """Write the bytes [start, end) of `data` to `out` from `out_start`, rewritten; gives the end of the output.
 
@@ -217,7 +243,7 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
     a sigma's neighbours each pass a byte once.
     """
     stop, drop, markup = steps[STOP], steps[DROP], steps[MARKUP]
-    whitespace, lowercase, fold = steps[WHITESPACE], steps[LOWERCASE], steps[FOLD]
+    whitespace, lowercase, fold, blocks = steps[WHITESPACE], steps[LOWERCASE], steps[FOLD], steps[BLOCKS]
     if stop == 0 and lowercase == 0:
         return copy_bytes(data, start, end, out, out_start)
     lower_mask = -lowercase
@@ -227,6 +253,25 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
     sigma = -1  # a final sigma in the output whose next character is not known yet
     no_tag_before = start
     while i < end:
+        while stop == 0 and i + 32 <= end and are_ascii(data, i):
+            for k in range(0, 32, 8):
+                store64(out, o + k, lower_block(load64(data, i + k)))
+            i += 32
+            o += 32
+        if i >= end:
+            break
+        if blocks and i + 8 <= end:
+            block = load64(data, i)
+            if block & HIGH_BITS == np.uint64(0):
+                count = plain_bytes(block, o != solid or o == out_start, whitespace, drop, markup)
+                if count:
+                    if lowercase:
+                        block = lower_block(block)
+                    store64(out, o, block)  # inside the bound: the eight bytes that were read may all stay
+                    i += count
+                    o += count
+                    solid = o - 1 if whitespace != KEEP and out[at(o - 1)] == BLANK else o
+                    continue
         byte = int(data[at(i)])
         if byte < 0x80 and int(flags[at(byte)]) & stop == 0:
             out[at(o)] = byte + (int(lower[at(byte)]) & lower_mask)

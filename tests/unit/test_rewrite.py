@@ -2,6 +2,7 @@
 """`rewrite` against plain Python, and the shapes of columns it takes and gives."""
 
 import itertools
+import random
 import unicodedata
 
 import numpy as np
@@ -77,6 +78,28 @@ ANY_TEXT = st.one_of(characters().filter(is_settled), st.sampled_from("<>\n \tΣ
 @given(st.lists(st.lists(ANY_TEXT, max_size=30).map("".join), max_size=4), st.sampled_from(ALL_STEPS))
 @settings(deadline=None, max_examples=300)
 def test_rewrite_of_any_text_equals_plain_python(texts, steps):
+    check(texts, steps)
+
+
+MOSTLY_PLAIN = [
+    *"AbCdEfGhIjKlMnOpQrStUvWxYz,.0189" * 3,
+    *" " * 20,
+    *"  \n\t<>\x00\x7f@[`{\r",
+    "É",
+    "İ",
+    "Σ",
+    "\u3000",
+    "漢",
+    "𐐀",
+]
+
+
+@pytest.mark.parametrize("steps", [RewriteSteps(lowercase=True), *ALL_STEPS[1::7]], ids=lambda s: "-".join(map(str, s)))
+def test_rewrite_of_runs_of_plain_bytes(steps):
+    """Blocks of 8 and 32 plain bytes begin and end at every position."""
+    dice = random.Random(repr(steps))
+    plain = MOSTLY_PLAIN[:96]
+    texts = ["".join(dice.choices(plain if k % 2 else MOSTLY_PLAIN, k=dice.randrange(120))) for k in range(400)]
     check(texts, steps)
 
 
