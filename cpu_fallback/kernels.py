@@ -155,22 +155,45 @@ def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flag
 
 
 @njit(cache=True, nogil=True)
-def find_leaders(keys, rank, slots, leaders):
-    """Open addressing over row numbers; a slot ends up with the row of the smallest rank of its key, or with the first
-    where there are no ranks."""
+def hash_key(keys, row):
+    hashed = np.uint64(0)
+    for column in range(keys.shape[1]):
+        hashed = combine64(hashed, keys[row, column])
+    return mix64(hashed)
+
+
+@njit(cache=True, nogil=True)
+def is_in_part(hashed, part, parts):
+    """Each hash is in one of the parts 0 to parts - 1, whatever it is modulo another number."""
+    return (hashed >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32) == np.uint64(part)
+
+
+@njit(cache=True, nogil=True)
+def count_keys(keys, part, parts):
+    count = 0
+    for row in range(len(keys)):
+        count += is_in_part(hash_key(keys, row), part, parts)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def find_leaders(keys, rank, part, parts, slots, leaders):
+    """Open addressing over the numbers of the rows whose keys are in this part; a slot ends up with the row of the
+    smallest rank of its key, or with the first where there are no ranks. `leaders` holds slots, then rows."""
     size = np.uint64(len(slots))
     for row in range(len(keys)):
-        slot = np.uint64(0)
-        for column in range(keys.shape[1]):
-            slot = combine64(slot, keys[row, column])
-        slot = mix64(slot) % size
+        slot = hash_key(keys, row)
+        if not is_in_part(slot, part, parts):
+            continue
+        slot %= size
         while slots[slot] >= 0 and differ(keys, slots[slot], row):
             slot = slot + np.uint64(1) if slot + np.uint64(1) < size else np.uint64(0)
         if slots[slot] < 0 or (len(rank) and rank[row] < rank[slots[slot]]):
             slots[slot] = row
         leaders[row] = slot
     for row in range(len(keys)):
-        leaders[row] = slots[leaders[row]]
+        if parts == 1 or is_in_part(hash_key(keys, row), part, parts):
+            leaders[row] = slots[leaders[row]]
 
 
 @njit(cache=True, nogil=True)

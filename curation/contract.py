@@ -76,6 +76,11 @@ class Engine(Protocol):
         """A session of `workers` at once on `scheduler`: "threads", "processes", or the address of a Dask scheduler."""
         ...
 
+    def batch_bytes(self, workers: int) -> int:
+        """Bytes of input that this engine likes to work on at a time, where `workers` tasks run at once. Results do
+        not depend on it."""
+        ...
+
     # io.py
 
     def read_slice(self, piece: Slice, batch_bytes: int) -> Iterator[Batch]:
@@ -143,13 +148,15 @@ class Engine(Protocol):
 
     # dedup.py
 
-    def first_of_group(self, keys: np.ndarray, rank: np.ndarray | None = None) -> np.ndarray:
+    def first_of_group(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
         """For each row the position (of `position_type(rows)`) of the row with the smallest `rank` (int64, all
         different) among those with the same key; of the first one without `rank`. `keys` is uint64 of shape
-        (rows, width)."""
+        (rows, width). `workers`: threads that the host may use, here and below."""
         ...
 
-    def overlap(self, hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    def overlap(
+        self, hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray, workers: int = 1
+    ) -> np.ndarray:
         """How many hashes the documents of each pair share (int64). `hashes`, `offsets` are of `shingles` and may be
         mapped from a file; `left`, `right` are positions in them."""
         ...
@@ -160,7 +167,7 @@ class Engine(Protocol):
 
 
 ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
-    "session": ("describe", "open_session"),
+    "session": ("describe", "open_session", "batch_bytes"),
     "io": ("read_slice", "from_arrow", "to_arrow", "filter_rows", "with_columns"),
     "text": ("rewrite", "measure", "byte_lengths", "hash_text", "classify", "signatures", "band_keys", "shingles"),
     "dedup": ("first_of_group", "overlap", "connected"),

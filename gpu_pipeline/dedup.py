@@ -5,35 +5,77 @@ import cupy as cp
 import numpy as np
 
 from curation.contract import position_type
+from curation.engine import load_engine
+from curation.kernels.hashing import FMIX_1
 from gpu_pipeline import kernels
-from gpu_pipeline.buffers import DEVICE, prepare_device
+from gpu_pipeline.buffers import DEVICE, memory_errors, prepare_device, say_that_memory_is_short
 
-SIGN = np.uint64(1 << 63)
+ROWS_AT_ONCE = 1 << 26  # sorted on the device at once, which takes 80 bytes each with two columns of keys: 5 GB
 PAIR_BYTES = 1 << 30  # hashes on the device at once
+BLOCK = 1 << 20  # keys mixed at once, on the host
 
 
 def first_of_group(keys: np.ndarray, rank: np.ndarray | None = None) -> np.ndarray:
-    dtype = np.dtype(position_type(len(keys)))
+    """More than ROWS_AT_ONCE rows go in ranges of hashes of their keys, one after the other."""
+    prepare_device()
+    if len(keys) <= ROWS_AT_ONCE:
+        return _first_of_range(keys, rank)
+    ranges = -(-2 * len(keys) // ROWS_AT_ONCE)  # half full, so that chance overfills none
+    number = _range_of(keys, ranges)
+    leaders = np.empty(len(keys), position_type(len(keys)))
+    for k in range(ranges):
+        rows = np.flatnonzero(number == k)
+        leaders[rows] = rows[_first_of_range(keys[rows], None if rank is None else rank[rows])]
+    return leaders
+
+
+def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
+    """The range of each row; equal keys are in one range."""
+    number = np.empty(len(keys), np.uint16)
+    for start in range(0, len(keys), BLOCK):
+        mixed = np.zeros(len(keys[start : start + BLOCK]), np.uint64)
+        for column in keys[start : start + BLOCK].T:
+            mixed = (mixed ^ column) * FMIX_1
+            mixed ^= mixed >> np.uint64(32)
+        number[start : start + BLOCK] = mixed % np.uint64(ranges)
+    return number
+
+
+def _first_of_range(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
+    """The CPU engine does what does not fit: a range with a key that very many rows share, or a device that is full."""
+    if len(keys) <= ROWS_AT_ONCE:
+        try:
+            with DEVICE:
+                return _first_on_device(keys, rank)
+        except MemoryError:
+            say_that_memory_is_short()
+    return load_engine("cpu").first_of_group(keys, rank)
+
+
+def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
+    """By one radix sort per column, the most significant last; CuPy's lexsort compares."""
+    dtype = position_type(len(keys))
     if len(keys) == 0:
         return np.zeros(0, dtype)
-    rank = np.arange(len(keys)) if rank is None else rank
-    prepare_device()
-    with DEVICE:
-        # CuPy sorts columns of one type only. Flipping the sign bit keeps the order of int64 in uint64.
-        columns = cp.asarray(np.vstack([rank.view(np.uint64) ^ SIGN, keys.T]))
-        order = cp.lexsort(columns)
-        ordered = columns[1:, order]
-        starts = cp.ones(len(keys), bool)
-        starts[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
-        leaders = cp.empty(len(keys), np.int64)
-        leaders[order] = order[starts][cp.cumsum(starts, dtype=np.int64) - 1]
-        return cp.asnumpy(leaders.astype(dtype))
+    columns = [cp.asarray(np.ascontiguousarray(column)) for column in keys.T]
+    order = cp.arange(len(keys)) if rank is None else cp.argsort(cp.asarray(rank), kind="stable")
+    for column in columns:
+        order = order[cp.argsort(column[order], kind="stable")]
+    starts = cp.zeros(len(keys), bool)
+    starts[0] = True
+    for column in columns:
+        ordered = column[order]
+        starts[1:] |= ordered[1:] != ordered[:-1]
+    leaders = cp.empty(len(keys), np.int64)
+    leaders[order] = order[starts][cp.cumsum(starts, dtype=np.int64) - 1]
+    return cp.asnumpy(leaders.astype(dtype))
 
 
 def _common_of_batch(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Only the hashes of the documents in these pairs go to the device."""
+    """Only the hashes of the documents in these pairs go to the device; those of neighbours in one piece."""
     rows, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
-    packed = np.concatenate([hashes[offsets[row] : offsets[row + 1]] for row in rows])
+    runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+    packed = np.concatenate([hashes[offsets[run[0]] : offsets[run[-1] + 1]] for run in runs])
     starts = kernels.starts_of(offsets[rows + 1] - offsets[rows])
     out = cp.zeros(len(left), np.int64)
     pairs = map(cp.asarray, (packed, starts, positions[: len(left)], positions[len(left) :]))
@@ -41,6 +83,7 @@ def _common_of_batch(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, 
     return cp.asnumpy(out)
 
 
+@memory_errors()
 def overlap(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     prepare_device()
     sizes = offsets[left + 1] - offsets[left] + offsets[right + 1] - offsets[right]
@@ -55,6 +98,7 @@ def overlap(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np
     return out
 
 
+@memory_errors()
 def connected(left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:
     """Each round joins components along all edges and then lets every row point to its root: at least every second
     component disappears, and labels only fall, so that the last one is the smallest row."""

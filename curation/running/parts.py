@@ -8,6 +8,7 @@ in and are fetched by position. Its keys, of which every column is read on its o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -163,9 +164,9 @@ class AliveCorpus:
     def byte_lengths(self) -> np.ndarray:
         return self.gather(BYTES)
 
-    def texts(self, positions: np.ndarray) -> Iterator[pa.LargeStringArray]:
+    def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
         for batch, _, local in self._pieces(self.parts.path, self.rows[positions]):
-            yield batch.column(TEXT).take(pa.array(local))
+            yield partial(batch.column(TEXT).take, pa.array(local))
 
     def select(self, positions: np.ndarray) -> AliveCorpus:
         return AliveCorpus(self.parts, self.stage, self.rows[positions], self.sources, self.workers)

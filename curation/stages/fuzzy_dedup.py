@@ -194,7 +194,7 @@ class FuzzyDedup(
     def _decide(self, engine: Engine, corpus: Corpus) -> Duplicates:
         candidates = find_candidates(engine, corpus, self._columns())
         self._write_similarity(engine, corpus, candidates, corpus.scratch)
-        similarity = self._similarity(engine, corpus.scratch)
+        similarity = self._similarity(engine, corpus.scratch, corpus.workers)
         kept, details = self._join(engine, corpus, candidates, similarity)
         moved = np.empty(len(kept), bool)
         for piece in pieces_of(len(kept)):
@@ -219,7 +219,7 @@ class FuzzyDedup(
         def key_of(band: int, numbers: np.ndarray) -> np.ndarray:
             return read_keys(corpus, columns[band], candidates, numbers)
 
-        grouping = Grouping(engine, similarity, self.threshold, len(candidates), len(columns), key_of)
+        grouping = Grouping(engine, similarity, self.threshold, len(candidates), len(columns), key_of, corpus.workers)
         for band in range(len(columns)):
             grouping.join_band(band)
         return self._kept(engine, corpus, candidates, grouping.labels()), self._details(grouping, len(candidates))
@@ -229,7 +229,7 @@ class FuzzyDedup(
         if self.keep == "first":
             return labels
         rank = self._rank(corpus, candidates)
-        return engine.first_of_group(labels.astype(np.uint64)[:, None], rank)
+        return engine.first_of_group(labels.astype(np.uint64)[:, None], rank, corpus.workers)
 
     def _write_similarity(self, engine: Engine, corpus: Corpus, documents: np.ndarray, folder: Path) -> None:
         if self.verify == "exact":
@@ -238,10 +238,10 @@ class FuzzyDedup(
             found = constants(self.permutations, self.seed)
             SignatureJaccard.write(engine, corpus, documents, self.settings, found, folder)
 
-    def _similarity(self, engine: Engine, folder: Path) -> Similarity:
+    def _similarity(self, engine: Engine, folder: Path, workers: int = 1) -> Similarity:
         """What `_write_similarity` has left in a folder."""
         if self.verify == "exact":
-            return ExactJaccard(engine, folder)
+            return ExactJaccard(engine, folder, workers)
         return SignatureJaccard(folder, self.permutations) if self.verify == "signature" else Unchecked()
 
     def _rank(self, corpus: Corpus, candidates: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -67,8 +67,9 @@ class Corpus(Protocol):
         """Bytes of the text of each of `rows`, int64."""
         ...
 
-    def texts(self, positions: np.ndarray) -> Iterator[pa.LargeStringArray]:
-        """The texts at `rows[positions]` (ascending), in pieces no larger than the batches they were written in."""
+    def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
+        """What reads the texts at `rows[positions]` (ascending), in pieces no larger than the batches they were written
+        in. It may be called in another thread."""
         ...
 
     def select(self, positions: np.ndarray) -> Corpus:

@@ -71,8 +71,9 @@ class Similarity(Protocol):
 class ExactJaccard:
     """Jaccard of the sets of n-gram hashes, which lie sorted in a mapped file: 8 bytes per n-gram of a document."""
 
-    def __init__(self, engine: Engine, folder: Path) -> None:
+    def __init__(self, engine: Engine, folder: Path, workers: int = 1) -> None:
         self.engine = engine
+        self.workers = workers
         self.hashes = map_file(folder / SHINGLES, np.uint64)
         self.offsets = map_file(folder / OFFSETS, np.int64)
         self.touched = 0  # hashes read since pages were given back
@@ -100,7 +101,7 @@ class ExactJaccard:
         return self.bound_between(self, left, right)
 
     def of(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        common = self.engine.overlap(self.hashes, self.offsets, left, right)
+        common = self.engine.overlap(self.hashes, self.offsets, left, right, self.workers)
         both = self._sizes(left) + self._sizes(right)
         self.touched += int(both.sum())
         if self.touched > HASHES_HELD:
@@ -199,13 +200,17 @@ def _compared_text(engine: Engine, texts: pa.LargeStringArray, settings: Shingle
 def for_texts(
     corpus: Corpus, documents: np.ndarray, function: Callable[[pa.LargeStringArray], Result]
 ) -> Iterator[Result]:
-    """`function` of each batch of the documents' texts, in order; one batch per worker is in memory."""
+    """`function` of each batch of the documents' texts, in order; two batches per worker are in memory."""
+
+    def call(read: Callable[[], pa.LargeStringArray]) -> Result:
+        return function(read())
+
     with ThreadPoolExecutor(corpus.workers) as pool:
         waiting: deque[Future[Result]] = deque()
-        for texts in corpus.texts(documents):
-            if len(waiting) == corpus.workers:
+        for read in corpus.texts(documents):
+            if len(waiting) == 2 * corpus.workers:
                 yield waiting.popleft().result()
-            waiting.append(pool.submit(function, texts))
+            waiting.append(pool.submit(call, read))
         while waiting:
             yield waiting.popleft().result()
 
@@ -239,7 +244,7 @@ def find_candidates(engine: Engine, corpus: Corpus, bands: Sequence[str]) -> np.
     shared = np.zeros(len(corpus.rows), bool)
     for band in bands:
         keys = corpus.column(band)
-        leaders = engine.first_of_group(keys[:, None])
+        leaders = engine.first_of_group(keys[:, None], workers=corpus.workers)
         for piece in pieces_of(len(keys)):
             number = np.arange(piece.start, piece.stop)
             follows = (leaders[piece] != number) & (keys[piece] != 0)
@@ -313,8 +318,10 @@ class Grouping:
         candidates: int,
         bands: int,
         key_of: Callable[[int, np.ndarray], np.ndarray],
+        workers: int = 1,
     ) -> None:
         self.engine = engine
+        self.workers = workers
         self.similarity = similarity
         self.threshold = threshold
         self.bands = bands
@@ -348,7 +355,7 @@ class Grouping:
         keys = np.empty(len(self.parent), np.uint64)
         for piece in pieces_of(len(keys)):
             keys[piece] = self.key_of(band, np.arange(piece.start, piece.stop))
-        return self.engine.first_of_group(keys[:, None])
+        return self.engine.first_of_group(keys[:, None], workers=self.workers)
 
     def _split_members(self, leader: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The members of the groups that are not one whole yet: of small groups, of large ones."""
@@ -376,7 +383,7 @@ class Grouping:
             unlike = self._label(members) != self._label(firsts)
             self.regrouped[step] += int(np.count_nonzero(unlike))
             pairs = np.stack([firsts.astype(np.uint64), keys[part]], axis=1)
-            group = self.engine.first_of_group(pairs)
+            group = self.engine.first_of_group(pairs, workers=self.workers)
             groups = _gather(members, group, ~unlike | (members < firsts))
             del pairs, group
             self.released += int(np.count_nonzero(np.isin(members[unlike], groups.number, invert=True)))

@@ -77,6 +77,18 @@ def test_columns_that_are_not_contiguous(engine):
     assert_leaders(engine, np.asfortranarray(wide), rank)
 
 
+@pytest.mark.parametrize("workers", [2, 3, 7])
+@pytest.mark.parametrize("different", [1, 1000, 10**9])
+def test_workers_share_the_keys(engine, workers, different):
+    random = np.random.default_rng(7)
+    keys = random.integers(0, different, (500_000, 1), np.uint64)
+    rank = random_rank(random, len(keys))
+    for ranks in (rank, None):
+        shared = engine.first_of_group(keys, ranks, workers)
+        np.testing.assert_array_equal(shared, engine.first_of_group(keys, ranks), strict=True)
+    assert shared[:300].tolist() == [int(np.argmax(keys[:, 0] == key)) for key in keys[:300, 0]]
+
+
 @given(data=st.data(), width=st.integers(1, 3))
 def test_generated_keys(engine, data, width):
     ranks = data.draw(st.lists(st.integers(LOWEST, HIGHEST), unique=True, max_size=30))
