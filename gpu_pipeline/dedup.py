@@ -15,7 +15,7 @@ PAIR_BYTES = 1 << 30  # hashes on the device at once
 BLOCK = 1 << 20  # keys mixed at once, on the host
 
 
-def first_of_group(keys: np.ndarray, rank: np.ndarray | None = None) -> np.ndarray:
+def first_of_group(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
     """More than ROWS_AT_ONCE rows go in ranges of hashes of their keys, one after the other."""
     prepare_device()
     if len(keys) <= ROWS_AT_ONCE:
