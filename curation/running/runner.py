@@ -39,6 +39,7 @@ from curation.recipe import Recipe, as_builtins, changed_keys
 from curation.running import outputs, report
 from curation.running.barriers import against_digests, check_against, load_removed, save_index, save_removed
 from curation.running.exports import EXPORTED, write_exports
+from curation.running.jobs import run_stored, store_job
 from curation.running.ledger import SliceRecord, StageCount, check_ledger, total_stages
 from curation.running.parts import BYTES, AliveCorpus, Parts, piece_path
 from curation.running.progress import Silent
@@ -261,15 +262,18 @@ def _plan(folder: Path, recipe: Recipe, files: list[SourceFile], ready: list[Sou
 # Phases
 
 
-def _do_pieces(run_: _Run, label: str, function: Callable[[int], None], folder: Path, count: int) -> list[Any]:
-    """Runs `function` for every piece without a done-record, and gives all records."""
+def _do_pieces(
+    run_: _Run, label: str, function: Callable[[Any, int], None], job: Any, folder: Path, count: int
+) -> list[Any]:
+    """Runs `function` of the job and the number of every piece without a done-record, and gives all records."""
     folder.mkdir(parents=True, exist_ok=True)
     records = [piece_path(folder, number, ".json") for number in range(count)]
     with run_.progress.watch(label, folder, count):
-        run_.session.map(function, [number for number, path in enumerate(records) if not path.exists()])
+        run_.session.map(task, [number for number, path in enumerate(records) if not path.exists()])
     return [read_json(path) for path in records]
 
 
+    task = partial(run_stored, function, store_job(job, folder))
 def _phases(run_: _Run) -> dict[str, Any]:
     recipe = run_.plan.recipe
     counts = [
@@ -333,7 +337,7 @@ def _run_segment(run_: _Run, segment: Segment, reached: _Reached | None) -> list
     )
     names = [run_.plan.recipe.stage_names[k] for k in segment.row_stages]
     label = " + ".join([*([] if reached else ["read"]), *names]) or "keys"
-    records = _do_pieces(run_, label, partial(run_slice, job), job.folder, len(slices))
+    records = _do_pieces(run_, label, run_slice, job, job.folder, len(slices))
     return [msgspec.convert(record, SliceRecord) for record in records]
 
 
@@ -407,7 +411,7 @@ def _write_documents(run_: _Run, reached: _Reached, bases: np.ndarray) -> dict[s
         documents=run_.folder / "documents",
     )
     label = "write + tokenise" if output.formats else "write"
-    records = _do_pieces(run_, label, partial(outputs.write_output_part, job), job.work, len(parts))
+    records = _do_pieces(run_, label, outputs.write_output_part, job, job.work, len(parts))
     if not records:
         records = [
             outputs.write_empty_documents(job.documents, job.schema)

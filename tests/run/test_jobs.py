@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tasks share is written once: nothing that grows with the number of slices travels with a task."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curation.running.jobs import run_stored, store_job
+from curation.running.runner import run
+from tests.run.runs import data_digests, made_texts, recipe_of, records_of
+
+
+def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from cpu_fallback.session import DaskSession
+
+    corpus = tmp_path / "made.jsonl"
+    corpus.write_bytes(records_of(made_texts(300)))
+    sent: list[int] = []
+    slices: list[int] = []
+
+    def watched(self: Any, function: Any, items: Any) -> list[Any]:
+        sent.append(len(pickle.dumps(function)))
+        slices.append(len(items))
+        return mapped(self, function, items)
+
+    mapped = DaskSession.map
+    monkeypatch.setattr(DaskSession, "map", watched)
+    for number, slice_bytes in enumerate((1 << 30, 300)):
+        run(recipe_of(corpus), tmp_path / str(number), engine="cpu", slice_bytes=slice_bytes)
+    assert slices[0] == 1 and slices[2] > 100
+    assert max(sent) < 1000 and max(sent) - min(sent) < 100
+    assert data_digests(tmp_path / "0") == data_digests(tmp_path / "1")
+
+
+def test_a_job_of_the_same_folder_is_not_taken_for_another(tmp_path: Path):
+    seen: list[tuple[str, int]] = []
+
+    def function(job: str, number: int) -> None:
+        seen.append((job, number))
+
+    for job in ("first", "second", "first"):
+        run_stored(function, store_job(job, tmp_path), len(seen))
+    assert seen == [("first", 0), ("second", 1), ("first", 2)]
+    assert len(list(tmp_path.iterdir())) == 2
