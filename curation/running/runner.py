@@ -268,12 +268,12 @@ def _do_pieces(
     """Runs `function` of the job and the number of every piece without a done-record, and gives all records."""
     folder.mkdir(parents=True, exist_ok=True)
     records = [piece_path(folder, number, ".json") for number in range(count)]
+    task = partial(run_stored, function, store_job(job, folder))
     with run_.progress.watch(label, folder, count):
         run_.session.map(task, [number for number, path in enumerate(records) if not path.exists()])
     return [read_json(path) for path in records]
 
 
-    task = partial(run_stored, function, store_job(job, folder))
 def _phases(run_: _Run) -> dict[str, Any]:
     recipe = run_.plan.recipe
     counts = [
