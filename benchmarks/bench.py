@@ -93,10 +93,10 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
     from curation.reading.slices import plan_slices
     from curation.running.outputs import DOCUMENT_SCHEMA, PARQUET_OPTIONS, ROW_GROUP_DOCUMENTS
     from curation.running.parts import with_ids
-    from curation.running.runner import BATCH_BYTES
     from curation.stages import ExactDedup, Filter, Rewrite
 
     engine = load_engine("cpu")
+    batch_bytes = engine.batch_bytes(workers)
     slices = plan_slices(
         [probe(file) for file in find_files([Input(path=str(path))])],
         max(path.stat().st_size // (4 * workers), 1 << 20),
@@ -104,7 +104,7 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
     results: dict[str, dict[str, float]] = {}
 
     def read(piece: Any) -> int:
-        return sum(int(engine.byte_lengths(b.frame[TEXT]).sum()) for b in engine.read_slice(piece, BATCH_BYTES))
+        return sum(int(engine.byte_lengths(b.frame[TEXT]).sum()) for b in engine.read_slice(piece, batch_bytes))
 
     with engine.open_session(workers, "threads") as session:
 
@@ -120,7 +120,7 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
             timed(
                 "gzip", read, plan_slices([probe(file) for file in find_files([Input(path=str(packed))])], 1 << 30), 0
             )
-        frames = [batch.frame for piece in slices for batch in engine.read_slice(piece, BATCH_BYTES)]
+        frames = [batch.frame for piece in slices for batch in engine.read_slice(piece, batch_bytes)]
         arrays = [engine.to_arrow(frame[[TEXT]]).column(0).combine_chunks() for frame in frames]
         arrays = [a.chunk(0) if isinstance(a, pa.ChunkedArray) else a for a in arrays]
         size = sum(int(engine.byte_lengths(frame[TEXT]).sum()) for frame in frames)

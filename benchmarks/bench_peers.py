@@ -149,11 +149,10 @@ def _frames(path: Path) -> Iterator[Any]:
     from curation.reading import probe
     from curation.reading.inputs import Input, find_files
     from curation.reading.slices import plan_slices
-    from curation.running.runner import BATCH_BYTES
 
     engine = load_engine("cpu")
     slices = plan_slices([probe(file) for file in find_files([Input(path=str(path))])], 1 << 40)
-    return (batch.frame for piece in slices for batch in engine.read_slice(piece, BATCH_BYTES))
+    return (batch.frame for piece in slices for batch in engine.read_slice(piece, engine.batch_bytes(1)))
 
 
 def our_read(path: Path, folder: Path, place: Place) -> Facts:

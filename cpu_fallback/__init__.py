@@ -5,7 +5,7 @@ from curation.kernels import CACHE_KEY  # first: it sets where Numba keeps what 
 
 from cpu_fallback.dedup import connected, first_of_group, overlap  # isort: skip
 from cpu_fallback.io import filter_rows, from_arrow, read_slice, to_arrow, with_columns  # isort: skip
-from cpu_fallback.session import describe, open_session  # isort: skip
+from cpu_fallback.session import batch_bytes, describe, open_session  # isort: skip
 from cpu_fallback.text import (  # isort: skip
     band_keys,
     byte_lengths,
@@ -20,6 +20,7 @@ from cpu_fallback.text import (  # isort: skip
 __all__ = [
     "CACHE_KEY",
     "band_keys",
+    "batch_bytes",
     "byte_lengths",
     "classify",
     "connected",

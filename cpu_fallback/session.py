@@ -10,6 +10,7 @@ from typing import Any
 import dask
 
 LIBRARIES = ("pandas", "pyarrow", "numba", "dask")
+BATCH_BYTES = 4 << 20  # more only adds memory (benchmarks/LOG.md)
 
 
 class DaskSession:
@@ -36,3 +37,7 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
 
     with Client(scheduler) as client:
         yield DaskSession(scheduler=client.get)
+
+
+def batch_bytes(workers: int) -> int:
+    return BATCH_BYTES

@@ -44,14 +44,15 @@ def read(
     text_column: str = "",
     id_column: str = "id",
     columns: Sequence[str] = (),
-    slice_bytes: int = SLICE_BYTES,
+    slice_bytes: int = 0,
 ) -> Any:
     """A lazy Dask DataFrame (pandas or cuDF partitions, one per slice) with `doc`, `id`, `source`, `text`
     and the fields named in `columns`.
 
     `paths`: a file, a folder, a glob, or several of them, each an input of its own. Records that are not documents are
     left out; a run lists them in `rejected.jsonl`. To number documents, the records of every slice are counted in a
-    pass of their own when the frame is computed. Raises InputError, EngineError.
+    pass of their own when the frame is computed. `slice_bytes`: input bytes of a partition; 0 chooses. Raises
+    InputError, EngineError.
     """
     import dask.config
     import dask.dataframe as dd
@@ -59,6 +60,7 @@ def read(
 
     dask.config.set({"dataframe.convert-string": False})  # Dask's own string type would lose pandas 3's `str`
     chosen = choose_engine(engine).name
+    slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(chosen).batch_bytes(1))
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     entries = [
         Input(
@@ -242,7 +244,7 @@ class _Frames:
     def byte_lengths(self) -> np.ndarray:
         return self.column(BYTES)
 
-    def texts(self, positions: np.ndarray) -> Iterator[pa.LargeStringArray]:
+    def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
         rows = self.rows[positions]
         bounds = np.searchsorted(rows, self.starts)
         for number in np.flatnonzero(np.diff(bounds)).tolist():
@@ -252,7 +254,7 @@ class _Frames:
             engine = engine_of(frame)
             found = engine.to_arrow(engine.filter_rows(frame[[TEXT]], mask)).column(TEXT)
             for first in range(0, len(found), TEXTS_AT_ONCE):
-                yield found.slice(first, TEXTS_AT_ONCE).combine_chunks()
+                yield found.slice(first, TEXTS_AT_ONCE).combine_chunks
 
     def select(self, positions: np.ndarray) -> _Frames:
         chosen = copy.copy(self)

@@ -5,7 +5,10 @@ A string column is a buffer of bytes and a child column of offsets, INT32 or, fr
 are views of cuDF's own buffers, which other columns may share: they are read, never written.
 """
 
+import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import cudf
@@ -14,8 +17,12 @@ import pyarrow as pa
 import pylibcudf as plc
 import rmm
 
+from curation.errors import EngineError
+
 DEVICE = threading.RLock()  # held by the thread that launches kernels
 LARGE_STRINGS = (1 << 31) - 1  # libcudf's own threshold
+
+log = logging.getLogger(__name__)
 
 
 @cache
@@ -27,6 +34,30 @@ def prepare_device() -> None:
     pools = cp.cuda.runtime.deviceGetAttribute(cp.cuda.runtime.cudaDevAttrMemoryPoolsSupported, cp.cuda.Device().id)
     if pools and type(rmm.mr.get_current_device_resource()) is rmm.mr.CudaMemoryResource:
         rmm.mr.set_current_device_resource(rmm.mr.CudaAsyncMemoryResource())
+
+
+@cache
+def say_that_memory_is_short() -> None:
+    log.warning("device memory is short: documents are processed in smaller batches, which takes longer")
+
+
+def out_of_memory(needed: int = 0) -> EngineError:
+    """What to raise where the device has no room: how much was needed (bytes; 0 where nobody knows) and is free."""
+    free, total = cp.cuda.runtime.memGetInfo()
+    wanted = f"a batch needs {needed >> 20:,} MiB more, " if needed else ""
+    return EngineError(
+        f"the GPU's memory is full: {wanted}{free >> 20:,} of {total >> 20:,} MiB are free. If another process has the "
+        "rest (nvidia-smi shows it), stop that; otherwise use fewer --workers, a larger GPU, or --engine cpu"
+    )
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Says what to do where a column does not fit."""
+    try:
+        yield
+    except MemoryError as error:  # CuPy's and RMM's are both of this kind
+        raise out_of_memory() from error
 
 
 def string_array(text: cudf.Series) -> pa.LargeStringArray:

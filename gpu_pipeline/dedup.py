@@ -19,13 +19,13 @@ def first_of_group(keys: np.ndarray, rank: np.ndarray | None = None, workers: in
     """More than ROWS_AT_ONCE rows go in ranges of hashes of their keys, one after the other."""
     prepare_device()
     if len(keys) <= ROWS_AT_ONCE:
-        return _first_of_range(keys, rank)
+        return _first_of_range(keys, rank, workers)
     ranges = -(-2 * len(keys) // ROWS_AT_ONCE)  # half full, so that chance overfills none
     number = _range_of(keys, ranges)
     leaders = np.empty(len(keys), position_type(len(keys)))
     for k in range(ranges):
         rows = np.flatnonzero(number == k)
-        leaders[rows] = rows[_first_of_range(keys[rows], None if rank is None else rank[rows])]
+        leaders[rows] = rows[_first_of_range(keys[rows], None if rank is None else rank[rows], workers)]
     return leaders
 
 
@@ -41,7 +41,7 @@ def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
     return number
 
 
-def _first_of_range(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
+def _first_of_range(keys: np.ndarray, rank: np.ndarray | None, workers: int) -> np.ndarray:
     """The CPU engine does what does not fit: a range with a key that very many rows share, or a device that is full."""
     if len(keys) <= ROWS_AT_ONCE:
         try:
@@ -49,7 +49,7 @@ def _first_of_range(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
                 return _first_on_device(keys, rank)
         except MemoryError:
             say_that_memory_is_short()
-    return load_engine("cpu").first_of_group(keys, rank)
+    return load_engine("cpu").first_of_group(keys, rank, workers)
 
 
 def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 
 from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import murmur3_x64_128
+from curation.kernels.jsonl import is_valid_utf8
 from curation.kernels.measures import count_distinct_words, count_duplicate_lines, count_ngrams, scan_document
 from curation.kernels.minhash import band_key, common_count, shingle_hashes, signature
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
@@ -22,9 +23,20 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 
 THREADS = 128
 MIN_BLOCKS = 128  # below it Numba warns; an idle block costs less than a microsecond
-WORD_BYTES = 5 * 8  # word_hash, word_end, left, left_hash, left_slot
-SLOT_BYTES = 8 + 4 + 4  # keys, stamps, counts
+# Scratch of the measures, and its types: of documents below 2^28 bytes.
+WORD_TYPES = (np.uint64, np.int32, np.int32, np.uint64, np.int32)  # word_hash, word_end, left, left_hash, left_slot
+SLOT_TYPES = (np.uint64, np.uint8, np.int32)  # keys, stamps (a document uses its table a dozen times), counts
+WORD_BYTES = sum(np.dtype(kind).itemsize for kind in WORD_TYPES)
+SLOT_BYTES = sum(np.dtype(kind).itemsize for kind in SLOT_TYPES)
 HASH_BYTES = 8
+
+
+@cuda.jit(cache=True)
+def check_rows(data, offsets, valid, order, sound):
+    k = cuda.grid(1)
+    if k < order.size:
+        row = order[k]
+        sound[row] = not valid[row] or is_valid_utf8(data, offsets[row], offsets[row + 1])
 
 
 @cuda.jit(cache=True)
@@ -40,11 +52,11 @@ def find_unnormalised(data, offsets, valid, order, form_flag, pages, records, fl
 
 @cuda.jit(cache=True)
 def rewrite_rows(
-    data, offsets, valid, order, form_row, form_data, form_offsets, regions, out, steps, pages, records, flags, lower,
-    sizes, edited,
+    data, offsets, valid, order, form_row, form_data, form_offsets, base, regions, out, steps, pages, records, flags,
+    lower, sizes, edited,
 ):  # fmt: skip
     """Each document goes to its own region of `out`: its size is known only when it is written, since the rewriting
-    looks back at what it wrote. `gather_rows` closes the gaps."""
+    looks back at what it wrote. `gather_rows` closes the gaps. `regions` begins with row `base`."""
     k = cuda.grid(1)
     if k < order.size:
         row = order[k]
@@ -52,7 +64,7 @@ def rewrite_rows(
             source, first, last = data, offsets[row], offsets[row + 1]
             if form_row[row] >= 0:
                 source, first, last = form_data, form_offsets[form_row[row]], form_offsets[form_row[row] + 1]
-            o = regions[row]
+            o = regions[row - base]
             out_end = rewrite_document(source, first, last, out, o, steps, pages, records, flags, lower)
             sizes[row] = out_end - o
             edited[row] = differs(data, offsets[row], offsets[row + 1], out, o, out_end)
@@ -81,13 +93,14 @@ def count_row_words(data, offsets, valid, order, pages, records, lanes, ascii_la
             words[k] = count_words(data, offsets[row], offsets[row + 1], pages, records, lanes, ascii_lanes)
 
 
-@cuda.jit(cache=True, max_registers=128)  # not 142: four blocks per multiprocessor, not three, for 8 spilled bytes
+@cuda.jit(cache=True)
 def measure_rows(
     data, offsets, valid, order, pages, records, flags, lanes, ascii_lanes, lines, distinct, max_ngram, coverage,
     word_starts, slot_starts, all_word_hash, all_word_end, all_left, all_left_hash, all_left_slot, all_keys,
     all_stamps, all_counts, out,
 ):  # fmt: skip
-    """`order[k]` has the scratch word_starts[k] to word_starts[k + 1] and slot_starts[k] to slot_starts[k + 1]."""
+    """Document order[k] has the scratch word_starts[k] to word_starts[k + 1] and slot_starts[k] to slot_starts[k + 1],
+    and column k of `out`: neighbouring threads write neighbouring numbers."""
     k = cuda.grid(1)
     if k >= order.size or not valid[order[k]]:
         return
@@ -101,16 +114,16 @@ def measure_rows(
     generation[0] = 0
     words, text_lines = scan_document(
         data, offsets[row], offsets[row + 1], pages, records, flags, lanes, ascii_lanes, word_hash, word_end,
-        left_hash, left, out, row,
+        left_hash, left, out, k,
     )  # fmt: skip
     if lines:
-        count_duplicate_lines(left_hash, left, text_lines, keys, stamps, counts, generation, out, row)
+        count_duplicate_lines(left_hash, left, text_lines, keys, stamps, counts, generation, out, k)
     if distinct:
-        count_distinct_words(word_hash, words, keys, stamps, counts, generation, out, row)
+        count_distinct_words(word_hash, words, keys, stamps, counts, generation, out, k)
     if max_ngram:
         count_ngrams(
             words, max_ngram, coverage, word_hash, word_end, left, left_hash, left_slot, keys, stamps, counts,
-            generation, out, row,
+            generation, out, k,
         )  # fmt: skip
 
 
@@ -166,12 +179,12 @@ def sign_rows(hashes, starts, counts, a, b, out):
 
 
 @cuda.jit(cache=True)
-def key_rows(signed, rows, first, out):
-    """One thread per document and band; the batch's document 0 is column `first` of `out`."""
+def key_rows(signed, rows, out):
+    """One thread per document and band."""
     k = cuda.grid(1)
     if k < signed.shape[0] * out.shape[0]:
         row, band = k // out.shape[0], k % out.shape[0]
-        out[band, first + row] = band_key(signed[row], band * rows, rows)
+        out[band, row] = band_key(signed[row], band * rows, rows)
 
 
 @cuda.jit(cache=True)
@@ -201,21 +214,22 @@ def _signatures():
     )
     number, flag = types.int64, types.bool_
     documents = u8, i64, mask, i64
-    scratch = i64, i64, u64, i64, i64, u64, i64, u64, i32, i32
+    scratch = i64, i64, u64, i32, i32, u64, i32, u64, u8, i32
     model = i64, i32, u8, i64, u64, i32, i32, i32
     return {
+        check_rows: (*documents, mask),
         find_unnormalised: (*documents, number, u16, u16, u32, u8, mask),
-        rewrite_rows: (*documents, i64, u8, i64, i64, u8, i64, u16, u16, u32, i32, i64, mask),
+        rewrite_rows: (*documents, i64, u8, i64, number, i64, u8, i64, u16, u16, u32, i32, i64, mask),
         gather_rows: (i64, i64, u8, u8),
         count_row_words: (*documents, u16, u16, u64, u64, i64),
         measure_rows: (
-            *documents, u16, u16, u32, u64, u64, flag, flag, number, flag, *scratch, types.int64[:, ::1],
+            *documents, u16, u16, u32, u64, u64, flag, flag, number, flag, *scratch, types.int32[:, ::1],
         ),
         hash_rows: (*documents, number, types.uint64[:, ::1]),
         classify_rows: (*documents, number, *model, types.int64[:, ::1], i32, i64),
         shingle_rows: (*documents, number, flag, u16, u16, u32, number, i64, u64, i64),
         sign_rows: (u64, i64, i64, u32, u32, types.uint32[:, ::1]),
-        key_rows: (types.uint32[:, ::1], number, number, types.uint64[:, ::1]),
+        key_rows: (types.uint32[:, ::1], number, types.uint64[:, ::1]),
         count_common: (u64, i64, i64, i64, i64),
         join_rows: (i64, i64, i64, i32),
     }  # fmt: skip
@@ -224,14 +238,19 @@ def _signatures():
 SIGNATURES = _signatures()  # what the launches pass; the test that compiles without a GPU uses them
 
 
+def _viewed(argument):
+    """CuPy's arrays as Numba's own. They need no waiting for: all work is in order on the legacy default stream."""
+    return cuda.as_cuda_array(argument, sync=False) if hasattr(argument, "__cuda_array_interface__") else argument
+
+
 def launch(kernel, rows: int, *arguments) -> None:
     """One thread per row."""
-    kernel[max(-(-rows // THREADS), MIN_BLOCKS), THREADS](*arguments)
+    kernel[max(-(-rows // THREADS), MIN_BLOCKS), THREADS](*map(_viewed, arguments))
 
 
 def launch_blocks(kernel, rows: int, *arguments) -> None:
     """One block per row."""
-    kernel[min(max(rows, MIN_BLOCKS), 1 << 16), THREADS](*arguments)
+    kernel[min(max(rows, MIN_BLOCKS), 1 << 16), THREADS](*map(_viewed, arguments))
 
 
 def longest_first(lengths):

@@ -5,6 +5,7 @@ Threads overlap what the host does (reading, tokenising, writing) with what the 
 launches kernels (`buffers.DEVICE`), since their scratch would not fit twice.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,12 @@ import rmm
 from gpu_pipeline.buffers import prepare_device
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
+
+# Unmeasured. 256 MB are some 60,000 documents of the web, one thread each, of which an H200 holds 67,000.
+MIN_BATCH_BYTES, MAX_BATCH_BYTES = 4 << 20, 256 << 20
+BATCH_SHARE = 8  # of a task's memory: a batch takes up to six times its text, and the allocator needs some room
+
+log = logging.getLogger(__name__)
 
 
 class DaskSession:
@@ -48,6 +55,8 @@ def describe() -> dict[str, str]:
     return {
         "engine": "gpu",
         "device": runtime.getDeviceProperties(cp.cuda.Device().id)["name"].decode(),
+        "memory": f"{runtime.memGetInfo()[1] / 2**30:.1f} GiB",
+        "devices": str(runtime.getDeviceCount()),
         "driver": _driver_version(),
         "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}",
         **{library.__name__: library.__version__ for library in LIBRARIES},
@@ -56,7 +65,8 @@ def describe() -> dict[str, str]:
 
 @contextmanager
 def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
-    """One process per GPU; `workers` tasks at once in all. cuDF must not spill: the kernels hold raw pointers."""
+    """One process per GPU of CUDA_VISIBLE_DEVICES, `workers` tasks at once in all. cuDF must not spill: the kernels
+    hold raw pointers."""
     from dask_cuda import LocalCUDACluster
 
     devices = min(workers, cp.cuda.runtime.getDeviceCount())
@@ -71,6 +81,7 @@ def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
 def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
     if scheduler == "threads":
         prepare_device()
+        _say_that_devices_are_idle(cp.cuda.runtime.getDeviceCount() - 1)
         yield DaskSession(scheduler="threads", num_workers=workers)
         return
     from distributed import Client
@@ -81,3 +92,14 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
         return
     with Client(scheduler) as client:
         yield DaskSession(scheduler=client.get)
+
+
+def _say_that_devices_are_idle(devices: int) -> None:
+    if devices:
+        log.warning("threads use one GPU and leave %d idle; --scheduler processes uses all", devices)
+
+
+def batch_bytes(workers: int) -> int:
+    """A share of one device's memory: all tasks may have their batch on the same one."""
+    share = cp.cuda.runtime.memGetInfo()[1] // (BATCH_SHARE * workers)
+    return min(max(share, MIN_BATCH_BYTES), MAX_BATCH_BYTES)

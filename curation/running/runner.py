@@ -52,7 +52,6 @@ from curation.stages.outcome import CorpusStage
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 64 << 20
 SLICES_PER_WORKER = 4  # so that no worker waits long for the last one
 SHOWN_CHANGES = 10
-BATCH_BYTES = 4 << 20  # read, rewritten and measured at a time; more only adds memory (benchmarks/LOG.md)
 
 OWN_NAMES = (
     "_work", "documents", "removed", "tokens", "index", *FORMS, INDEX_FOLDER, "rejected.jsonl", "report.json",
@@ -92,6 +91,10 @@ class _Run(NamedTuple):
     @property
     def work(self) -> Path:
         return self.folder / "_work"
+
+    @property
+    def batch_bytes(self) -> int:
+        return self.engine.batch_bytes(self.workers)
 
 
 class _Reached(NamedTuple):
@@ -148,7 +151,7 @@ def run(
         module, ready = load_engine(choice.name), files
         if not _plan_path(folder).exists():
             ready = collect(recipe, files, module, folder / "_work", progress)
-        plan = _plan(folder, recipe, files, ready, slice_bytes or _slice_bytes(ready, workers))
+        plan = _plan(folder, recipe, files, ready, slice_bytes or _slice_bytes(ready, workers, module))
         progress.say(f"engine {choice.name} ({choice.reason}); {workers} workers; {_described(plan)}")
         if not compiled_before():
             progress.say("first run: the kernels are compiled now, once, which takes some seconds")
@@ -182,9 +185,11 @@ def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         raise EngineError(f"scheduler {scheduler} needs Dask's distributed: install gpu-pipeline[distributed]")
 
 
-def _slice_bytes(files: Sequence[SourceFile], workers: int) -> int:
+def _slice_bytes(files: Sequence[SourceFile], workers: int, engine: Engine) -> int:
+    """A fair share for each worker; a whole batch of the engine where there is enough, and never less than a quarter."""
     fair = sum(max(file.bytes, 0) for file in files) // (SLICES_PER_WORKER * workers)
-    return min(max(fair, MIN_SLICE_BYTES), MAX_SLICE_BYTES)
+    batch = engine.batch_bytes(workers)
+    return min(max(fair, MIN_SLICE_BYTES, batch // 4), max(MAX_SLICE_BYTES, batch))
 
 
 def _described(plan: Plan) -> str:
@@ -299,7 +304,7 @@ def _phases(run_: _Run) -> dict[str, Any]:
     written = _write_documents(run_, reached, bases)
     folders = [_segment_folder(run_, segment.number) for segment in segments]
     digests = _write_side_files(run_, folders, bases, first_records, removed)
-    digests |= write_exports(run_.engine, recipe.output, run_.plan.slices, bases, BATCH_BYTES, run_.folder)
+    digests |= write_exports(run_.engine, recipe.output, run_.plan.slices, bases, run_.batch_bytes, run_.folder)
     if recipe.output.index:
         run_.progress.say("saving the index")
         digests |= save_index(run_.folder, recipe, run_.engine, removed, run_.plan.slices, bases, run_.workers)
@@ -329,7 +334,7 @@ def _run_segment(run_: _Run, segment: Segment, reached: _Reached | None) -> list
         segment=segment,
         slices=slices,
         engine=run_.engine_name,
-        batch_bytes=BATCH_BYTES,
+        batch_bytes=run_.batch_bytes,
         folder=_segment_folder(run_, segment.number),
         before=None if reached is None else reached.parts.folder,
         starts=np.zeros(0, np.int64) if reached is None else reached.parts.starts,

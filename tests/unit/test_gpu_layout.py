@@ -1,23 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The GPU engine's memory layout, and its launches run on NumPy arrays: one Python call per CUDA thread.
 
-`gpu_pipeline.text` is loaded with NumPy in CuPy's place and pandas columns in cuDF's. Threads run in random order over
-memory full of rubbish, so that nothing passes by luck. What this cannot show is the device itself.
+What this cannot show is the device itself.
 """
 
-import importlib.util
 import random
-import sys
-import threading
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+import tracemalloc
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import cpu_fallback
-import cpu_fallback.buffers
 import cpu_fallback.text
 from curation.errors import EngineError, InputError
 from curation.kernels import tables
@@ -27,8 +21,7 @@ from curation.kernels.words import character_lanes, count_words
 from curation.measures import Measure
 from curation.stages.classifiers import load_classifier
 from tests.corpus import NASTY
-
-kernels = pytest.importorskip("gpu_pipeline.kernels")
+from tests.unit.gpu_stand_ins import install, kernels, rubbish
 
 NAMES = tuple(measure.name for measure in Measure)
 TEXTS = [*(text for text in NASTY if len(text) < 20_000), None, None, "e\u0301 ﬁ Σ <b>İ</b>  x" * 50]
@@ -40,70 +33,10 @@ STEPS = [
 ]
 
 
-class FakeCuda:
-    """What kernels ask of `numba.cuda`; one thread at a time."""
-
-    def __init__(self):
-        self.blockIdx = SimpleNamespace(x=0)
-        self.threadIdx = SimpleNamespace(x=0)
-        self.blockDim = SimpleNamespace(x=3)
-        self.gridDim = SimpleNamespace(x=2)
-        self.local = SimpleNamespace(array=lambda size, kind: rubbish(size, str(kind)))
-        self.atomic = SimpleNamespace(min=lambda array, i, value: np.minimum.at(array, i, value))
-
-    def grid(self, dimensions):
-        assert dimensions == 1
-        return np.int64(self.blockIdx.x * self.blockDim.x + self.threadIdx.x)
-
-    def run(self, kernel, rows, *arguments):
-        self.gridDim.x = -(-rows // self.blockDim.x) + 1  # the last block has no work
-        threads = [(block, thread) for block in range(self.gridDim.x) for thread in range(self.blockDim.x)]
-        self.run_threads(threads, kernel, arguments)
-
-    def run_blocks(self, kernel, rows, *arguments):
-        self.gridDim.x = 2
-        self.run_threads([(block, thread) for block in range(2) for thread in range(3)], kernel, arguments)
-
-    def run_threads(self, threads, kernel, arguments):
-        random.Random(len(threads)).shuffle(threads)
-        for self.blockIdx.x, self.threadIdx.x in threads:
-            kernel.py_func(*arguments)
-
-
-def rubbish(shape, dtype):
-    array = np.empty(shape, dtype)
-    array.view(np.uint8).fill(0xA5)
-    return array
-
-
-def numpy_as_cupy() -> ModuleType:
-    stand_in = ModuleType("cupy")
-    vars(stand_in).update({name: getattr(np, name) for name in np.__all__})
-    stand_in.asnumpy, stand_in.empty = np.asarray, rubbish
-    return stand_in
-
-
 @pytest.fixture
 def on_numpy(monkeypatch):
     """Loads a module of the GPU engine over the stand-ins."""
-    buffers = ModuleType("gpu_pipeline.buffers")
-    vars(buffers).update(vars(cpu_fallback.buffers))
-    buffers.DEVICE, buffers.prepare_device = threading.RLock(), lambda: None
-    monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
-    monkeypatch.setitem(sys.modules, "cupy", numpy_as_cupy())
-    fake = FakeCuda()
-    monkeypatch.setattr(kernels, "cuda", fake)
-    monkeypatch.setattr(kernels, "launch", fake.run)
-    monkeypatch.setattr(kernels, "launch_blocks", fake.run_blocks)
-
-    def load(name: str) -> ModuleType:
-        path = Path(kernels.__file__).with_name(f"{name}.py")
-        spec = importlib.util.spec_from_file_location(f"gpu_{name}_on_numpy", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
+    return install(monkeypatch)
 
 
 @pytest.fixture
@@ -136,39 +69,106 @@ def test_some_measures(gpu_text, names):
     assert_same_measures(gpu_text, TEXTS[::5], names)
 
 
-def test_measures_in_small_batches(gpu_text, monkeypatch):
-    monkeypatch.setattr(gpu_text, "SCRATCH_BYTES", 20_000)
+@pytest.fixture(params=["large batches", "small batches"])
+def batches(request, gpu_text, monkeypatch):
+    if request.param == "small batches":
+        monkeypatch.setattr(gpu_text, "MIN_SCRATCH_BYTES", 5000)
+        monkeypatch.setattr(gpu_text, "SCRATCH_SHARE", 0)
+
+
+@pytest.fixture(params=["no long document", "long documents"])
+def long_documents(request, gpu_text, monkeypatch):
+    """Of ordinary size here; they go through the CPU engine."""
+    if request.param == "long documents":
+        monkeypatch.setattr(gpu_text, "LONG_BYTES", 30)
+        monkeypatch.setattr(gpu_text, "LONG_MEASURED_BYTES", 30)
+
+
+def test_measures_in_batches(gpu_text, batches, long_documents):
     assert_same_measures(gpu_text, TEXTS[::2])
 
 
-def test_short_memory_halves_the_batches(gpu_text, monkeypatch, caplog):
+def test_long_documents_are_left_to_the_cpu_engine(gpu_text, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(gpu_text, "LONG_MEASURED_BYTES", 30)
+    monkeypatch.setattr(gpu_text, "_on_cpu", lambda text, rows, function: sizes.extend(text.iloc[rows].str.len()))
+    with pytest.raises(TypeError):  # the stand-in gives nothing
+        gpu_text.measure(column(["short", "x" * 30, "x" * 31, None, "y z " * 50]), NAMES)
+    assert sizes == [31, 200]
+
+
+SHORT = "device memory is short: documents are processed in smaller batches, which takes longer"
+FULL = "the GPU's memory is full: a batch needs 0 MiB more, 4,096 of 16,384 MiB are free"
+
+
+def run_out_of_memory(monkeypatch, module, items):
+    """`empty` refuses more than `items`."""
+
     def empty(shape, dtype):
-        if shape > 2000:
+        if np.prod(shape) > items:
             raise MemoryError
         return rubbish(shape, dtype)
 
-    texts = ["a b c d e f g h"] * 600
-    monkeypatch.setattr(gpu_text.cp, "empty", empty)
-    with pytest.raises(EngineError, match="MiB of device memory"):
+    monkeypatch.setattr(module.cp, "empty", empty)
+    module.say_that_memory_is_short.cache_clear()
+
+
+def test_short_memory_halves_the_batches(gpu_text, monkeypatch, caplog):
+    run_out_of_memory(monkeypatch, gpu_text, 2000)
+    with pytest.raises(EngineError, match=FULL):
         gpu_text.measure(column(["a " * 9000]), NAMES)
     monkeypatch.setattr(gpu_text, "MIN_SCRATCH_BYTES", 1000)
-    gpu_text._say_that_memory_is_short.cache_clear()
     caplog.clear()
+    texts = ["a b c d e f g h"] * 600
     assert_same_measures(gpu_text, texts)
-    assert [record.message for record in caplog.records] == [
-        "device memory is short: documents are processed in smaller batches, which takes longer"
-    ]
+    rewritten, _ = gpu_text.rewrite(column(texts), RewriteSteps(lowercase=True))
+    assert rewritten.tolist() == texts
+    assert [record.message for record in caplog.records] == [SHORT]
+
+
+A_B = np.arange(1, 253, 2, dtype=np.uint32), np.arange(126, dtype=np.uint32)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda gpu_text, text: gpu_text.measure(text, NAMES),
+        lambda gpu_text, text: gpu_text.rewrite(text, RewriteSteps(lowercase=True, whitespace="collapse")),
+        lambda gpu_text, text: gpu_text.hash_text(text),
+        lambda gpu_text, text: gpu_text.band_keys(text, 5, False, *A_B, 6),
+        lambda gpu_text, text: gpu_text.shingles(text, 5, False),
+    ],
+    ids=["measure", "rewrite", "hash_text", "band_keys", "shingles"],
+)
+def test_memory_is_bounded_by_the_text(gpu_text, monkeypatch, work):
+    """Beside the column itself and one more that a stage may hold: six texts in all."""
+    monkeypatch.setattr(gpu_text, "MIN_SCRATCH_BYTES", 0)
+    chance = random.Random(4)
+    words = ["".join(chance.choices("abcdefgh", k=chance.choice((1, 2, 3, 4, 5, 7, 9)))) for _ in range(2000)]
+    texts = column([" ".join(chance.choices(words, k=chance.randrange(200, 800))) for _ in range(100)])
+    work(gpu_text, texts)
+    tracemalloc.start()
+    work(gpu_text, texts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * cpu_fallback.byte_lengths(texts).sum()
+
+
+def test_full_memory_is_said(gpu_text, monkeypatch):
+    run_out_of_memory(monkeypatch, gpu_text, 5)
+    with pytest.raises(EngineError, match="the GPU's memory is full: 4,096 of 16,384 MiB are free"):
+        gpu_text.hash_text(column(["a"] * 9))
 
 
 @pytest.mark.parametrize("steps", STEPS, ids=lambda steps: "-".join(map(str, steps)))
-def test_rewrite(gpu_text, steps):
+def test_rewrite(gpu_text, batches, long_documents, steps):
     expected, actual = cpu_fallback.rewrite(column(TEXTS), steps), gpu_text.rewrite(column(TEXTS), steps)
     pd.testing.assert_series_equal(actual[0], expected[0])
     np.testing.assert_array_equal(actual[1], expected[1], strict=True)
 
 
 @pytest.mark.parametrize("max_characters", [0, 3])
-def test_hashes(gpu_text, max_characters):
+def test_hashes(gpu_text, long_documents, max_characters):
     expected = cpu_fallback.hash_text(column(TEXTS), max_characters)
     np.testing.assert_array_equal(gpu_text.hash_text(column(TEXTS), max_characters), expected, strict=True)
 
@@ -194,14 +194,12 @@ def test_a_part_of_a_column(gpu_text):
     np.testing.assert_array_equal(gpu_text.measure(part, ["words"])["words"], expected, strict=True)
 
 
-@pytest.mark.parametrize("scratch_bytes", [4 << 30, 40_000])
 @pytest.mark.parametrize("max_characters", [0, 100])
-def test_classify(gpu_text, monkeypatch, scratch_bytes, max_characters):
+def test_classify(gpu_text, batches, long_documents, max_characters):
     try:
         model = load_classifier("")
     except InputError as error:
         pytest.skip(str(error))
-    monkeypatch.setattr(gpu_text, "SCRATCH_BYTES", scratch_bytes)
     expected, actual = (
         engine.classify(column(TEXTS), model, max_characters) for engine in (cpu_fallback.text, gpu_text)
     )
@@ -212,25 +210,21 @@ def test_classify(gpu_text, monkeypatch, scratch_bytes, max_characters):
 MINHASH = np.array([3, 5, 2**32 - 1, 7, 9, 11, 13], np.uint32), np.arange(7, dtype=np.uint32) * np.uint32(2**29)
 
 
-@pytest.mark.parametrize("scratch_bytes", [4 << 30, 40_000])
 @pytest.mark.parametrize(("ngram", "by_character"), [(1, False), (5, False), (4, True)])
 class TestNearDuplicates:
-    def test_signatures(self, gpu_text, monkeypatch, scratch_bytes, ngram, by_character):
-        monkeypatch.setattr(gpu_text, "SCRATCH_BYTES", scratch_bytes)
+    def test_signatures(self, gpu_text, batches, long_documents, ngram, by_character):
         expected, actual = (
             engine.signatures(column(TEXTS), ngram, by_character, *MINHASH) for engine in (cpu_fallback, gpu_text)
         )
         np.testing.assert_array_equal(actual, expected, strict=True)
 
-    def test_band_keys(self, gpu_text, monkeypatch, scratch_bytes, ngram, by_character):
-        monkeypatch.setattr(gpu_text, "SCRATCH_BYTES", scratch_bytes)
+    def test_band_keys(self, gpu_text, batches, long_documents, ngram, by_character):
         expected, actual = (
             engine.band_keys(column(TEXTS), ngram, by_character, *MINHASH, 3) for engine in (cpu_fallback, gpu_text)
         )
         np.testing.assert_array_equal(actual, expected, strict=True)
 
-    def test_shingles(self, gpu_text, monkeypatch, scratch_bytes, ngram, by_character):
-        monkeypatch.setattr(gpu_text, "SCRATCH_BYTES", scratch_bytes)
+    def test_shingles(self, gpu_text, batches, long_documents, ngram, by_character):
         expected, actual = (engine.shingles(column(TEXTS), ngram, by_character) for engine in (cpu_fallback, gpu_text))
         np.testing.assert_array_equal(actual[0], expected[0], strict=True)
         np.testing.assert_array_equal(actual[1], expected[1], strict=True)
@@ -259,13 +253,33 @@ def test_connected_along_a_chain(gpu_dedup, step):
     assert gpu_dedup.connected(chain[1:], chain[:-1], 300).tolist() == [0] * 300
 
 
-def test_first_of_group(gpu_dedup):
+@pytest.mark.parametrize("rows_at_once", [1 << 26, 60])
+def test_first_of_group(gpu_dedup, monkeypatch, rows_at_once):
+    monkeypatch.setattr(gpu_dedup, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(gpu_dedup, "BLOCK", 7)
     numbers = np.random.default_rng(5)
     for rows, width in ((0, 1), (1, 2), (500, 1), (500, 3)):
         keys = numbers.choice(np.array([0, 1, 2**53, 2**53 + 1, 2**63, 2**64 - 1], np.uint64), (rows, width))
         rank = numbers.permutation(rows).astype(np.int64) * 3 - rows
-        expected = cpu_fallback.first_of_group(keys, rank)
-        np.testing.assert_array_equal(gpu_dedup.first_of_group(keys, rank), expected, strict=True)
+        for ranks in (rank, None):
+            expected = cpu_fallback.first_of_group(keys, ranks)
+            np.testing.assert_array_equal(gpu_dedup.first_of_group(keys, ranks), expected, strict=True)
+
+
+def test_many_groups_go_in_ranges_on_the_device(gpu_dedup, monkeypatch):
+    monkeypatch.setattr(gpu_dedup, "ROWS_AT_ONCE", 200)
+    monkeypatch.setattr(gpu_dedup, "load_engine", None)
+    keys = np.random.default_rng(9).integers(0, 900, (1000, 2), np.uint64)
+    np.testing.assert_array_equal(gpu_dedup.first_of_group(keys), cpu_fallback.first_of_group(keys))
+    sizes = np.bincount(gpu_dedup._range_of(keys, 10))
+    assert len(sizes) == 10 and sizes.min() > 60 and sizes.max() < 140
+
+
+def test_groups_go_to_the_cpu_engine_where_memory_is_short(gpu_dedup, monkeypatch, caplog):
+    run_out_of_memory(monkeypatch, gpu_dedup, 20)
+    keys = np.arange(100, dtype=np.uint64)[:, None] // np.uint64(3)
+    assert gpu_dedup.first_of_group(keys).tolist() == [row - row % 3 for row in range(100)]
+    assert [record.message for record in caplog.records] == [SHORT]
 
 
 def test_counted_words_are_the_words_of_the_scan():

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cpu_fallback.session
 from curation.errors import RecipeError
-from curation.running import runner
 from curation.running.runner import run
 from curation.stages import NgramDedup
 from tests.oracle.pipelines import seen_ngrams
@@ -33,7 +33,7 @@ def kept_of(texts: list[str], ngram: int, share: float) -> list[int]:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "BATCH_BYTES", 500)
+    monkeypatch.setattr(cpu_fallback.session, "BATCH_BYTES", 500)
 
 
 @pytest.mark.parametrize(("ngram", "share"), [(5, 0.9), (2, 0.5), (1, 1.0), (3, 0.01), (10, 0.9)])

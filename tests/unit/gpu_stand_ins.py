@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NumPy in CuPy's place, pandas in cuDF's, and one Python call per CUDA thread: the modules of `gpu_pipeline` run on
+machines without a GPU. Threads run in random order over memory full of rubbish, so that nothing passes by luck.
+"""
+
+import importlib.util
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import cpu_fallback
+import cpu_fallback.buffers
+
+kernels = pytest.importorskip("gpu_pipeline.kernels")
+
+TOTAL_BYTES = 16 << 30  # of the device
+HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
+
+
+class FakeCuda:
+    """What kernels ask of `numba.cuda`; one thread at a time."""
+
+    def __init__(self):
+        self.blockIdx = SimpleNamespace(x=0)
+        self.threadIdx = SimpleNamespace(x=0)
+        self.blockDim = SimpleNamespace(x=3)
+        self.gridDim = SimpleNamespace(x=2)
+        self.local = SimpleNamespace(array=lambda size, kind: rubbish(size, str(kind)))
+        self.atomic = SimpleNamespace(min=lambda array, i, value: np.minimum.at(array, i, value))
+
+    def grid(self, dimensions):
+        assert dimensions == 1
+        return np.int64(self.blockIdx.x * self.blockDim.x + self.threadIdx.x)
+
+    def run(self, kernel, rows, *arguments):
+        self.gridDim.x = -(-rows // self.blockDim.x) + 1  # the last block has no work
+        threads = [(block, thread) for block in range(self.gridDim.x) for thread in range(self.blockDim.x)]
+        self.run_threads(threads, kernel, arguments)
+
+    def run_blocks(self, kernel, rows, *arguments):
+        self.gridDim.x = 2
+        self.run_threads([(block, thread) for block in range(2) for thread in range(3)], kernel, arguments)
+
+    def run_threads(self, threads, kernel, arguments):
+        random.Random(len(threads)).shuffle(threads)
+        for self.blockIdx.x, self.threadIdx.x in threads:
+            kernel.py_func(*arguments)
+
+
+def rubbish(shape, dtype):
+    array = np.empty(shape, dtype)
+    array.view(np.uint8).fill(0xA5)
+    return array
+
+
+def numpy_as_cupy() -> ModuleType:
+    stand_in = ModuleType("cupy")
+    vars(stand_in).update({name: getattr(np, name) for name in np.__all__})
+    stand_in.asnumpy, stand_in.empty = np.asarray, rubbish
+    runtime = SimpleNamespace(
+        driverGetVersion=lambda: 13020,
+        getDeviceCount=lambda: 1,
+        getDeviceProperties=lambda number: {"name": b"Made GPU"},
+        memGetInfo=lambda: (TOTAL_BYTES // 4, TOTAL_BYTES),
+    )
+    stand_in.cuda = SimpleNamespace(runtime=runtime, Device=lambda: SimpleNamespace(id=0))
+    return stand_in
+
+
+class Series(pd.Series):
+    @property
+    def _constructor(self):
+        return Series
+
+    @property
+    def null_count(self) -> int:
+        return int(self.isna().sum())
+
+    @classmethod
+    def from_arrow(cls, array: pa.Array) -> "Series":
+        return cls(cpu_fallback.from_arrow(pa.table({"": array}))[""])
+
+
+class DataFrame(pd.DataFrame):
+    @property
+    def _constructor(self):
+        return DataFrame
+
+    @property
+    def _constructor_sliced(self):
+        return Series
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> "DataFrame":
+        return cls(cpu_fallback.from_arrow(table))
+
+    def to_arrow(self, preserve_index: bool) -> pa.Table:
+        assert not preserve_index
+        return cpu_fallback.to_arrow(self)
+
+
+def pandas_as_cudf() -> ModuleType:
+    def read_parquet(path, *, columns, row_groups, use_pandas_metadata):
+        assert not use_pandas_metadata
+        (groups,) = row_groups
+        return DataFrame.from_arrow(pq.ParquetFile(path).read_row_groups(groups, columns=columns))
+
+    stand_in = ModuleType("cudf")
+    vars(stand_in).update(DataFrame=DataFrame, Series=Series, Index=pd.Index, read_parquet=read_parquet)
+    return stand_in
+
+
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Puts everything in place; gives what loads a module of the GPU engine."""
+
+    def load(name: str) -> ModuleType:
+        path = Path(kernels.__file__).with_name(f"{name}.py")
+        spec = importlib.util.spec_from_file_location(f"gpu_{name}_on_numpy", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    for name, stand_in in (
+        ("cupy", numpy_as_cupy()),
+        ("cudf", pandas_as_cudf()),
+        ("pylibcudf", SimpleNamespace(Column=None)),
+        ("rmm", SimpleNamespace(__name__="rmm", __version__="26.10")),
+    ):
+        monkeypatch.setitem(sys.modules, name, stand_in)
+    buffers = load("buffers")
+    vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
+    buffers.prepare_device = lambda: None
+    monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
+    fake = FakeCuda()
+    monkeypatch.setattr(kernels, "cuda", fake)
+    monkeypatch.setattr(kernels, "launch", fake.run)
+    monkeypatch.setattr(kernels, "launch_blocks", fake.run_blocks)
+    return load
