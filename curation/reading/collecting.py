@@ -221,7 +221,8 @@ class _Source:
 
     def _as_file(self, path: Path) -> SourceFile:
         status = path.stat()
+        commits = [piece.place["commit"] for piece in self.pieces if piece.place]
         return msgspec.structs.replace(
-            self.file, path=str(path), label=self.file.path, format="arrow", bytes=status.st_size,
-            modified_ns=status.st_mtime_ns, text_column=TEXT, id_column="id", sample=1.0,
+            self.file, path=str(path), label=self.file.path, commit=commits[-1] if commits else "", format="arrow",
+            bytes=status.st_size, modified_ns=status.st_mtime_ns, text_column=TEXT, id_column="id", sample=1.0,
         )  # fmt: skip

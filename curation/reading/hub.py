@@ -5,6 +5,7 @@ once. A reader can be opened again at the place where another one stopped.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -20,21 +21,32 @@ from curation.reading.inputs import HUB_MARK, Input, hub_label
 from curation.rules import nearest
 
 BATCH_ROWS = 200  # taken from the data set at a time; a place is the end of such a batch
+HTTP_ERRORS = {"httpx": "HTTPError", "httpx2": "HTTPError", "aiohttp": "ClientError"}  # that are no OSError
+COMMIT = re.compile("[0-9a-f]{40}")
 
 
 class HubSource:
     """One split of a data set, from a place on: `for table, place in source`.
 
     Tables have `id` (null where there is none), `text` and the carried columns, all as strings; a text may be null.
-    `place` goes into another HubSource of the same input. Raises InputError where the data set does not exist, may
-    not be read, or has no such configuration, split or column; a connection that breaks is a ConnectionError.
+    `place` goes into another HubSource of the same input, which reads the same `commit` of the hub, whatever became of
+    the branch. Raises InputError where the data set does not exist, may not be read, has no such configuration, split
+    or column, or is not the one that `place` is of; a connection that breaks is a ConnectionError.
     """
 
     def __init__(self, entry: Input, place: dict[str, Any] | None = None) -> None:
         self.entry, self.label = entry, hub_label(entry)
-        self.dataset = _load(entry, self.label).with_format("arrow")
+        pinned = place["commit"] if place else ""
+        loaded, files = _load(entry, self.label, pinned or entry.revision)
+        self.dataset = loaded.with_format("arrow")
+        self.files = hashlib.sha256(repr(files).encode()).hexdigest()
+        self.commit = next((part for file in files for part in file if COMMIT.fullmatch(part)), pinned)
         if place is not None:
-            self.dataset.load_state_dict(place)
+            if place["files"] != self.files:
+                raise InputError(
+                    f"{self.label} has changed since documents of it were collected. Give a new --output, or --force"
+                )
+            self.dataset.load_state_dict(place["state"])
 
     def __iter__(self) -> Iterator[tuple[pa.Table, dict[str, Any]]]:
         batches = iter(self.dataset.iter(BATCH_ROWS))
@@ -42,12 +54,13 @@ class HubSource:
             try:
                 batch = next(batches, None)
             except _broken() as error:
-                raise ConnectionError(f"{type(error).__name__}: {error}") from error
+                raise ConnectionError(_on_one_line(error)) from error
             except (ValueError, RuntimeError, KeyError, TypeError) as error:
-                raise InputError(f"{self.label} cannot be read: {type(error).__name__}: {error}") from error
+                raise InputError(f"{self.label} cannot be read: {_on_one_line(error)}") from error
             if batch is None:
                 return
-            yield self._as_documents(batch), self.dataset.state_dict()
+            place = {"commit": self.commit, "files": self.files, "state": self.dataset.state_dict()}
+            yield self._as_documents(batch), place
 
     def _as_documents(self, batch: pa.Table) -> pa.Table:
         names = batch.column_names
@@ -82,8 +95,9 @@ class HubSource:
         return column.cast(pa.large_string())
 
 
-def _load(entry: Input, label: str) -> Any:
-    """The streamed split; errors of the library become one message each."""
+def _load(entry: Input, label: str, revision: str) -> tuple[Any, list[tuple[str, ...]]]:
+    """The streamed split, and what tells its files from others: repository and commit, or times and ETags. Errors of
+    the library become one message each."""
     try:
         import datasets
     except ImportError as error:
@@ -92,15 +106,16 @@ def _load(entry: Input, label: str) -> Any:
     name = entry.path.removeprefix(HUB_MARK)
     options: dict[str, Any] = {"data_files": entry.data_files} if entry.data_files else {}
     try:
-        return datasets.load_dataset(
+        builder = datasets.load_dataset_builder(
             os.path.abspath(name) if os.path.isdir(name) else name,
             entry.config or None,
-            split=entry.split,
-            revision=entry.revision or None,
-            streaming=True,
+            revision=revision or None,
             **options,
         )
-    except (datasets.exceptions.DatasetsError, OSError, ValueError, RuntimeError) as error:
+        files = builder.config.data_files or {}
+        known = [tuple(map(str, file)) for split in files.values() for file in split.origin_metadata]
+        return builder.as_streaming_dataset(split=entry.split), known
+    except (datasets.exceptions.DatasetsError, ValueError, RuntimeError, *_broken()) as error:
         raise InputError(_explained(error, entry, label)) from error
 
 
@@ -108,10 +123,12 @@ def _explained(error: Exception, entry: Input, label: str) -> str:
     """What is wrong, and what to do: by the status that the hub answered, else by the kind of the error."""
     told = " ".join(str(error).split())
     status = _status(error)
+    if status >= 500 or status == 429:
+        return f"{label}: the hub answers {status}; it has trouble of its own. Try the same command later"
     if status in (401, 403) or "gated" in told or "authenticat" in told.lower():
         return (
-            f"{label}: the hub does not let us read it ({status or 'gated'}). Accept its terms on its page, and log in "
-            "with `hf auth login` or set HF_TOKEN"
+            f"{label}: the hub does not let us read it ({status or 'gated'}). Check the name; if it is right, accept "
+            "the terms on its page, and log in with `hf auth login` or set HF_TOKEN"
         )
     if "Bad split" in told or "BuilderConfig" in told:
         wrong, what = (entry.split, "split") if "Bad split" in told else (entry.config, "configuration")
@@ -130,6 +147,10 @@ def _explained(error: Exception, entry: Input, label: str) -> str:
     return f"{label} cannot be opened: {told}"
 
 
+def _on_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
 def _status(error: BaseException | None) -> int:
     """The HTTP status behind an error; 0 where it has none."""
     while error is not None:
@@ -143,7 +164,7 @@ def _status(error: BaseException | None) -> int:
 def _broken() -> tuple[type[Exception], ...]:
     """What a connection raises that ends too early."""
     found: list[type[Exception]] = [OSError, EOFError]
-    for package, name in (("httpx", "HTTPError"), ("aiohttp", "ClientError")):
+    for package, name in HTTP_ERRORS.items():
         found += _error_of(package, name)
     return tuple(found)
 

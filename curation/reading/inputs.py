@@ -188,6 +188,7 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     max_document_bytes: int = 100_000_000
     sample: float = 1.0
     label: str = ""  # of a file made from a data set: the data set
+    commit: str = ""  # of the hub, that it was read at
 
     def as_shown(self) -> dict[str, Any]:
         """As reports have it: without what an URL keeps secret."""

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from curation.reading.collecting import check_minimum
-from curation.reading.inputs import Budget, Input, Slice, entries_by_name
+from curation.reading.inputs import Budget, Input, Slice, entries_by_name, is_hub
 from curation.running.ledger import SliceRecord
+
+LIMITS = ("max_documents", "max_bytes")
 
 
 def contributions(
@@ -18,7 +20,9 @@ def contributions(
     and of the tokens written (of the bytes, where there are no tokens)."""
     found = []
     for name, entry in entries_by_name(entries).items():
-        own = [record for piece, record in zip(slices, records, strict=True) if piece.source == name]
+        pairs = [(piece, record) for piece, record in zip(slices, records, strict=True) if piece.source == name]
+        own = [record for _, record in pairs]
+        commit = next((piece.parts[0].file.commit for piece, _ in pairs), "")
         written = [part for part in parts if part.get("source") == name]
         documents, copied = sum(part["documents"] for part in written), entry.copies
         found.append(
@@ -33,6 +37,7 @@ def contributions(
                 "bytes_kept": sum(part["bytes"] for part in written),
                 "tokens": sum(part["tokens"] for part in written),
                 "blend_weight": entry.blend_weight,
+                **({"commit": commit} if commit else {}),
             }
         )
     after = "tokens" if any(entry["tokens"] for entry in found) else "bytes_kept"
@@ -41,6 +46,34 @@ def contributions(
         for row in found:
             row[share] = round(row[counted] / total, 6)
     return found
+
+
+def unreached_budgets(
+    entries: Sequence[Input], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
+) -> list[str]:
+    """The data sets, or all of them together, that ended before a budget was used up, in words."""
+    taken: dict[str, tuple[int, int]] = {}
+    for piece, record in zip(slices, records, strict=True):
+        documents, size = taken.get(piece.source, (0, 0))
+        taken[piece.source] = documents + record.rows, size + record.bytes_read
+    streamed = {name: entry for name, entry in entries_by_name(entries).items() if is_hub(entry.path)}
+    together = sum(taken[name][0] for name in streamed), sum(taken[name][1] for name in streamed)
+    if _is_reached(budget, together):
+        return []
+    limits: list[tuple[str, Input | Budget, tuple[int, int]]] = [
+        (f"input {name!r}", entry, taken[name]) for name, entry in streamed.items()
+    ]
+    return [
+        f"{what} ended after {documents:,} documents and {size:,} bytes of text, before the budget "
+        f"({', '.join(f'{field} {getattr(limit, field):,}' for field in LIMITS if getattr(limit, field))}) was reached"
+        for what, limit, (documents, size) in [*limits, ("all data sets", budget, together)]
+        if any(getattr(limit, field) for field in LIMITS) and not _is_reached(limit, (documents, size))
+    ]
+
+
+def _is_reached(limit: Input | Budget, taken: tuple[int, int]) -> bool:
+    pairs = zip((limit.max_documents, limit.max_bytes), taken, strict=True)
+    return any(most and count >= most for most, count in pairs)
 
 
 def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:

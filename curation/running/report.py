@@ -17,7 +17,7 @@ from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
 from curation.packing.token_files import TrainingPair
 from curation.packing.tokenization import load_tokenizer
-from curation.reading.sources import contributions, source_rows
+from curation.reading.sources import contributions, source_rows, unreached_budgets
 from curation.recipe import as_builtins
 from curation.running.ledger import SliceRecord, StageCount, as_report
 from curation.running.summary import funnel_line, language_lines, numbers, shown_numbers
@@ -58,7 +58,10 @@ def build(
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
         "stages": [as_report(stage) for stage in stages],
         "sources": contributions(plan.recipe.input, plan.slices, records, parts),
-        "warnings": warnings(stages),
+        "warnings": [
+            *warnings(stages),
+            *unreached_budgets(plan.recipe.input, plan.recipe.budget, plan.slices, records),
+        ],
         "tokens": tokens,
         "forms": summaries(forms),
         "work_seconds": {
@@ -186,8 +189,8 @@ def print_funnel(content: dict[str, Any]) -> None:
     console.print(table)
     for line in _shown_lines(content):
         console.print(line, highlight=False, markup=False)
-    for warning in content["warnings"]:
-        console.print(f"warning: {warning}", style="bold", highlight=False)
+    for line in _warning_lines(content):
+        console.print(line, style="bold", highlight=False, markup=False)
     if content["tokens"]:
         tokens = content["tokens"]
         console.print(
@@ -223,8 +226,12 @@ engine {html.escape(content["engine"])} ({html.escape(content["engine_reason"])}
 <table><tr><th>step<th>reason<th>documents<th>share<th>MB<th></tr>
 {rows}
 </table>
-<pre>{html.escape(chr(10).join(_shown_lines(content)))}</pre>
+<pre>{html.escape(chr(10).join((*_shown_lines(content), *_warning_lines(content))))}</pre>
 """
+
+
+def _warning_lines(content: dict[str, Any]) -> list[str]:
+    return [f"warning: {warning}" for warning in content["warnings"]]
 
 
 def _shown_lines(content: dict[str, Any]) -> list[str]:

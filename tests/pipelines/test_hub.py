@@ -2,7 +2,9 @@
 """Data sets that Hugging Face `datasets` streams, from local Parquet and JSON folders; what the hub would answer is
 put in place of it, and connections are broken between batches."""
 
+import html
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from curation.errors import InputError, OutputError, RecipeError
 from curation.reading import collecting, hub
 from curation.reading.inputs import Input
 from curation.recipe import convert_recipe
+from curation.running.report import as_html, print_funnel
 from curation.running.runner import run
 from curation.running.verify import verify
 from tests.run.runs import data_digests, kept_rows, rejected_rows, report_of
@@ -133,7 +136,42 @@ def test_a_budget_of_all_inputs_together(folder: Path, tmp_path: Path):
         {"path": f"hf:{other}", "name": "third", "revision": "main"},
     ]
     report = go(tmp_path / "out", *inputs, budget={"max_documents": 450})
-    assert [entry["documents_read"] for entry in report["sources"]] == [300, 150, 0]
+    assert [entry["documents_read"] for entry in report["sources"]] == [300, 150, 0] and report["warnings"] == []
+    size = sum(len(text_of(number)) for number in range(300) if number != 7)
+    report = go(tmp_path / "bytes", *inputs, budget={"max_bytes": size + len("other 0")})
+    assert [entry["documents_read"] for entry in report["sources"]] == [300, 1, 0] and report["warnings"] == []
+
+
+def test_the_text_column_is_found_per_data_set(folder: Path, tmp_path: Path):
+    inputs = [{"path": f"hf:{folder}", "name": "content", "max_documents": 5}]
+    for name in ("text", "description"):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table({"label": [1, 2], name: [f"{name} {k}" for k in "ab"]}), tmp_path / name / "p.parquet")
+        inputs.append({"path": f"hf:{tmp_path / name}", "name": name})
+    go(tmp_path / "out", *inputs)
+    assert [text for _, text in kept(tmp_path / "out")] == [
+        *map(text_of, range(5)), "text a", "text b", "description a", "description b",
+    ]  # fmt: skip
+
+
+def test_a_budget_that_is_never_reached_is_said(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    size = sum(len(text_of(number)) for number in range(3 * ROWS) if number != 7)
+    taken = f"ended after {3 * ROWS:,} documents and {size:,} bytes of text, before the budget"
+    entry = {"path": f"hf:{folder}", "name": "set"}
+    for number, (limits, budget, told) in enumerate(
+        (
+            ({"max_documents": 9999}, {}, [f"input 'set' {taken} (max_documents 9,999) was reached"]),
+            ({"max_bytes": size + 1}, {}, [f"input 'set' {taken} (max_bytes {size + 1:,}) was reached"]),
+            ({}, {"max_bytes": 10**9}, [f"all data sets {taken} (max_bytes 1,000,000,000) was reached"]),
+            ({"max_documents": 9999, "max_bytes": size}, {}, []),
+            ({"max_documents": 9999}, {"max_documents": 3 * ROWS}, []),
+        )
+    ):
+        report = go(tmp_path / str(number), entry | limits, budget=budget)
+        assert report["warnings"] == told
+        print_funnel(report)
+        shown = capsys.readouterr().out
+        assert all(f"warning: {line}" in shown and html.escape(line) in as_html(report) for line in told)
 
 
 def test_below_the_minimum_is_an_error(folder: Path, tmp_path: Path):
@@ -206,6 +244,22 @@ def test_another_input_begins_anew(folder: Path, tmp_path: Path, monkeypatch: py
     assert [text for _, text in kept(tmp_path / "out")] == [f"u{n}" for n in range(10)]
 
 
+def test_a_folder_that_changed_between_two_tries_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    entry = {"path": f"hf:{folder}", "name": "set"}
+    with monkeypatch.context() as broken:
+        Breaks(broken, 4, *[0] * collecting.TRIES)
+        with pytest.raises(InputError, match="the connection broke after 800 documents"):
+            go(tmp_path / "out", entry)
+    last = sorted(folder.iterdir())[-1]
+    os.utime(last, (1, 1))
+    with pytest.raises(InputError, match=r"has changed since documents of it were collected. Give a new --output, or"):
+        go(tmp_path / "out", entry)
+    run(recipe_of(entry), tmp_path / "out", engine="cpu", force=True)
+    assert kept(tmp_path / "out") == numbered(range(3 * ROWS))
+
+
 def test_memory_holds_one_piece(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(collecting, "PIECE_ROWS", 400)
     recipe = recipe_of({"path": f"hf:{folder}", "name": "set"}, output={"formats": [], "keep_work": True})
@@ -242,7 +296,7 @@ def not_found(text: str) -> Exception:
         (caused(not_found("Dataset doesn't exist"), AnswerError(404)), "was not found (404)"),
         (
             caused(not_found("Dataset doesn't exist"), AnswerError(401)),
-            "does not let us read it (401). Accept its terms",
+            "does not let us read it (401). Check the name; if it is right, accept the terms",
         ),
         (caused(OSError("no"), AnswerError(403)), "does not let us read it (403)"),
         (not_found("Dataset 'o/n' is a gated dataset on the Hub."), "does not let us read it (gated)"),
@@ -263,7 +317,7 @@ def test_each_answer_of_the_hub_is_one_message(
     def answer(*args: Any, **kwargs: Any) -> None:
         raise error
 
-    monkeypatch.setattr(datasets, "load_dataset", answer)
+    monkeypatch.setattr(datasets, "load_dataset_builder", answer)
     with pytest.raises(InputError, match=re.escape(told)) as raised:
         go(tmp_path / "out", {"path": "hf:o/n", "config": "20231101.xx"})
     assert str(raised.value).startswith("hf:o/n:20231101.xx[train]") and "\n" not in str(raised.value)
