@@ -25,6 +25,8 @@ from gpu_pipeline.buffers import buffers_of, memory_errors, prepare_device
 
 log = logging.getLogger(__name__)
 
+MAX_RUN_SHARE = 2  # of a batch: a row group that is larger is read on the host, which can cut it
+
 
 def read_slice(piece: Slice, batch_bytes: int) -> Iterator[Batch]:
     if len(piece.parts) == 1 and _is_plain_parquet(piece.parts[0].file):
@@ -60,7 +62,7 @@ def _read_row_groups(piece: Slice, batch_bytes: int) -> Iterator[Batch]:
     """Row groups of about `batch_bytes` together, each run of them on the device or, where that declines, the host."""
     row = 0
     for part, size in _runs(piece.parts[0], batch_bytes):
-        frame = _decode(part, row) if size <= 2 * batch_bytes else None
+        frame = _decode(part, row) if size <= MAX_RUN_SHARE * batch_bytes else None
         found = (
             _read_on_host(msgspec.structs.replace(piece, parts=[part]), batch_bytes, row)
             if frame is None
@@ -85,8 +87,8 @@ def _runs(part: FilePart, batch_bytes: int) -> Iterator[tuple[FilePart, int]]:
 
 
 def _decode(part: FilePart, row: int) -> cudf.DataFrame | None:
-    """The documents of some row groups; None where they hold a null, malformed UTF-8, a document that is too large, or
-    what cuDF cannot read or the device has no room for: the host's reader is exact about these."""
+    """The documents of some row groups; None where they hold none, a null, malformed UTF-8, a document that is too
+    large, or what cuDF cannot read or the device has no room for: the host's reader is exact about these."""
     prepare_device()
     file = part.file
     names = _columns(file, schema_in(file).names)
@@ -94,7 +96,7 @@ def _decode(part: FilePart, row: int) -> cudf.DataFrame | None:
         read = cudf.read_parquet(
             file.path, columns=names, row_groups=[[*range(part.start, part.stop)]], use_pandas_metadata=False
         )
-        if not (_is_sound(read[file.text_column], file.max_document_bytes) and _is_sound_id(read, file)):
+        if not (len(read) and _is_sound(read[file.text_column], file.max_document_bytes) and _is_sound_id(read, file)):
             return None
     except (MemoryError, OverflowError, RuntimeError, ValueError) as error:
         log.warning("%s: row groups %d to %d are read on the host: %s", file.path, part.start, part.stop, error)
