@@ -29,6 +29,7 @@ from curation.running.parts import REMOVED_SCHEMA, Parts, open_part, piece_path,
 from curation.running.workdir import commit, file_sha256, write_json
 from curation.stages.outcome import added_columns
 from curation.stages.saved_index import SavedIndex
+from curation.stages.similarity import positions_of
 
 REMOVED_ROWS = 1_000_000  # of one file in removed/
 ROW_GROUP_DOCUMENTS = 20_000
@@ -78,8 +79,9 @@ def cut_output_parts(
     parts: list[OutputPart] = []
     repeated = [span for span in sources for _ in range(copies.get(span[0], 1))]
     for name, low, high in repeated:
-        rows = low + np.flatnonzero(alive[low:high])
-        ends = np.cumsum(sizes[rows], dtype=np.int64)
+        rows = positions_of(alive[low:high])  # from `low` on
+        ends = sizes[low:high][rows]
+        np.cumsum(ends, out=ends)
         total = int(ends[-1]) if len(ends) else 0
         target = -(-total // max(-(-total // output.part_bytes), 1))
         first = 0
@@ -87,7 +89,8 @@ def cut_output_parts(
             before = int(ends[first - 1]) if first else 0
             fitting = int(np.searchsorted(ends, before + target, side="right"))
             last = min(max(fitting, first + 1), first + output.part_documents)
-            parts.append(OutputPart(len(parts), name, int(rows[first]), int(rows[last - 1]) + 1, last - first))
+            start, stop = low + int(rows[first]), low + int(rows[last - 1]) + 1
+            parts.append(OutputPart(len(parts), name, start, stop, last - first))
             first = last
     return parts
 

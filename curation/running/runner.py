@@ -48,6 +48,7 @@ from curation.running.workdir import commit, locked, read_json, remove, sweep, s
 from curation.stages import FuzzyDedup
 from curation.stages.language import changed_models, models_of
 from curation.stages.outcome import CorpusStage
+from curation.stages.similarity import positions_of
 
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 64 << 20
 SLICES_PER_WORKER = 4  # so that no worker waits long for the last one
@@ -359,11 +360,11 @@ def _barrier(run_: _Run, segment: Segment, records: list[SliceRecord], counts: l
     for number in segment.corpus_stages:
         found, seconds, details = load_removed(_removed_path(run_, number), parts, number)
         removed += found
-        rows = np.concatenate([each.row for each in found])
         count = counts[number]
         count.details = details
         count.documents_in, count.bytes_in, count.seconds = arriving, arriving_bytes, seconds
-        arriving, arriving_bytes = arriving - len(rows), arriving_bytes - int(sizes[rows].sum())
+        arriving -= sum(len(each.row) for each in found)
+        arriving_bytes -= sum(int(sizes[each.row].sum()) for each in found)
         count.documents_out, count.bytes_out = arriving, arriving_bytes
         count.reasons = {each.reason: len(each.row) for each in found if len(each.row)}
     return _Reached(parts, alive, mask, removed)
@@ -378,10 +379,11 @@ def _decide(run_: _Run, segment: Segment, parts: Parts, mask: Path) -> None:
         name = run_.plan.recipe.stage_names[number]
         run_.progress.say(f"{name}: {int(alive.sum()):,} documents")
         sources = _sources(run_.plan.slices, parts)
-        corpus = AliveCorpus(parts, number, np.flatnonzero(alive), sources, run_.workers)
+        corpus = AliveCorpus(parts, number, positions_of(alive), sources, run_.workers)
         found = stage.decide(run_.engine, corpus)
         alive[found.all_rows] = False
         save_removed(_removed_path(run_, number), found, time.perf_counter() - started)
+        del corpus, found  # up to 20 bytes per document, while the next stage decides
     with commit(mask) as path, open(path, "wb") as file:
         np.save(file, alive)
 

@@ -9,6 +9,7 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.outcome import Corpus, Duplicates
+from curation.stages.similarity import positions_of
 
 COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True, whitespace="strip")}
 
@@ -42,7 +43,7 @@ class ExactDedup(
         keys = np.empty((len(rows), 2), np.uint64)
         for k, name in enumerate(("high", "low")):
             keys[:, k] = corpus.column(name)
-        leaders = engine.first_of_group(keys)
+        leaders = engine.first_of_group(keys, workers=corpus.workers)
         del keys  # 16 bytes per document
-        gone = np.flatnonzero(leaders != np.arange(len(leaders), dtype=leaders.dtype))
+        gone = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
         return Duplicates(rows[gone], rows[leaders[gone]], np.ones(len(gone)), "exact_duplicate")

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact duplicates take at most 32 bytes of memory per document, and what the runner does with its rows 34."""
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from curation.contract import TEXT
+from curation.engine import load_engine
+from curation.recipe import Recipe
+from curation.running import runner
+from curation.running.ledger import SliceRecord, StageCount
+from curation.running.outputs import cut_output_parts
+from curation.running.parts import BYTES, KEY_ROWS, AliveCorpus, Parts, PartWriter, key_column
+from curation.running.progress import Silent
+from curation.running.segments import Segment
+from curation.stages import ExactDedup
+from curation.stages.outcome import Duplicates
+from curation.stages.similarity import positions_of
+
+CPU = load_engine("cpu")
+SIZES = 200_000, 600_000
+KINDS = {"distinct": lambda number: number, "pairs": lambda number: number // 2, "equal": np.zeros_like}
+
+
+def write_part(folder: Path, documents: int, kind: str) -> Parts:
+    folder.mkdir(parents=True)
+    parts = Parts(folder, [documents])
+    with PartWriter(parts.path(0), parts.keys_path(0)) as part:
+        for start in range(0, documents, KEY_ROWS):
+            number = np.arange(start, min(start + KEY_ROWS, documents), dtype=np.uint64)
+            text = pa.nulls(len(number), pa.large_string())
+            keys = {key_column(0, name): KINDS[kind](number) for name in ("high", "low")}
+            part.write(pa.table({TEXT: text}), {BYTES: number.astype(np.int64)} | keys)
+    return parts
+
+
+def peak_of(work: Callable[[], Any]) -> tuple[int, Any]:
+    """The most bytes that are allocated at once meanwhile, and what it gives."""
+    tracemalloc.start()
+    result = work()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak, result
+
+
+def decide(parts: Parts, workers: int) -> Duplicates:
+    """As the runner does, with its mask."""
+    alive = np.ones(len(parts), bool)
+    found = ExactDedup().decide(CPU, AliveCorpus(parts, 0, positions_of(alive), workers=workers))
+    alive[found.row] = False
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_per_document_of_the_stage(tmp_path: Path, kind: str, workers: int):
+    peaks = []
+    for documents in SIZES:
+        parts = write_part(tmp_path / str(documents), documents, kind)
+        ExactDedup().decide(CPU, AliveCorpus(parts, 0, np.arange(100)))  # compiles, and loads what was compiled
+        peak, found = peak_of(lambda parts=parts: decide(parts, workers))
+        assert len(found.row) == {"distinct": 0, "pairs": documents // 2, "equal": documents - 1}[kind]
+        peaks.append(peak)
+    assert (peaks[1] - peaks[0]) / (SIZES[1] - SIZES[0]) <= 32
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_per_document_of_the_barrier(tmp_path: Path, kind: str):
+    peaks = []
+    for documents in SIZES:
+        folder = tmp_path / str(documents)
+        parts = write_part(folder / "_work" / "segment-0", documents, kind)
+        plan = SimpleNamespace(recipe=Recipe(stages=[ExactDedup()]), slices=[SimpleNamespace(source="made", index=0)])
+        run = runner._Run(plan, folder, CPU, "cpu", None, Silent(), workers=2)
+
+        def barrier(run=run, parts=parts):
+            counts = [StageCount(kind="exact_dedup", name="exact_dedup")]
+            reached = runner._barrier(run, Segment(0, (), (0,)), [SliceRecord(documents=len(parts))], counts)
+            sizes, sources = reached.parts.column(BYTES), [("made", 0, len(parts))]
+            return counts, cut_output_parts(sources, sizes, reached.alive, run.plan.recipe.output)
+
+        peak, ([count], output_parts) = peak_of(barrier)
+        assert sum(part.documents for part in output_parts) == count.documents_out > 0
+        peaks.append(peak)
+    assert (peaks[1] - peaks[0]) / (SIZES[1] - SIZES[0]) <= 34
