@@ -25,6 +25,7 @@ from gpu_pipeline.buffers import buffers_of, memory_errors, prepare_device
 
 log = logging.getLogger(__name__)
 
+CUDF_ERRORS = (MemoryError, OSError, OverflowError, RuntimeError, TypeError, ValueError)  # what C++ errors become
 MAX_RUN_SHARE = 2  # of a batch: a row group that is larger is read on the host, which can cut it
 
 
@@ -86,20 +87,20 @@ def _runs(part: FilePart, batch_bytes: int) -> Iterator[tuple[FilePart, int]]:
         yield msgspec.structs.replace(part, start=start, stop=part.stop), taken
 
 
+@memory_errors()
 def _decode(part: FilePart, row: int) -> cudf.DataFrame | None:
     """The documents of some row groups; None where they hold none, a null, malformed UTF-8, a document that is too
     large, or what cuDF cannot read or the device has no room for: the host's reader is exact about these."""
     prepare_device()
     file = part.file
     names = _columns(file, schema_in(file).names)
+    groups = [[*range(part.start, part.stop)]]
     try:
-        read = cudf.read_parquet(
-            file.path, columns=names, row_groups=[[*range(part.start, part.stop)]], use_pandas_metadata=False
-        )
-        if not (len(read) and _is_sound(read[file.text_column], file.max_document_bytes) and _is_sound_id(read, file)):
-            return None
-    except (MemoryError, OverflowError, RuntimeError, ValueError) as error:
+        read = cudf.read_parquet(file.path, columns=names, row_groups=groups, use_pandas_metadata=False)
+    except CUDF_ERRORS as error:
         log.warning("%s: row groups %d to %d are read on the host: %s", file.path, part.start, part.stop, error)
+        return None
+    if not (len(read) and _is_sound(read[file.text_column], file.max_document_bytes) and _is_sound_id(read, file)):
         return None
     columns = {ROW: cp.arange(row, row + len(read)), ID: _ids(read, file), TEXT: read[file.text_column]}
     return cudf.DataFrame(columns | {name: read[name] for name in file.columns})
