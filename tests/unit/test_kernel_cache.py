@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled kernels are kept between processes, and an edit in a function that a kernel calls takes effect."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HASH = """
+import numpy as np
+from cpu_fallback.kernels import hash_rows
+data, out = np.frombuffer(b"some words", np.uint8), np.empty((1, 2), np.uint64)
+hash_rows(data, np.array([0, 10]), np.ones(1, bool), 0, out)
+print(*out[0], sum(hash_rows.stats.cache_hits.values()), hash_rows.py_func.__code__.co_filename)
+"""
+
+
+def hash_in_new_process(folder: Path) -> tuple[tuple[int, int], bool]:
+    """The hash of a text by the packages in a folder, and whether its kernel was compiled before."""
+    kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment = kept | {
+        "PYTHONPATH": str(folder),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-c", HASH]
+    finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    high, low, hits, source = finished.stdout.split()
+    assert Path(source) == folder / "cpu_fallback" / "kernels.py"
+    return (int(high), int(low)), int(hits) > 0
+
+
+def test_an_edited_callee_takes_effect(tmp_path: Path):
+    for package in ("curation", "cpu_fallback"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    first, compiled_before = hash_in_new_process(tmp_path)
+    assert not compiled_before
+    assert hash_in_new_process(tmp_path) == (first, True)
+    callee = tmp_path / "curation" / "kernels" / "hashing.py"
+    source = callee.read_text("utf-8")
+    edited = source.replace("x *= FMIX_2", "x *= FMIX_1", 1)
+    assert edited != source
+    callee.write_text(edited, "utf-8")
+    second, compiled_before = hash_in_new_process(tmp_path)
+    assert second != first and not compiled_before
+    callee.write_text(source, "utf-8")
+    assert hash_in_new_process(tmp_path) == (first, True)
