@@ -8,6 +8,7 @@ contract on each engine, and digests of the results are compared.
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -220,7 +221,10 @@ def diagnose() -> tuple[list[str], bool]:
         said, usable = _engine_lines(name, obstacles[name])
         lines += said
         ready += [name] if usable else []
-    check = self_check(ready)
+    try:
+        check = self_check(ready)
+    except Exception:  # whatever it is, here is the place to show it
+        return [*lines, "self-check: FAILED; please report this with the lines above", traceback.format_exc()], False
     lines.append(f"self-check: {check.documents} generated documents, {len(check.digests)} results per engine")
     if len(ready) < 2:
         lines.append(f"  only engine {' '.join(ready)} ran: there was nothing to compare it with")

@@ -2,6 +2,7 @@
 """The self-check sees every difference and says what is missing."""
 
 import numpy as np
+import pytest
 
 from curation import doctor
 from curation.contract import ENGINE_FUNCTIONS
@@ -39,6 +40,34 @@ def test_a_difference_is_seen(monkeypatch):
     monkeypatch.setattr(doctor, "load_engine", engines.get)
     assert doctor.self_check(["cpu", "gpu"], 60).differing == ["byte_lengths"]
     assert doctor.self_check(["cpu", "cpu"], 60).differing == []
+
+
+class Failing:
+    def describe(self):
+        return {"engine": "gpu", "device": "made"}
+
+    def from_arrow(self, table):
+        raise RuntimeError("an illegal memory access was encountered")
+
+
+def test_diagnose_shows_what_fails(monkeypatch):
+    monkeypatch.setattr(doctor, "NUM_DOCUMENTS", 60)
+    monkeypatch.setattr(doctor, "gpu_obstacle", lambda: "")
+    monkeypatch.setattr(doctor, "load_engine", {"cpu": load_engine("cpu"), "gpu": Failing()}.get)
+    lines, sound = doctor.diagnose()
+    assert not sound
+    assert lines[1:3] == ["engine gpu: device made", "self-check: FAILED; please report this with the lines above"]
+    assert "illegal memory access" in lines[-1]
+
+
+@pytest.mark.parametrize("obstacle", ["no NVIDIA driver was found. Install it", "the GPU's memory is full. Free some"])
+def test_diagnose_says_what_is_missing(monkeypatch, obstacle):
+    monkeypatch.setattr(doctor, "NUM_DOCUMENTS", 60)
+    monkeypatch.setattr(doctor, "gpu_obstacle", lambda: obstacle)
+    lines, sound = doctor.diagnose()
+    assert sound  # it is no fault of the CPU engine
+    assert lines[1] == f"engine gpu: not usable here: {obstacle}"
+    assert lines[-1] == "  only engine cpu ran: there was nothing to compare it with"
 
 
 def test_digests_tell_types_and_shapes_apart():
