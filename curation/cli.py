@@ -130,15 +130,13 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
 
 def _recipe(options: argparse.Namespace) -> Recipe:
     """The recipe of the command line; `--input` replaces its inputs."""
-    import msgspec
-
     from curation.errors import RecipeError
-    from curation.recipe import DEFAULT_RECIPE, convert_recipe, load_recipe
+    from curation.recipe import DEFAULT_RECIPE, as_builtins, convert_recipe, load_recipe
 
     recipe = load_recipe(options.recipe or DEFAULT_RECIPE)
     if options.input:
-        inputs = convert_recipe({"input": [{"path": path} for path in options.input]}, "--input").input
-        recipe = msgspec.structs.replace(recipe, input=inputs)
+        inputs = {"input": [{"path": path} for path in options.input]}
+        recipe = convert_recipe(as_builtins(recipe) | inputs, f"{options.recipe} with --input".strip())
     if not recipe.input:
         raise RecipeError("nothing to read: give --input PATH, or input: in the recipe")
     return recipe

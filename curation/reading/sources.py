@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from curation.reading.collecting import check_minimum
@@ -14,10 +14,12 @@ LIMITS = ("max_documents", "max_bytes")
 
 
 def contributions(
-    entries: Sequence[Input], slices: Sequence[Slice], records: Sequence[SliceRecord], parts: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
+    entries: Sequence[Input], slices: Sequence[Slice], records: Sequence[SliceRecord], parts: Sequence[dict[str, Any]],
+    drawn: Mapping[str, float],
+) -> list[dict[str, Any]]:  # fmt: skip
     """One entry per input, in the order of the recipe: documents, bytes and tokens, and its shares of the bytes read,
-    and of the tokens written (of the bytes, where there are no tokens)."""
+    of the tokens written (of the bytes, where there are no tokens), and of what training draws by the blend, whose
+    weights are in `drawn`."""
     found = []
     for name, entry in entries_by_name(entries).items():
         pairs = [(piece, record) for piece, record in zip(slices, records, strict=True) if piece.source == name]
@@ -45,6 +47,9 @@ def contributions(
         total = max(sum(entry[counted] for entry in found), 1)
         for row in found:
             row[share] = round(row[counted] / total, 6)
+    for row in found:
+        if drawn:
+            row["share_drawn"] = round(drawn.get(row["name"], 0.0) / sum(drawn.values()), 6)
     return found
 
 
@@ -80,7 +85,7 @@ def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:
     """The table as lines of text; none for a single input."""
     if len(sources) < 2:
         return []
-    heads = ("input", "read", "MB", "share", "kept", "copies", "MB", "tokens", "share")
+    heads = ("input", "read", "MB", "share", "kept", "copies", "MB", "tokens", "share", "drawn")
     rows = [
         (
             entry["name"],
@@ -92,6 +97,7 @@ def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:
             f"{entry['bytes_kept'] / 1e6:,.2f}",
             f"{entry['tokens']:,}",
             f"{entry['share_after']:.2%}",
+            f"{entry['share_drawn']:.2%}" if "share_drawn" in entry else "-",
         )
         for entry in sources
     ]

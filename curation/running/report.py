@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
-from curation.packing.blends import write_meta
+from curation.packing.blends import weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
 from curation.packing.token_files import TrainingPair
 from curation.packing.tokenization import load_tokenizer
+from curation.reading.inputs import entries_by_name
 from curation.reading.sources import contributions, source_rows, unreached_budgets
 from curation.recipe import as_builtins
 from curation.running.ledger import SliceRecord, StageCount, as_report
@@ -57,7 +58,7 @@ def build(
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
         "stages": [as_report(stage) for stage in stages],
-        "sources": contributions(plan.recipe.input, plan.slices, records, parts),
+        "sources": contributions(plan.recipe.input, plan.slices, records, parts, _drawn(plan, pairs)),
         "warnings": [
             *warnings(stages),
             *unreached_budgets(plan.recipe.input, plan.recipe.budget, plan.slices, records),
@@ -128,10 +129,21 @@ def _write_meta(plan: Plan, tokens: dict[str, Any], pairs: Sequence[TrainingPair
         for pair in pairs
     ]
     manifest = {"version": plan.version, "tokens": tokens, "pairs": shown}
-    weights = [entry.blend_weight for entry in plan.recipe.input]
-    factors = dict(zip(dict.fromkeys(file.source for file in plan.files), weights, strict=True))
     output = plan.recipe.output
-    return write_meta(folder, manifest, pairs, factors, (output.blend, output.megatron))
+    return write_meta(folder, manifest, pairs, _factors(plan), (output.blend, output.megatron))
+
+
+def _factors(plan: Plan) -> dict[str, float]:
+    return {name: entry.blend_weight for name, entry in entries_by_name(plan.recipe.input).items()}
+
+
+def _drawn(plan: Plan, pairs: Sequence[TrainingPair]) -> dict[str, float]:
+    """Each input's weight in `blend.txt`; nothing where no pairs were written."""
+    train = [pair for pair in pairs if pair.split in ("", "train")]
+    drawn = dict.fromkeys((pair.source for pair in train), 0.0)
+    for pair, weighted in zip(train, weigh(train, _factors(plan), plan.recipe.output.blend), strict=True):
+        drawn[pair.source] += float(weighted.weight)
+    return drawn
 
 
 def write(folder: Path, content: dict[str, Any]) -> None:

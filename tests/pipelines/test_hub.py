@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pac
+import pyarrow.json as paj
 import pyarrow.parquet as pq
 import pytest
 
@@ -100,6 +102,19 @@ def test_a_data_set_is_read_whole_and_its_text_column_is_found(folder: Path, tmp
     assert (rejected["doc"], rejected["file"], rejected["error"]) == (7, f"hf:{folder}[train]", "text is null")
     again = run(recipe_of({"path": f"hf:{folder}", "name": "set", "columns": ["url"]}), tmp_path / "out", engine="cpu")
     assert again.already_complete
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet"])
+def test_raw_documents_of_a_data_set(folder: Path, tmp_path: Path, format_: str):
+    entry = {"path": f"hf:{folder}", "name": "set", "columns": ["url"], "sample": 0.5, "max_documents": 100}
+    go(tmp_path / "out", entry, output={"formats": [], "raw": format_, "part_documents": 40})
+    readers = {"jsonl": paj.read_json, "csv": pac.read_csv, "parquet": pq.read_table}
+    paths = sorted((tmp_path / "out" / "raw").iterdir())
+    rows = [row for path in paths for row in readers[format_](path).to_pylist()]
+    assert [path.name for path in paths] == [f"part-0000{k}.{format_}" for k in range(3)]
+    assert [(str(row["id"]), row["text"]) for row in rows] == kept(tmp_path / "out")
+    assert len(rows) + len(rejected_rows(tmp_path / "out")) == 100
+    assert all(row["url"] == f"u{row['id']}" for row in rows)
 
 
 def test_builders_of_datasets_take_files(tmp_path: Path):

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from curation.cli import main
 from curation.errors import InputError, IntegrityError, RecipeError
 from curation.packing.indexed import IndexedReader
 from curation.recipe import convert_recipe
 from curation.running.ledger import check_ledger
-from curation.running.report import as_html
+from curation.running.report import as_html, print_funnel
 from curation.running.runner import run
 from curation.running.verify import verify
 from tests.run.runs import data_digests, kept_rows, made_texts, recipe_of, records_of, rejected_rows, report_of
@@ -119,6 +120,50 @@ def test_the_report_says_what_each_input_contributes(tmp_path: Path, corpora: tu
     assert f"{first['share_after']:.2%}" in as_html(report_of(tmp_path / "out"))
 
 
+@pytest.mark.parametrize(
+    ("blend", "weight_of"),
+    [
+        ({"by": "temperature", "temperature": 3.0}, lambda factor, tokens: factor * tokens ** (1 / 3)),
+        ({"by": "tokens"}, lambda factor, tokens: factor * tokens),
+        ({"by": "given"}, lambda factor, tokens: factor),
+    ],
+    ids=["temperature", "tokens", "given"],
+)
+def test_the_table_of_inputs_says_what_training_draws(
+    tmp_path: Path,
+    corpora: tuple[Path, Path],
+    capsys: pytest.CaptureFixture[str],
+    blend: dict[str, Any],
+    weight_of: Any,
+):
+    a, b = ({"path": str(path), "name": name} for path, name in zip(corpora, "ab", strict=True))
+    inputs = a | {"copies": 2, "blend_weight": 0.5}, b | {"sample": 0.3}
+    report = go(tmp_path / "out", *inputs, output={"blend": blend, "max_file_bytes": 4000})
+    weights = [weight_of(row["blend_weight"], row["tokens"]) for row in report["sources"]]
+    drawn = [row["share_drawn"] for row in report["sources"]]
+    assert drawn == pytest.approx([weight / sum(weights) for weight in weights], abs=1e-4)
+    print_funnel(report)
+    shown = capsys.readouterr().out
+    first, second = report["sources"]
+    head, *rows = [line.split() for line in shown.splitlines() if line.split()[:1] in (["input"], ["a"], ["b"])]
+    assert head == ["input", "read", "MB", "share", "kept", "copies", "MB", "tokens", "share", "drawn"]
+    for row, source in zip(rows, (first, second), strict=True):
+        assert row == [
+            source["name"],
+            f"{source['documents_read']:,}",
+            f"{source['bytes_read'] / 1e6:,.2f}",
+            f"{source['share_before']:.2%}",
+            f"{source['documents_kept']:,}",
+            f"{source['copies']:,}",
+            f"{source['bytes_kept'] / 1e6:,.2f}",
+            f"{source['tokens']:,}",
+            f"{source['share_after']:.2%}",
+            f"{source['share_drawn']:.2%}",
+        ]
+    page = as_html(report)
+    assert all(line in page for line in shown.splitlines() if line.split()[:1] in (["input"], ["a"], ["b"]))
+
+
 def test_a_ledger_with_wrong_copies_is_refused(tmp_path: Path, corpora: tuple[Path, Path]):
     report = go(tmp_path / "out", {"path": str(corpora[1]), "copies": 2})
     assert "copies" in report["documents"]
@@ -193,6 +238,15 @@ def test_nothing_kept_still_exports(tmp_path: Path):
 def test_wrong_settings(output: dict[str, Any], told: str):
     with pytest.raises(RecipeError, match=told):
         convert_recipe({"output": output})
+
+
+def test_what_another_input_makes_wrong_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "r.yaml").write_text("input: [{path: 'hf:o/n'}]\nbudget: {max_bytes: 5}\nstages: []")
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    arguments = ["run", str(tmp_path / "r.yaml"), "--input", str(tmp_path / "a.jsonl")]
+    assert main([*arguments, "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "r.yaml with --input: budget ends hf: inputs only" in error and error.count("\n") == 1
 
 
 @pytest.mark.skipif(not find_spec("torch"), reason="PyTorch is not installed")

@@ -8,22 +8,28 @@ import statistics
 from collections import Counter
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import tiktoken
 import yaml
 
 from curation.packing import vocabularies
 from curation.packing.indexed import IndexedReader
+from curation.reading.inputs import Input
 from curation.recipe import load_recipe, shipped_recipes
+from curation.running.runner import run
 from curation.running.summary import short_number
 from curation.running.verify import verify
 from tests.oracle import pipelines
 from tests.oracle.pipelines import Outcome
 from tests.pipelines.made import as_jsonl, as_wet, assert_outcome, fasttext_language, made_texts, read_wet, run_recipe
+from tests.run.runs import table_rows
 
 EOD = 50256
 NAMES = ("cc_news_chunks", "common_crawl", "edu_mix", "nemo", "news_wiki_web")
@@ -91,6 +97,19 @@ def test_the_made_corpus_gives_every_reason(tmp_path: Path):
 def test_kept_and_removed_are_what_plain_python_says(done: Run):
     assert_outcome(done.folder, done.expected, done.ids)
     assert verify(done.folder) == []
+
+
+def test_documents_have_the_language_that_fasttext_finds(done: Run):
+    if name_of(done) not in ("common_crawl", "nemo"):
+        assert pq.read_schema(done.folder / "documents" / "part-00000.parquet").names[4:] == []
+        return
+    rows = table_rows(done.folder / "documents", "text", "language", "language_probability")
+    judge, least = fasttext_language(), {"common_crawl": 0.65, "nemo": 0.8}[name_of(done)]
+    for text, language, probability in rows:
+        label, expected = judge(text[:1000].replace("\n", " "))
+        assert language == label == "en" and probability >= least
+        assert probability == pytest.approx(expected, abs=2e-4)
+    assert len(rows) == len(done.expected.kept)
 
 
 def test_the_report_has_the_numbers_that_reports_quote(done: Run):
@@ -231,7 +250,32 @@ def check_pair(done: Run) -> None:
     weight, prefix = (meta / "blend.txt").read_text().split()
     assert float(weight) > 0 and prefix == str(done.folder / "tokens" / "docs_00000_text_document")
     data = yaml.safe_load((meta / "nemo.yaml").read_text())["model"]["data"]
-    assert (data["splits_string"], data["seq_length"]) == ("98,1,1", 4096)
+    assert data == {
+        "data_impl": "mmap",
+        "data_prefix": [float(weight), prefix],
+        "index_mapping_dir": str(done.folder / "index_mapping"),
+        "splits_string": "98,1,1",
+        "seq_length": 4096,
+    }
+    lines = (meta / "README.txt").read_text()
+    assert f"--data-args-path {meta / 'blend.txt'} --split 98,1,1 --seq-length 4096 --data-cache-path" in lines
+
+
+def test_nemo_weighs_its_inputs(tmp_path: Path):
+    texts = made_texts()
+    paths = as_jsonl(texts[:250], tmp_path / "web.jsonl"), as_jsonl(texts[250:], tmp_path / "books.jsonl")
+    inputs = [Input(path=str(path), name=path.stem, blend_weight=w) for path, w in zip(paths, (0.7, 3.0), strict=True)]
+    report = run(msgspec.structs.replace(load_recipe("nemo"), input=inputs), tmp_path / "out", engine="cpu").report
+    assert verify(tmp_path / "out") == []
+    meta = tmp_path / "out" / "tokens" / "_meta"
+    blend = (meta / "blend.txt").read_text().split()
+    assert blend[1::2] == [str(meta.parent / f"{name}_00000_text_document") for name in ("web", "books")]
+    tokens = [len(list(chain.from_iterable(IndexedReader(Path(prefix))))) for prefix in blend[1::2]]
+    assert [float(weight) for weight in blend[::2]] == pytest.approx([0.7 * tokens[0], 3.0 * tokens[1]], rel=1e-5)
+    data = yaml.safe_load((meta / "nemo.yaml").read_text())["model"]["data"]
+    assert data["data_prefix"] == [text if number % 2 else float(text) for number, text in enumerate(blend)]
+    drawn = [row["share_drawn"] for row in report["sources"]]
+    assert drawn == pytest.approx([0.7 * tokens[0] / (0.7 * tokens[0] + 3 * tokens[1]), 1 - drawn[0]], abs=1e-5)
 
 
 @pytest.mark.parametrize(
