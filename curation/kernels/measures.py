@@ -14,25 +14,23 @@ import numpy as np
 from numba import njit
 
 from curation.kernels import utf8
-from curation.kernels.hashing import combine64, find_slot, load64, mix64, table_mask
+from curation.kernels.hashing import FMIX_1, combine64, find_slot, load64, mix64, table_mask
 from curation.kernels.tables import LINE_BREAK
 from curation.kernels.utf8 import byte_at
 from curation.kernels.words import (
-    HIGH_BITS,
     LANE_ALPHABETIC,
     LANE_ALPHANUMERIC,
     LANE_BRACKET,
     LANE_DIGIT,
+    LANE_HASH_SIGN,
     LANE_PUNCTUATION,
     LANE_UNSPACED,
     LANE_UPPERCASE,
     MAX_LANE,
-    count_marks,
     finish_word,
     first_mark,
     low_bytes,
-    mark_capitals,
-    mark_digits,
+    mark_equal,
     mark_letters,
     mark_stops,
 )
@@ -74,21 +72,41 @@ def word_key(word: str) -> np.uint64:
     return np.uint64(int.from_bytes(word.encode(), "little") | len(word) << 56)
 
 
-CASE_OF_FOUR = np.uint64(0x20202020)
-STOP_THE, STOP_BE, STOP_TO, STOP_OF, STOP_AND, STOP_THAT, STOP_HAVE, STOP_WITH = map(word_key, GOPHER_STOP_WORDS)
-FUNCTION_THE, FUNCTION_A, FUNCTION_AN, FUNCTION_IS, FUNCTION_ARE, FUNCTION_WAS, FUNCTION_WERE = (
-    word_key(word) | CASE_OF_FOUR for word in ENGLISH_FUNCTION_WORDS
-)
+CASE_OF_FOUR = np.uint64(0x20202020)  # only the bit 0x20 tells the cases of an ASCII letter apart
+LISTED_BITS = 6
+NUM_STOP_WORDS = len(GOPHER_STOP_WORDS)
+FUNCTION_WORD = 1 << NUM_STOP_WORDS
+
+
+def list_words() -> tuple[np.uint64, np.ndarray, np.ndarray, np.ndarray]:
+    """A multiplier that sends every listed word to a slot of its own; per slot the word's key, its key with
+    CASE_OF_FOUR, and its bits: one for each of Gopher's stop words, one for English function words."""
+    words = list(dict.fromkeys(GOPHER_STOP_WORDS + ENGLISH_FUNCTION_WORDS))
+    keys = np.array([word_key(word) for word in words], np.uint64)
+    lower = keys | CASE_OF_FOUR
+    bits = [sum(1 << k for k, stop in enumerate(GOPHER_STOP_WORDS) if stop == word) for word in words]
+    bits = [bit | FUNCTION_WORD * (word in ENGLISH_FUNCTION_WORDS) for bit, word in zip(bits, words, strict=True)]
+    multiplier = FMIX_1
+    while len({*(lower * multiplier >> np.uint64(64 - LISTED_BITS)).tolist()}) < len(words):
+        multiplier += np.uint64(2)
+    tables = np.zeros((3, 1 << LISTED_BITS), np.uint64)
+    tables[:, lower * multiplier >> np.uint64(64 - LISTED_BITS)] = keys, lower, np.array(bits, np.uint64)
+    return multiplier, *tables
+
+
+LISTED_MULTIPLIER, LISTED_KEYS, LISTED_LOWER, LISTED = list_words()
 SHORT_LINE_CHARACTERS = 30
+BLANK = 32
+FULL_STOPS, COLONS = np.uint64(0x2E2E2E2E2E2E2E2E), np.uint64(0x3A3A3A3A3A3A3A3A)
 NUL_GAP = np.uint64(0xD6E8FEB86659FD93)  # keeps the hash of a gap apart from that of a word
 
 
 @njit(cache=True, nogil=True)
-def _lane_at(data, i, pages, records, lanes, ascii_lanes):
+def _lane_at(data, i, pages, records, lanes, byte_lanes):
     """The counters of the character that begins at `i`; 0 for white space."""
     byte = byte_at(data, i)
     if byte < 0x80:
-        return ascii_lanes[np.uint64(byte)]
+        return byte_lanes[np.uint64(byte)]
     code_point, _ = utf8.decode(data, i)
     return lanes[np.uint64(utf8.record_of(pages, records, code_point))]
 
@@ -166,33 +184,13 @@ def _is_terminal(cp):
 
 
 @njit(cache=True, nogil=True)
-def _stop_word_bits(key):
-    """The bit of a Gopher stop word. Sums of comparisons, since branches on words cannot be predicted."""
-    return (
-        int(key == STOP_THE)
-        | int(key == STOP_BE) << 1
-        | int(key == STOP_TO) << 2
-        | int(key == STOP_OF) << 3
-        | int(key == STOP_AND) << 4
-        | int(key == STOP_THAT) << 5
-        | int(key == STOP_HAVE) << 6
-        | int(key == STOP_WITH) << 7
-    )
-
-
-@njit(cache=True, nogil=True)
-def _is_function_word(key):
-    """1 for the, a, an, is, are, was, were in any case: only the bit 0x20 tells an ASCII letter's cases apart."""
+def _listed_bits(key):
+    """The bits of a listed word: of a stop word as it is written, of a function word in any case. Looked up without a
+    branch, since branches on words cannot be predicted."""
     lower = key | CASE_OF_FOUR
-    return (
-        int(lower == FUNCTION_THE)
-        | int(lower == FUNCTION_A)
-        | int(lower == FUNCTION_AN)
-        | int(lower == FUNCTION_IS)
-        | int(lower == FUNCTION_ARE)
-        | int(lower == FUNCTION_WAS)
-        | int(lower == FUNCTION_WERE)
-    )
+    slot = lower * LISTED_MULTIPLIER >> np.uint64(64 - LISTED_BITS)
+    written, any_case = int(LISTED_KEYS[slot] == key), int(LISTED_LOWER[slot] == lower)
+    return int(LISTED[slot]) & ((FUNCTION_WORD - 1) * written | FUNCTION_WORD * any_case)
 
 
 @njit(cache=True, nogil=True)
@@ -206,6 +204,22 @@ def _flush_lanes(counters, out, row):
     out[M_BRACKETS, row] += np.int64(counters >> np.uint64(LANE_BRACKET) & byte)
     out[M_PUNCTUATION, row] += np.int64(counters >> np.uint64(LANE_PUNCTUATION) & byte)
     out[M_UNSPACED, row] += np.int64(counters >> np.uint64(LANE_UNSPACED) & byte)
+
+
+@njit(cache=True, nogil=True)
+def count_ascii(data, start, end, byte_lanes, out, row):
+    """Adds the classes of the ASCII characters to the measures; gives the number of "#"."""
+    hash_signs = 0
+    i = start
+    while i < end:
+        stop = min(i + MAX_LANE, end)
+        counters = np.uint64(0)
+        for k in range(i, stop):
+            counters += byte_lanes[np.uint64(byte_at(data, k))]
+        hash_signs += int(counters >> np.uint64(LANE_HASH_SIGN) & np.uint64(0xFF))
+        _flush_lanes(counters & ~np.uint64(0xFF << LANE_HASH_SIGN), out, row)
+        i = stop
+    return hash_signs
 
 
 @njit(cache=True, nogil=True)
@@ -228,7 +242,7 @@ def _count_line_end(data, last_word, last_end, out, row):
 
 @njit(cache=True, nogil=True)
 def scan_document(
-    data, start, end, pages, records, flags, lanes, ascii_lanes, word_hash, word_end, line_hash, line_mark, out, row
+    data, start, end, pages, records, flags, lanes, byte_lanes, word_hash, word_end, line_hash, line_mark, out, row
 ):
     """Everything that needs the text: writes the measures, and per word its hash and the running sum of characters.
 
@@ -249,15 +263,12 @@ def scan_document(
     function_words = 0
     urls = 0
     url_characters = 0
-    hash_signs = 0
+    hash_signs = count_ascii(data, start, end, byte_lanes, out, row)
     ellipsis_characters = 0
     newlines = 0
     line_ends = 0
     counters = np.uint64(0)
     in_lanes = 0
-    alphabetic = 0
-    alphanumeric = 0
-    uppercase = 0
     letter_lane = np.uint64(0xFF << LANE_ALPHABETIC)
     bracket = np.uint64(1 << LANE_BRACKET)
     limit = len(data) - 8  # the last place where eight bytes can be loaded
@@ -273,7 +284,7 @@ def scan_document(
     i = start
     while i < end:
         first = byte_at(data, i)
-        lane = _lane_at(data, i, pages, records, lanes, ascii_lanes)
+        lane = _lane_at(data, i, pages, records, lanes, byte_lanes)
 
         if lane != np.uint64(0):
             if line_words == 0:
@@ -291,7 +302,7 @@ def scan_document(
             dots = 0
             dot_at = -2
             letters = np.uint64(0)
-            # Eight ASCII bytes at a time: letters and digits are counted together, the rest one by one.
+            # Eight ASCII bytes at a time; only full stops and colons are looked at one by one.
             while i <= limit:
                 block = load64(data, i)
                 stops = mark_stops(block)
@@ -300,40 +311,22 @@ def scan_document(
                 length = first_mark(stops)
                 if length == 0:
                     break
-                inside = low_bytes(length)
-                block &= inside
-                found = mark_letters(block)
-                letters |= found
-                alphabetic += count_marks(found)
-                capitals = mark_capitals(block)
-                if capitals:
-                    uppercase += count_marks(capitals)
-                found |= mark_digits(block)
-                alphanumeric += count_marks(found)
-                found = inside & HIGH_BITS & ~found
+                block &= low_bytes(length)
+                letters |= mark_letters(block)
+                found = mark_equal(block, FULL_STOPS) | mark_equal(block, COLONS)
                 while found:
                     k = first_mark(found)
                     found &= found - np.uint64(1)
-                    byte = byte_at(data, i + k)
-                    counters += ascii_lanes[np.uint64(byte)]
-                    in_lanes += 1
-                    if byte == 46 or byte == 58:
-                        if byte == 46:
-                            dots = dots + 1 if dot_at == i + k - 1 else 1
-                            dot_at = i + k
-                            if dots == 3:
-                                ellipses += 1
-                                dots = 0
-                        if url_at < 0:
-                            back = _url_start(data, i + k, word, end, pages, records, lanes)
-                            if back > 0:
-                                url_at = word_characters + k - back
-                    elif byte == 35:
-                        hash_signs += 1
-                if in_lanes > MAX_LANE - 8:
-                    _flush_lanes(counters, out, row)
-                    counters = np.uint64(0)
-                    in_lanes = 0
+                    if byte_at(data, i + k) == 46:
+                        dots = dots + 1 if dot_at == i + k - 1 else 1
+                        dot_at = i + k
+                        if dots == 3:
+                            ellipses += 1
+                            dots = 0
+                    if url_at < 0:
+                        back = _url_start(data, i + k, word, end, pages, records, lanes)
+                        if back > 0:
+                            url_at = word_characters + k - back
                 i += length
                 word_characters += length
                 if length < 8:
@@ -341,19 +334,12 @@ def scan_document(
                     num_pending = length
                     break
                 state = combine64(state + np.uint64(1), block)
-            if i >= end:
-                lane = np.uint64(0)
-            else:
-                lane = _lane_at(data, i, pages, records, lanes, ascii_lanes)
+            lane = np.uint64(0)
+            if i < end and byte_at(data, i) != BLANK:
+                lane = _lane_at(data, i, pages, records, lanes, byte_lanes)
             # What is left of the word: characters beyond ASCII, control characters, the last bytes of the data.
             while lane != np.uint64(0):
-                counters += lane
                 letters |= lane & letter_lane
-                in_lanes += 1
-                if in_lanes == MAX_LANE:
-                    _flush_lanes(counters, out, row)
-                    counters = np.uint64(0)
-                    in_lanes = 0
                 byte = byte_at(data, i)
                 if byte < 0x80:
                     if byte == 46 or byte == 58:
@@ -367,15 +353,19 @@ def scan_document(
                             back = _url_start(data, i, word, end, pages, records, lanes)
                             if back > 0:
                                 url_at = word_characters - back
-                    elif byte == 35:
-                        hash_signs += 1
                     width = 1
                 else:
+                    counters += lane
+                    in_lanes += 1
                     cp, width = utf8.decode(data, i)
                     if cp == 0x2026:
                         ellipsis_characters += 1
                     elif cp == 0x27E8 or cp == 0x27E9:
                         counters += bracket
+                    if in_lanes == MAX_LANE:
+                        _flush_lanes(counters, out, row)
+                        counters = np.uint64(0)
+                        in_lanes = 0
                 for k in range(width):
                     pending |= np.uint64(byte_at(data, i + k)) << np.uint64(8 * num_pending)
                     num_pending += 1
@@ -387,30 +377,30 @@ def scan_document(
                 word_characters += 1
                 if i >= end:
                     break
-                lane = _lane_at(data, i, pages, records, lanes, ascii_lanes)
+                lane = _lane_at(data, i, pages, records, lanes, byte_lanes)
 
             num_bytes = i - word
             key = pending | np.uint64(min(num_bytes, 255)) << np.uint64(56)
-            stop_bits |= _stop_word_bits(key)
-            function_words += _is_function_word(key)
+            listed = _listed_bits(key)
+            stop_bits |= listed
+            function_words += listed >> NUM_STOP_WORDS
             if letters:
                 with_letter += 1
             if url_at >= 0:
                 urls += 1
                 url_characters += word_characters - url_at
             byte = byte_at(data, i - 1)
-            ends_sentence = (byte >= 0x80 or ascii_lanes[np.uint64(byte)] & letter_lane == np.uint64(0)) and (
-                _ends_sentence(data, word, i)
-            )
-            if ends_sentence:
-                sentences += 1
+            ends_sentence = bool((byte == 46) | (byte == 33) | (byte == 63))
+            if (byte >= 0x80) | (byte == 34) | (byte == 39) | (byte == 41) | (byte == 93) | (byte == 125):
+                ends_sentence = _ends_sentence(data, word, i)
+            sentences += int(ends_sentence)
             if word_characters > longest:
                 longest = word_characters
             visible += word_characters
             characters += word_characters
             hashed = finish_word(state, pending, num_bytes)
-            word_hash[words] = hashed
-            word_end[words] = visible
+            word_hash[np.uint64(words)] = hashed
+            word_end[np.uint64(words)] = visible
             words += 1
             # A single space between two words is the rule and leaves no trace; any other gap does.
             if gap_characters > 0 and (line_words == 0 or gap_characters > 1 or gap != np.uint64(32)):
@@ -421,6 +411,13 @@ def scan_document(
             line_words += 1
             last_word = word
             last_end = i
+            if i + 1 < end and byte_at(data, i) == BLANK:
+                following = byte_at(data, i + 1)
+                if BLANK < following < 0x7F:  # the rule: one space, and the next word
+                    gap = np.uint64(BLANK)
+                    gap_characters = 1
+                    characters += 1
+                    i += 1
         else:
             cp, width = utf8.decode(data, i)
             i += width
@@ -473,10 +470,7 @@ def scan_document(
         text_lines += 1
 
     _flush_lanes(counters, out, row)
-    out[M_ALPHABETIC, row] += alphabetic
-    out[M_ALPHANUMERIC, row] += alphanumeric
-    out[M_DIGITS, row] += alphanumeric - alphabetic
-    out[M_UPPERCASE, row] += uppercase
+    stop_bits &= FUNCTION_WORD - 1
     stop_words = 0
     while stop_bits:
         stop_words += stop_bits & 1

@@ -14,7 +14,7 @@ from numba import njit
 from curation.errors import RecipeError
 from curation.kernels import tables, utf8
 from curation.kernels.hashing import load64, store64
-from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals
+from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals, mark_equal
 
 CHOICES = {
     "unicode": ("keep", "nfc", "nfkc"),
@@ -210,12 +210,6 @@ def write_lower(code_point, record, out, o, flags, lower):
     if int(flags[record]) & tables.LOWER_SPECIAL:
         o = utf8.encode(0x0307, out, o)
     return o
-
-
-@njit(cache=True, nogil=True)
-def mark_equal(block, eight):
-    """Marks the bytes of an ASCII block that equal those of `eight`."""
-    return ~((block ^ eight) + np.uint64(0x7F7F7F7F7F7F7F7F)) & HIGH_BITS
 
 
 @njit(cache=True, nogil=True)

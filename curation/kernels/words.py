@@ -11,13 +11,15 @@ from curation.kernels.utf8 import byte_at
 # One 64-bit number per character, eight counters of eight bits: adding them counts eight classes at once.
 LANE_ALPHABETIC, LANE_ALPHANUMERIC, LANE_DIGIT, LANE_UPPERCASE = 0, 8, 16, 24
 LANE_BRACKET, LANE_PUNCTUATION, LANE_UNSPACED, LANE_VISIBLE = 32, 40, 48, 56
+LANE_HASH_SIGN = LANE_UNSPACED  # of ASCII, which has no unspaced script
 MAX_LANE = 255
 
 BRACKETS = "()[]{}⟨⟩"
 
 
 def character_lanes(unicode: tables.UnicodeTables) -> tuple[np.ndarray, np.ndarray]:
-    """Counters per Unicode record (uint64), and per ASCII byte; 0 exactly where the character is white space."""
+    """Counters per Unicode record (uint64), and per byte. 0 exactly where the character is white space, and for the
+    bytes of characters beyond ASCII, which are counted by their record."""
     flags = unicode.flags.astype(np.uint64)
     lanes = np.zeros(len(flags), np.uint64)
     for flag, lane in (
@@ -30,10 +32,12 @@ def character_lanes(unicode: tables.UnicodeTables) -> tuple[np.ndarray, np.ndarr
     ):
         lanes |= np.where(flags & np.uint64(flag), np.uint64(1 << lane), np.uint64(0))
     lanes |= np.where(flags & np.uint64(tables.SPACE), np.uint64(0), np.uint64(1 << LANE_VISIBLE))
-    ascii_lanes = lanes[:128].copy()  # records 0 to 127 are the ASCII code points
+    byte_lanes = np.zeros(256, np.uint64)
+    byte_lanes[:128] = lanes[:128]  # records 0 to 127 are the ASCII code points
     for bracket in BRACKETS[:6]:
-        ascii_lanes[ord(bracket)] |= np.uint64(1 << LANE_BRACKET)
-    return lanes, ascii_lanes
+        byte_lanes[ord(bracket)] |= np.uint64(1 << LANE_BRACKET)
+    byte_lanes[ord("#")] |= np.uint64(1 << LANE_HASH_SIGN)
+    return lanes, byte_lanes
 
 
 # Eight ASCII bytes at once. A mark is the top bit of a byte; all bytes that are tested are below 0x80, so that no
@@ -71,6 +75,12 @@ def low_bytes(count):
 
 
 @njit(cache=True, nogil=True)
+def mark_equal(block, eight):
+    """Marks the bytes of an ASCII block that equal those of `eight`."""
+    return ~((block ^ eight) + np.uint64(0x7F7F7F7F7F7F7F7F)) & HIGH_BITS
+
+
+@njit(cache=True, nogil=True)
 def _mark_range(block, below_first, below_after):
     return (block + below_first) & ~(block + below_after) & HIGH_BITS
 
@@ -97,7 +107,7 @@ def finish_word(state, pending, num_bytes):
 
 
 @njit(cache=True, nogil=True)
-def count_words(data, start, end, pages, records, lanes, ascii_lanes):
+def count_words(data, start, end, pages, records, lanes, byte_lanes):
     """How many words a document has, where scratch must be laid out before the scan."""
     words = 0
     inside = False
@@ -105,7 +115,7 @@ def count_words(data, start, end, pages, records, lanes, ascii_lanes):
     while i < end:
         byte = byte_at(data, i)
         if byte < 0x80:
-            visible = ascii_lanes[np.uint64(byte)] != np.uint64(0)
+            visible = byte_lanes[np.uint64(byte)] != np.uint64(0)
             i += 1
         else:
             code_point, width = utf8.decode(data, i)

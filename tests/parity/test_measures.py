@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every measure of every engine equals the plain-Python oracle."""
 
+import random
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -48,6 +50,44 @@ def test_long_documents_leave_no_trace_in_the_next(engine, reverse):
     texts = sorted(NASTY, key=len, reverse=reverse)
     one_by_one = [measured(engine, [text])[0] for text in texts[::3]]
     assert measured(engine, texts)[::3] == one_by_one
+
+
+WORDS = [
+    "the", "The", "THE", "be", "to", "of", "and", "that", "THAT", "have", "with", "With", "withe", "a", "A", "an",
+    "is", "IS", "are", "was", "were", "weren", "a.", "...", "....", "..", "x...y", ".....", "end.", "end.)",
+    "end.\"", "(end)", "'end'", "end!", "end?", "end:", "www.x.org", "www.é", "http://a.b", "https://", "https://x",
+    "https://é", "http:/", "www.", "#", "##", "a#b", "\x7f", "x\x00y", "\x00", "é", "naïve.", "…", "a…", "。", "x。",
+    "”", "end.”", "»", "-", "*", "•x", "abcdefg", "abcdefgh", "abcdefghi", "abcdefg.", "abcdefgh.", "abcdefg...",
+    "abcdef...", "abcde....x", "12345", "1.5", "U.S.", "e.g.", "⟨x⟩", "[x]", "{y}", "漢字", "ภาษา", "$+<=>^`|~",
+]  # fmt: skip
+GAPS = (
+    *" " * 20,
+    "",
+    "",
+    "  ",
+    "\n",
+    "\n\n",
+    "\r\n",
+    "\t",
+    "\u3000",
+    "\u2028",
+    " \n",
+    "\n ",
+    "\x0b",
+    "\x85",
+    "\xa0",
+    "\x1f",
+)
+
+
+def test_words_that_begin_and_end_anywhere_in_a_block(engine):
+    dice = random.Random(9)
+    texts = [
+        dice.choice(("", " ", "\n", "- ", "* ", "• "))
+        + "".join(dice.choice(WORDS) + dice.choice(GAPS) for _ in range(size))
+        for size in (0, 1, 2, 3, 5, 8, 13, 40) * 150
+    ]
+    assert_measures(texts, measured(engine, texts))
 
 
 def test_real_documents(engine):
