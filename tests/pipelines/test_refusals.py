@@ -29,6 +29,28 @@ def test_unknown_names_in_a_recipe(recipe: str, told: str, tmp_path: Path, capsy
     assert told in error and error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "options", "told"),
+    [
+        ("a.jsonl", '{"id": 1, "label": "x"}\n', "", "a.jsonl has none of the columns text, content, body"),
+        ("a.csv", "id,label\n1,x\n", "", "a.csv has none of the columns text, content, body"),
+        ("a.jsonl", '{"body": "x"}\n', ", text_column: txt", "no field 'txt'; it has ['body']. Set text_column"),
+        ("a.jsonl", '{"text": "x"}\n', ", min_bytes: 5", "input 'a' gave 1 bytes of text, min_bytes asks for 5. Add"),
+    ],
+)
+def test_inputs_without_what_is_asked_of_them(
+    name: str, content: str, options: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / name).write_text(content)
+    (tmp_path / "recipe.yaml").write_text(
+        f"input: [{{path: '{tmp_path / name}'{options}}}]\nstages: []\noutput: {{formats: []}}"
+    )
+    arguments = ["run", str(tmp_path / "recipe.yaml"), "--engine", "cpu", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("curate: ")]
+    assert len(errors) == 1 and told in errors[0]
+
+
 def test_an_unknown_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["run", "common_craw", "--input", "x", "--output", str(tmp_path / "out")]) == 2
     assert "no recipe named 'common_craw'; did you mean common_crawl?" in capsys.readouterr().err
