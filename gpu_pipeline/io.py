@@ -21,7 +21,7 @@ from curation.reading.inputs import FilePart, Slice, SourceFile
 from curation.reading.streams import is_remote
 from curation.reading.tabular import schema_in
 from gpu_pipeline import kernels
-from gpu_pipeline.buffers import buffers_of, memory_errors, prepare_device
+from gpu_pipeline.buffers import DEVICE, buffers_of, memory_errors, prepare_device
 
 log = logging.getLogger(__name__)
 
@@ -126,11 +126,12 @@ def _is_sound(text: cudf.Series, max_bytes: int) -> bool:
 
 def _is_utf8(text: cudf.Series) -> bool:
     data, offsets, nulls = buffers_of(text)
-    valid = cp.ones(len(text), bool) if nulls is None else nulls
-    sound = cp.ones(len(text), bool)
-    order = kernels.longest_first(offsets[1:] - offsets[:-1])
-    kernels.launch(kernels.check_rows, len(text), data, offsets, valid, order, sound)
-    return bool(sound.all())
+    with DEVICE:
+        valid = cp.ones(len(text), bool) if nulls is None else nulls
+        sound = cp.ones(len(text), bool)
+        order = kernels.longest_first(offsets[1:] - offsets[:-1])
+        kernels.launch(kernels.check_rows, len(text), data, offsets, valid, order, sound)
+        return bool(sound.all())
 
 
 @memory_errors()

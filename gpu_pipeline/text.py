@@ -114,12 +114,13 @@ def _normalise(text: "cudf.Series", column: Column, form: str) -> tuple[cp.ndarr
     """Which rows can change, and these documents in the form: rewritten on the host, there are few."""
     rows = cp.zeros(0, np.int64)
     if form != "keep":
-        unicode, _ = _device_tables()
-        found = cp.zeros(len(text), bool)
-        properties = unicode.pages, unicode.records, unicode.flags, unicode.combining
-        documents = column.documents(0, len(text))
-        kernels.launch(kernels.find_unnormalised, len(text), *documents, FORM_FLAGS[form], *properties, found)
-        rows = cp.flatnonzero(found)
+        with DEVICE:
+            unicode, _ = _device_tables()
+            found = cp.zeros(len(text), bool)
+            properties = unicode.pages, unicode.records, unicode.flags, unicode.combining
+            documents = column.documents(0, len(text))
+            kernels.launch(kernels.find_unnormalised, len(text), *documents, FORM_FLAGS[form], *properties, found)
+            rows = cp.flatnonzero(found)
     return rows, normalize(string_array(text.take(rows)) if rows.size else [], form)
 
 

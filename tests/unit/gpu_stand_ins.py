@@ -6,6 +6,7 @@ machines without a GPU. Threads run in random order over memory full of rubbish,
 import importlib.util
 import random
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -29,6 +30,7 @@ class FakeCuda:
     """What kernels ask of `numba.cuda`; one thread at a time."""
 
     def __init__(self):
+        self.lock = threading.Lock()
         self.blockIdx = SimpleNamespace(x=0)
         self.threadIdx = SimpleNamespace(x=0)
         self.blockDim = SimpleNamespace(x=3)
@@ -41,18 +43,19 @@ class FakeCuda:
         return np.int64(self.blockIdx.x * self.blockDim.x + self.threadIdx.x)
 
     def run(self, kernel, rows, *arguments):
-        self.gridDim.x = -(-rows // self.blockDim.x) + 1  # the last block has no work
-        threads = [(block, thread) for block in range(self.gridDim.x) for thread in range(self.blockDim.x)]
-        self.run_threads(threads, kernel, arguments)
+        blocks = -(-rows // self.blockDim.x) + 1  # the last block has no work
+        self.run_threads(blocks, self.blockDim.x, kernel, arguments)
 
     def run_blocks(self, kernel, rows, *arguments):
-        self.gridDim.x = 2
-        self.run_threads([(block, thread) for block in range(2) for thread in range(3)], kernel, arguments)
+        self.run_threads(2, 3, kernel, arguments)
 
-    def run_threads(self, threads, kernel, arguments):
-        random.Random(len(threads)).shuffle(threads)
-        for self.blockIdx.x, self.threadIdx.x in threads:
-            kernel.py_func(*arguments)
+    def run_threads(self, blocks, threads, kernel, arguments):
+        places = [(block, thread) for block in range(blocks) for thread in range(threads)]
+        random.Random(len(places)).shuffle(places)
+        with self.lock:
+            self.gridDim.x = blocks
+            for self.blockIdx.x, self.threadIdx.x in places:
+                kernel.py_func(*arguments)
 
 
 def rubbish(shape, dtype):
@@ -64,7 +67,7 @@ def rubbish(shape, dtype):
 def numpy_as_cupy() -> ModuleType:
     stand_in = ModuleType("cupy")
     vars(stand_in).update({name: getattr(np, name) for name in np.__all__})
-    stand_in.asnumpy, stand_in.empty = np.asarray, rubbish
+    stand_in.asnumpy, stand_in.empty, stand_in.__version__ = np.asarray, rubbish, "0"
     runtime = SimpleNamespace(
         driverGetVersion=lambda: 13020,
         getDeviceCount=lambda: 1,
@@ -114,7 +117,9 @@ def pandas_as_cudf() -> ModuleType:
         return DataFrame.from_arrow(pq.ParquetFile(path).read_row_groups(groups, columns=columns))
 
     stand_in = ModuleType("cudf")
-    vars(stand_in).update(DataFrame=DataFrame, Series=Series, Index=pd.Index, read_parquet=read_parquet)
+    vars(stand_in).update(
+        DataFrame=DataFrame, Series=Series, Index=pd.Index, read_parquet=read_parquet, __version__="0"
+    )
     return stand_in
 
 
@@ -132,7 +137,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         ("cupy", numpy_as_cupy()),
         ("cudf", pandas_as_cudf()),
         ("pylibcudf", SimpleNamespace(Column=None)),
-        ("rmm", SimpleNamespace(__name__="rmm", __version__="26.10")),
+        ("rmm", SimpleNamespace(__name__="rmm", __version__="0")),
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")

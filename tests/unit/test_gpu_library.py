@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run and the lazy functions of the library on the GPU engine's own modules, over NumPy and pandas: everything they
+call is there, and what comes out is what the CPU engine gives."""
+
+import sys
+from types import ModuleType
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+import curation
+from curation import engine as selector
+from curation.contract import ENGINE_FUNCTIONS
+from curation.running.runner import run
+from tests.run.runs import kept_rows, made_texts, recipe_of, records_of, removed_rows
+from tests.unit import gpu_stand_ins
+
+STAGES = [
+    {"kind": "rewrite", "unicode": "nfc", "whitespace": "collapse"},
+    {"kind": "filter", "rules": ["gopher_repetition", {"measure": "words", "min": 5}]},
+    {"kind": "exact_dedup", "compare": "lowercase"},
+    {"kind": "fuzzy_dedup", "threshold": 0.5},
+]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The engine module "gpu" over stand-ins."""
+    load = gpu_stand_ins.install(monkeypatch)
+    made = ModuleType("gpu_on_numpy")
+    for name, functions in ENGINE_FUNCTIONS.items():
+        module = load(name)
+        vars(made).update({function: getattr(module, function) for function in functions})
+    monkeypatch.setitem(sys.modules, "gpu_on_numpy", made)
+    monkeypatch.setitem(selector.PACKAGES, "gpu", "gpu_on_numpy")
+    monkeypatch.setattr(selector, "gpu_obstacle", lambda: "")
+    return made
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "made.jsonl"
+    texts = made_texts(60, 0)
+    path.write_bytes(records_of([*texts, *(f"{text} and one" for text in texts[:20])]) + b"no json\n")
+    return path
+
+
+def test_a_run_gives_the_same_as_on_the_cpu(gpu, corpus, tmp_path):
+    recipe = recipe_of(corpus, stages=STAGES, output={"formats": []})
+    found = {}
+    for engine in ("cpu", "gpu"):
+        report = run(recipe, tmp_path / engine, engine=engine, slice_bytes=4000, workers=2).report
+        assert report["engine"] == engine
+        found[engine] = kept_rows(tmp_path / engine), removed_rows(tmp_path / engine), report["documents"]
+    assert found["gpu"] == found["cpu"]
+    assert 10 < len(found["gpu"][0]) < 60
+
+
+def chain(frame):
+    frame = curation.rewrite(frame, unicode="nfc", whitespace="collapse")
+    frame = curation.filter(frame, STAGES[1]["rules"])
+    frame = curation.exact_dedup(frame, compare="lowercase")
+    frame = curation.fuzzy_dedup(frame, threshold=0.5)
+    return curation.measure(frame, ["words", "top_2gram_count"])
+
+
+def test_lazily_and_at_once_as_on_the_cpu(gpu, corpus, monkeypatch):
+    expected = chain(curation.read(corpus, engine="cpu").compute()).reset_index(drop=True)
+    monkeypatch.setitem(selector.FRAME_LIBRARIES, "tests", "gpu")  # of `gpu_stand_ins.DataFrame`
+    lazy = curation.read(corpus, engine="gpu", slice_bytes=4000)
+    assert isinstance(lazy, dd.DataFrame) and lazy.npartitions > 2
+    for frame in (chain(lazy).compute(), chain(lazy.compute())):
+        pd.testing.assert_frame_equal(pd.DataFrame(frame).reset_index(drop=True), expected)
+    assert curation.read(corpus, engine="gpu").npartitions == 1
