@@ -1,33 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device time of the GPU engine's text functions beside a device-to-device copy in the same run.
+"""Device time and memory of the GPU engine's text functions beside a device-to-device copy in the same run, and the
+whole job with the device's idle share.
 
-    python -m benchmarks.gpu_bench [--input FILE.jsonl] [--megabytes 256] [--output FILE.json]
+    python -m benchmarks.gpu_bench [--input FILE.jsonl] [--megabytes 256] [--job 2GB] [--output FILE.json]
 
 Times come from CUDA events around the whole function: transfers of results and gaps between launches count. The time
 of each kernel alone is measured in runs of their own. Medians of `--repeats` after two warm-up runs, in MB of text per
-second; the copy counts each byte once, as text functions do, though it is read and written.
+second; the copy counts each byte once, as text functions do, though it is read and written. Memory is the most that
+was allocated at once, the column itself and what the function gives included, in texts: the bound is 6.
+
+`--job` makes a corpus (`benchmarks.corpus`) as Parquet, tokenises it with the CPU engine alone, and then runs NFC,
+Gopher, exact and near-duplicates, GPT-2, `.bin/.idx` with the GPU engine. Idle is the time without a kernel, by NVML.
 """
 
 import argparse
 import itertools
 import json
 import statistics
+import tempfile
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import cupy as cp
 import pyarrow as pa
+import pyarrow.parquet as pq
+import rmm.statistics
 
 import gpu_pipeline
+from benchmarks import corpus
 from curation.contract import TEXT
 from curation.doctor import generate_documents
+from curation.engine import load_engine
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
+from curation.reading import probe, read_documents
+from curation.reading.inputs import Input, find_files
+from curation.reading.slices import plan_slices
+from curation.recipe import convert_recipe
+from curation.running.progress import Lines
+from curation.running.runner import run as run_recipe
 from curation.stages.permutations import constants
 from gpu_pipeline import kernels
 
 GOPHER = ("words", "stop_words", "top_4gram_characters", "duplicate_10gram_characters", "duplicate_lines")
+STAGES = [
+    {"kind": "rewrite", "unicode": "nfc"},
+    {"kind": "filter", "rules": "gopher"},
+    {"kind": "exact_dedup"},
+    {"kind": "fuzzy_dedup"},
+]
+FILES = 16  # of a job's input
+SAMPLE_SECONDS = 0.2
 
 
 def read_texts(path: Path | None) -> list[str]:
@@ -45,6 +72,9 @@ def column_of(texts: list[str], size: int) -> pa.Table:
         total += len(chosen[-1].encode())
         if total >= size:
             return pa.table({TEXT: pa.array(chosen, pa.large_string())})
+
+
+# Functions
 
 
 def milliseconds(function: Callable[[], object]) -> float:
@@ -81,16 +111,26 @@ def kernel_times(function: Callable[[], object], repeats: int) -> dict[str, floa
     return {name: statistics.median(run[name] for run in runs[1:]) for name in runs[-1]}
 
 
+def peak_bytes(function: Callable[[], object]) -> int:
+    """The most that `function` has allocated at once."""
+    with rmm.statistics.statistics():
+        function()
+        return rmm.statistics.get_statistics().peak_bytes
+
+
 def cases(frame) -> Iterator[tuple[str, Callable[[], object]]]:
     text = frame[TEXT]
     a, b = constants(128)
+    few = constants(120)
     yield "rewrite nfc, lines", lambda: gpu_pipeline.rewrite(text, RewriteSteps(unicode="nfc", whitespace="lines"))
     yield "rewrite lower case", lambda: gpu_pipeline.rewrite(text, RewriteSteps(lowercase=True))
     yield "measure words", lambda: gpu_pipeline.measure(text, ("words",))
     yield "measure gopher", lambda: gpu_pipeline.measure(text, GOPHER)
     yield "measure all", lambda: gpu_pipeline.measure(text, [measure.name for measure in Measure])
     yield "hash_text", lambda: gpu_pipeline.hash_text(text)
-    yield "band_keys 128 x 5 words", lambda: gpu_pipeline.band_keys(text, 5, False, a, b, 6)
+    yield "signatures 128 x 5 words", lambda: gpu_pipeline.signatures(text, 5, False, a, b)
+    yield "band_keys 21 of 6 rows", lambda: gpu_pipeline.band_keys(text, 5, False, a[:126], b[:126], 6)
+    yield "band_keys 10 of 12 rows", lambda: gpu_pipeline.band_keys(text, 5, False, *few, 12)
     yield "shingles 5 words", lambda: gpu_pipeline.shingles(text, 5, False)
 
 
@@ -99,37 +139,135 @@ def copy_of(size: int) -> Callable[[], object]:
     return lambda: cp.copyto(target, source)
 
 
-def run(options: argparse.Namespace) -> dict:
+def measure_functions(options: argparse.Namespace) -> dict:
     table = column_of(read_texts(options.input), options.megabytes * 1_000_000)
     frame = gpu_pipeline.from_arrow(table)
     size = int(gpu_pipeline.byte_lengths(frame[TEXT]).sum())
     speed = {"copy": size / 1000 / median_time(copy_of(size), options.repeats)}
-    alone = {}
+    alone, memory = {}, {}
     for name, function in cases(frame):
         speed[name] = size / 1000 / median_time(function, options.repeats)
         alone[name] = {kernel: round(time, 3) for kernel, time in kernel_times(function, options.repeats).items()}
-        print(f"{name:<28}{speed[name]:>12.0f} MB/s   " + ", ".join(f"{k} {t} ms" for k, t in alone[name].items()))
+        memory[name] = round(1 + peak_bytes(function) / size, 2)
+        kernel_list = ", ".join(f"{kernel} {time} ms" for kernel, time in alone[name].items())
+        print(f"{name:<28}{speed[name]:>12.0f} MB/s{memory[name]:>8.2f} texts   {kernel_list}")
     return {
-        "on": gpu_pipeline.describe(),
         "documents": table.num_rows,
         "bytes": size,
         "input": str(options.input or "generated"),
         "megabytes_per_second": {name: round(value, 1) for name, value in speed.items()},
+        "memory_in_texts": memory,
         "kernel_milliseconds": alone,
     }
+
+
+# The whole job
+
+
+class Phases(Lines):
+    """Notes how long each phase takes, and the share of it in which the device ran no kernel."""
+
+    def __init__(self) -> None:
+        self.phases: dict[str, dict[str, float | None]] = {}
+
+    @contextmanager
+    def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
+        started = time.perf_counter()
+        with super().watch(label, folder, total), device_use() as samples:
+            yield
+        seconds = time.perf_counter() - started
+        self.phases[label] = {"seconds": round(seconds, 2), "idle": idle_share(samples)}
+
+
+@contextmanager
+def device_use() -> Iterator[list[int]]:
+    """Per cent of the time in which a kernel ran, sampled while this is open."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByPciBusId(cp.cuda.Device().pci_bus_id)
+    samples: list[int] = []
+    stop = threading.Event()
+
+    def sample() -> None:
+        while not stop.wait(SAMPLE_SECONDS):
+            samples.append(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield samples
+    finally:
+        stop.set()
+        thread.join()
+
+
+def idle_share(samples: list[int]) -> float | None:
+    return round(1 - statistics.fmean(samples) / 100, 3) if samples else None
+
+
+def make_input(folder: Path, size: int) -> int:
+    """About `size` bytes of JSON Lines as Parquet files; gives the bytes of the text."""
+    made = folder / "made.jsonl"
+    corpus.write_corpus(made, size)
+    files = [probe(file) for file in find_files([Input(path=str(made))])]
+    total = 0
+    (folder / "input").mkdir()
+    for number, piece in enumerate(plan_slices(files, size // FILES)):
+        found = [documents.table for documents in read_documents(piece, size)]
+        if not found:  # no line begins in the last bytes
+            continue
+        table = pa.concat_tables(found)
+        total += int(load_engine("cpu").byte_lengths(load_engine("cpu").from_arrow(table)[TEXT]).sum())
+        pq.write_table(table.select([TEXT]), folder / "input" / f"{number:03d}.parquet", compression="zstd")
+    made.unlink()
+    return total
+
+
+def measure_job(size: int) -> dict:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        total = make_input(folder, size)
+
+        def timed(engine: str, stages: list[dict]) -> tuple[float, Phases]:
+            recipe = convert_recipe({"input": [{"path": str(folder / "input")}], "stages": stages})
+            phases, started = Phases(), time.perf_counter()
+            run_recipe(recipe, folder / f"{engine}-{len(stages)}", engine=engine, progress=phases)
+            return time.perf_counter() - started, phases
+
+        tokenising, _ = timed("cpu", [])
+        seconds, phases = timed("gpu", STAGES)
+        result = {
+            "bytes": total,
+            "megabytes_per_second": round(total / 1e6 / seconds, 1),
+            "tokenising_alone": round(total / 1e6 / tokenising, 1),
+            "share_of_tokenising_alone": round(tokenising / seconds, 3),
+            "phases": phases.phases,
+        }
+    print(json.dumps(result, indent=2))
+    return result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--input", type=Path, help="JSON Lines with a field `text`; without it generated documents")
-    parser.add_argument("--megabytes", type=int, default=256)
+    parser.add_argument("--megabytes", type=int, default=256, help="of text, for each function; 0 leaves them out")
+    parser.add_argument("--job", type=corpus.parse_size, default=0, metavar="SIZE", help="of the whole job's input")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    result = run(options)
-    print(json.dumps(result["megabytes_per_second"], indent=2))
-    if options.output:
-        options.output.write_text(json.dumps(result, indent=2) + "\n")
+    result = {"on": gpu_pipeline.describe()}
+    if options.megabytes:
+        result |= measure_functions(options)
+        write(result, options.output)
+    if options.job:
+        result["job"] = measure_job(options.job)
+        write(result, options.output)
+
+
+def write(result: dict, path: Path | None) -> None:
+    if path:
+        path.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

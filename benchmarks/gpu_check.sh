@@ -73,7 +73,7 @@ step "first touch: 60 documents on both engines" doctor.txt "$python" -c "$first
 step "doctor: 2500 documents on both engines" doctor.txt "$python" -c \
   'import sys; from curation.doctor import diagnose; lines, sound = diagnose(); print("\n".join(lines)); sys.exit(not sound)'
 step "golden results" doctor.txt "$python" -c "$golden" "$out"
-step "benchmark" bench.txt "$python" -m benchmarks.gpu_bench --output "$out/bench.json"
+step "benchmark" bench.txt "$python" -m benchmarks.gpu_bench --job 500MB --output "$out/bench.json"
 # -p no:cacheprovider: the tree may be read-only. Failures of the whole suite matter, so no -x.
 step "tests with --engine gpu" pytest.txt "$python" -m pytest tests --engine gpu -q -p no:cacheprovider --durations=15
 

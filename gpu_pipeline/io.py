@@ -7,7 +7,7 @@ the host's readers, which are exact about what is not a document, and comes over
 
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import cudf
 import cupy as cp
@@ -30,42 +30,48 @@ MAX_RUN_SHARE = 2  # of a batch: a row group that is larger is read on the host,
 
 
 def read_slice(piece: Slice, batch_bytes: int) -> Iterator[Batch]:
-    if len(piece.parts) == 1 and _is_plain_parquet(piece.parts[0].file):
-        yield from _read_row_groups(piece, batch_bytes)
+    columns = {_plain_columns(part.file) for part in piece.parts}
+    if len(columns) == 1 and None not in columns:
+        yield from _read_row_groups(piece, list(columns.pop()), batch_bytes)
     else:
-        yield from _read_on_host(piece, batch_bytes, 0)
+        yield from _read_on_host(piece, batch_bytes)
 
 
-def _read_on_host(piece: Slice, batch_bytes: int, row: int) -> Iterator[Batch]:
-    """The batches of the host's readers, with rows counted from `row`."""
+def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
+    """The wanted columns of a local Parquet file, where all are strings; cuDF takes folders as `key=value` for more."""
+    if file.format != "parquet" or is_remote(file.path) or "=" in file.path:
+        return None
+    kinds = {field.name: field.type for field in schema_in(file)}
+    names = tuple(dict.fromkeys([file.text_column, *({file.id_column} & {*kinds}), *file.columns]))
+    plain = all(pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name]) for name in names)
+    return names if plain else None
+
+
+def _read_on_host(piece: Slice, batch_bytes: int, row: int = 0, part: int = 0) -> Iterator[Batch]:
+    """The batches of the host's readers; rows and the slice's parts count from `row` and `part`."""
     for documents in read_documents(piece, batch_bytes):
         frame = from_arrow(documents.table)
         if row:
             frame[ROW] += row
-        rejected = [entry._replace(row=entry.row + row) for entry in documents.rejected]
+        rejected = [entry._replace(row=entry.row + row, part=entry.part + part) for entry in documents.rejected]
         yield Batch(frame, rejected, *documents[2:])
 
 
-def _is_plain_parquet(file: SourceFile) -> bool:
-    """Strings in all wanted columns of a local file. cuDF takes folders as `key=value` for columns."""
-    if file.format != "parquet" or is_remote(file.path) or "=" in file.path:
-        return False
-    kinds = {field.name: field.type for field in schema_in(file)}
-    wanted = [kinds[name] for name in _columns(file, kinds)]
-    return all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in wanted)
+class Run(NamedTuple):
+    """Row groups that are read together: of one part of a slice, or of several small ones."""
+
+    number: int  # of the first part
+    parts: list[FilePart]
+    bytes: int
 
 
-def _columns(file: SourceFile, names: Any) -> list[str]:
-    return list(dict.fromkeys([file.text_column, *({file.id_column} & {*names}), *file.columns]))
-
-
-def _read_row_groups(piece: Slice, batch_bytes: int) -> Iterator[Batch]:
-    """Row groups of about `batch_bytes` together, each run of them on the device or, where that declines, the host."""
+def _read_row_groups(piece: Slice, columns: list[str], batch_bytes: int) -> Iterator[Batch]:
+    """One run after the other, each on the device or, where that declines, by the host."""
     row = 0
-    for part, size in _runs(piece.parts[0], batch_bytes):
-        frame = _decode(part, row) if size <= MAX_RUN_SHARE * batch_bytes else None
+    for run in _runs(piece, batch_bytes):
+        frame = _decode(run.parts, columns, row) if run.bytes <= MAX_RUN_SHARE * batch_bytes else None
         found = (
-            _read_on_host(msgspec.structs.replace(piece, parts=[part]), batch_bytes, row)
+            _read_on_host(msgspec.structs.replace(piece, parts=run.parts), batch_bytes, row, run.number)
             if frame is None
             else [Batch(frame, [], len(frame), len(frame))]
         )
@@ -74,36 +80,47 @@ def _read_row_groups(piece: Slice, batch_bytes: int) -> Iterator[Batch]:
             row += batch.rows
 
 
-def _runs(part: FilePart, batch_bytes: int) -> Iterator[tuple[FilePart, int]]:
-    """Row groups and their bytes: as many as stay below `batch_bytes`, or one that is larger."""
-    sizes = row_groups(part.file)
-    start, taken = part.start, 0
-    for group in range(part.start, part.stop):
-        if taken and taken + sizes[group] > batch_bytes:
-            yield msgspec.structs.replace(part, start=start, stop=group), taken
-            start, taken = group, 0
-        taken += sizes[group]
-    if start < part.stop:
-        yield msgspec.structs.replace(part, start=start, stop=part.stop), taken
+def _runs(piece: Slice, batch_bytes: int) -> Iterator[Run]:
+    """As many row groups as stay below `batch_bytes`, or one that is larger."""
+    places: list[tuple[int, int]] = []  # part and row group
+    taken = 0
+    for number, part in enumerate(piece.parts):
+        sizes = row_groups(part.file)
+        for group in range(part.start, part.stop):
+            if places and taken + sizes[group] > batch_bytes:
+                yield _run_of(piece, places, taken)
+                places, taken = [], 0
+            places.append((number, group))
+            taken += sizes[group]
+    if places:
+        yield _run_of(piece, places, taken)
+
+
+def _run_of(piece: Slice, places: list[tuple[int, int]], size: int) -> Run:
+    (first, start), (last, stop) = places[0], places[-1]
+    parts = piece.parts[first : last + 1]
+    parts[0] = msgspec.structs.replace(parts[0], start=start)
+    parts[-1] = msgspec.structs.replace(parts[-1], stop=stop + 1)
+    return Run(first, parts, size)
 
 
 @memory_errors()
-def _decode(part: FilePart, row: int) -> cudf.DataFrame | None:
+def _decode(parts: list[FilePart], columns: list[str], row: int) -> cudf.DataFrame | None:
     """The documents of some row groups; None where they hold none, a null, malformed UTF-8, a document that is too
     large, or what cuDF cannot read or the device has no room for: the host's reader is exact about these."""
     prepare_device()
-    file = part.file
-    names = _columns(file, schema_in(file).names)
-    groups = [[*range(part.start, part.stop)]]
+    parts = [part for part in parts if part.start < part.stop]
+    paths, groups = [part.file.path for part in parts], [[*range(part.start, part.stop)] for part in parts]
     try:
-        read = cudf.read_parquet(file.path, columns=names, row_groups=groups, use_pandas_metadata=False)
+        read = cudf.read_parquet(paths, columns=columns, row_groups=groups, use_pandas_metadata=False)
     except CUDF_ERRORS as error:
-        log.warning("%s: row groups %d to %d are read on the host: %s", file.path, part.start, part.stop, error)
+        log.warning("%s: row groups from %d on are read on the host: %s", paths[0], parts[0].start, error)
         return None
+    file = parts[0].file
     if not (len(read) and _is_sound(read[file.text_column], file.max_document_bytes) and _is_sound_id(read, file)):
         return None
-    columns = {ROW: cp.arange(row, row + len(read)), ID: _ids(read, file), TEXT: read[file.text_column]}
-    return cudf.DataFrame(columns | {name: read[name] for name in file.columns})
+    documents = {ROW: cp.arange(row, row + len(read)), ID: _ids(read, file), TEXT: read[file.text_column]}
+    return cudf.DataFrame(documents | {name: read[name] for name in file.columns})
 
 
 def _ids(read: cudf.DataFrame, file: SourceFile) -> cudf.Series:

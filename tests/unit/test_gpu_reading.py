@@ -26,13 +26,13 @@ def gpu_io(monkeypatch):
 
 @pytest.fixture
 def decoded(gpu_io, monkeypatch):
-    """The row groups that the device read."""
+    """What the device read: per call the row groups of each file."""
     groups = []
     read = gpu_io.cudf.read_parquet
 
-    def noted(path, **options):
-        groups.append(options["row_groups"][0])
-        return read(path, **options)
+    def noted(paths, **options):
+        groups.append(options["row_groups"])
+        return read(paths, **options)
 
     monkeypatch.setattr(gpu_io.cudf, "read_parquet", noted)
     return groups
@@ -83,7 +83,7 @@ def test_plain_row_groups_are_decoded_on_the_device(gpu_io, decoded, tmp_path, m
     monkeypatch.setattr(gpu_io, "MAX_RUN_SHARE", 1 << 20)
     batches = assert_same(gpu_io, path, columns=["more"], slice_bytes=slice_bytes, batch_bytes=batch_bytes)
     assert batches[0][0].column_names == [ROW, "id", "text", "more"]
-    assert [group for run in decoded for group in run] == [0, 1, 2, 3, 4, 5]
+    assert [group for run in decoded for groups in run for group in groups] == [0, 1, 2, 3, 4, 5]
     assert (len(decoded) == 1) == (slice_bytes == batch_bytes == 1 << 20)
 
 
@@ -127,10 +127,23 @@ def test_what_cudf_does_not_take_as_it_stands_is_read_on_the_host(gpu_io, decode
     assert decoded == []
 
 
-def test_small_files_are_read_together_on_the_host(gpu_io, decoded, tmp_path):
-    for name in "abc":
-        write(tmp_path / "small" / f"{name}.parquet")
-    assert len(assert_same(gpu_io, tmp_path / "small")) == 1
+@pytest.mark.parametrize("batch_bytes", [600, 1400, 1 << 20])
+@pytest.mark.parametrize("null_in", ["", "ad"])
+def test_small_files_are_read_together(gpu_io, decoded, tmp_path, batch_bytes, null_in):
+    for name in "abcd":
+        texts = [] if name == "b" else [*TEXTS[:20], "21", None if name in null_in else "22"]
+        write(tmp_path / "small" / f"{name}.parquet", texts)
+    batches = assert_same(gpu_io, tmp_path / "small", batch_bytes=batch_bytes)
+    groups = [group for call in decoded for groups in call for group in groups]
+    assert groups == [0, 1, 2, 3, 4, 5, 0, 0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]
+    assert (len(decoded) == 1) == (batch_bytes == 1 << 20) and max(map(len, decoded)) > 1
+    assert [entry.part for _, rejected, *_ in batches for entry in rejected] == [0, 3][: len(null_in)]
+
+
+def test_small_files_of_several_kinds_are_read_on_the_host(gpu_io, decoded, tmp_path):
+    write(tmp_path / "small" / "a.parquet")
+    write(tmp_path / "small" / "b.parquet", id=TEXTS)
+    assert_same(gpu_io, tmp_path / "small")
     assert decoded == []
 
 
@@ -142,7 +155,7 @@ def test_what_cudf_cannot_read_is_read_on_the_host(gpu_io, tmp_path, monkeypatch
     monkeypatch.setattr(gpu_io.cudf, "read_parquet", fail)
     assert_same(gpu_io, write(tmp_path / "a.parquet"))
     assert [record.message.partition(": ")[2] for record in caplog.records] == [
-        f"row groups 0 to 6 are read on the host: {error}"
+        f"row groups from 0 on are read on the host: {error}"
     ]
 
 
