@@ -11,6 +11,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -187,7 +188,7 @@ def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
 
 
 def _slice_bytes(files: Sequence[SourceFile], workers: int, engine: Engine) -> int:
-    """A fair share for each worker; a whole batch of the engine where there is enough, and never less than a quarter."""
+    """A fair share for each worker; a whole batch of the engine where there is enough, and never below a quarter."""
     fair = sum(max(file.bytes, 0) for file in files) // (SLICES_PER_WORKER * workers)
     batch = engine.batch_bytes(workers)
     return min(max(fair, MIN_SLICE_BYTES, batch // 4), max(MAX_SLICE_BYTES, batch))
@@ -302,9 +303,11 @@ def _phases(run_: _Run) -> dict[str, Any]:
     rows = np.array([record.rows for record in first_records], np.int64)
     bases = np.cumsum(rows) - rows  # the first doc of each slice
     _name_groups(counts, removed, run_.plan.slices, bases)
-    written = _write_documents(run_, reached, bases)
     folders = [_segment_folder(run_, segment.number) for segment in segments]
-    digests = _write_side_files(run_, folders, bases, first_records, removed)
+    with ThreadPoolExecutor(1) as beside:
+        side_files = beside.submit(_write_side_files, run_, folders, bases, first_records, removed)
+        written = _write_documents(run_, reached, bases)
+    digests = side_files.result()
     digests |= write_exports(run_.engine, recipe.output, run_.plan.slices, bases, run_.batch_bytes, run_.folder)
     if recipe.output.index:
         run_.progress.say("saving the index")

@@ -53,7 +53,7 @@ def test_long_documents_leave_no_trace_in_the_next(engine, reverse):
 
 
 WORDS = [
-    "the", "The", "THE", "be", "to", "of", "and", "that", "THAT", "have", "with", "With", "withe", "a", "A", "an",
+    "the", "The", "THE", "be", "to", "of", "and", "that", "THAT", "have", "with", "With", "without", "a", "A", "an",
     "is", "IS", "are", "was", "were", "weren", "a.", "...", "....", "..", "x...y", ".....", "end.", "end.)",
     "end.\"", "(end)", "'end'", "end!", "end?", "end:", "www.x.org", "www.é", "http://a.b", "https://", "https://x",
     "https://é", "http:/", "www.", "#", "##", "a#b", "\x7f", "x\x00y", "\x00", "é", "naïve.", "…", "a…", "。", "x。",
