@@ -19,6 +19,8 @@ import pytest
 
 import cpu_fallback
 import cpu_fallback.buffers
+from curation.contract import ENGINE_FUNCTIONS
+from curation.engine import PACKAGES
 
 kernels = pytest.importorskip("gpu_pipeline.kernels")
 
@@ -150,3 +152,15 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     monkeypatch.setattr(kernels, "launch", fake.run)
     monkeypatch.setattr(kernels, "launch_blocks", fake.run_blocks)
     return load
+
+
+def install_engine(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The whole engine, for everything that loads "gpu" by name."""
+    load = install(monkeypatch)
+    made = ModuleType("gpu_on_numpy")
+    for name, functions in ENGINE_FUNCTIONS.items():
+        module = load(name)
+        vars(made).update({function: getattr(module, function) for function in functions})
+    monkeypatch.setitem(sys.modules, "gpu_on_numpy", made)
+    monkeypatch.setitem(PACKAGES, "gpu", "gpu_on_numpy")
+    return made

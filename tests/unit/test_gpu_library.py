@@ -2,16 +2,12 @@
 """A run and the lazy functions of the library on the GPU engine's own modules, over NumPy and pandas: everything they
 call is there, and what comes out is what the CPU engine gives."""
 
-import sys
-from types import ModuleType
-
 import dask.dataframe as dd
 import pandas as pd
 import pytest
 
 import curation
 from curation import engine as selector
-from curation.contract import ENGINE_FUNCTIONS
 from curation.running.runner import run
 from tests.run.runs import kept_rows, made_texts, recipe_of, records_of, removed_rows
 from tests.unit import gpu_stand_ins
@@ -27,15 +23,8 @@ STAGES = [
 @pytest.fixture
 def gpu(monkeypatch):
     """The engine module "gpu" over stand-ins."""
-    load = gpu_stand_ins.install(monkeypatch)
-    made = ModuleType("gpu_on_numpy")
-    for name, functions in ENGINE_FUNCTIONS.items():
-        module = load(name)
-        vars(made).update({function: getattr(module, function) for function in functions})
-    monkeypatch.setitem(sys.modules, "gpu_on_numpy", made)
-    monkeypatch.setitem(selector.PACKAGES, "gpu", "gpu_on_numpy")
     monkeypatch.setattr(selector, "gpu_obstacle", lambda: "")
-    return made
+    return gpu_stand_ins.install_engine(monkeypatch)
 
 
 @pytest.fixture
