@@ -60,7 +60,8 @@ def read(
 
     dask.config.set({"dataframe.convert-string": False})  # Dask's own string type would lose pandas 3's `str`
     chosen = choose_engine(engine).name
-    slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(chosen).batch_bytes(1))
+    threads = len(os.sched_getaffinity(0))
+    slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(chosen).batch_bytes(threads))
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     entries = [
         Input(

@@ -23,11 +23,11 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 
 THREADS = 128
 MIN_BLOCKS = 128  # below it Numba warns; an idle block costs less than a microsecond
-# Scratch of the measures, and its types: of documents below 2^28 bytes.
+# Scratch of the measures, for documents below 2^28 bytes. What a slot of a table has lies side by side, since each look
+# into a table is a wait for memory: key (8 bytes), stamp and count (4 each).
 WORD_TYPES = (np.uint64, np.int32, np.int32, np.uint64, np.int32)  # word_hash, word_end, left, left_hash, left_slot
-SLOT_TYPES = (np.uint64, np.uint8, np.int32)  # keys, stamps (a document uses its table a dozen times), counts
 WORD_BYTES = sum(np.dtype(kind).itemsize for kind in WORD_TYPES)
-SLOT_BYTES = sum(np.dtype(kind).itemsize for kind in SLOT_TYPES)
+SLOT_BYTES = 16
 HASH_BYTES = 8
 
 
@@ -214,7 +214,8 @@ def _signatures():
     )
     number, flag = types.int64, types.bool_
     documents = u8, i64, mask, i64
-    scratch = i64, i64, u64, i32, i32, u64, i32, u64, u8, i32
+    in_slots = types.Array(types.uint64, 1, "A"), *[types.Array(types.int32, 1, "A")] * 2
+    scratch = i64, i64, u64, i32, i32, u64, i32, *in_slots
     model = i64, i32, u8, i64, u64, i32, i32, i32
     return {
         check_rows: (*documents, mask),

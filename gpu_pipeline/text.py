@@ -186,16 +186,11 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
 
 def _scratch(word_starts: np.ndarray, slot_starts: np.ndarray) -> tuple[cp.ndarray, ...]:
     """Scratch for one batch, in the order of the kernel's arguments; the starts count from the batch's first row."""
-    words, slots = int(word_starts[-1]), int(slot_starts[-1])
-    keys, stamps, counts = kernels.SLOT_TYPES
-    return (
-        cp.asarray(word_starts),
-        cp.asarray(slot_starts),
-        *(cp.empty(words, kind) for kind in kernels.WORD_TYPES),
-        cp.empty(slots, keys),
-        cp.zeros(slots, stamps),
-        cp.empty(slots, counts),
-    )
+    words = (cp.empty(int(word_starts[-1]), kind) for kind in kernels.WORD_TYPES)
+    table = cp.empty((max(int(slot_starts[-1]), 2), 2), np.uint64)  # not one slot: Numba would take it for contiguous
+    table[:, 1] = 0
+    halves = table.view(np.int32)
+    return cp.asarray(word_starts), cp.asarray(slot_starts), *words, table[:, 0], halves[:, 2], halves[:, 3]
 
 
 def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarray) -> None:
