@@ -16,6 +16,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from numba import types
+from numba.np.numpy_support import from_dtype
 
 import cpu_fallback
 import cpu_fallback.buffers
@@ -52,12 +54,23 @@ class FakeCuda:
         self.run_threads(2, 3, kernel, arguments)
 
     def run_threads(self, blocks, threads, kernel, arguments):
+        for argument, kind in zip(arguments, kernels.SIGNATURES[kernel], strict=True):
+            assert_of_type(argument, kind)
         places = [(block, thread) for block in range(blocks) for thread in range(threads)]
         random.Random(len(places)).shuffle(places)
         with self.lock:
             self.gridDim.x = blocks
             for self.blockIdx.x, self.threadIdx.x in places:
                 kernel.py_func(*arguments)
+
+
+def assert_of_type(argument, kind) -> None:
+    """What the kernels were compiled for is what they get."""
+    if isinstance(kind, types.Array):
+        assert isinstance(argument, np.ndarray) and from_dtype(argument.dtype) == kind.dtype
+        assert argument.ndim == kind.ndim and (kind.layout == "A" or argument.flags.c_contiguous)
+    else:
+        assert isinstance(argument, bool) if kind == types.bool_ else isinstance(argument, int | np.int64)
 
 
 def rubbish(shape, dtype):
@@ -70,6 +83,7 @@ def numpy_as_cupy() -> ModuleType:
     stand_in = ModuleType("cupy")
     vars(stand_in).update({name: getattr(np, name) for name in np.__all__})
     stand_in.asnumpy, stand_in.empty, stand_in.__version__ = np.asarray, rubbish, "0"
+    stand_in.asarray = np.ascontiguousarray  # what comes from the host is copied
     runtime = SimpleNamespace(
         driverGetVersion=lambda: 13020,
         getDeviceCount=lambda: 1,
