@@ -142,7 +142,17 @@ def _recipe(options: argparse.Namespace) -> Recipe:
     return recipe
 
 
+def _load_within_limits() -> None:
+    """Before a command that runs a recipe loads the libraries: OutOfMemoryError where memory is too short for them, and
+    what they read while they are loaded."""
+    from curation.running.resources import check_room, read_limits, settle_allocators
+
+    check_room(read_limits(), loaded=False)
+    settle_allocators()
+
+
 def _run(options: argparse.Namespace) -> int:
+    _load_within_limits()
     from curation.running.progress import choose_progress
     from curation.running.runner import run
 
@@ -159,6 +169,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _tokenize(options: argparse.Namespace) -> int:
+    _load_within_limits()
     from curation.recipe import as_builtins, convert_recipe, load_recipe
     from curation.running.progress import choose_progress
     from curation.running.runner import run
@@ -199,6 +210,7 @@ def _show(finished: Finished, folder: str) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    _load_within_limits()
     import msgspec
 
     from curation.demo import write_corpus

@@ -2,12 +2,13 @@
 """Every error a caller can catch.
 
 CurationError
-├── RecipeError     (ValueError)    the recipe asks for something that cannot be      exit code 2
-├── InputError      (ValueError)    an input is missing or is not what it was said to be        2
-├── TokenizerError  (ValueError)    a tokenizer cannot be loaded or does not fit                2
-├── OutputError     (OSError)       the output folder is in use, finished, or of another run    2
-├── EngineError     (RuntimeError)  an engine, its device or its packages are not usable        2
-└── IntegrityError  (RuntimeError)  results contradict each other: the run failed               1
+├── RecipeError      (ValueError)   the recipe asks for something that cannot be      exit code 2
+├── InputError       (ValueError)   an input is missing or is not what it was said to be        2
+├── TokenizerError   (ValueError)   a tokenizer cannot be loaded or does not fit                2
+├── OutputError      (OSError)      the output folder is in use, finished, or of another run    2
+├── EngineError      (RuntimeError) an engine, its device or its packages are not usable        2
+├── IntegrityError   (RuntimeError) results contradict each other: the run failed               1
+└── OutOfMemoryError (MemoryError)  the memory this process may use is too small: it failed     1
 """
 
 
@@ -39,5 +40,11 @@ class EngineError(CurationError, RuntimeError):
 
 class IntegrityError(CurationError, RuntimeError):
     """Two results that must agree do not: a count, a digest, an index."""
+
+    exit_code = 1
+
+
+class OutOfMemoryError(CurationError, MemoryError):
+    """The memory that this process may use is too small for a run, or ran out; a run that began can go on."""
 
     exit_code = 1

@@ -7,7 +7,6 @@ at a document.
 
 from __future__ import annotations
 
-import os
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -44,6 +43,7 @@ from curation.running.jobs import run_stored, store_job
 from curation.running.ledger import SliceRecord, StageCount, check_ledger, total_stages
 from curation.running.parts import BYTES, AliveCorpus, Parts, piece_path
 from curation.running.progress import Silent
+from curation.running.resources import Choice, choose, read_limits, read_processors, shortage_told
 from curation.running.segments import Segment, SliceJob, cut_segments, run_slice
 from curation.running.workdir import commit, locked, read_json, remove, sweep, sync_folder, write_json
 from curation.stages import FuzzyDedup
@@ -89,14 +89,11 @@ class _Run(NamedTuple):
     session: Session
     progress: Silent
     workers: int
+    batch_bytes: int
 
     @property
     def work(self) -> Path:
         return self.folder / "_work"
-
-    @property
-    def batch_bytes(self) -> int:
-        return self.engine.batch_bytes(self.workers)
 
 
 class _Reached(NamedTuple):
@@ -124,7 +121,7 @@ def run(
     engine       "auto", "cpu" or "gpu"
     force        deletes what an earlier run left in `output`; without it a finished run of the same recipe and input
                  is reported as complete, an unfinished one goes on, and any other is an OutputError
-    workers      tasks at once; 0 takes all processors this process may use
+    workers      tasks at once; 0 takes all processors this process may use, fewer where memory is short
     scheduler    "threads", "processes" or the address of a Dask scheduler
     slice_bytes  input bytes of a unit of work; 0 chooses. The result does not depend on it
 
@@ -136,7 +133,6 @@ def run(
     choice = choose_engine(engine)
     _check_session(workers, scheduler, slice_bytes)
     check_against(recipe, folder)  # before anything is read
-    workers = workers or len(os.sched_getaffinity(0))
     files = find_files(recipe.input)
     _check_kept_inputs(recipe, files)
     with locked(folder):
@@ -153,12 +149,15 @@ def run(
         module, ready = load_engine(choice.name), files
         if not _plan_path(folder).exists():
             ready = collect(recipe, files, module, folder / "_work", progress)
-        plan = _plan(folder, recipe, files, ready, slice_bytes or _slice_bytes(ready, workers, module))
-        progress.say(f"engine {choice.name} ({choice.reason}); {workers} workers; {_described(plan)}")
+        room = _find_room(module, choice.name, workers, scheduler, recipe, ready)
+        plan = _plan(folder, recipe, files, ready, slice_bytes or _slice_bytes(ready, room))
+        progress.say(f"engine {choice.name} ({choice.reason}); {room.workers} workers; {_described(plan)}")
+        progress.say(f"memory: {room}")
         if not compiled_before():
             progress.say("first run: the kernels are compiled now, once, which takes some seconds")
-        with module.open_session(workers, scheduler) as session:
-            content = _phases(_Run(plan, folder, module, choice.name, session, progress, workers))
+        with shortage_told(room), module.open_session(room.workers, scheduler) as session:
+            shared = plan, folder, module, choice.name, session, progress, room.workers, room.batch_bytes
+            content = _phases(_Run(*shared))
         content = {"engine": choice.name, "engine_reason": choice.reason} | content
         content["seconds"] = round(time.perf_counter() - started, 3)
         content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -187,16 +186,35 @@ def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         raise EngineError(f"scheduler {scheduler} needs Dask's distributed: install gpu-pipeline[distributed]")
 
 
-def _slice_bytes(files: Sequence[SourceFile], workers: int, engine: Engine) -> int:
+def _find_room(
+    engine: Engine, name: str, workers: int, scheduler: str, recipe: Recipe, files: Sequence[SourceFile]
+) -> Choice:
+    """Tasks at once and the input of each: all processors, unless the memory of this machine is short. What the GPU
+    engine takes of it, or the workers of a cluster of theirs, was not measured."""
+    count = workers or read_processors()
+    batch = engine.batch_bytes(count)
+    if name != "cpu" or scheduler not in ("threads", "processes"):
+        return Choice(count, batch, MAX_SLICE_BYTES)
+    near = any(isinstance(stage, FuzzyDedup) for stage in recipe.stages)
+    return choose(
+        read_limits(), count, batch, MAX_SLICE_BYTES,
+        fixed_workers=workers > 0, processes=scheduler == "processes", compiled=compiled_before(),
+        ngram_bytes=_size_of(files) if near else 0,
+    )  # fmt: skip
+
+
+def _slice_bytes(files: Sequence[SourceFile], room: Choice) -> int:
     """A fair share for each worker; a whole batch of the engine where there is enough, and never below a quarter."""
-    fair = sum(max(file.bytes, 0) for file in files) // (SLICES_PER_WORKER * workers)
-    batch = engine.batch_bytes(workers)
-    return min(max(fair, MIN_SLICE_BYTES, batch // 4), max(MAX_SLICE_BYTES, batch))
+    fair = _size_of(files) // (SLICES_PER_WORKER * room.workers)
+    return min(max(fair, MIN_SLICE_BYTES, room.batch_bytes // 4), max(room.max_slice_bytes, room.batch_bytes))
 
 
 def _described(plan: Plan) -> str:
-    size = sum(max(file.bytes, 0) for file in plan.files)
-    return f"{len(plan.files)} files, {size / 1e6:,.1f} MB, {len(plan.slices)} slices"
+    return f"{len(plan.files)} files, {_size_of(plan.files) / 1e6:,.1f} MB, {len(plan.slices)} slices"
+
+
+def _size_of(files: Sequence[SourceFile]) -> int:
+    return sum(max(file.bytes, 0) for file in files)
 
 
 # What the folder already holds
