@@ -24,6 +24,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -156,8 +157,10 @@ class PairWriter:
             raise OutputError(
                 f"{self.prefix}: no document with tokens, Megatron cannot open an empty .bin. Leave the pair out."
             )
-        self._sync_and_check()
-        write_index(self._folder / "idx", self.dtype, np.memmap(self._folder / "lengths", "<i4", "r"))
+        with ThreadPoolExecutor(1) as beside:
+            digest = beside.submit(file_sha256, self._folder / "bin")
+            self._sync_and_check()
+            write_index(self._folder / "idx", self.dtype, np.memmap(self._folder / "lengths", "<i4", "r"))
         self._rename()
         return PairInfo(
             prefix=str(self.prefix),
@@ -166,7 +169,7 @@ class PairWriter:
             tokens=self.tokens,
             bytes=self.bytes,
             dtype=self.dtype.name,
-            sha256_bin=file_sha256(suffixed(self.prefix, ".bin")),
+            sha256_bin=digest.result(),
             sha256_idx=file_sha256(suffixed(self.prefix, ".idx")),
         )
 

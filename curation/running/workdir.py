@@ -13,6 +13,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,12 @@ def sweep(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Deletes a file or a folder, if it is there."""
+    """Deletes a file or a folder, if it is there. Files beside each other go at once: the system takes half a second to
+    give back the memory of a gigabyte of them."""
     if path.is_dir():
+        files = [found for found in path.rglob("*") if found.is_file()]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Path.unlink, files))
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
