@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import corpus
+from curation.running.resources import settle_allocators
 
 PACKAGES = ("numpy", "numba", "pandas", "pyarrow", "dask", "orjson", "isal", "gigatoken", "tiktoken")
 GZIP_FILES = 4
@@ -166,16 +167,25 @@ def job_recipe(path: Path, near: bool) -> Any:
 
 def measure_job(path: Path, folder: Path, workers: int, near: bool) -> dict[str, Any]:
     """One whole run of `path`."""
+    from curation.running.progress import Silent
     from curation.running.runner import run
 
+    said: list[str] = []
+
+    class Kept(Silent):
+        def say(self, line: str) -> None:
+            said.append(line)
+
+    recipe = job_recipe(path, near)
     with Clock() as clock:
-        report = run(job_recipe(path, near), folder / "job", engine="cpu", force=True, workers=workers).report
+        report = run(recipe, folder / "job", engine="cpu", force=True, workers=workers, progress=Kept()).report
     stages = {stage["name"]: stage["seconds"] for stage in report["stages"]}
     return clock.result | {
         "bytes": report["stages"][0]["bytes_in"],
         "work_seconds": report["work_seconds"] | stages,
         "documents": report["documents"],
         "tokens": report["tokens"]["count"],
+        "memory": next(line for line in said if line.startswith("memory: ")),
     }
 
 
@@ -183,6 +193,7 @@ def child(options: argparse.Namespace) -> None:
     """Runs what the parent asks for and prints one line of JSON."""
     if options.workers == 1:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before any library starts threads
+    settle_allocators()  # as `curate` does
     path, warm = options.child
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         with Clock() as start:
@@ -264,7 +275,8 @@ def summarise(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             wall = statistics.median(row["wall"] * 1e6 / row["bytes"] for row in rows)
             table[name] = {key: round(value, 4) for key, value in middle.items()}
             table[name] |= {"mb_per_cpu_second": round(1 / cpu, 1), "mb_per_second": round(1 / wall, 1)}
-            table[name] |= {key: rows[-1][key] for key in ("work_seconds", "tokens", "documents") if key in rows[-1]}
+            last, kept = rows[-1], ("work_seconds", "tokens", "documents", "memory")
+            table[name] |= {key: last[key] for key in kept if key in last}
     return table
 
 
@@ -318,6 +330,8 @@ def show(report: dict[str, Any], workers: int) -> None:
     print(f"\nCompiling all kernels of these stages once: {report['compile_seconds']} CPU seconds")
     for name, size in report["peak_bytes"].items():
         print(f"Peak memory, {name}: {size / 1e6:,.0f} MB")
+    for count, results in report["results"].items():
+        print(f"Chosen, job, {count} workers: {results['job']['memory']}")
 
 
 def main() -> None:
