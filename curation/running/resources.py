@@ -11,8 +11,8 @@ What a run needs was measured (benchmarks/LOG.md, 2026-11-21; MiB, the default r
 A worker's memory is that of writing and tokenising a row group (16 MiB of text); reading takes 20 MiB and 16 batches,
 which is more only with batches above 8 MiB. Compiling the kernels, once, takes 190. The n-grams of near-duplicates'
 candidates are a mapped file: 0.4 bytes of virtual memory per byte of that corpus, of which a quarter was duplicates.
-Not in the rule: at most 40 bytes per document at a barrier; a document that is far longer than a batch (18 times its
-length, 40 times in virtual memory).
+Not in the rule: at most 40 bytes per document at a barrier; a document that is far longer than a batch (20 times its
+length, 43 times in virtual memory).
 
 All numbers are of the CPU engine with the allocators of `settle_allocators`.
 """
