@@ -15,13 +15,13 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "curation.library": ("exact_dedup", "filter", "fuzzy_dedup", "language", "measure", "read", "rewrite"),
+    "curation.library": ("exact_dedup", "filter", "fuzzy_dedup", "language", "measure", "read", "redact", "rewrite"),
     "curation.running.runner": ("Finished", "run"),
     "curation.recipe": ("Output", "Recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend",),
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),
     "curation.reading.inputs": ("Input",),
-    "curation.stages": ("ExactDedup", "Filter", "FuzzyDedup", "Language", "Rewrite"),
+    "curation.stages": ("ExactDedup", "Filter", "FuzzyDedup", "Language", "Redact", "Rewrite"),
     "curation.rules": ("RULE_SETS", "Rule"),
     "curation.measures": ("Measure",),
     "curation.packing.tokenization": ("TokenizerSpec", "load_tokenizer"),

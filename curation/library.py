@@ -27,7 +27,7 @@ from curation.reading.inputs import Input, Slice, find_files
 from curation.reading.slices import plan_slices
 from curation.rules import Rule, nearest
 from curation.running.parts import BYTES, with_ids
-from curation.stages import ExactDedup, Filter, FuzzyDedup, Language, Rewrite
+from curation.stages import ExactDedup, Filter, FuzzyDedup, Language, Redact, Rewrite
 from curation.stages.outcome import RowStage
 
 SLICE_BYTES = 32 << 20
@@ -137,6 +137,11 @@ def _apply(frame: Frame, stage: RowStage) -> Frame:
 def rewrite(frame: Any, **settings: Any) -> Any:
     """The frame with `text` rewritten. Settings: `curation.Rewrite`. RecipeError for a wrong one."""
     return _map(frame, _apply, _settings(Rewrite, settings))
+
+
+def redact(frame: Any, **settings: Any) -> Any:
+    """The frame with personal data in `text` replaced. Settings: `curation.Redact`. RecipeError for a wrong one."""
+    return _map(frame, _apply, _settings(Redact, settings))
 
 
 def filter(frame: Any, rules: str | Sequence[str | Rule | dict[str, Any]]) -> Any:
@@ -279,4 +284,4 @@ def _kept_rows(
     return kept
 
 
-__all__ = ["exact_dedup", "filter", "fuzzy_dedup", "language", "measure", "read", "rewrite"]
+__all__ = ["exact_dedup", "filter", "fuzzy_dedup", "language", "measure", "read", "redact", "rewrite"]

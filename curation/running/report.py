@@ -21,7 +21,7 @@ from curation.reading.inputs import entries_by_name
 from curation.reading.sources import contributions, source_rows, unreached_budgets
 from curation.recipe import as_builtins
 from curation.running.ledger import SliceRecord, StageCount, as_report
-from curation.running.summary import funnel_line, language_lines, numbers, shown_numbers
+from curation.running.summary import funnel_line, language_lines, numbers, redaction_lines, shown_numbers
 from curation.running.workdir import commit, write_json
 
 if TYPE_CHECKING:
@@ -248,4 +248,5 @@ def _warning_lines(content: dict[str, Any]) -> list[str]:
 
 def _shown_lines(content: dict[str, Any]) -> list[str]:
     """What stands below the funnel, in the terminal and on the page."""
-    return [*shown_numbers(content), *language_lines(content), *source_rows(content["sources"]), content["funnel"]]
+    told = (*shown_numbers(content), *language_lines(content), *redaction_lines(content))
+    return [*told, *source_rows(content["sources"]), content["funnel"]]

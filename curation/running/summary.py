@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 DUPLICATES = ("exact_dedup", "fuzzy_dedup", "ngram_dedup")  # kinds of stages
+EDITS = ("rewrite", "redact")  # they remove no document
 SHORT = "short"  # the reason of a rule that asks for a number of words
 SHOWN_LANGUAGES = 10
 
@@ -91,13 +92,23 @@ def language_lines(content: dict[str, Any]) -> list[str]:
     return lines
 
 
+def redaction_lines(content: dict[str, Any]) -> list[str]:
+    """Of each stage that redacts, how much of each type it replaced, and in how many documents."""
+    return [
+        f"{stage['name']}: {', '.join(f'{name} {count:,}' for name, count in stage.get('details', {}).items())} "
+        f"in {stage['edited']:,} documents"
+        for stage in content["stages"]
+        if stage["kind"] == "redact"
+    ]
+
+
 def funnel_line(content: dict[str, Any]) -> str:
     """`[parse] docs=1.0M  [langid] kept=600k (60%)  ...  [tokens] total=180M shards=2 per_byte=0.22`: of each stage
     that removes, what it left and how much that is of what came to it."""
     archives = all(file["format"] in ("wet", "warc") for file in content["files"])
     steps = [f"[{'parse' if archives else 'read'}] docs={short_number(content['documents']['read'])}"]
     for stage in content["stages"]:
-        if stage["kind"] == "rewrite":
+        if stage["kind"] in EDITS:
             continue
         share = stage["documents_out"] / stage["documents_in"] if stage["documents_in"] else 0.0
         steps.append(f"[{stage['name']}] kept={short_number(stage['documents_out'])} ({share:.0%})")

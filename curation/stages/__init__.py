@@ -6,8 +6,9 @@ from curation.stages.filter import Filter
 from curation.stages.fuzzy_dedup import FuzzyDedup
 from curation.stages.language import Language
 from curation.stages.ngram_dedup import NgramDedup
+from curation.stages.redact import Redact
 from curation.stages.rewrite import Rewrite
 
-Stage = Rewrite | Filter | Language | ExactDedup | FuzzyDedup | NgramDedup
+Stage = Rewrite | Redact | Filter | Language | ExactDedup | FuzzyDedup | NgramDedup
 
-__all__ = ["ExactDedup", "Filter", "FuzzyDedup", "Language", "NgramDedup", "Rewrite", "Stage"]
+__all__ = ["ExactDedup", "Filter", "FuzzyDedup", "Language", "NgramDedup", "Redact", "Rewrite", "Stage"]

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`redact`: replaces personal data in the text of documents, removes none."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.contract import TEXT, Engine, Frame
+from curation.rules import nearest
+from curation.stages.outcome import Outcome
+from curation.stages.personal_data import FINDERS
+
+
+class Redact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="redact", tag_field="kind"):
+    """Replaces what looks like personal data by `[REDACTED]_<TYPE>`: types EMAIL, IP_ADDRESS, CREDIT_CARD, SSN, PHONE.
+
+    types        what to look for, all by default; always applied in the order below
+    replacement  what stands in its place; `{type}` in it becomes the type
+
+    email        RFC 5321 address of ASCII letters, digits and `._%+-`, with a domain that ends in letters
+    ip_address   IPv4 (0-255, no leading zeros) and IPv6 of the ranges in use; not the number of a section or version
+    credit_card  14 to 19 digits of an issuer with a right check digit (ISO/IEC 7812-1), in one piece or printed groups
+    ssn          US social security number, AAA-GG-SSSS, as the SSA gives them
+    phone        North American number (212-555-0123, (212) 555-0123, ...) or `+` and a country code of ITU-T E.164
+
+    Precision goes before recall; docs/pipelines.md says what is not found and what is taken for personal data. What
+    stands around a match stays. Names and places are not looked for. `details` counts what was replaced, by type.
+    """
+
+    types: tuple[str, ...] = tuple(FINDERS)
+    name: str = ""
+    replacement: str = "[REDACTED]_{type}"
+
+    def __post_init__(self) -> None:
+        if not self.types:
+            raise ValueError(f"types is empty; list some of {', '.join(FINDERS)}")
+        for name in self.types:
+            if name not in FINDERS:
+                raise ValueError(f"no type {name!r} of personal data{nearest(name, FINDERS)}")
+        if not self.replacement or re.search(r"[0-9@:]", self.replacement):
+            raise ValueError(
+                "replacement must be text without digits, '@' and ':', which a later type could take for data, "
+                f"not {self.replacement!r}"
+            )
+
+    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+        texts = engine.to_arrow(frame[[TEXT]]).column(TEXT)
+        redacted, counts = self._redacted(texts)
+        if not redacted:
+            return Outcome(frame, details=counts)
+        mask = np.zeros(len(texts), bool)
+        mask[list(redacted)] = True
+        new = pa.array([redacted[row] for row in sorted(redacted)], texts.type)
+        column = engine.from_arrow(pa.table({TEXT: pc.replace_with_mask(texts, pa.array(mask), new)}))[TEXT]
+        column.index = frame.index  # frames put columns together by their index
+        return Outcome(engine.with_columns(frame, {TEXT: column}), edited=len(redacted), details=counts)
+
+    def _redacted(self, texts: pa.ChunkedArray) -> tuple[dict[int, str], dict[str, int]]:
+        """The texts that change, by row, and how often each type was found."""
+        finders = {name: finder for name, finder in FINDERS.items() if name in self.types}
+        rows = _matching(texts, "|".join(finder.hint for finder in finders.values()))
+        candidates = texts.take(pa.array(rows))
+        redacted: dict[int, str] = {}
+        counts = dict.fromkeys(finders, 0)
+        for name, finder in finders.items():
+            replacement = self.replacement.replace("{type}", name.upper())
+            for number in _matching(candidates, finder.hint).tolist():
+                row = int(rows[number])
+                text, count = finder.replace(redacted.get(row) or candidates[number].as_py(), replacement)
+                if count:
+                    redacted[row] = text
+                    counts[name] += count
+        return redacted, counts
+
+
+def _matching(texts: pa.ChunkedArray, hint: str) -> np.ndarray:
+    """Rows of the texts that RE2 finds the pattern in, ascending; nulls have none."""
+    return np.flatnonzero(pc.fill_null(pc.match_substring_regex(texts, hint), False).to_numpy())

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`redact` of one document in slow plain Python: every piece of text that could be data is taken apart and judged by
+itself, the longest at each place first."""
+
+import ipaddress
+import re
+import string
+from collections.abc import Callable
+
+LETTERS, DIGITS = string.ascii_letters, string.digits
+ALNUM = LETTERS + DIGITS
+WORD = ALNUM + "_"
+TWO_DIGITS = (
+    *(20, 27, 30, 31, 32, 33, 34, 36, 39, 40, 41, 43, 44, 45, 46, 47, 48, 49, 51, 52, 53, 54, 55, 56, 57, 58),
+    *(60, 61, 62, 63, 64, 65, 66, 81, 82, 84, 86, 90, 91, 92, 93, 94, 95, 98),
+)
+ZONES = (21, 22, 23, 24, 25, 26, 29, 35, 37, 38, 42, 50, 59, 67, 68, 69, 80, 85, 87, 88, 96, 97, 99)
+COUNTRY_CODES = {"7", *map(str, TWO_DIGITS), *(f"{zone}{digit}" for zone in ZONES for digit in DIGITS)}
+ISSUERS: list[tuple[set[int], list[str]]] = [  # lengths, first digits
+    ({16, 19}, ["4"]),
+    ({16}, ["51", "52", "53", "54", "55", *map(str, range(2221, 2721))]),
+    ({15}, ["34", "37"]),
+    ({14}, ["300", "301", "302", "303", "304", "305", "36", "38", "39"]),
+    ({16, 17, 18, 19}, ["62", "6011", "644", "645", "646", "647", "648", "649", "65", *map(str, range(3528, 3590))]),
+]
+
+
+def at(text: str, place: int) -> str:
+    """The character there; a space outside of the text."""
+    return text[place] if 0 <= place < len(text) else " "
+
+
+def is_email(text: str, start: int, end: int) -> bool:
+    local, _, domain = text[start:end].partition("@")
+    labels = domain.split(".")
+    return (
+        at(text, start - 1) not in ALNUM
+        and at(text, end) not in ALNUM
+        and 1 <= len(local) <= 64
+        and local[0] in ALNUM
+        and set(local) <= {*WORD, *".%+-"}
+        and 2 <= len(labels) <= 11
+        and all(0 < len(label) < 64 and {*label} <= {*ALNUM, "-"} for label in labels)
+        and not any(label.startswith("-") or label.endswith("-") for label in labels)
+        and (labels[-1].startswith("xn--") or (2 <= len(labels[-1]) <= 24 and {*labels[-1]} <= {*LETTERS}))
+        and labels[0] not in [f"{digit}x" for digit in DIGITS]
+    )
+
+
+def is_ipv4(text: str, start: int, end: int) -> bool:
+    before, after = at(text, start - 1), at(text, end)
+    try:
+        numbers = [*ipaddress.IPv4Address(text[start:end]).packed]
+    except ValueError:
+        return False
+    if before in WORD + "." or (before == "-" and at(text, start - 2) in LETTERS + "_"):
+        return False
+    if after in WORD or (after == "." and at(text, end + 1) in WORD):
+        return False
+    if after == "-" and at(text, end + 1) in LETTERS + "_":
+        return False
+    words = re.split(r"(\w+)", text[:start], flags=re.ASCII)
+    if len(words) > 1 and words[-1] in (" ", ".", "  ", " .", ". ", ".."):
+        word = words[-2].lower()
+        if word in ("section", "chapter", "version", "release", "sections", "chapters", "versions", "releases"):
+            return False
+    line = text[:start].rpartition("\n")[2]
+    dotted, rest = text[end : end + 1] == ".", text[end:].removeprefix(".")
+    title = rest.lstrip(" \t")
+    titled = title != rest and title != "" and (title[0] not in string.whitespace if dotted else "A" <= title[0] <= "Z")
+    return not (titled and len(line) <= 8 and not line.strip(" \t*#-") and max(numbers) < 32)
+
+
+def is_ipv6(text: str, start: int, end: int) -> bool:
+    try:
+        value = int(ipaddress.IPv6Address(text[start:end]))
+    except ValueError:
+        return False
+    first = text[start:end].partition(":")[0]
+    after = at(text, end), at(text, end + 1)
+    if at(text, start - 1) in WORD + ":" or after[0] in WORD:
+        return False
+    if (after[0] == ":" and after[1] in WORD + ":") or (after[0] == "." and after[1] in DIGITS):
+        return False
+    high = value >> 112
+    used = 0x2000 <= high < 0x4000 or 0xFC00 <= high < 0xFE00 or 0xFE80 <= high < 0xFEC0 or high >= 0xFF00
+    return len(first) == 4 and used and "." not in text[start:end]
+
+
+def is_ip_address(text: str, start: int, end: int) -> bool:
+    return is_ipv4(text, start, end) or is_ipv6(text, start, end)
+
+
+def stands_alone(text: str, start: int, end: int) -> bool:
+    before, after = at(text, start - 1), at(text, end)
+    return not (
+        before in WORD + "+"
+        or (before == "-" and at(text, start - 2) in WORD)
+        or (before in "./" and at(text, start - 2) in DIGITS)
+        or after in DIGITS
+        or (after == "." and at(text, end + 1) in DIGITS)
+        or (after == "-" and at(text, end + 1) in WORD)
+    )
+
+
+def luhn(digits: str) -> bool:
+    total = 0
+    for place, digit in enumerate(map(int, reversed(digits))):
+        twice = digit * 2 if place % 2 else digit
+        total += twice - 9 if twice > 9 else twice
+    return total % 10 == 0
+
+
+def is_credit_card(text: str, start: int, end: int) -> bool:
+    found = text[start:end]
+    digits = "".join(char for char in found if char in DIGITS)
+    for separator in " -":
+        if separator in found:
+            sizes = [len(group) for group in found.split(separator)]
+            if sizes not in ([4, 4, 4, 4], [4, 6, 5], [4, 6, 4]):
+                return False
+            found = found.replace(separator, "")
+            break
+    else:
+        if at(text, end) in LETTERS + "_":
+            return False
+    return (
+        found == digits
+        and any(len(digits) in lengths and digits.startswith(tuple(first)) for lengths, first in ISSUERS)
+        and luhn(digits)
+        and stands_alone(text, start, end)
+        and at(text, start - 1) != "."
+    )
+
+
+def is_ssn(text: str, start: int, end: int) -> bool:
+    parts = text[start:end].split("-")
+    if [len(part) for part in parts] != [3, 2, 4] or not {*"".join(parts)} <= {*DIGITS}:
+        return False
+    area, group, serial = map(int, parts)
+    return 0 < area < 900 and area != 666 and group > 0 and serial > 0 and stands_alone(text, start, end)
+
+
+def is_north_american(found: str) -> bool:
+    digits = "".join(char for char in found if char in DIGITS)
+    national = digits[-10:]
+    codes = [national[:3], national[3:6]]
+    if any(code[0] in "01" or code.endswith("11") for code in codes):
+        return False
+    shape = "".join("9" if char in DIGITS else char for char in found)
+    if found.startswith("+1"):
+        return bool(re.fullmatch(r"\+9[ .-]?(?:\(999\)|999)[ .-]?999[ .-]?9999", shape))
+    if len(digits) == 11:
+        if shape[:2] not in ("9 ", "9-", "9.") or digits[0] != "1":
+            return False
+        shape = shape[2:]
+    area = ("999-", "999/", "999 ", "(999)", "(999) ", "(999)-")
+    shapes = {f"{code}999-9999" for code in area} | {f"{code}999{mark}9999" for code in area[3:] for mark in " ."}
+    return shape in shapes | {"999.999.9999"}
+
+
+def is_international(found: str) -> bool:
+    """`+`, a country code, perhaps a 0 for calls inside the country, and the rest in any groups."""
+    code = next((found[1 : 1 + size] for size in (1, 2, 3) if found[1 : 1 + size] in COUNTRY_CODES), None)
+    if found[:1] != "+" or code is None:
+        return False
+    rest = found[1 + len(code) :]
+    gaps = re.split(r"\d", rest, flags=re.ASCII)
+    if gaps[-1] or not all(re.fullmatch(r"\)?[ .-]?\(?", gap) for gap in gaps):
+        return False
+    national = re.sub(r"\D", "", rest, flags=re.ASCII)
+    if code == "7":
+        return len(national) == 10
+    if gaps[0].startswith(")"):
+        return False
+    if national.startswith("0"):
+        national = national[1:]
+    most, least = 15 - len(code), 10 - len(code)
+    return least <= len(national) <= most and not national.startswith("0")
+
+
+def is_phone(text: str, start: int, end: int) -> bool:
+    found = text[start:end]
+    if not stands_alone(text, start, end) or sum(char in DIGITS for char in found) < 10:
+        return False
+    return is_north_american(found) or is_international(found)
+
+
+JUDGES: dict[str, tuple[Callable[[str, int, int], bool], str, int]] = {  # what it can begin with, how long it can be
+    "EMAIL": (is_email, ALNUM, 64 + 1 + 11 * 64),
+    "IP_ADDRESS": (is_ip_address, string.hexdigits, 39),
+    "CREDIT_CARD": (is_credit_card, "23456", 19),
+    "SSN": (is_ssn, DIGITS, 11),
+    "PHONE": (is_phone, DIGITS + "+(", 70),
+}
+ALPHABETS = {  # what it can hold
+    "EMAIL": WORD + ".%+-@",
+    "IP_ADDRESS": string.hexdigits + ".:",
+    "CREDIT_CARD": DIGITS + " -",
+    "SSN": DIGITS + "-",
+    "PHONE": DIGITS + "+() .-/",
+}
+LEAST = {  # what it has to hold, and how often
+    "EMAIL": ("@", 1),
+    "IP_ADDRESS": (".:", 2),
+    "CREDIT_CARD": (DIGITS, 14),
+    "SSN": (DIGITS, 9),
+    "PHONE": (DIGITS, 10),
+}
+
+
+def redact_type(text: str, kind: str, replacement: str) -> tuple[str, int]:
+    judge, firsts, longest = JUDGES[kind]
+    alphabet, (needed, count) = ALPHABETS[kind], LEAST[kind]
+    out, start, found = [], 0, 0
+    if sum(map(text.count, needed)) < count:
+        return text, 0
+    while start < len(text):
+        end = start
+        if text[start] in firsts:
+            while end < len(text) and end - start < longest and text[end] in alphabet:
+                end += 1
+            if sum(char in needed for char in text[start:end]) < count:
+                end = start
+        while end > start and not judge(text, start, end):
+            end -= 1
+        found += end > start
+        out.append(replacement if end > start else text[start])
+        start = max(end, start + 1)
+    return "".join(out), found
+
+
+def redact(text: str) -> tuple[str, dict[str, int]]:
+    """The text, and how often each type was found."""
+    counts = {}
+    for kind in JUDGES:
+        text, counts[kind] = redact_type(text, kind, f"[REDACTED]_{kind}")
+    return text, counts
