@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--output", "-o", required=True, metavar="DIR", help="folder of the run")
     run.add_argument("--engine", choices=ENGINES, default="auto")
     run.add_argument("--force", action="store_true", help="delete what an earlier run left in DIR")
-    run.add_argument("--workers", type=int, default=0, metavar="N", help="tasks at once (default: all processors)")
+    run.add_argument("--workers", type=int, default=0, metavar="N", help="tasks at once (default: as many as fit)")
     run.add_argument(
         "--scheduler", default="threads", metavar="S", help="threads, processes, or the address of a Dask scheduler"
     )
