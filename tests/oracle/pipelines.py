@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tests.oracle import rules
+from tests.oracle import redaction, rules
 
 Language = Callable[[str], tuple[str, float]]  # text -> label, probability
 BASIC = r"[^\w\s.,!?]"
@@ -173,6 +173,7 @@ def nemo(texts: Iterable[str], language: Language) -> Outcome:
     chain.drop("exact_dedup", _first_of(lambda text: text.strip().lower()))
     _drop_near_duplicates(chain, "fuzzy_dedup", 3, 0.8, str.lower)
     chain.drop("ngram_dedup", seen_ngrams(5, 0.9))
+    chain.change(lambda text: redaction.redact(text)[0])
     return chain.outcome()
 
 

@@ -54,6 +54,9 @@ MARKS = (
 )
 
 
+DATA = ("a.b@mail.example", "10.1.2.3", "4111 1111 1111 1111", "123-45-6789", "(212) 555-0123")  # personal
+
+
 def _sentence(chance: random.Random, words: list[str], length: int) -> str:
     return " ".join(chance.choice(words) for _ in range(length)).capitalize() + "."
 
@@ -110,7 +113,7 @@ def _again(chance: random.Random, texts: list[str]) -> str:
 def made_texts(count: int = 400, seed: int = 3) -> list[str]:
     chance = random.Random(seed)
     texts: list[str] = []
-    for _ in range(count):
+    for number in range(count):
         kind = chance.random()
         if kind < 0.2:
             texts.append(_odd(chance))
@@ -120,6 +123,8 @@ def made_texts(count: int = 400, seed: int = 3) -> list[str]:
             words = _prose(chance, chance.randrange(4, 40)).split(" ")
             for _ in range(chance.choice([0, 0, 4])):
                 words.insert(chance.randrange(len(words)), chance.choice(MARKS))
+            if number % 10 < len(DATA):
+                words.insert(len(words) // 2, DATA[number % 10])
             texts.append(" ".join(words))
     return texts
 

@@ -34,7 +34,8 @@ FOUND = {
         "<a@b.co>", "mail <first.last+tag@mail.example.org>.", "(<a_b%c@x-1.example>)", "mailto:<a@b.co>?subject=x",
         "<a@b.co>,<d@e.fr> <f@g.de>;<h@i.jp>", "'<a@b.co>'", "_<a@b.co>_", "-<a@b.co>-", "<A@163.com>\n<b@B.COM>",
         "请写信到<a@b.cn>。", "é<a@b.co>é", "<a@b.xn--p1ai>", "x@y@<z@a.co>", "<a@b.co>.", "<a@b.co>.1", "<a@b.c.de>.f",
-        f"<{'a' * 64}@b.co>", f"b.<{'a' * 62}.b@c.de>", "git@x <git@github.com>:a/b", "<a@b.comNext>",
+        f"<{'a' * 64}@b.co>", f"b.<{'a' * 62}.b@c.de>", "git@x <git@github.com>:a/b", f"<a@{10 * 'b.'}co>.de",
+        f"<a@b.xn--{58 * 'x'}z>", f"<a@{63 * 'b'}.{24 * 'c'}>", "<a@b.comNext>",
     ],
     IP: [
         "<1.2.3.4>", "<0.0.0.0> <255.255.255.255>", "http://<10.0.0.1>:8080/x", "<192.168.0.0>/16", "ip4:<8.8.8.8>",
@@ -74,6 +75,7 @@ NOT_FOUND = [
     "", "no data", "a@b", "a@b.c", "@b.co", "a@.co", "a@b..co", "a @b.co", "a@-b.co", "a@b-.co", "logo@2x.png",
     "react@17.0.2",
     "a@b.c1", "a at b dot co", "é@b.co", "a@é.co", f"{'a' * 65}@b.co", "a@b.co2", "a@1.2.3.4.5",
+    f"a@{64 * 'b'}.co", f"a@b.{25 * 'c'}", f"a@{60 * 'b'}-{2 * 'b'}-.co",
     # versions, sections, object identifiers, names of files
     "v1.2.3.4", "1.2.3.4.5", "1.3.6.1.4.1.311", "version 1.2.3.4", "Section 9.7.3.3), ", "(Release 10.0.0.1)",
     "1.2.3.256",
