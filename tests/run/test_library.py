@@ -186,6 +186,7 @@ def test_wrong_paths_and_columns_are_said_at_once(tmp_path: Path, corpus: Path):
 
 FUNCTIONS = {
     "rewrite": lambda frame: curation.rewrite(frame, lowercase=True),
+    "redact": curation.redact,
     "filter": lambda frame: curation.filter(frame, "gopher"),
     "measure": curation.measure,
     "exact_dedup": curation.exact_dedup,

@@ -17,6 +17,7 @@ STAGES = [
     {"kind": "filter", "rules": ["gopher_repetition", {"measure": "words", "min": 5}]},
     {"kind": "exact_dedup", "compare": "lowercase"},
     {"kind": "fuzzy_dedup", "threshold": 0.5},
+    {"kind": "redact"},
 ]
 
 
@@ -31,7 +32,8 @@ def gpu(monkeypatch):
 def corpus(tmp_path):
     path = tmp_path / "made.jsonl"
     texts = made_texts(60, 0)
-    path.write_bytes(records_of([*texts, *(f"{text} and one" for text in texts[:20])]) + b"no json\n")
+    longer = [f"{text} and one@mail.example" for text in texts[:20]]
+    path.write_bytes(records_of([*longer, *texts]) + b"no json\n")
     return path
 
 
@@ -44,6 +46,7 @@ def test_a_run_gives_the_same_as_on_the_cpu(gpu, corpus, tmp_path):
         found[engine] = kept_rows(tmp_path / engine), removed_rows(tmp_path / engine), report["documents"]
     assert found["gpu"] == found["cpu"]
     assert 10 < len(found["gpu"][0]) < 60
+    assert sum("[REDACTED]_EMAIL" in row[-1] for row in found["gpu"][0]) > 5
 
 
 def chain(frame):
@@ -51,6 +54,7 @@ def chain(frame):
     frame = curation.filter(frame, STAGES[1]["rules"])
     frame = curation.exact_dedup(frame, compare="lowercase")
     frame = curation.fuzzy_dedup(frame, threshold=0.5)
+    frame = curation.redact(frame)
     return curation.measure(frame, ["words", "top_2gram_count"])
 
 
@@ -60,5 +64,6 @@ def test_lazily_and_at_once_as_on_the_cpu(gpu, corpus, monkeypatch):
     lazy = curation.read(corpus, engine="gpu", slice_bytes=4000)
     assert isinstance(lazy, dd.DataFrame) and lazy.npartitions > 2
     for frame in (chain(lazy).compute(), chain(lazy.compute())):
+        assert frame["text"].str.contains("_EMAIL").sum() > 5
         pd.testing.assert_frame_equal(pd.DataFrame(frame).reset_index(drop=True), expected)
     assert curation.read(corpus, engine="gpu").npartitions == 1

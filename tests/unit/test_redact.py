@@ -7,6 +7,7 @@ import pickle
 import re
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -297,6 +298,12 @@ def test_other_columns_and_the_frame_that_came_stay():
     found = curation.redact(frame)
     assert found[TEXT].tolist() == [EMAIL, "b"] and found["other"].tolist() == [1, 2] and found.index.tolist() == [7, 7]
     pd.testing.assert_frame_equal(frame, before)
+
+
+def test_lazily_as_at_once():
+    frame = pd.DataFrame({TEXT: [re.sub("[<>]", "", text) for kind in FOUND for text in FOUND[kind]]})
+    lazy = curation.redact(dd.from_pandas(frame, npartitions=5), types=["phone", "email"])
+    pd.testing.assert_frame_equal(lazy.compute(), curation.redact(frame, types=["email", "phone"]))
 
 
 def test_nasty_texts():
