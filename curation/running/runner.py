@@ -51,7 +51,7 @@ from curation.stages.language import changed_models, models_of
 from curation.stages.outcome import CorpusStage
 from curation.stages.similarity import positions_of
 
-MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 64 << 20
+MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
 SLICES_PER_WORKER = 4  # so that no worker waits long for the last one
 SHOWN_CHANGES = 10
 
