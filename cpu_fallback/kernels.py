@@ -4,7 +4,7 @@
 import numpy as np
 
 from curation.kernels.fasttext import classify_document
-from curation.kernels.hashing import combine64, mix64, murmur3_x64_128
+from curation.kernels.hashing import combine64, murmur3_x64_128
 from curation.kernels.measures import count_distinct_words, count_duplicate_lines, count_ngrams, scan_document
 from curation.kernels.minhash import band_key, common_count, keep_distinct, shingle_hashes, signature
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
@@ -159,7 +159,7 @@ def hash_key(keys, row):
     hashed = np.uint64(0)
     for column in range(keys.shape[1]):
         hashed = combine64(hashed, keys[row, column])
-    return mix64(hashed)
+    return hashed
 
 
 @njit(cache=True, nogil=True)

@@ -220,8 +220,7 @@ class FuzzyDedup(
             return read_keys(corpus, columns[band], candidates, numbers)
 
         grouping = Grouping(engine, similarity, self.threshold, len(candidates), len(columns), key_of, corpus.workers)
-        for band in range(len(columns)):
-            grouping.join_band(band)
+        grouping.join_bands()
         return self._kept(engine, corpus, candidates, grouping.labels()), self._details(grouping, len(candidates))
 
     def _kept(self, engine: Engine, corpus: Corpus, candidates: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -242,16 +242,27 @@ def measure_pairs(similarity: Similarity, left: np.ndarray, right: np.ndarray) -
 def find_candidates(engine: Engine, corpus: Corpus, bands: Sequence[str]) -> np.ndarray:
     """Positions of the documents that share a band with another. Documents without words share nothing (key 0)."""
     shared = np.zeros(len(corpus.rows), bool)
-    for band in bands:
-        keys = corpus.column(band)
+    for keys in read_ahead(corpus.column, bands):
         leaders = engine.first_of_group(keys[:, None], workers=corpus.workers)
         for piece in pieces_of(len(keys)):
             number = np.arange(piece.start, piece.stop)
             follows = (leaders[piece] != number) & (keys[piece] != 0)
             shared[number[follows]] = True
             shared[leaders[piece][follows]] = True
-        del keys, leaders  # before the next column is read
+        del keys, leaders  # before one more column is read
     return positions_of(shared)
+
+
+def read_ahead(function: Callable[[Any], Result], items: Iterable[Any]) -> Iterator[Result]:
+    """`function` of each item, in order; the next one is read while one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting: deque[Future[Result]] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) == 2:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def read_keys(corpus: Corpus, band: str, candidates: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -336,9 +347,15 @@ class Grouping:
             self.parent[piece] = self._label(self.parent[piece])
         return self.parent
 
-    def join_band(self, band: int) -> None:
-        """Joins what shares this band and is alike."""
-        leader = self._leaders(band)
+    def join_bands(self) -> None:
+        """Joins what shares a band and is alike, band after band."""
+        for band in range(self.bands):
+            leader = self.engine.first_of_group(self._keys_of(band)[:, None], workers=self.workers)
+            self._join_band(band, leader)
+            del leader
+
+    def _join_band(self, band: int, leader: np.ndarray) -> None:
+        """`leader` is, for each candidate, the first one with the same key."""
         for piece in pieces_of(len(leader)):
             self._compare(leader[piece], np.arange(piece.start, piece.stop))
         small, large = self._split_members(leader)
@@ -350,12 +367,11 @@ class Grouping:
         if len(large):
             self._regroup(large, firsts, band, 0)
 
-    def _leaders(self, band: int) -> np.ndarray:
-        """For each candidate the first one with the same key."""
+    def _keys_of(self, band: int) -> np.ndarray:
         keys = np.empty(len(self.parent), np.uint64)
         for piece in pieces_of(len(keys)):
             keys[piece] = self.key_of(band, np.arange(piece.start, piece.stop))
-        return self.engine.first_of_group(keys[:, None], workers=self.workers)
+        return keys
 
     def _split_members(self, leader: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The members of the groups that are not one whole yet: of small groups, of large ones."""

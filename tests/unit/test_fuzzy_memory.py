@@ -66,8 +66,8 @@ def test_bytes_per_document(tmp_path, monkeypatch, shared_bands, same, options):
     for documents in SIZES:
         parts = write_part(tmp_path / str(documents), stage, documents, shared_bands, same)
         stage.decide(CPU, AliveCorpus(parts, 0, np.arange(4000)))  # compiles, and loads what was compiled
-        peak, gone = resident_bytes(stage, parts)
-        assert gone == (documents - 1 if same else 0)
-        peaks.append(peak)
+        found = [resident_bytes(stage, parts) for _ in range(2)]  # Python's table of names grows in one of them at most
+        assert {gone for _, gone in found} == {documents - 1 if same else 0}
+        peaks.append(min(peak for peak, _ in found))
     assert (peaks[1] - peaks[0]) / (SIZES[1] - SIZES[0]) <= ALLOWED
     assert peaks[1] / SIZES[1] <= 1.5 * ALLOWED
