@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole-corpus operations on plain arrays, each share of them in a thread of its own."""
+"""Whole-corpus operations on plain arrays."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,16 +9,6 @@ from cpu_fallback.kernels import count_common, count_keys, find_leaders, join_ro
 from curation.contract import position_type
 
 KEYS_PER_THREAD = 1 << 20  # of fewer, the table is in the cache, and hashing the others' keys costs more
-PAIRS_PER_THREAD = 1 << 12
-
-
-def _in_threads(function: Callable[[int, int], None], parts: int) -> None:
-    """Calls function(part, parts) for all parts."""
-    if parts == 1:
-        function(0, 1)
-        return
-    with ThreadPoolExecutor(parts) as pool:
-        list(pool.map(function, range(parts), [parts] * parts))
 
 
 def first_of_group(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
@@ -33,20 +22,15 @@ def first_of_group(keys: np.ndarray, rank: np.ndarray | None = None, workers: in
         slots = np.full(count + count // 2 + 1, -1, dtype)
         find_leaders(keys, ranks, part, parts, slots, leaders)
 
-    _in_threads(find, min(workers, len(keys) // KEYS_PER_THREAD + 1))
+    parts = min(workers, len(keys) // KEYS_PER_THREAD + 1)
+    with ThreadPoolExecutor(parts) as pool:
+        list(pool.map(find, range(parts), [parts] * parts))
     return leaders.view(dtype)
 
 
-def overlap(
-    hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray, workers: int = 1
-) -> np.ndarray:
+def overlap(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     out = np.empty(len(left), np.int64)
-
-    def count(part: int, parts: int) -> None:
-        pairs = slice(len(left) * part // parts, len(left) * (part + 1) // parts)
-        count_common(hashes, offsets, left[pairs], right[pairs], out[pairs])
-
-    _in_threads(count, min(workers, len(left) // PAIRS_PER_THREAD + 1))
+    count_common(hashes, offsets, left, right, out)
     return out
 
 

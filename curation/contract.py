@@ -151,12 +151,10 @@ class Engine(Protocol):
     def first_of_group(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
         """For each row the position (of `position_type(rows)`) of the row with the smallest `rank` (int64, all
         different) among those with the same key; of the first one without `rank`. `keys` is uint64 of shape
-        (rows, width). `workers`: threads that the host may use, here and below."""
+        (rows, width). `workers`: threads that the host may use."""
         ...
 
-    def overlap(
-        self, hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray, workers: int = 1
-    ) -> np.ndarray:
+    def overlap(self, hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """How many hashes the documents of each pair share (int64). `hashes`, `offsets` are of `shingles` and may be
         mapped from a file; `left`, `right` are positions in them."""
         ...

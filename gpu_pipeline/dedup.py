@@ -84,9 +84,7 @@ def _common_of_batch(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, 
 
 
 @memory_errors()
-def overlap(
-    hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray, workers: int = 1
-) -> np.ndarray:
+def overlap(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     prepare_device()
     sizes = offsets[left + 1] - offsets[left] + offsets[right + 1] - offsets[right]
     byte_starts = kernels.starts_of(sizes * kernels.HASH_BYTES)

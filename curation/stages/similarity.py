@@ -14,6 +14,7 @@ Everything else is done for about AT_ONCE documents at a time.
 from __future__ import annotations
 
 import mmap
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,8 +37,7 @@ AT_ONCE = 1 << 16
 MAX_PIECES = 64  # passes over what a band left
 PAIRS_AT_ONCE = 1 << 16  # of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"
-HASHES_HELD = 1 << 25  # 256 MB of a mapped file
-HASHES_AT_ONCE = 1 << 22  # of pairs from two files: 32 MB, or one pair
+HASHES_AT_ONCE = 1 << 22  # of pairs, by all workers: 32 MB, or a pair each
 
 
 class ShingleSettings(NamedTuple):
@@ -69,14 +69,17 @@ class Similarity(Protocol):
 
 
 class ExactJaccard:
-    """Jaccard of the sets of n-gram hashes, which lie sorted in a mapped file: 8 bytes per n-gram of a document."""
+    """Jaccard of the sets of n-gram hashes, which lie sorted in a file: 8 bytes per n-gram of a document.
+
+    Documents are read where they are compared. A map of the file would be as fast, but Linux maps up to 2 MB around
+    every page it is asked for, and all of that counts as memory of the run.
+    """
 
     def __init__(self, engine: Engine, folder: Path, workers: int = 1) -> None:
         self.engine = engine
         self.workers = workers
-        self.hashes = map_file(folder / SHINGLES, np.uint64)
+        self.hashes = folder / SHINGLES
         self.offsets = map_file(folder / OFFSETS, np.int64)
-        self.touched = 0  # hashes read since pages were given back
 
     @staticmethod
     def write(engine: Engine, corpus: Corpus, documents: np.ndarray, settings: ShingleSettings, folder: Path) -> None:
@@ -101,38 +104,54 @@ class ExactJaccard:
         return self.bound_between(self, left, right)
 
     def of(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        common = self.engine.overlap(self.hashes, self.offsets, left, right, self.workers)
-        both = self._sizes(left) + self._sizes(right)
-        self.touched += int(both.sum())
-        if self.touched > HASHES_HELD:
-            forget_pages(self.hashes)
-            self.touched = 0
-        return common / (both - common)
+        return self.between(self, left, right)
 
     def bound_between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         sizes = self._sizes(left), other._sizes(right)
         return np.minimum(*sizes) / np.maximum(*sizes)
 
     def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        sizes = self._sizes(left), other._sizes(right)
-        ends = np.cumsum(sizes[0] + sizes[1])
+        both = self._sizes(left) + other._sizes(right)
+        ends = np.cumsum(both)
         common = np.empty(len(left), np.int64)
-        first = 0
-        while first < len(left):
-            before = int(ends[first - 1]) if first else 0
-            last = max(int(np.searchsorted(ends, before + HASHES_AT_ONCE, side="right")), first + 1)
-            common[first:last] = self._common(other, left[first:last], right[first:last])
-            first = last
-        return common / (sizes[0] + sizes[1] - common)
+
+        def compare(pairs: slice) -> None:
+            common[pairs] = self._common(other, left[pairs], right[pairs])
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            list(pool.map(compare, _pieces_by_size(ends, HASHES_AT_ONCE // self.workers)))
+        return common / (both - common)
 
     def _common(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Of pairs from two files: the hashes of their documents put together."""
+        """How many hashes the documents of each pair share, all of them read into memory."""
         mine, mine_at = np.unique(left, return_inverse=True)
         others, others_at = np.unique(right, return_inverse=True)
-        pieces = [self.hashes[self.offsets[k] : self.offsets[k + 1]] for k in mine.tolist()]
-        pieces += [other.hashes[other.offsets[k] : other.offsets[k + 1]] for k in others.tolist()]
-        offsets = np.cumsum([0, *map(len, pieces)])
-        return self.engine.overlap(np.concatenate(pieces), offsets, mine_at, len(mine) + others_at)
+        offsets = np.cumsum(np.concatenate([[0], self._sizes(mine), other._sizes(others)]))
+        hashes = np.empty(offsets[-1], np.uint64)
+        self._read(mine, hashes[: offsets[len(mine)]])
+        other._read(others, hashes[offsets[len(mine)] :])
+        return self.engine.overlap(hashes, offsets, mine_at, len(mine) + others_at)
+
+    def _read(self, numbers: np.ndarray, out: np.ndarray) -> None:
+        """The hashes of documents, one after the other."""
+        size = out.itemsize
+        ends = size * np.cumsum(self._sizes(numbers))
+        into = memoryview(out).cast("B")
+        start = 0
+        with open(self.hashes, "rb", buffering=0) as file:
+            for end, place in zip(ends.tolist(), (size * self.offsets[numbers]).tolist(), strict=True):
+                os.preadv(file.fileno(), [into[start:end]], place)
+                start = end
+
+
+def _pieces_by_size(ends: np.ndarray, most: int) -> Iterator[slice]:
+    """Cuts items, given by the running sum of their sizes, into pieces of up to `most`, or of one."""
+    first = 0
+    while first < len(ends):
+        before = int(ends[first - 1]) if first else 0
+        last = max(int(np.searchsorted(ends, before + most, side="right")), first + 1)
+        yield slice(first, last)
+        first = last
 
 
 class SignatureJaccard:
@@ -221,14 +240,6 @@ def map_file(path: Path, dtype: type | str) -> np.ndarray:
         return np.zeros(0, dtype)
     with open(path, "rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)
-
-
-def forget_pages(array: np.ndarray) -> None:
-    """Gives the memory of a mapped file back; what was read stays in the system's cache. Without it the resident memory
-    of a run would be that of all shingles."""
-    mapping = getattr(array.base, "obj", None)
-    if isinstance(mapping, mmap.mmap):
-        mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def measure_pairs(similarity: Similarity, left: np.ndarray, right: np.ndarray) -> np.ndarray:

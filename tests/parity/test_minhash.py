@@ -147,16 +147,6 @@ def test_overlap(engine, sets, data):
     assert common.tolist() == [len(sets[i] & sets[j]) for i, j in pairs]
 
 
-def test_workers_share_the_pairs(engine):
-    random = np.random.default_rng(8)
-    hashes, offsets = packed([set(random.integers(0, 40, 20, np.uint64).tolist()) for _ in range(50)])
-    left, right = random.integers(0, 50, (2, 30_000))
-    common = engine.overlap(hashes, offsets, left, right)
-    assert common.any()
-    for workers in (2, 3, 5):
-        np.testing.assert_array_equal(engine.overlap(hashes, offsets, left, right, workers), common, strict=True)
-
-
 def test_overlap_of_a_mapped_file(engine, tmp_path):
     hashes, offsets = packed([{1, 5, 2**63, 2**64 - 1}, {5, 2**63}])
     hashes.tofile(tmp_path / "hashes")
