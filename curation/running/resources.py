@@ -9,10 +9,9 @@ What a run needs was measured (benchmarks/LOG.md, 2026-11-21; MiB, the default r
     virtual (VmSize)    570      572, 680, 1061, 1521                        270 + 175 and 1.2 slices per worker
 
 A worker's memory is that of writing and tokenising a row group (16 MiB of text); reading takes 20 MiB and 16 batches,
-which is more only with batches above 8 MiB. Compiling the kernels, once, takes 190. The n-grams of near-duplicates'
-candidates are a mapped file: 0.4 bytes of virtual memory per byte of that corpus, of which a quarter was duplicates.
-Not in the rule: at most 40 bytes per document at a barrier; a document that is far longer than a batch (20 times its
-length, 43 times in virtual memory).
+which is more only with batches above 8 MiB. Compiling the kernels, once, takes 190. Not in the
+rule: at most 40 bytes per document at a barrier; a document that is far longer than a batch (20 times its length, 43
+times in virtual memory); the mapped file of signatures of `verify: signature`.
 
 All numbers are of the CPU engine with the allocators of `settle_allocators`.
 """
@@ -38,7 +37,6 @@ WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
 STACKS = 20 * MIB  # of a worker's threads: address space that is hardly touched
 MAPPED_SLICES = 1.2
 COMPILING = 190 * MIB
-MAPPED_NGRAMS = 0.4  # of a byte per byte of input
 LOADED = {"resident": 150 * MIB, "private": 240 * MIB, "virtual": 570 * MIB}
 LEAST_LOADED = {"resident": 80 * MIB, "private": 150 * MIB, "virtual": 455 * MIB}  # without a tokenizer
 LEAST = {"resident": 60 * MIB, "private": 80 * MIB, "virtual": 85 * MIB}  # a run of 5 MB with one rule; default: 150
@@ -119,7 +117,7 @@ def needs_in_processes(kind: str, workers: int, batch_bytes: int, slice_bytes: i
 
 def choose(
     limits: Sequence[Limit], workers: int, batch_bytes: int, slice_bytes: int, *,
-    fixed_workers: bool = False, processes: bool = False, compiled: bool = True, ngram_bytes: int = 0,
+    fixed_workers: bool = False, processes: bool = False, compiled: bool = True,
 ) -> Choice:  # fmt: skip
     """The most workers up to `workers`, and the largest batches and slices, that fit all limits.
 
@@ -127,20 +125,18 @@ def choose(
     slice_bytes    the most of a slice; it and batches are lowered before workers
     fixed_workers  workers are not lowered
     compiled       whether the kernels were compiled by an earlier run
-    ngram_bytes    of input in which near-duplicates are looked for
 
     OutOfMemoryError where a hard limit leaves less than the smallest run was seen to take.
     """
     check_room(limits, loaded=True)
     need = needs_in_processes if processes else needs
-    once = dict.fromkeys(SHARED, 0 if compiled else COMPILING)
-    once["virtual"] += int(MAPPED_NGRAMS * ngram_bytes)
+    once = 0 if compiled else COMPILING
     small = min(batch_bytes, SMALL_BATCH_BYTES), min(slice_bytes, SMALL_SLICE_BYTES)
     remark = ""
     for count in [workers] if fixed_workers else range(workers, 0, -1):
         for batch, piece in ((batch_bytes, slice_bytes), small):
             choices = [
-                Choice(count, batch, piece, limit, need(limit.kind, count, batch, piece) + once[limit.kind], remark)
+                Choice(count, batch, piece, limit, need(limit.kind, count, batch, piece) + once, remark)
                 for limit in limits
             ]
             tightest = min(choices, key=_left, default=Choice(count, batch, piece))

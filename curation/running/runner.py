@@ -149,7 +149,7 @@ def run(
         module, ready = load_engine(choice.name), files
         if not _plan_path(folder).exists():
             ready = collect(recipe, files, module, folder / "_work", progress)
-        room = _find_room(module, choice.name, workers, scheduler, recipe, ready)
+        room = _find_room(module, choice.name, workers, scheduler)
         plan = _plan(folder, recipe, files, ready, slice_bytes or _slice_bytes(ready, room))
         progress.say(f"engine {choice.name} ({choice.reason}); {room.workers} workers; {_described(plan)}")
         progress.say(f"memory: {room}")
@@ -186,20 +186,16 @@ def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         raise EngineError(f"scheduler {scheduler} needs Dask's distributed: install gpu-pipeline[distributed]")
 
 
-def _find_room(
-    engine: Engine, name: str, workers: int, scheduler: str, recipe: Recipe, files: Sequence[SourceFile]
-) -> Choice:
+def _find_room(engine: Engine, name: str, workers: int, scheduler: str) -> Choice:
     """Tasks at once and the input of each: all processors, unless the memory of this machine is short. What the GPU
     engine takes of it, or the workers of a cluster of theirs, was not measured."""
     count = workers or read_processors()
     batch = engine.batch_bytes(count)
     if name != "cpu" or scheduler not in ("threads", "processes"):
         return Choice(count, batch, MAX_SLICE_BYTES)
-    near = any(isinstance(stage, FuzzyDedup) for stage in recipe.stages)
     return choose(
         read_limits(), count, batch, MAX_SLICE_BYTES,
         fixed_workers=workers > 0, processes=scheduler == "processes", compiled=compiled_before(),
-        ngram_bytes=_size_of(files) if near else 0,
     )  # fmt: skip
 
 

@@ -168,14 +168,6 @@ def test_kernels_that_are_not_compiled_yet_take_more():
     assert choose([limit], 4, BATCH, SLICE, compiled=False).workers < 4
 
 
-def test_candidates_of_near_duplicates_take_addresses():
-    limits = [limit_of("virtual", needs("virtual", 2, BATCH, SLICE)), limit_of("resident", 100 << 30)]
-    assert choose(limits, 2, BATCH, SLICE).remark == ""
-    chosen = choose(limits, 2, BATCH, SLICE, ngram_bytes=1000 * MIB)
-    assert chosen.workers < 2 and chosen.taken == needs("virtual", 1, 1 * MIB, 16 * MIB) + 400 * MIB
-    assert choose(limits[1:], 2, BATCH, SLICE, ngram_bytes=1000 * MIB) == choose(limits[1:], 2, BATCH, SLICE)
-
-
 def test_processes_are_loaded_once_each_and_limited_one_by_one():
     one = needs_in_processes("resident", 1, BATCH, SLICE)
     assert needs_in_processes("resident", 4, BATCH, SLICE) == 4 * one > 4 * needs("resident", 1, BATCH, SLICE)
