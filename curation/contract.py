@@ -155,8 +155,8 @@ class Engine(Protocol):
         ...
 
     def overlap(self, hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """How many hashes the documents of each pair share (int64). `hashes`, `offsets` are of `shingles` and may be
-        mapped from a file; `left`, `right` are positions in them."""
+        """How many hashes the documents of each pair share (int64). `hashes`, `offsets` are as those of `shingles`;
+        `left`, `right` number their documents."""
         ...
 
     def connected(self, left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Per-document functions in the Numba subset that both machines compile.
 
-The compiled code is cached in a folder keyed by the sources of this package, Numba's version and the processor:
+The compiled code is cached in a folder keyed by the sources of this package, the lists of measures and words that it
+takes its numbers from, Numba's version and the processor:
 Numba's own cache looks at the caller's file only and would keep an old result after an edit in a callee.
 """
 
@@ -26,7 +27,8 @@ def _cpu_name() -> str:
 def _cache_key() -> str:
     digest = hashlib.sha256()
     root = Path(__file__).resolve().parent
-    for source in [*sorted(root.glob("*.py")), *sorted((root.parent.parent / "cpu_fallback").glob("*.py"))]:
+    engine = root.parent.parent / "cpu_fallback"
+    for source in [*sorted(root.glob("*.py")), root.parent / "measures.py", *sorted(engine.glob("*.py"))]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     digest.update(f"{numba.__version__} {platform.python_version()} {_cpu_name()}".encode())
     return digest.hexdigest()[:16]

@@ -82,6 +82,8 @@ def list_words() -> tuple[np.uint64, np.ndarray, np.ndarray, np.ndarray]:
     """A multiplier that sends every listed word to a slot of its own; per slot the word's key, its key with
     CASE_OF_FOUR, and its bits: one for each of Gopher's stop words, one for English function words."""
     words = list(dict.fromkeys(GOPHER_STOP_WORDS + ENGLISH_FUNCTION_WORDS))
+    assert max(map(len, words)) <= 7 and max(map(len, ENGLISH_FUNCTION_WORDS)) <= 4, "a key and its case have no room"
+    assert len(words) <= 1 << LISTED_BITS, "each word needs a slot of its own"
     keys = np.array([word_key(word) for word in words], np.uint64)
     lower = keys | CASE_OF_FOUR
     bits = [sum(1 << k for k, stop in enumerate(GOPHER_STOP_WORDS) if stop == word) for word in words]

@@ -125,7 +125,7 @@ def _explained(error: Exception, entry: Input, label: str) -> str:
     status = _status(error)
     if status >= 500 or status == 429:
         return f"{label}: the hub answers {status}; it has trouble of its own. Try the same command later"
-    if status in (401, 403) or "gated" in told or "authenticat" in told.lower():
+    if status in (401, 403) or re.search(r"\bgated\b", told) or "authenticat" in told.lower():
         return (
             f"{label}: the hub does not let us read it ({status or 'gated'}). Check the name; if it is right, accept "
             "the terms on its page, and log in with `hf auth login` or set HF_TOKEN"

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +101,11 @@ def sweep(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Deletes a file or a folder, if it is there. Files beside each other go at once: the system takes half a second to
-    give back the memory of a gigabyte of them."""
-    if path.is_dir():
-        files = [found for found in path.rglob("*") if found.is_file()]
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(Path.unlink, files))
-        shutil.rmtree(path)
-    else:
+    """Deletes a file, a link or a folder, if it is there. Files beside each other go at once: the system takes half a
+    second to give back the memory of a gigabyte of them."""
+    if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
+        return
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(partial(Path.unlink, missing_ok=True), [found for found in path.rglob("*") if found.is_file()]))
+    shutil.rmtree(path)

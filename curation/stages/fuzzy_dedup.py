@@ -182,7 +182,7 @@ class FuzzyDedup(
             folder = corpus.scratch / "index"
             folder.mkdir()
             self._write_similarity(engine, corpus, candidates, folder)
-            return self._similarity(engine, folder), self._similarity(engine, index.folder)
+            return self._similarity(engine, folder, corpus.workers), self._similarity(engine, index.folder)
 
         found = find_old(corpus, self._columns(), index, self.threshold, similarities)
         left = np.ones(len(corpus.rows), bool)

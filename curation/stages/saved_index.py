@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,7 +30,7 @@ from curation import __version__
 from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
 from curation.running.workdir import commit, remove, sync_folder, write_json
-from curation.stages.similarity import Similarity, map_file, pieces_of, positions_of
+from curation.stages.similarity import Similarity, map_file, pieces_by_size, pieces_of, positions_of
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
@@ -220,7 +220,7 @@ def find_old(
     mine, others = similarities(candidates)
     details = {"documents": index.documents, "candidates": len(candidates), "compared": 0, "alike": 0, "crowded": 0}
     found = [(candidates[:0], np.zeros(0, np.int64), np.zeros(0))]
-    for piece in _cut(hits[candidates]):
+    for piece in pieces_by_size(np.cumsum(hits[candidates], dtype=np.int64), PAIRS_AT_ONCE):
         pairs = _pairs(corpus, bands, index, candidates[piece], details)
         numbers = piece.start + pairs.new
         possible = np.flatnonzero(mine.bound_between(others, numbers, pairs.old) >= threshold)
@@ -245,17 +245,6 @@ def _spans(sorted_keys: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.nd
     low[order] = np.searchsorted(sorted_keys, keys[order], side="left")
     high[order] = np.searchsorted(sorted_keys, keys[order], side="right")
     return low, np.where(keys == 0, 0, high - low)
-
-
-def _cut(hits: np.ndarray) -> Iterator[slice]:
-    """Slices of documents with at most PAIRS_AT_ONCE hits, or of one document."""
-    ends = np.cumsum(hits, dtype=np.int64)
-    first = 0
-    while first < len(hits):
-        before = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, before + PAIRS_AT_ONCE, side="right")), first + 1)
-        yield slice(first, last)
-        first = last
 
 
 def _pairs(

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Result, Text, position_type
+from curation.errors import IntegrityError
 from curation.kernels.hashing import GOLDEN
 from curation.kernels.rewrite import RewriteSteps
 
@@ -119,7 +120,7 @@ class ExactJaccard:
             common[pairs] = self._common(other, left[pairs], right[pairs])
 
         with ThreadPoolExecutor(self.workers) as pool:
-            list(pool.map(compare, _pieces_by_size(ends, HASHES_AT_ONCE // self.workers)))
+            list(pool.map(compare, pieces_by_size(ends, HASHES_AT_ONCE // self.workers)))
         return common / (both - common)
 
     def _common(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -140,11 +141,14 @@ class ExactJaccard:
         start = 0
         with open(self.hashes, "rb", buffering=0) as file:
             for end, place in zip(ends.tolist(), (size * self.offsets[numbers]).tolist(), strict=True):
-                os.preadv(file.fileno(), [into[start:end]], place)
-                start = end
+                while start < end:
+                    found = os.preadv(file.fileno(), [into[start:end]], place)
+                    if not found:
+                        raise IntegrityError(f"{self.hashes} ends too early: something else has written to it")
+                    start, place = start + found, place + found
 
 
-def _pieces_by_size(ends: np.ndarray, most: int) -> Iterator[slice]:
+def pieces_by_size(ends: np.ndarray, most: int) -> Iterator[slice]:
     """Cuts items, given by the running sum of their sizes, into pieces of up to `most`, or of one."""
     first = 0
     while first < len(ends):

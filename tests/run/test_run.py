@@ -546,3 +546,14 @@ def test_a_tokenizer_that_cannot_be_loaded_stops_the_run_first(tmp_path: Path, c
     with pytest.raises((RecipeError, ValueError), match="no-such-tokenizer"):
         cpu(recipe_of(corpus, tokenizer={"name": "./no-such-tokenizer.json"}), tmp_path / "out")
     assert files_below(tmp_path / "out") == []
+
+
+def test_what_a_link_points_to_stays(tmp_path: Path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "folder").mkdir()
+    for link in ("link", "folder/link"):
+        (tmp_path / link).symlink_to(tmp_path / "kept")
+    for gone in ("link", "folder", "never there"):
+        workdir.remove(tmp_path / gone)
+    assert [path.name for path in tmp_path.rglob("*")] == ["kept", "file"]

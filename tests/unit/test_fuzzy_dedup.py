@@ -2,6 +2,7 @@
 """`fuzzy_dedup`: what a threshold means on real documents, rules of keeping, and hostile corpora."""
 
 import json
+import os
 import time
 from collections import defaultdict
 from itertools import pairwise
@@ -15,11 +16,11 @@ import pytest
 
 from curation.contract import ID, ROW, TEXT
 from curation.engine import load_engine
-from curation.errors import RecipeError
+from curation.errors import IntegrityError, RecipeError
 from curation.recipe import convert_recipe
 from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column
 from curation.running.runner import run
-from curation.stages import FuzzyDedup, Stage
+from curation.stages import FuzzyDedup, Stage, similarity
 from curation.stages.fuzzy_dedup import s_curve, share_probability
 from tests.oracle import minhash
 
@@ -129,6 +130,28 @@ def test_the_result_does_not_depend_on_the_parts(truth, tmp_path):
     one, many = (decide(tmp_path / str(pieces), FuzzyDedup(), texts, pieces=pieces) for pieces in (1, 13))
     assert all(np.array_equal(left, right) for left, right in zip(one[:3], many[:3], strict=True))
     assert one.details == many.details
+
+
+def test_the_result_does_not_depend_on_the_workers(truth, tmp_path, monkeypatch):
+    texts = truth.texts[:1500]
+    one = decide(tmp_path / "one", FuzzyDedup(), texts)
+    monkeypatch.setattr(similarity, "HASHES_AT_ONCE", 3000)  # some pairs at a time, and single ones that are larger
+    monkeypatch.setattr("cpu_fallback.dedup.KEYS_PER_THREAD", 100)
+    many = decide(tmp_path / "many", FuzzyDedup(), texts, workers=3)
+    assert len(one.row) > 10
+    assert all(np.array_equal(left, right) for left, right in zip(one[:3], many[:3], strict=True))
+    assert one.details == many.details
+
+
+def test_a_file_of_ngrams_that_was_cut_is_an_error(tmp_path):
+    corpus = corpus_of(tmp_path, FuzzyDedup(), [words(k, 50) for k in range(4)])
+    similarity.ExactJaccard.write(CPU, corpus, np.arange(4), FuzzyDedup().settings, tmp_path)
+    found = similarity.ExactJaccard(CPU, tmp_path, 2)
+    left, right = np.array([0, 1]), np.array([1, 3])
+    assert np.allclose(found.of(left, right), [45 / 47, 44 / 48])
+    os.truncate(tmp_path / similarity.SHINGLES, 1000)
+    with pytest.raises(IntegrityError, match="ends too early"):
+        found.of(left, right)
 
 
 def test_signature_check_is_near_to_the_exact_one(truth, tmp_path):

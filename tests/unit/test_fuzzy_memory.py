@@ -14,7 +14,7 @@ from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_co
 from curation.stages import FuzzyDedup, similarity
 
 CPU = load_engine("cpu")
-SIZES = 40_000, 120_000
+SIZES = 30_000, 80_000
 ALLOWED = 40
 
 

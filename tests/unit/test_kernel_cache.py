@@ -48,3 +48,24 @@ def test_an_edited_callee_takes_effect(tmp_path: Path):
     assert second != first and not compiled_before
     callee.write_text(source, "utf-8")
     assert hash_in_new_process(tmp_path) == (first, True)
+
+
+KEY = "from curation.kernels import CACHE_KEY; print(CACHE_KEY)"
+
+
+def test_every_source_that_is_compiled_in_is_part_of_the_key(tmp_path: Path):
+    """The kernels take the numbers of measures and the listed words from `curation.measures`."""
+
+    def key() -> str:
+        command = [sys.executable, "-c", KEY]
+        environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+
+    for package in ("curation", "cpu_fallback"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    keys = {key()}
+    for name in ("curation/measures.py", "curation/kernels/words.py", "cpu_fallback/dedup.py"):
+        with open(tmp_path / name, "a") as file:
+            file.write("\n# edited\n")
+        keys.add(key())
+    assert len(keys) == 4
