@@ -12,9 +12,12 @@ import pickle
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from curation.running.workdir import commit
+
+_LOADING = Lock()  # of the threads that begin a phase one reads the job, the others wait for it
 
 
 def store_job(job: Any, folder: Path) -> Path:
@@ -34,7 +37,9 @@ def _load_job(path: Path) -> Any:
 
 def run_stored(function: Callable[[Any, int], None], path: Path, number: int) -> None:
     """`function` of the job stored at `path` and one of its numbers."""
-    function(_load_job(path), number)
+    with _LOADING:
+        job = _load_job(path)
+    function(job, number)
 
 
 __all__ = ["run_stored", "store_job"]
