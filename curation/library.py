@@ -27,6 +27,7 @@ from curation.reading.inputs import Input, Slice, find_files
 from curation.reading.slices import plan_slices
 from curation.rules import Rule, nearest
 from curation.running.parts import BYTES, with_ids
+from curation.running.resources import read_processors
 from curation.stages import ExactDedup, Filter, FuzzyDedup, Language, Redact, Rewrite
 from curation.stages.outcome import RowStage
 
@@ -60,8 +61,7 @@ def read(
 
     dask.config.set({"dataframe.convert-string": False})  # Dask's own string type would lose pandas 3's `str`
     chosen = choose_engine(engine).name
-    threads = len(os.sched_getaffinity(0))
-    slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(chosen).batch_bytes(threads))
+    slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(chosen).batch_bytes(read_processors()))
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     entries = [
         Input(

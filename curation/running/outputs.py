@@ -31,7 +31,7 @@ from curation.stages.outcome import added_columns
 from curation.stages.saved_index import SavedIndex
 from curation.stages.similarity import positions_of
 
-REMOVED_ROWS = 1_000_000  # of one file in removed/
+REMOVED_ROWS = 250_000  # of one file in removed/; memory is kept for them (BESIDE)
 ROW_GROUP_DOCUMENTS = 20_000
 ROW_GROUP_BYTES = 16 << 20  # of text
 

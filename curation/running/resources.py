@@ -9,9 +9,11 @@ What a run needs was measured (benchmarks/LOG.md, 2026-11-21; MiB, the default r
     virtual (VmSize)    570      572, 680, 1061, 1521                        270 + 175 and 1.2 slices per worker
 
 A worker's memory is that of writing and tokenising a row group (16 MiB of text); reading takes 20 MiB and 16 batches,
-which is more only with batches above 8 MiB. Compiling the kernels, once, takes 190. Not in the
-rule: at most 40 bytes per document at a barrier; a document that is far longer than a batch (20 times its length, 43
-times in virtual memory); the mapped file of signatures of `verify: signature`.
+which is more only with batches above 8 MiB. Compiling the kernels, once in every process, takes 190. A thread beside
+the workers writes `removed/`: 45 more (BESIDE), derived and not measured, as a quarter of the 178 at which files of a
+million rows peaked (they have 250,000 now). Not in the rule: at most 40 bytes per document at a barrier; a document
+that is far longer than a batch (20 times its length, 43 times in virtual memory); the mapped file of signatures of
+`verify: signature`.
 
 All numbers are of the CPU engine with the allocators of `settle_allocators`.
 """
@@ -32,7 +34,8 @@ from typing import NamedTuple
 from curation.errors import CurationError, OutOfMemoryError
 
 MIB = 1 << 20
-SHARED = {"resident": 170 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
+BESIDE = 45 * MIB  # `removed/`, while documents are written
+SHARED = {"resident": 170 * MIB + BESIDE, "private": 170 * MIB + BESIDE, "virtual": 270 * MIB + BESIDE}
 WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
 STACKS = 20 * MIB  # of a worker's threads: address space that is hardly touched
 MAPPED_SLICES = 1.2
@@ -46,6 +49,7 @@ ULIMITS = {
     "ulimit -v": (resource.RLIMIT_AS, "virtual", "VmSize"),
     "ulimit -d": (resource.RLIMIT_DATA, "private", "VmData"),
 }
+MACHINE = "the machine"
 UNLIMITED = 1 << 60  # what stands in files of version 1 where nothing was set is larger
 GROUP_FILES = (  # limit, use, and how memory.stat calls what of it is files that can be dropped
     ("memory.max", "memory.current", ("inactive_file", "active_file")),
@@ -53,6 +57,7 @@ GROUP_FILES = (  # limit, use, and how memory.stat calls what of it is files tha
     ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 )
 M_ARENA_MAX = -8  # of glibc's mallopt
+PROCESSORS_PER_ARENA = 8
 NO_THREAD = ("can't start new thread", "Failed to launch worker thread")
 
 
@@ -63,17 +68,17 @@ class Limit(NamedTuple):
     name: str
     bound: int
     free: int
-    hard: bool = True  # who exceeds it fails; a machine has swap, and other processes that end
+    hard: bool = True  # who exceeds it fails; a machine has swap, and `memory.high` only slows down
 
     def raised(self, needed: int) -> str:
         """What to do so that so many bytes are free."""
         bound = self.bound - self.free + needed
-        if not self.hard:
+        if self.name == MACHINE:
             return f"end what else runs, to have {shown_bytes(needed)} free"
         return f"raise {self.name} to {shown_bytes(bound)}" + (f" ({bound >> 10})" if self.name in ULIMITS else "")
 
 
-class Choice(NamedTuple):
+class Room(NamedTuple):
     """How to run. `limit` is the tightest one (None where none is known), and `taken` what the run takes of it;
     `remark` says what was lowered, or that even this may be too much."""
 
@@ -118,43 +123,47 @@ def needs_in_processes(kind: str, workers: int, batch_bytes: int, slice_bytes: i
 def choose(
     limits: Sequence[Limit], workers: int, batch_bytes: int, slice_bytes: int, *,
     fixed_workers: bool = False, processes: bool = False, compiled: bool = True,
-) -> Choice:  # fmt: skip
+) -> Room:  # fmt: skip
     """The most workers up to `workers`, and the largest batches and slices, that fit all limits.
 
     limits         as `read_limits` gives them once everything is loaded
-    slice_bytes    the most of a slice; it and batches are lowered before workers
+    slice_bytes    the most of a slice; it and batches are lowered before workers, but only where the tightest limit
+                   gains by it: slices count in virtual memory, batches above 8 MiB
     fixed_workers  workers are not lowered
-    compiled       whether the kernels were compiled by an earlier run
+    compiled       whether the kernels were compiled by an earlier run; if not, every process compiles them
 
     OutOfMemoryError where a hard limit leaves less than the smallest run was seen to take.
     """
     check_room(limits, loaded=True)
     need = needs_in_processes if processes else needs
-    once = 0 if compiled else COMPILING
     small = min(batch_bytes, SMALL_BATCH_BYTES), min(slice_bytes, SMALL_SLICE_BYTES)
     remark = ""
     for count in [workers] if fixed_workers else range(workers, 0, -1):
+        tightest = Room(count, batch_bytes, slice_bytes)
         for batch, piece in ((batch_bytes, slice_bytes), small):
-            choices = [
-                Choice(count, batch, piece, limit, need(limit.kind, count, batch, piece) + once, remark)
-                for limit in limits
-            ]
-            tightest = min(choices, key=_left, default=Choice(count, batch, piece))
-            if _left(tightest) >= 0:
-                return tightest
-            taken = shown_bytes(tightest.taken)
-            remark = remark or f"{count} workers with batches of {shown_bytes(batch)} would take {taken}"
+            rooms = []
+            for limit in limits:
+                compilers = 0 if compiled else count if processes and limit.kind == "resident" else 1
+                taken = need(limit.kind, count, batch, piece) + compilers * COMPILING
+                rooms.append(Room(count, batch, piece, limit, taken, remark))
+            tried = min(rooms, key=_left, default=tightest)
+            if _left(tried) >= 0:
+                return tried
+            if not tightest.limit or _left(tried) > _left(tightest):
+                tightest = tried
+            taken_shown = shown_bytes(tried.taken)
+            remark = remark or f"{count} workers with batches of {shown_bytes(batch)} would take {taken_shown}"
     return tightest._replace(remark=f"that may be too little: {_remedy(tightest, tightest.taken)}")
 
 
-def _left(choice: Choice) -> int:
-    return choice.limit.free - choice.taken if choice.limit else 0
+def _left(room: Room) -> int:
+    return room.limit.free - room.taken if room.limit else 0
 
 
-def _remedy(choice: Choice, needed: int) -> str:
+def _remedy(room: Room, needed: int) -> str:
     """What a user can set so that so many bytes are free, or fewer are needed."""
-    fewer = ["give --workers 1"] if choice.workers > 1 else []
-    return ", or ".join([*fewer, *([choice.limit.raised(needed)] if choice.limit else [])])
+    fewer = ["give --workers 1"] if room.workers > 1 else []
+    return ", or ".join([*fewer, *([room.limit.raised(needed)] if room.limit else [])])
 
 
 def check_room(limits: Iterable[Limit], loaded: bool) -> None:
@@ -186,7 +195,7 @@ def read_limits(
     limits += [limit for folder in group_folders(proc, "memory") for limit in _group_limits(folder)]
     if "MemAvailable" in machine:
         total, free = (1024 * machine[name] for name in ("MemTotal", "MemAvailable"))
-        limits.append(Limit("resident", "the machine", total, free, hard=False))
+        limits.append(Limit("resident", MACHINE, total, free, hard=False))
     return limits
 
 
@@ -202,7 +211,7 @@ def group_folders(proc: Path, controller: str) -> Iterator[Path]:
     for line in _lines(proc / "self/mountinfo"):
         before, _, after = line.partition(" - ")
         root, mount = before.split()[3:5]
-        kind, _, options = after.split()[:3]
+        kind, options = after.split(" ", 1)[0], after.rsplit(" ", 1)[-1]  # what is between may be empty
         if kind != "cgroup2" and not (kind == "cgroup" and controller in options.split(",")):
             continue
         wanted = "" if kind == "cgroup2" else controller  # version 2 names none: one hierarchy for all
@@ -217,7 +226,8 @@ def _group_limits(folder: Path) -> Iterator[Limit]:
         if bound is not None and used is not None and bound < UNLIMITED:
             stat = _fields(folder / "memory.stat")
             used -= sum(stat.get(name, 0) for name in files)
-            yield Limit("resident", str(folder / limit_name), bound, bound - used)
+            hard = limit_name != "memory.high"
+            yield Limit("resident", str(folder / limit_name), bound, bound - used, hard)
 
 
 def _quota(folder: Path) -> float:
@@ -251,17 +261,23 @@ def _fields(path: Path) -> dict[str, int]:
 # Allocators
 
 
+def arenas_for(processors: int) -> int:
+    return 1 if processors <= PROCESSORS_PER_ARENA else max(2, processors // PROCESSORS_PER_ARENA)
+
+
 def settle_allocators() -> None:
     """Makes this process and those it starts take less memory; to be called before other libraries are loaded.
 
     Arrow's own pool (mimalloc) reserves 1 GiB of addresses and keeps more of what is freed, glibc has an arena per
     thread: with its malloc for both, and one arena, a run of two workers peaks at 540 MB where it was 614, and is no
-    slower (benchmarks/LOG.md). OpenBLAS, which hardly anything here calls, would reserve 41 MB per processor.
+    slower (benchmarks/LOG.md). Up to 8 processors there is one; above, where nothing is measured, one for every 8 and
+    two at least, so that threads wait less. OpenBLAS, which hardly anything here calls, would reserve 41 MB per
+    processor.
     """
-    libc = ctypes.CDLL(None)
+    libc, arenas = ctypes.CDLL(None), arenas_for(read_processors())
     if "MALLOC_ARENA_MAX" not in os.environ and hasattr(libc, "mallopt"):  # musl and macOS have no arenas
-        libc.mallopt(M_ARENA_MAX, 1)
-    defaults = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1"}
+        libc.mallopt(M_ARENA_MAX, arenas)
+    defaults = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": str(arenas), "OPENBLAS_NUM_THREADS": "1"}
     for name, value in defaults.items():
         os.environ.setdefault(name, value)
 
@@ -270,30 +286,33 @@ def settle_allocators() -> None:
 
 
 @contextmanager
-def shortage_told(choice: Choice) -> Iterator[None]:
+def shortage_told(room: Room) -> Iterator[None]:
     """Raises OutOfMemoryError, which says what to set, for all the ways in which libraries say that memory ran out."""
     try:
         yield
     except Exception as error:
         if isinstance(error, CurationError) or not _is_shortage(error):
             raise
-        needed = max(choice.taken, 2 * choice.limit.free) if choice.limit else 0
-        advice = _remedy(choice, needed) or "give --workers 1"
+        needed = max(room.taken, 2 * room.limit.free) if room.limit else 0
+        advice = _remedy(room, needed) or "give --workers 1"
+        happened = f"memory ran out ({str(error) or type(error).__name__}):"
+        if isinstance(error, BrokenExecutor):
+            happened = "a worker process ended abruptly, most often because memory ran out;"
         raise OutOfMemoryError(
-            f"memory ran out ({str(error) or type(error).__name__}): {advice}; or lower max_document_bytes where "
+            f"{happened} {advice}; or lower max_document_bytes where "
             "documents are very long. What is done stays, the same command goes on from here"
         ) from error
 
 
 def _is_shortage(error: Exception) -> bool:
-    """MemoryError (Arrow's too); a worker process that was killed; an address that cannot be mapped; no memory for the
-    stack of a thread, which Python and Arrow say in words alone."""
+    """MemoryError (Arrow's too); a worker process that was killed or crashed; an address that cannot be mapped; no
+    memory for the stack of a thread, which Python and Arrow say in words alone."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, (MemoryError, BrokenExecutor)) or any(words in str(error) for words in NO_THREAD)
 
 
 __all__ = [
-    "Choice", "Limit", "check_room", "choose", "group_folders", "needs", "needs_in_processes", "read_limits",
-    "read_processors", "settle_allocators", "shortage_told", "shown_bytes",
+    "Limit", "Room", "arenas_for", "check_room", "choose", "group_folders", "needs", "needs_in_processes",
+    "read_limits", "read_processors", "settle_allocators", "shortage_told", "shown_bytes",
 ]  # fmt: skip

@@ -43,7 +43,7 @@ from curation.running.jobs import run_stored, store_job
 from curation.running.ledger import SliceRecord, StageCount, check_ledger, total_stages
 from curation.running.parts import BYTES, AliveCorpus, Parts, piece_path
 from curation.running.progress import Silent
-from curation.running.resources import Choice, choose, read_limits, read_processors, shortage_told
+from curation.running.resources import Room, choose, read_limits, read_processors, shortage_told
 from curation.running.segments import Segment, SliceJob, cut_segments, run_slice
 from curation.running.workdir import commit, locked, read_json, remove, sweep, sync_folder, write_json
 from curation.stages import FuzzyDedup
@@ -147,10 +147,12 @@ def run(
         if "megatron" in recipe.output.formats:
             check_folder(folder)
         module, ready = load_engine(choice.name), files
-        if not _plan_path(folder).exists():
-            ready = collect(recipe, files, module, folder / "_work", progress)
         room = _find_room(module, choice.name, workers, scheduler)
-        plan = _plan(folder, recipe, files, ready, slice_bytes or _slice_bytes(ready, room))
+        with shortage_told(room):
+            if not _plan_path(folder).exists():
+                ready = collect(recipe, files, module, folder / "_work", progress)
+                room = _find_room(module, choice.name, workers, scheduler)  # what that loaded stays
+            plan = _plan(folder, recipe, files, ready, slice_bytes or _slice_bytes(ready, room))
         progress.say(f"engine {choice.name} ({choice.reason}); {room.workers} workers; {_described(plan)}")
         progress.say(f"memory: {room}")
         if not compiled_before():
@@ -186,20 +188,20 @@ def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         raise EngineError(f"scheduler {scheduler} needs Dask's distributed: install gpu-pipeline[distributed]")
 
 
-def _find_room(engine: Engine, name: str, workers: int, scheduler: str) -> Choice:
+def _find_room(engine: Engine, name: str, workers: int, scheduler: str) -> Room:
     """Tasks at once and the input of each: all processors, unless the memory of this machine is short. What the GPU
     engine takes of it, or the workers of a cluster of theirs, was not measured."""
     count = workers or read_processors()
     batch = engine.batch_bytes(count)
     if name != "cpu" or scheduler not in ("threads", "processes"):
-        return Choice(count, batch, MAX_SLICE_BYTES)
+        return Room(count, batch, MAX_SLICE_BYTES)
     return choose(
         read_limits(), count, batch, MAX_SLICE_BYTES,
         fixed_workers=workers > 0, processes=scheduler == "processes", compiled=compiled_before(),
     )  # fmt: skip
 
 
-def _slice_bytes(files: Sequence[SourceFile], room: Choice) -> int:
+def _slice_bytes(files: Sequence[SourceFile], room: Room) -> int:
     """A fair share for each worker; a whole batch of the engine where there is enough, and never below a quarter."""
     fair = _size_of(files) // (SLICES_PER_WORKER * room.workers)
     return min(max(fair, MIN_SLICE_BYTES, room.batch_bytes // 4), max(room.max_slice_bytes, room.batch_bytes))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from curation.cli import main
-from curation.running import outputs
+from curation.running import outputs, runner
 from tests.run.runs import data_digests, files_below, made_texts, records_of
 
 CHILD = """
@@ -59,10 +59,23 @@ def test_a_limit_that_is_too_low_is_refused_before_anything_is_loaded(corpus: Pa
     refused = curate_within(300 * MIB, "run", "-i", corpus, "--engine", "cpu", "-o", "out")
     assert refused.returncode == 1
     assert re.fullmatch(
-        r"curate: ulimit -v leaves \d+ MB, and the smallest run takes 566 MB; raise ulimit -v to 1.1 GB \(\d+\)\n",
+        r"curate: ulimit -v leaves \d+ MB, and the smallest run takes 566 MB; raise ulimit -v to 1.2 GB \(\d+\)\n",
         refused.stderr,
     )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("step", ["collect", "_plan"])
+def test_running_out_before_the_first_slice_is_the_same_message(
+    corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, step: str
+):
+    def exhausted(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(runner, step, exhausted)
+    assert main(["run", "-i", str(corpus), "--engine", "cpu", "--workers", "2", "-o", "out"]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("curate: memory ran out (MemoryError): give --workers 1, or "), last
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])

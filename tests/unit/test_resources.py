@@ -12,8 +12,9 @@ import pytest
 from curation.errors import InputError, OutOfMemoryError
 from curation.running.resources import (
     MIB,
-    Choice,
     Limit,
+    Room,
+    arenas_for,
     check_room,
     choose,
     group_folders,
@@ -54,7 +55,8 @@ def put_into_groups(proc: Path, group: str, root: str = "/", version: int = 2) -
     )
     options = "cgroup2 cgroup2 rw" if version == 2 else "cgroup cgroup rw,memory,cpu,cpuacct"
     (proc / "self" / "mountinfo").write_text(
-        f"20 1 0:1 / /proc rw,relatime - proc proc rw\n33 31 0:30 {root} {mount} rw,nosuid shared:9 - {options}\n"
+        "20 1 0:1 / /proc rw,relatime - proc proc rw\n21 1 0:2 / /mnt rw - tmpfs  rw\n"  # that one has no source
+        f"33 31 0:30 {root} {mount} rw,nosuid shared:9 - {options}\n"
     )
     mount.mkdir()
     return mount
@@ -89,8 +91,9 @@ def test_groups_of_version_2_and_those_around_them(proc: Path):
     *found, _ = read_limits(proc, endless)
     assert found == [
         Limit("resident", str(mount / "job" / "memory.max"), 1000, 1000 - 400),
-        Limit("resident", str(mount / "job" / "memory.high"), 900, 900 - 400),
+        Limit("resident", str(mount / "job" / "memory.high"), 900, 900 - 400, hard=False),
     ]
+    assert found[1].raised(1000) == f"raise {mount / 'job' / 'memory.high'} to 0 MB"
 
 
 def test_groups_of_version_1(proc: Path):
@@ -147,12 +150,20 @@ def test_slices_and_batches_are_lowered_before_workers():
     assert choose([large], 2, 64 * MIB, SLICE)[:2] == (2, 1 * MIB)
 
 
+def test_batches_that_would_gain_nothing_stay():
+    limit = limit_of("resident", needs("resident", 2, BATCH, SLICE) - 1)
+    assert choose([limit], 2, BATCH, SLICE)[:3] == (1, BATCH, SLICE)
+    assert choose([limit], 2, BATCH, SLICE, fixed_workers=True)[:3] == (2, BATCH, SLICE)
+    large = limit_of("resident", needs("resident", 2, 1 * MIB, SLICE) - 1)
+    assert choose([large], 2, 64 * MIB, SLICE, fixed_workers=True)[:3] == (2, 1 * MIB, 16 * MIB)
+
+
 def test_the_tightest_limit_decides():
     wide, narrow = limit_of("resident", 100 << 30), limit_of("virtual", needs("virtual", 2, BATCH, SLICE))
     for limits in ([wide, narrow], [narrow, wide]):
         chosen = choose(limits, 8, BATCH, SLICE)
         assert (chosen.limit, chosen.taken) == (narrow, narrow.free) and chosen.workers >= 2
-    assert choose([], 8, BATCH, SLICE) == Choice(8, BATCH, SLICE)
+    assert choose([], 8, BATCH, SLICE) == Room(8, BATCH, SLICE)
 
 
 def test_workers_that_were_asked_for_stay():
@@ -166,6 +177,11 @@ def test_kernels_that_are_not_compiled_yet_take_more():
     limit = limit_of("resident", needs("resident", 4, BATCH, SLICE))
     assert choose([limit], 4, BATCH, SLICE).workers == 4
     assert choose([limit], 4, BATCH, SLICE, compiled=False).workers < 4
+    one = needs_in_processes("resident", 1, BATCH, SLICE)
+    settings = {"fixed_workers": True, "processes": True, "compiled": False}  # every process compiles
+    assert choose([limit_of("resident", 100 << 30)], 4, BATCH, SLICE, **settings).taken == 4 * (one + 190 * MIB)
+    alone = needs_in_processes("virtual", 1, BATCH, SLICE) + 190 * MIB  # ulimit counts each for itself
+    assert choose([limit_of("virtual", 100 << 30)], 4, BATCH, SLICE, **settings).taken == alone
 
 
 def test_processes_are_loaded_once_each_and_limited_one_by_one():
@@ -188,6 +204,14 @@ def test_a_limit_below_the_smallest_run_says_what_to_set():
         choose([limit_of("resident", 40 * MIB)], 2, BATCH, SLICE)
 
 
+# Allocators
+
+
+@pytest.mark.parametrize(("processors", "arenas"), [(1, 1), (8, 1), (9, 2), (16, 2), (23, 2), (64, 8)])
+def test_more_processors_have_more_arenas(processors: int, arenas: int):
+    assert arenas_for(processors) == arenas
+
+
 # When it runs out
 
 
@@ -199,21 +223,28 @@ def test_a_limit_below_the_smallest_run_says_what_to_set():
         pa.lib.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"),
         RuntimeError("can't start new thread"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
-        BrokenProcessPool("A process in the process pool was terminated abruptly"),
     ],
     ids=lambda error: type(error).__name__,
 )
 def test_every_shortage_is_one_message(error: Exception):
     limit = Limit("virtual", "ulimit -v", 1000 * MIB, 400 * MIB)
-    with pytest.raises(OutOfMemoryError) as told, shortage_told(Choice(2, BATCH, SLICE, limit, 300 * MIB)):
+    with pytest.raises(OutOfMemoryError) as told, shortage_told(Room(2, BATCH, SLICE, limit, 300 * MIB)):
         raise error
     assert str(error) in str(told.value)
     assert "give --workers 1, or raise ulimit -v to 1.5 GB (1433600)" in str(told.value)
     assert told.value.exit_code == 1 and "goes on from here" in str(told.value)
 
 
+def test_a_process_that_ended_is_not_said_to_be_a_shortage_for_certain():
+    limit = Limit("virtual", "ulimit -v", 1000 * MIB, 400 * MIB)
+    with pytest.raises(OutOfMemoryError) as told, shortage_told(Room(2, BATCH, SLICE, limit, 300 * MIB)):
+        raise BrokenProcessPool("A process in the process pool was terminated abruptly")
+    start = "a worker process ended abruptly, most often because memory ran out; give --workers 1, or raise ulimit -v"
+    assert str(told.value).startswith(start)
+
+
 @pytest.mark.parametrize("error", [InputError("no such file"), OSError(errno.ENOSPC, "full"), ValueError("x")])
 def test_other_errors_stay_what_they_are(error: Exception):
-    with pytest.raises(type(error)) as raised, shortage_told(Choice(1, BATCH, SLICE)):
+    with pytest.raises(type(error)) as raised, shortage_told(Room(1, BATCH, SLICE)):
         raise error
     assert raised.value is error
