@@ -134,13 +134,15 @@ class ExactJaccard:
         return self.engine.overlap(hashes, offsets, mine_at, len(mine) + others_at)
 
     def _read(self, numbers: np.ndarray, out: np.ndarray) -> None:
-        """The hashes of documents, one after the other."""
+        """The hashes of documents (ascending), one after the other; neighbours are read at once."""
         size = out.itemsize
-        ends = size * np.cumsum(self._sizes(numbers))
+        last = np.flatnonzero(np.diff(numbers, append=-1) != 1)  # of each run of neighbours
+        first = np.concatenate([[0], last[:-1] + 1])[: len(last)]
+        ends = size * np.cumsum(self._sizes(numbers))[last]
         into = memoryview(out).cast("B")
         start = 0
         with open(self.hashes, "rb", buffering=0) as file:
-            for end, place in zip(ends.tolist(), (size * self.offsets[numbers]).tolist(), strict=True):
+            for end, place in zip(ends.tolist(), (size * self.offsets[numbers[first]]).tolist(), strict=True):
                 while start < end:
                     found = os.preadv(file.fileno(), [into[start:end]], place)
                     if not found:
