@@ -230,12 +230,17 @@ def for_texts(
     def call(read: Callable[[], pa.LargeStringArray]) -> Result:
         return function(read())
 
-    with ThreadPoolExecutor(corpus.workers) as pool:
+    return read_ahead(call, corpus.texts(documents), corpus.workers)
+
+
+def read_ahead(function: Callable[[Any], Result], items: Iterable[Any], workers: int = 1) -> Iterator[Result]:
+    """`function` of each item, in order, by threads; two results per worker are in memory, with the one in use."""
+    with ThreadPoolExecutor(workers) as pool:
         waiting: deque[Future[Result]] = deque()
-        for read in corpus.texts(documents):
-            if len(waiting) == 2 * corpus.workers:
+        for item in items:
+            if len(waiting) == 2 * workers:
                 yield waiting.popleft().result()
-            waiting.append(pool.submit(call, read))
+            waiting.append(pool.submit(function, item))
         while waiting:
             yield waiting.popleft().result()
 
@@ -268,18 +273,6 @@ def find_candidates(engine: Engine, corpus: Corpus, bands: Sequence[str]) -> np.
             shared[leaders[piece][follows]] = True
         del keys, leaders  # before one more column is read
     return positions_of(shared)
-
-
-def read_ahead(function: Callable[[Any], Result], items: Iterable[Any]) -> Iterator[Result]:
-    """`function` of each item, in order; the next one is read while one is used."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting: deque[Future[Result]] = deque()
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) == 2:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 def read_keys(corpus: Corpus, band: str, candidates: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -367,12 +360,10 @@ class Grouping:
     def join_bands(self) -> None:
         """Joins what shares a band and is alike, band after band."""
         for band in range(self.bands):
-            leader = self.engine.first_of_group(self._keys_of(band)[:, None], workers=self.workers)
-            self._join_band(band, leader)
-            del leader
+            self._join_band(band)
 
-    def _join_band(self, band: int, leader: np.ndarray) -> None:
-        """`leader` is, for each candidate, the first one with the same key."""
+    def _join_band(self, band: int) -> None:
+        leader = self._leaders(band)
         for piece in pieces_of(len(leader)):
             self._compare(leader[piece], np.arange(piece.start, piece.stop))
         small, large = self._split_members(leader)
@@ -384,11 +375,12 @@ class Grouping:
         if len(large):
             self._regroup(large, firsts, band, 0)
 
-    def _keys_of(self, band: int) -> np.ndarray:
+    def _leaders(self, band: int) -> np.ndarray:
+        """For each candidate the first one with the same key."""
         keys = np.empty(len(self.parent), np.uint64)
         for piece in pieces_of(len(keys)):
             keys[piece] = self.key_of(band, np.arange(piece.start, piece.stop))
-        return keys
+        return self.engine.first_of_group(keys[:, None], workers=self.workers)
 
     def _split_members(self, leader: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The members of the groups that are not one whole yet: of small groups, of large ones."""
