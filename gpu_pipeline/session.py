@@ -7,14 +7,16 @@ launches kernels (`buffers.DEVICE`), since their scratch would not fit twice.
 
 import logging
 import re
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cudf
 import cupy as cp
-import dask
+import dask.threaded
 import numba
 import numba_cuda
 import pyarrow
@@ -32,12 +34,17 @@ log = logging.getLogger(__name__)
 
 
 class DaskSession:
-    def __init__(self, **settings: Any) -> None:
-        self.settings = settings
+    """Maps a function over items by `get`, a scheduler of Dask: it takes a graph and the names of what is wanted."""
+
+    def __init__(self, get: Callable[..., Any]) -> None:
+        self.get = get
 
     def map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        task = dask.delayed(function, pure=False)
-        return list(dask.compute(*map(task, items), **self.settings))
+        # A plain graph: of delayed objects, 10,000 take six seconds. Dask begins with the greatest name.
+        run = uuid.uuid4().hex
+        names = [f"{run}-{number:09d}" for number in reversed(range(len(items)))]
+        tasks = [(partial(function, item),) for item in items]
+        return list(self.get(dict(zip(names, tasks, strict=True)), names))
 
 
 def _driver_version() -> str:
@@ -82,16 +89,16 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
     if scheduler == "threads":
         prepare_device()
         _say_that_devices_are_idle(cp.cuda.runtime.getDeviceCount() - 1)
-        yield DaskSession(scheduler="threads", num_workers=workers)
+        yield DaskSession(partial(dask.threaded.get, num_workers=workers))
         return
     from distributed import Client
 
     if scheduler == "processes":
         with _cluster_of_this_machine(workers) as cluster, Client(cluster) as client:
-            yield DaskSession(scheduler=client.get)
+            yield DaskSession(client.get)
         return
     with Client(scheduler) as client:
-        yield DaskSession(scheduler=client.get)
+        yield DaskSession(client.get)
 
 
 def _say_that_devices_are_idle(devices: int) -> None:

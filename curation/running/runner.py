@@ -52,7 +52,6 @@ from curation.stages.outcome import CorpusStage
 from curation.stages.similarity import positions_of
 
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
-SLICES_PER_WORKER = 4  # so that no worker waits long for the last one
 SHOWN_CHANGES = 10
 
 OWN_NAMES = (
@@ -152,7 +151,7 @@ def run(
             if not _plan_path(folder).exists():
                 ready = collect(recipe, files, module, folder / "_work", progress)
                 room = _find_room(module, choice.name, workers, scheduler)  # what that loaded stays
-            plan = _plan(folder, recipe, files, ready, slice_bytes or _slice_bytes(ready, room))
+            plan = _plan(folder, recipe, files, ready, _slices_by(slice_bytes, room))
         progress.say(f"engine {choice.name} ({choice.reason}); {room.workers} workers; {_described(plan)}")
         progress.say(f"memory: {room}")
         if not compiled_before():
@@ -201,10 +200,12 @@ def _find_room(engine: Engine, name: str, workers: int, scheduler: str) -> Room:
     )  # fmt: skip
 
 
-def _slice_bytes(files: Sequence[SourceFile], room: Room) -> int:
-    """A fair share for each worker; a whole batch of the engine where there is enough, and never below a quarter."""
-    fair = _size_of(files) // (SLICES_PER_WORKER * room.workers)
-    return min(max(fair, MIN_SLICE_BYTES, room.batch_bytes // 4), max(room.max_slice_bytes, room.batch_bytes))
+def _slices_by(slice_bytes: int, room: Room) -> Callable[[Sequence[SourceFile]], list[Slice]]:
+    """How files are cut: as asked for, else as memory allows and not below a quarter of the engine's batch."""
+    if slice_bytes:
+        return partial(plan_slices, slice_bytes=slice_bytes)
+    most, least = max(room.max_slice_bytes, room.batch_bytes), max(MIN_SLICE_BYTES, room.batch_bytes // 4)
+    return partial(plan_slices, slice_bytes=most, least_bytes=min(least, most), workers=room.workers)
 
 
 def _described(plan: Plan) -> str:
@@ -265,7 +266,10 @@ def _changed_files(before: list[dict[str, Any]], files: Sequence[SourceFile]) ->
     return [f"file {path}" for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
 
 
-def _plan(folder: Path, recipe: Recipe, files: list[SourceFile], ready: list[SourceFile], slice_bytes: int) -> Plan:
+def _plan(
+    folder: Path, recipe: Recipe, files: list[SourceFile], ready: list[SourceFile],
+    cut: Callable[[Sequence[SourceFile]], list[Slice]],
+) -> Plan:  # fmt: skip
     """The plan of an unfinished run in this folder, or a new one, on disk; `ready`: with data sets as local files."""
     path = _plan_path(folder)
     stored = read_json(path)
@@ -274,7 +278,7 @@ def _plan(folder: Path, recipe: Recipe, files: list[SourceFile], ready: list[Sou
         if stored["version"] != __version__:
             raise OutputError(f"{folder} was begun by version {stored['version']}, this is {__version__}; use --force")
         return msgspec.convert(stored, Plan)
-    slices = plan_slices([probe(file) for file in ready], slice_bytes)
+    slices = cut([probe(file) for file in ready])
     against, models = against_digests(recipe), models_of(recipe.stage_names, recipe.stages)
     plan = Plan(version=__version__, recipe=recipe, files=files, slices=slices, against=against, models=models)
     shown_files = {"files": [file.as_shown() for file in files]}

@@ -22,7 +22,7 @@ from curation.recipe import Recipe
 from curation.rules import Verdict
 from curation.running.ledger import SliceRecord, StageCount
 from curation.running.parts import BYTES, REMOVED_SCHEMA, PartWriter, TableFile, key_column, open_part, piece_path
-from curation.running.workdir import commit, write_json
+from curation.running.workdir import commit_all, write_json
 from curation.stages.outcome import CorpusStage, RowStage, added_columns
 
 
@@ -63,11 +63,9 @@ def run_slice(job: SliceJob, number: int) -> None:
     """Runs one slice and leaves its part, `.removed.arrow`, `.rejected.jsonl` and last the done-record."""
     engine = load_engine(job.engine)
     record = SliceRecord(stages=_stage_counts(job))
+    names = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
     with (
-        commit(piece_path(job.folder, number, ".arrow")) as documents,
-        commit(piece_path(job.folder, number, ".keys.arrow")) as keys,
-        commit(piece_path(job.folder, number, ".removed.arrow")) as removed,
-        commit(piece_path(job.folder, number, ".rejected.jsonl")) as rejected,
+        commit_all(*(piece_path(job.folder, number, name) for name in names)) as (documents, keys, removed, rejected),
         PartWriter(documents, keys) as part,
         TableFile(removed, REMOVED_SCHEMA) as removed_file,
         open(rejected, "wb") as rejected_file,

@@ -28,21 +28,32 @@ TEMPORARY = ".tmp"
 
 @contextmanager
 def commit(path: Path) -> Iterator[Path]:
-    """Gives a temporary path beside `path`; syncs it and renames it when the block ends well, removes it otherwise.
-
-    The path is the calling thread's own: what a run that failed has still under way does not disturb the next.
-    """
-    temporary = path.with_name(f"{path.name}.{threading.get_native_id()}{TEMPORARY}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    """Gives a temporary path beside `path`; syncs it and renames it when the block ends well, removes it otherwise."""
+    with commit_all(path) as (temporary,):
         yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+
+
+@contextmanager
+def commit_all(*paths: Path) -> Iterator[list[Path]]:
+    """As `commit`, of several files of a folder, which is synced once.
+
+    The paths are the calling thread's own: what a run that failed has still under way does not disturb the next.
+    """
+    temporaries = [path.with_name(f"{path.name}.{threading.get_native_id()}{TEMPORARY}") for path in paths]
+    folder = paths[0].parent
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield temporaries
+        for temporary in temporaries:
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+        for temporary, path in zip(temporaries, paths, strict=True):
+            os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync_folder(folder)
 
 
 def sync_folder(folder: Path) -> None:

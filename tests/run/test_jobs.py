@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from curation.engine import load_engine
 from curation.running.jobs import run_stored, store_job
 from curation.running.runner import run
 from tests.run.runs import data_digests, made_texts, recipe_of, records_of
@@ -44,3 +45,11 @@ def test_a_job_of_the_same_folder_is_not_taken_for_another(tmp_path: Path):
         run_stored(function, store_job(job, tmp_path), len(seen))
     assert seen == [("first", 0), ("second", 1), ("first", 2)]
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_tasks_are_begun_in_their_order():
+    """The last ones may be the smallest, so that no worker waits long."""
+    begun: list[int] = []
+    with load_engine("cpu").open_session(1, "threads") as session:
+        assert session.map(lambda number: begun.append(number) or -number, range(1100)) == [-k for k in range(1100)]
+    assert begun == list(range(1100))

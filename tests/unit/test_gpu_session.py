@@ -5,6 +5,7 @@ import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 
+import dask.threaded
 import pytest
 
 from tests.unit import gpu_stand_ins
@@ -46,7 +47,7 @@ def set_devices(session, monkeypatch, count, total=16 * GIB):
 def test_one_process_per_gpu(session, clusters, monkeypatch, devices, workers, processes, threads):
     set_devices(session, monkeypatch, devices)
     with session.open_session(workers, "processes") as found:
-        assert found.settings["scheduler"] == "the client's get"
+        assert found.get == "the client's get"
     (settings,) = clusters[0]
     assert settings == {
         "n_workers": processes, "threads_per_worker": threads, "rmm_async": True, "enable_cudf_spill": False,
@@ -56,7 +57,7 @@ def test_one_process_per_gpu(session, clusters, monkeypatch, devices, workers, p
 
 def test_the_address_of_a_scheduler(session, clusters):
     with session.open_session(8, "tcp://host:8786") as found:
-        assert found.settings["scheduler"] == "the client's get"
+        assert found.get == "the client's get"
     assert clusters == ([], ["tcp://host:8786"])
 
 
@@ -64,7 +65,7 @@ def test_the_address_of_a_scheduler(session, clusters):
 def test_threads_say_which_devices_they_leave_idle(session, monkeypatch, caplog, devices, said):
     set_devices(session, monkeypatch, devices)
     with session.open_session(4, "threads") as found:
-        assert found.settings == {"scheduler": "threads", "num_workers": 4}
+        assert (found.get.func, found.get.keywords) == (dask.threaded.get, {"num_workers": 4})
         assert found.map(lambda number: number + 1, [1, 2, 3]) == [2, 3, 4]
     assert [record.message.partition(";")[0] for record in caplog.records] == said
 

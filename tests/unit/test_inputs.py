@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.errors import InputError
+from curation.reading.formats import row_groups
 from curation.reading.inputs import Input, find_files, input_names
 from curation.reading.slices import plan_slices
 
@@ -188,11 +189,25 @@ def test_slices_cover_every_file_once(folder: Path):
     (folder / "big.jsonl").write_bytes(LINE * 100)
     (folder / "empty.jsonl").write_bytes(b"")
     files = find_files([Input(path=name) for name in ("big.jsonl", "empty.jsonl", "data/a.jsonl.gz", "data/f.parquet")])
-    for slice_bytes in (1, 100, 333, 10_000):
-        slices = plan_slices(files, slice_bytes)
+    for slice_bytes, least_bytes in ((1, None), (100, None), (333, None), (10_000, None), (333, 1), (10_000, 100)):
+        slices = plan_slices(files, slice_bytes, least_bytes=least_bytes, workers=2)
         assert [piece.index for piece in slices] == list(range(len(slices)))
         parts = [part for piece in slices for part in piece.parts]
         spans = [(part.start, part.stop) for part in parts if part.file is files[0]]
         assert spans[0][0] == 0 and spans[-1][1] == 1400
         assert all(before[1] == after[0] for before, after in pairwise(spans))
         assert [(part.start, part.stop) for part in parts[len(spans) :]] == [(0, 0), (0, len(LINE)), (0, 1)]
+
+
+def test_slices_get_smaller_towards_the_end(tmp_path: Path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_bytes(LINE * 1000)
+        pq.write_table(pa.table({"text": ["word " * 100] * 1000}), tmp_path / f"{name}.parquet", row_group_size=1)
+    group = row_groups(find_files([Input(path=str(tmp_path / "a.parquet"))])[0])[0]
+    for format_, line, row in (("jsonl", len(LINE), len(LINE)), ("parquet", group, 1)):
+        files = find_files([Input(path=str(tmp_path / f"{name}.{format_}")) for name in ("a", "b")])
+        slices = plan_slices(files, 250 * line, least_bytes=20 * line, workers=2)
+        lines = [(part.stop - part.start) / row for piece in slices for part in piece.parts]
+        assert sum(lines) == pytest.approx(2000)
+        assert lines[:5] == [250] * 5 and 20 <= lines[-2] <= 21
+        assert all(after <= before for before, after in pairwise(lines))
