@@ -17,6 +17,7 @@ from curation.packing.megatron import PairInfo, join_parts, remove_stale_cache
 from curation.packing.ordering import seeded_order, sides, split_names
 from curation.packing.tokenization import load_tokenizer
 from curation.running.parts import piece_path
+from curation.running.workdir import begin_sync
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +72,7 @@ class TokenFiles:
                 for path, values in zip(self.paths[2 * number :], (ids, lengths.astype("<i4")), strict=False):
                     with open(_temporary(path), "ab") as file:
                         values.tofile(file)
+                        begin_sync(file.fileno())
                 self.tokens[split] += len(ids)
 
     def _sides(self, chunk: pa.Array) -> np.ndarray:

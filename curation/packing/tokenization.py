@@ -107,10 +107,20 @@ class Tokenizer:
         self._source = vocabulary
         self._around = self._ids_around()
         self._pool = _Pool(vocabulary.build_fast)
-        self.note = self._why_not_fast()
-        self.fast = not self.note
-        self.versions = vocabulary.versions | ({"gigatoken": version("gigatoken")} if self.fast else {})
         self._special_pattern = _pattern(self.special_tokens)
+
+    @functools.cached_property
+    def note(self) -> str:
+        """Why the reference does all of the work; empty where gigatoken does. Finding out takes 0.3 s, once."""
+        return self._why_not_fast()
+
+    @property
+    def fast(self) -> bool:
+        return not self.note
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return self._source.versions | ({"gigatoken": version("gigatoken")} if self.fast else {})
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[TokenizerSpec]]:
         return load_tokenizer, (self.spec,)

@@ -19,8 +19,7 @@ def plan_slices(
     """
 
     def size(left: int) -> int:
-        fixed = least_bytes is None
-        return slice_bytes if fixed else min(slice_bytes, max(left // (2 * workers), least_bytes))
+        return slice_bytes if least_bytes is None else min(slice_bytes, max(left // (2 * workers), least_bytes))
 
     return [Slice(index=index, parts=parts) for index, parts in enumerate(_grouped(files, size))]
 

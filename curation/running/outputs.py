@@ -26,7 +26,7 @@ from curation.reading.streams import shown
 from curation.recipe import Output, Recipe
 from curation.running.ledger import SliceRecord
 from curation.running.parts import REMOVED_SCHEMA, Parts, open_part, piece_path, with_ids
-from curation.running.workdir import commit, file_sha256, write_json
+from curation.running.workdir import begin_sync, commit, file_sha256, write_json
 from curation.stages.outcome import added_columns
 from curation.stages.saved_index import SavedIndex
 from curation.stages.similarity import positions_of
@@ -123,10 +123,12 @@ def write_output_part(job: OutputJob, number: int) -> None:
     tokens = TokenFiles(job.recipe, job.work, number) if job.recipe.output.formats else None
     with (
         commit(path) as temporary,
-        pq.ParquetWriter(temporary, job.schema, **PARQUET_OPTIONS) as writer,
+        pa.OSFile(str(temporary), "wb") as file,
+        pq.ParquetWriter(file, job.schema, **PARQUET_OPTIONS) as writer,
     ):
         for table in _row_groups(_kept_documents(job, part, mask)):
             writer.write_table(table)
+            begin_sync(file.fileno())
             _digest_documents(digest, table)
             tally["documents"] += len(table)
             tally["bytes"] += int(pc.sum(pc.binary_length(table.column(TEXT))).as_py() or 0)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.contract import ID, ROW, TEXT, position_type
+from curation.running.workdir import begin_sync
 
 BYTES = "bytes"
 KEY_ROWS = 1 << 16  # 11 MB with 21 bands
@@ -58,6 +59,7 @@ class TableFile:
         if self.writer is None:
             self.writer = pa.ipc.new_file(self.sink, table.schema)
         self.writer.write_table(table.combine_chunks())
+        begin_sync(self.sink.fileno())
         self.rows += len(table)
 
     def __enter__(self) -> Self:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -142,7 +143,9 @@ def run(
             return Finished(finished, True)
         sweep(folder)
         if recipe.output.formats:
-            check_forms(recipe.output, load_tokenizer(recipe.tokenizer))  # before hours of work, not after
+            tokenizer = load_tokenizer(recipe.tokenizer)
+            check_forms(recipe.output, tokenizer)  # before hours of work, not after
+            Thread(target=lambda: tokenizer.fast).start()  # while the input is read
         if "megatron" in recipe.output.formats:
             check_folder(folder)
         module, ready = load_engine(choice.name), files

@@ -7,6 +7,7 @@ without a record are redone.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import hashlib
 import os
@@ -24,6 +25,8 @@ import orjson
 from curation.errors import IntegrityError, OutputError
 
 TEMPORARY = ".tmp"
+SYNC_FILE_RANGE_WRITE = 2
+_LIBC = ctypes.CDLL(None)
 
 
 @contextmanager
@@ -63,6 +66,12 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def begin_sync(descriptor: int) -> None:
+    """Has the system begin to write what a file holds, so that the sync at its end waits less. On Linux alone."""
+    if function := getattr(_LIBC, "sync_file_range", None):
+        function(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), SYNC_FILE_RANGE_WRITE)
 
 
 def as_json(value: Any, indent: bool = False) -> bytes:

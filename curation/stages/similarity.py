@@ -14,7 +14,6 @@ Everything else is done for about AT_ONCE documents at a time.
 from __future__ import annotations
 
 import mmap
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +25,7 @@ import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Result, Text, position_type
 from curation.errors import IntegrityError
+from curation.kernels.files import read_pieces
 from curation.kernels.hashing import GOLDEN
 from curation.kernels.rewrite import RewriteSteps
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # the stages import this module
 SMALL = 16
 ROUNDS = 4
 AT_ONCE = 1 << 16
+ROWS_AT_ONCE = 1 << 22  # of bands that are grouped side by side: 126 MB
 MAX_PIECES = 64  # passes over what a band left
 PAIRS_AT_ONCE = 1 << 16  # of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"
@@ -134,20 +135,11 @@ class ExactJaccard:
         return self.engine.overlap(hashes, offsets, mine_at, len(mine) + others_at)
 
     def _read(self, numbers: np.ndarray, out: np.ndarray) -> None:
-        """The hashes of documents (ascending), one after the other; neighbours are read at once."""
-        size = out.itemsize
-        last = np.flatnonzero(np.diff(numbers, append=-1) != 1)  # of each run of neighbours
-        first = np.concatenate([[0], last[:-1] + 1])[: len(last)]
-        ends = size * np.cumsum(self._sizes(numbers))[last]
-        into = memoryview(out).cast("B")
-        start = 0
+        """The hashes of documents (ascending), one after the other."""
+        starts, lengths = out.itemsize * self.offsets[numbers], out.itemsize * self._sizes(numbers)
         with open(self.hashes, "rb", buffering=0) as file:
-            for end, place in zip(ends.tolist(), (size * self.offsets[numbers[first]]).tolist(), strict=True):
-                while start < end:
-                    found = os.preadv(file.fileno(), [into[start:end]], place)
-                    if not found:
-                        raise IntegrityError(f"{self.hashes} ends too early: something else has written to it")
-                    start, place = start + found, place + found
+            if read_pieces(file.fileno(), starts, lengths, out.view(np.uint8)) < len(numbers):
+                raise IntegrityError(f"{self.hashes} ends too early: something else has written to it")
 
 
 def pieces_by_size(ends: np.ndarray, most: int) -> Iterator[slice]:
@@ -263,9 +255,14 @@ def measure_pairs(similarity: Similarity, left: np.ndarray, right: np.ndarray) -
 
 def find_candidates(engine: Engine, corpus: Corpus, bands: Sequence[str]) -> np.ndarray:
     """Positions of the documents that share a band with another. Documents without words share nothing (key 0)."""
+    at_once = min(corpus.workers, ROWS_AT_ONCE // max(len(corpus.rows), 1) or 1)
+
+    def group(band: str) -> tuple[np.ndarray, np.ndarray]:
+        keys = corpus.column(band)
+        return keys, engine.first_of_group(keys[:, None], workers=-(-corpus.workers // at_once))
+
     shared = np.zeros(len(corpus.rows), bool)
-    for keys in read_ahead(corpus.column, bands):
-        leaders = engine.first_of_group(keys[:, None], workers=corpus.workers)
+    for keys, leaders in read_ahead(group, bands, at_once):
         for piece in pieces_of(len(keys)):
             number = np.arange(piece.start, piece.stop)
             follows = (leaders[piece] != number) & (keys[piece] != 0)
@@ -359,11 +356,11 @@ class Grouping:
 
     def join_bands(self) -> None:
         """Joins what shares a band and is alike, band after band."""
+        leaders = read_ahead(self._leaders, range(self.bands))
         for band in range(self.bands):
-            self._join_band(band)
+            self._join_band(band, next(leaders))
 
-    def _join_band(self, band: int) -> None:
-        leader = self._leaders(band)
+    def _join_band(self, band: int, leader: np.ndarray) -> None:
         for piece in pieces_of(len(leader)):
             self._compare(leader[piece], np.arange(piece.start, piece.stop))
         small, large = self._split_members(leader)
