@@ -12,6 +12,8 @@ from typing import Any
 import dask.multiprocessing
 import dask.threaded
 
+from curation.cluster import connect
+
 LIBRARIES = ("pandas", "pyarrow", "numba", "dask")
 LOCAL = {"threads": dask.threaded.get, "processes": dask.multiprocessing.get}
 BATCH_BYTES = 4 << 20  # more only adds memory (benchmarks/LOG.md)
@@ -40,10 +42,8 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
     if scheduler in LOCAL:
         yield DaskSession(partial(LOCAL[scheduler], num_workers=workers))
         return
-    from distributed import Client
-
-    with Client(scheduler) as client:
-        yield DaskSession(client.get)
+    with connect(scheduler) as get:
+        yield DaskSession(get)
 
 
 def batch_bytes(workers: int) -> int:

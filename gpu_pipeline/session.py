@@ -22,6 +22,7 @@ import numba_cuda
 import pyarrow
 import rmm
 
+from curation.cluster import connect
 from gpu_pipeline.buffers import prepare_device
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
@@ -91,14 +92,12 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
         _say_that_devices_are_idle(cp.cuda.runtime.getDeviceCount() - 1)
         yield DaskSession(partial(dask.threaded.get, num_workers=workers))
         return
-    from distributed import Client
-
     if scheduler == "processes":
-        with _cluster_of_this_machine(workers) as cluster, Client(cluster) as client:
-            yield DaskSession(client.get)
+        with _cluster_of_this_machine(workers) as cluster, connect(cluster) as get:
+            yield DaskSession(get)
         return
-    with Client(scheduler) as client:
-        yield DaskSession(client.get)
+    with connect(scheduler) as get:
+        yield DaskSession(get)
 
 
 def _say_that_devices_are_idle(devices: int) -> None:

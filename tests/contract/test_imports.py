@@ -23,7 +23,7 @@ FORBIDDEN = {
     "gpu_pipeline": {"pandas", "cpu_fallback"},
 }
 # Inside `curation`, what one place alone may import.
-RESERVED = {"dask": "library.py", "distributed": "library.py", "numba": "kernels/"}
+RESERVED = {"dask": "library.py", "distributed": "cluster.py", "numba": "kernels/"}
 LOAD_BY_NAME = {"__init__.py", "engine.py", "library.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}
 

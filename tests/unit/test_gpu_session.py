@@ -19,8 +19,8 @@ def session(monkeypatch):
 
 
 @pytest.fixture
-def clusters(monkeypatch):
-    """The settings of every cluster that was started, and the addresses of all clients."""
+def clusters(session, monkeypatch):
+    """The settings of every cluster that was started, and what was connected to."""
     started, addresses = [], []
 
     @contextmanager
@@ -29,12 +29,12 @@ def clusters(monkeypatch):
         yield "the local cluster"
 
     @contextmanager
-    def client(address):
+    def connect(address):
         addresses.append(address)
-        yield SimpleNamespace(get="the client's get")
+        yield "the cluster's get"
 
     monkeypatch.setitem(sys.modules, "dask_cuda", SimpleNamespace(LocalCUDACluster=cluster))
-    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=client))
+    monkeypatch.setattr(session, "connect", connect)
     return started, addresses
 
 
@@ -47,7 +47,7 @@ def set_devices(session, monkeypatch, count, total=16 * GIB):
 def test_one_process_per_gpu(session, clusters, monkeypatch, devices, workers, processes, threads):
     set_devices(session, monkeypatch, devices)
     with session.open_session(workers, "processes") as found:
-        assert found.get == "the client's get"
+        assert found.get == "the cluster's get"
     (settings,) = clusters[0]
     assert settings == {
         "n_workers": processes, "threads_per_worker": threads, "rmm_async": True, "enable_cudf_spill": False,
@@ -57,7 +57,7 @@ def test_one_process_per_gpu(session, clusters, monkeypatch, devices, workers, p
 
 def test_the_address_of_a_scheduler(session, clusters):
     with session.open_session(8, "tcp://host:8786") as found:
-        assert found.get == "the client's get"
+        assert found.get == "the cluster's get"
     assert clusters == ([], ["tcp://host:8786"])
 
 

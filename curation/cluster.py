@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks on the workers of a Dask cluster, for both engines. Dask gives the tasks of a dead worker to others; but where
+none is left it waits for ever, and its errors do not say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from curation.errors import EngineError, OutOfMemoryError
+
+PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
+LOOK_SECONDS = 5
+GOES_ON = "What is done stays, the same command goes on from here"
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def connect(cluster: Any) -> Iterator[Callable[..., list[Any]]]:
+    """Dask's `get` on a cluster, which is given as such or by the address of its scheduler."""
+    from distributed import Client
+
+    try:
+        client = Client(cluster)
+    except OSError as error:
+        raise EngineError(f"no scheduler answers at {cluster}: {error}. Start one with `dask scheduler`") from error
+    with client:
+        yield partial(_get, client)
+
+
+def _get(client: Any, graph: Any, names: list[str]) -> list[Any]:
+    from distributed.scheduler import KilledWorker, NoWorkerError
+
+    address = client.scheduler.address
+    try:
+        return list(client.sync(_gather, client, client.get(graph, names, sync=False)))
+    except NoWorkerError as error:
+        raise EngineError(
+            f"{address} has had no worker for {error.timeout:.0f} s: start some; the logs of those before say why they "
+            f"ended. {GOES_ON}"
+        ) from error
+    except KilledWorker as error:
+        raise OutOfMemoryError(
+            f"{error.allowed_failures + 1} workers of {address} ended abruptly on the same piece of work, most often "
+            "because memory ran out: give each more memory or fewer threads, or lower max_document_bytes where "
+            f"documents are very long. {GOES_ON}"
+        ) from error
+    except CancelledError as error:
+        raise EngineError(f"the scheduler at {address} is gone. Start it and its workers again. {GOES_ON}") from error
+
+
+async def _gather(client: Any, futures: list[Any]) -> list[Any]:
+    """The results of all, or the first error. NoWorkerError where no worker has been there for too long, as schedulers
+    raise it that are set to."""
+    from distributed.scheduler import NoWorkerError
+
+    results, alone = asyncio.ensure_future(client.gather(futures)), 0.0
+    results.add_done_callback(lambda done: done.cancelled() or done.exception())  # asyncio logs what nobody asks for
+    while not (await asyncio.wait([results], timeout=LOOK_SECONDS))[0]:
+        alone = 0 if client.scheduler_info()["n_workers"] else alone + LOOK_SECONDS
+        if alone == LOOK_SECONDS:
+            log.warning("no worker at %s; waiting %d s for one", client.scheduler.address, PATIENCE_SECONDS)
+        if alone >= PATIENCE_SECONDS:
+            await client.cancel(futures)
+            raise NoWorkerError(futures[0].key, alone)
+    return results.result()
+
+
+__all__ = ["connect"]
