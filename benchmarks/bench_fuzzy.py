@@ -28,7 +28,8 @@ import pyarrow as pa
 
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column, piece_path
+from curation.files import piece_path
+from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column
 from curation.stages import FuzzyDedup
 from curation.stages.permutations import constants
 

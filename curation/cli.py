@@ -274,9 +274,9 @@ def _explained(stage: object) -> str:
 
 
 def _inspect(options: argparse.Namespace) -> int:
+    from curation.files import read_json
     from curation.packing.indexed import IndexedReader, check_pair
     from curation.packing.tokenization import load_tokenizer
-    from curation.running.workdir import read_json
 
     prefix = options.prefix.removesuffix(".bin").removesuffix(".idx")
     info = check_pair(prefix)
@@ -293,8 +293,8 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    from curation.files import read_json
     from curation.running.verify import verify
-    from curation.running.workdir import read_json
 
     problems = verify(options.folder)
     for problem in problems:
@@ -306,9 +306,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _recipes(options: argparse.Namespace) -> int:
-    from curation.errors import RecipeError
+    from curation.errors import RecipeError, nearest
     from curation.recipe import shipped_recipes
-    from curation.rules import nearest
 
     shipped = shipped_recipes()
     if options.action == "list":

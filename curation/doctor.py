@@ -20,9 +20,9 @@ import pyarrow as pa
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import PACKAGES, gpu_obstacle, load_engine
 from curation.errors import InputError
+from curation.files import commit, read_json, write_json
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
-from curation.running.workdir import commit, read_json, write_json
 from curation.stages.classifiers import Classifier, load_classifier
 from curation.stages.permutations import constants
 

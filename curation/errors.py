@@ -11,6 +11,9 @@ CurationError
 └── OutOfMemoryError (MemoryError)  the memory this process may use is too small: it failed     1
 """
 
+import difflib
+from collections.abc import Mapping, Sequence
+
 
 class CurationError(Exception):
     """Base of all errors of this package; `exit_code` is what the command line returns for it."""
@@ -48,3 +51,9 @@ class OutOfMemoryError(CurationError, MemoryError):
     """The memory that this process may use is too small for a run, or ran out; a run that began can go on."""
 
     exit_code = 1
+
+
+def nearest(name: str, names: Sequence[str] | Mapping[str, object]) -> str:
+    """'; did you mean ...' for a message about an unknown name."""
+    close = difflib.get_close_matches(name, list(names), 3)
+    return f"; did you mean {', '.join(close)}?" if close else f"; there are {', '.join(names)}"

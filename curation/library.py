@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import choose_engine, engine_of, load_engine
-from curation.errors import InputError, RecipeError
+from curation.errors import InputError, RecipeError, nearest
 from curation.measures import Measure
 from curation.reading import probe, read_documents, schema_of
 from curation.reading.inputs import Input, Slice, find_files
 from curation.reading.slices import plan_slices
-from curation.rules import Rule, nearest
+from curation.rules import Rule
 from curation.running.parts import BYTES, with_ids
 from curation.running.resources import read_processors
 from curation.stages import ExactDedup, Filter, FuzzyDedup, Language, Redact, Rewrite

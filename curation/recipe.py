@@ -10,14 +10,13 @@ from typing import Any
 
 import msgspec
 
-from curation.errors import RecipeError
+from curation.errors import RecipeError, nearest
 from curation.packing.blends import Blend, Megatron
 from curation.packing.forms import FORMS, Blocks, Chunks, Packed, TokenShards
 from curation.packing.ordering import check_shares
 from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import Budget, Input, is_hub
 from curation.reading.streams import shown
-from curation.rules import nearest
 from curation.running.samples import Sample
 from curation.stages import FuzzyDedup, Stage
 from curation.stages.outcome import added_columns

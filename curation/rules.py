@@ -7,7 +7,6 @@ document has ratios of 0.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from curation.errors import nearest
 from curation.measures import Measure
 
 
@@ -89,12 +89,6 @@ def decide(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows: int)
         reason[broken] = number
         value[broken] = found[broken]
     return Verdict(reason, tuple(rule.name for rule in rules), value)
-
-
-def nearest(name: str, names: Sequence[str] | Mapping[str, object]) -> str:
-    """'; did you mean ...' for a message about an unknown name."""
-    close = difflib.get_close_matches(name, list(names), 3)
-    return f"; did you mean {', '.join(close)}?" if close else f"; there are {', '.join(names)}"
 
 
 def _bound(measure: str | tuple[str, str], reason: str, min: float = -math.inf, max: float = math.inf) -> Rule:

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from curation.errors import OutputError
+from curation.files import commit, file_sha256, write_json
 from curation.packing.ordering import SPLITS
 from curation.packing.token_files import TrainingPair
-from curation.running.workdir import commit, file_sha256, write_json
 
 WAYS = ("tokens", "temperature", "given")
 INDEX_FOLDER = "index_mapping"  # of a run; not in tokens/, where every file is one of the run

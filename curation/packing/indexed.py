@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from curation.errors import InputError, IntegrityError
+from curation.files import file_sha256
 from curation.packing.megatron import (
     CHUNK_BYTES,
     CHUNK_SEQUENCES,
@@ -25,7 +26,6 @@ from curation.packing.megatron import (
     map_array,
     suffixed,
 )
-from curation.running.workdir import file_sha256
 
 
 class IndexedReader:

@@ -33,7 +33,7 @@ import msgspec
 import numpy as np
 
 from curation.errors import IntegrityError, OutputError
-from curation.running.workdir import file_sha256, sync_folder
+from curation.files import file_sha256, sync_folder
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from curation.errors import RecipeError
+from curation.files import begin_sync, piece_path
 from curation.packing.forms.writing import write_forms
 from curation.packing.megatron import PairInfo, join_parts, remove_stale_cache
 from curation.packing.ordering import seeded_order, sides, split_names
 from curation.packing.tokenization import load_tokenizer
-from curation.running.parts import piece_path
-from curation.running.workdir import begin_sync
 
 if TYPE_CHECKING:
     import pyarrow as pa

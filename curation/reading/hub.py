@@ -14,11 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from curation.contract import ID, TEXT
-from curation.errors import InputError
+from curation.errors import InputError, nearest
 from curation.reading.documents import is_text, shown_names
 from curation.reading.formats import TEXT_COLUMNS
 from curation.reading.inputs import HUB_MARK, Input, hub_label
-from curation.rules import nearest
 
 BATCH_ROWS = 200  # taken from the data set at a time; a place is the end of such a batch
 HTTP_ERRORS = {"httpx": "HTTPError", "httpx2": "HTTPError", "aiohttp": "ClientError"}  # that are no OSError

@@ -12,11 +12,11 @@ import orjson
 
 from curation.contract import Engine
 from curation.errors import RecipeError
+from curation.files import commit
 from curation.reading.inputs import Slice
 from curation.recipe import Recipe
 from curation.running.outputs import RemovedRows, ids_of
 from curation.running.parts import AliveCorpus, Parts
-from curation.running.workdir import commit
 from curation.stages import FuzzyDedup
 from curation.stages.outcome import Duplicates, OldDuplicates
 from curation.stages.saved_index import FOLDER, index_digests

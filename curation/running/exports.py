@@ -19,12 +19,12 @@ import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
 from curation.contract import TEXT, Engine
+from curation.files import commit, file_sha256, remove
 from curation.reading.inputs import Slice
 from curation.reading.sampling import read_sampled
 from curation.running.outputs import PARQUET_OPTIONS, document_schema, in_schema
 from curation.running.parts import with_ids
 from curation.running.samples import SAMPLE_FILES, write_sample
-from curation.running.workdir import commit, file_sha256, remove
 
 if TYPE_CHECKING:
     from curation.recipe import Output

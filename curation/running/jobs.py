@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from curation.running.workdir import commit
+from curation.files import commit
 
 _LOADING = Lock()  # of the threads that begin a phase one reads the job, the others wait for it
 

@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation.contract import ID, ROW, TEXT
+from curation.files import begin_sync, commit, file_sha256, piece_path, write_json
 from curation.packing.token_files import TokenFiles
 from curation.reading.inputs import Slice, SourceFile
 from curation.reading.streams import shown
 from curation.recipe import Output, Recipe
 from curation.running.ledger import SliceRecord
-from curation.running.parts import REMOVED_SCHEMA, Parts, open_part, piece_path, with_ids
-from curation.running.workdir import begin_sync, commit, file_sha256, write_json
+from curation.running.parts import REMOVED_SCHEMA, Parts, open_part, with_ids
 from curation.stages.outcome import added_columns
 from curation.stages.saved_index import SavedIndex
 from curation.stages.similarity import positions_of

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.contract import ID, ROW, TEXT, position_type
-from curation.running.workdir import begin_sync
+from curation.files import begin_sync, piece_path
 
 BYTES = "bytes"
 KEY_ROWS = 1 << 16  # 11 MB with 21 bands
@@ -30,10 +30,6 @@ REMOVED_SCHEMA = pa.schema(
         ("value", pa.float64()),
     ]
 )
-
-
-def piece_path(folder: Path, number: int, suffix: str) -> Path:
-    return folder / f"{number:06d}{suffix}"
 
 
 def key_column(stage: int, name: str) -> str:
@@ -215,5 +211,5 @@ def with_ids(table: pa.Table, source: str, base: int) -> pa.Table:
 
 __all__ = [
     "BYTES", "REMOVED_SCHEMA", "AliveCorpus", "PartWriter", "Parts", "Span", "TableFile", "key_column", "open_part",
-    "piece_path", "with_ids",
+    "with_ids",
 ]  # fmt: skip

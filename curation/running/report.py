@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
+from curation.files import commit, write_json
 from curation.packing.blends import weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
 from curation.packing.token_files import TrainingPair
 from curation.packing.tokenization import load_tokenizer
 from curation.reading.inputs import entries_by_name
-from curation.reading.sources import contributions, source_rows, unreached_budgets
 from curation.recipe import as_builtins
 from curation.running.ledger import SliceRecord, StageCount, as_report
+from curation.running.sources import contributions, source_rows, unreached_budgets
 from curation.running.summary import funnel_line, language_lines, numbers, redaction_lines, shown_numbers
-from curation.running.workdir import commit, write_json
 
 if TYPE_CHECKING:
     from curation.running.runner import Plan

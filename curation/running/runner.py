@@ -24,6 +24,7 @@ from curation import __version__
 from curation.contract import Engine, Session
 from curation.engine import choose_engine, load_engine
 from curation.errors import EngineError, OutputError
+from curation.files import commit, piece_path, read_json, remove, sync_folder, write_json
 from curation.kernels import compiled_before
 from curation.packing.blends import INDEX_FOLDER, check_folder
 from curation.packing.forms import FORMS
@@ -31,22 +32,22 @@ from curation.packing.forms.writing import check_forms
 from curation.packing.token_files import write_tokens
 from curation.packing.tokenization import load_tokenizer
 from curation.reading import probe
-from curation.reading.collecting import clear_work, collect
 from curation.reading.inputs import Slice, SourceFile, entries_by_name, find_files
 from curation.reading.slices import plan_slices
-from curation.reading.sources import check_minima
 from curation.reading.streams import shown
 from curation.recipe import Recipe, as_builtins, changed_keys
 from curation.running import outputs, report
 from curation.running.barriers import against_digests, check_against, load_removed, save_index, save_removed
+from curation.running.collecting import clear_work, collect
 from curation.running.exports import EXPORTED, write_exports
 from curation.running.jobs import run_stored, store_job
 from curation.running.ledger import SliceRecord, StageCount, check_ledger, total_stages
-from curation.running.parts import BYTES, AliveCorpus, Parts, piece_path
+from curation.running.parts import BYTES, AliveCorpus, Parts
 from curation.running.progress import Silent
 from curation.running.resources import Room, choose, read_limits, read_processors, shortage_told
 from curation.running.segments import Segment, SliceJob, cut_segments, run_slice
-from curation.running.workdir import commit, locked, read_json, remove, sweep, sync_folder, write_json
+from curation.running.sources import check_minima
+from curation.running.workdir import locked, sweep
 from curation.stages import FuzzyDedup
 from curation.stages.language import changed_models, models_of
 from curation.stages.outcome import CorpusStage

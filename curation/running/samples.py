@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from curation.errors import RecipeError
+from curation.files import commit, file_sha256
 from curation.packing.forms.shards import open_form
 from curation.packing.ordering import mixed_seed, seeded_order
-from curation.running.workdir import commit, file_sha256
 
 SAMPLE_FILES = ("sample_dataset.pt", "sample_dataset.npz")
 

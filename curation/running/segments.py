@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
+from curation.files import commit_all, piece_path, write_json
 from curation.reading import schema_of
 from curation.reading.inputs import Slice
 from curation.reading.sampling import read_sampled
 from curation.recipe import Recipe
 from curation.rules import Verdict
 from curation.running.ledger import SliceRecord, StageCount
-from curation.running.parts import BYTES, REMOVED_SCHEMA, PartWriter, TableFile, key_column, open_part, piece_path
-from curation.running.workdir import commit_all, write_json
+from curation.running.parts import BYTES, REMOVED_SCHEMA, PartWriter, TableFile, key_column, open_part
 from curation.stages.outcome import CorpusStage, RowStage, added_columns
 
 

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation.errors import CurationError, IntegrityError, OutputError
+from curation.files import as_json, file_sha256, read_json
 from curation.packing.forms import FORMS
 from curation.packing.indexed import check_pair
 from curation.packing.leaks import leaks
 from curation.running.exports import CLEANED, RAW
 from curation.running.ledger import StageCount, check_ledger
 from curation.running.report import as_html, digest
-from curation.running.workdir import as_json, file_sha256, read_json
 
 FOLDERS = ("documents", "removed", "tokens", "index", RAW, CLEANED, *FORMS)
 

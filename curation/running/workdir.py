@@ -1,101 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing whole or not at all: another name, sync, rename; done-records; one run per folder.
-
-A piece of work writes its files with `commit` and last its record. A record without its files cannot exist, files
-without a record are redone.
-"""
+"""One run per folder."""
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
-import hashlib
 import os
-import shutil
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import orjson
-
-from curation.errors import IntegrityError, OutputError
-
-TEMPORARY = ".tmp"
-SYNC_FILE_RANGE_WRITE = 2
-_LIBC = ctypes.CDLL(None)
-
-
-@contextmanager
-def commit(path: Path) -> Iterator[Path]:
-    """Gives a temporary path beside `path`; syncs it and renames it when the block ends well, removes it otherwise."""
-    with commit_all(path) as (temporary,):
-        yield temporary
-
-
-@contextmanager
-def commit_all(*paths: Path) -> Iterator[list[Path]]:
-    """As `commit`, of several files of a folder, which is synced once.
-
-    The paths are the calling thread's own: what a run that failed has still under way does not disturb the next.
-    """
-    temporaries = [path.with_name(f"{path.name}.{threading.get_native_id()}{TEMPORARY}") for path in paths]
-    folder = paths[0].parent
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield temporaries
-        for temporary in temporaries:
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())
-        for temporary, path in zip(temporaries, paths, strict=True):
-            os.replace(temporary, path)
-    except BaseException:
-        for temporary in temporaries:
-            temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(folder)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder last."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def begin_sync(descriptor: int) -> None:
-    """Has the system begin to write what a file holds, so that the sync at its end waits less. On Linux alone."""
-    if function := getattr(_LIBC, "sync_file_range", None):
-        function(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), SYNC_FILE_RANGE_WRITE)
-
-
-def as_json(value: Any, indent: bool = False) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else 0) + b"\n"
-
-
-def file_sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_json(path: Path, value: Any, indent: bool = False) -> None:
-    with commit(path) as temporary:
-        temporary.write_bytes(as_json(value, indent))
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; None where there is none. IntegrityError for a file that is damaged."""
-    try:
-        return orjson.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except orjson.JSONDecodeError as error:
-        raise IntegrityError(f"{path} is damaged, it is not valid JSON: {error}") from None
+from curation.errors import OutputError
+from curation.files import TEMPORARY
 
 
 @contextmanager
@@ -118,14 +33,3 @@ def sweep(folder: Path) -> None:
     """Deletes the temporary files that killed runs have left below a folder."""
     for path in folder.rglob(f"*{TEMPORARY}"):
         path.unlink(missing_ok=True)
-
-
-def remove(path: Path) -> None:
-    """Deletes a file, a link or a folder, if it is there. Files beside each other go at once: the system takes half a
-    second to give back the memory of a gigabyte of them."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(partial(Path.unlink, missing_ok=True), [found for found in path.rglob("*") if found.is_file()]))
-    shutil.rmtree(path)

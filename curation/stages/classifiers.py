@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from curation.errors import InputError
+from curation.files import file_sha256
 from curation.kernels import fasttext as kernel
-from curation.running.workdir import file_sha256
 
 MAGIC, NEWEST_VERSION = 793712314, 12
 SUPERVISED = 3

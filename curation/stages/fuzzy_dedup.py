@@ -13,9 +13,8 @@ import msgspec
 import numpy as np
 
 from curation.contract import TEXT, Engine, Frame, position_type
-from curation.errors import RecipeError
+from curation.errors import RecipeError, nearest
 from curation.kernels.rewrite import RewriteSteps
-from curation.rules import nearest
 from curation.stages.outcome import Corpus, Duplicates, OldDuplicates
 from curation.stages.permutations import VERSION, constants
 from curation.stages.saved_index import SavedIndex, find_old, write_index

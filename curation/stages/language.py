@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
+from curation.errors import nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.reading.inputs import RESERVED
-from curation.rules import Verdict, nearest
+from curation.rules import Verdict
 from curation.stages.classifiers import describe_model, label_names, load_classifier
 from curation.stages.outcome import Outcome
 

@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
-from curation.errors import RecipeError
+from curation.errors import RecipeError, nearest
 from curation.kernels.hashing import table_mask
 from curation.kernels.ngrams import FREE, pass_documents
 from curation.kernels.rewrite import RewriteSteps
-from curation.rules import nearest
 from curation.stages.outcome import Corpus, Duplicates
 from curation.stages.similarity import for_texts
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.contract import TEXT, Engine, Frame
-from curation.rules import nearest
+from curation.errors import nearest
 from curation.stages.outcome import Outcome
 from curation.stages.personal_data import FINDERS
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 from curation import __version__
 from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
-from curation.running.workdir import commit, remove, sync_folder, write_json
+from curation.files import commit, remove, sync_folder, write_json
 from curation.stages.similarity import Similarity, map_file, pieces_by_size, pieces_of, positions_of
 
 if TYPE_CHECKING:  # the stages import this module

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from curation.errors import InputError
+from curation.files import commit
 from curation.packing.ordering import mixed_seed, seeded_order
-from curation.running.workdir import commit
 from curation.training.blocks import BlockDataset
 from curation.training.positions import Share, check_state, fingerprint, positions, this_rank
 

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.errors import InputError, OutputError, RecipeError
-from curation.reading import collecting, hub
+from curation.reading import hub
 from curation.reading.inputs import Input
 from curation.recipe import convert_recipe
+from curation.running import collecting
 from curation.running.report import as_html, print_funnel
 from curation.running.runner import run
 from curation.running.verify import verify

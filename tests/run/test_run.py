@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from curation import files
 from curation.errors import EngineError, InputError, IntegrityError, OutputError, RecipeError
 from curation.packing.indexed import IndexedReader
 from curation.packing.tokenization import load_tokenizer
 from curation.recipe import as_builtins, load_recipe
-from curation.running import runner, workdir
+from curation.running import runner
 from curation.running.runner import Finished, run
 from curation.running.verify import verify
 from tests.run.runs import (
@@ -489,7 +490,7 @@ def test_force_that_is_killed_leaves_no_run_that_looks_whole(
         def remove(path: Path, removals: Iterator[int] = removals) -> None:
             if next(removals, None) is None:
                 raise KeyboardInterrupt
-            workdir.remove(path)
+            files.remove(path)
 
         monkeypatch.setattr(runner, "remove", remove)
         with pytest.raises(KeyboardInterrupt):
@@ -555,5 +556,5 @@ def test_what_a_link_points_to_stays(tmp_path: Path):
     for link in ("link", "folder/link"):
         (tmp_path / link).symlink_to(tmp_path / "kept")
     for gone in ("link", "folder", "never there"):
-        workdir.remove(tmp_path / gone)
+        files.remove(tmp_path / gone)
     assert [path.name for path in tmp_path.rglob("*")] == ["kept", "file"]

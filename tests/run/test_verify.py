@@ -13,10 +13,10 @@ import pytest
 
 from curation.cli import main
 from curation.errors import OutputError
+from curation.files import file_sha256
 from curation.running import report
 from curation.running.runner import run
 from curation.running.verify import verify
-from curation.running.workdir import file_sha256
 from tests.run.runs import files_below, made_texts, recipe_of, records_of
 
 KINDS = ("documents/part-00001.parquet", "removed/part-00000.parquet", "rejected.jsonl", "report.json", "report.html")

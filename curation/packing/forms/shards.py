@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from curation.errors import InputError, OutputError
-from curation.running.workdir import commit, file_sha256, read_json
+from curation.files import commit, file_sha256, read_json
 
 MANIFEST = "manifest.json"
 FILE_TYPES = ("npy", "pt", "auto")

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from curation.errors import TokenizerError
+from curation.files import commit
 from curation.packing.forms.documents import Documents, TokenStream
 from curation.packing.forms.shards import PIECE_TOKENS, check_counts, entry, shard_path
-from curation.running.workdir import commit
 
 DTYPES = ("auto", "uint16", "uint32")
 UINT16_IDS = 2**16

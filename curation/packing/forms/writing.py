@@ -11,11 +11,11 @@ import msgspec
 
 from curation import __version__
 from curation.errors import TokenizerError
+from curation.files import file_sha256, remove, write_json
 from curation.packing.forms import FORMS, blocks, chunks, packed, token_shards
 from curation.packing.forms.documents import Documents
 from curation.packing.forms.shards import MANIFEST, require_torch, settled
 from curation.packing.tokenization import Tokenizer
-from curation.running.workdir import file_sha256, remove, write_json
 
 if TYPE_CHECKING:
     from curation.recipe import Output
