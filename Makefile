@@ -15,7 +15,7 @@ demo:  ## set up, then curate a few megabytes of real text
 	python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/curate demo
 
 test:  ## set up, then run all tests that this machine can run
-	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc]' && .venv/bin/pytest
+	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest
 
 fix: $(READY)  ## format, and mend what ruff can mend
 	$(BIN)/ruff check --fix
@@ -41,5 +41,5 @@ torture: $(READY)  ## 10,000 damaged inputs, and runs killed at random moments
 
 $(READY): pyproject.toml
 	python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet -e '.[test,ptx,hub,warc,dev]'
+	$(BIN)/pip install --quiet -e '.[test,ptx,hub,warc,distributed,dev]'
 	touch $@

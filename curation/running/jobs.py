@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from curation.files import commit
+from curation.files import commit, piece_path
 
 _LOADING = Lock()  # of the threads that begin a phase one reads the job, the others wait for it
 
@@ -36,7 +36,10 @@ def _load_job(path: Path) -> Any:
 
 
 def run_stored(function: Callable[[Any, int], None], path: Path, number: int) -> None:
-    """`function` of the job stored at `path` and one of its numbers."""
+    """`function` of the job stored at `path` and one of its numbers, unless its done-record is there: Dask runs again
+    what a worker had finished that died before the end of the phase."""
+    if piece_path(path.parent, number, ".json").exists():
+        return
     with _LOADING:
         job = _load_job(path)
     function(job, number)

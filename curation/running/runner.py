@@ -163,6 +163,7 @@ def run(
         with shortage_told(room), module.open_session(room.workers, scheduler) as session:
             shared = plan, folder, module, choice.name, session, progress, room.workers, room.batch_bytes
             content = _phases(_Run(*shared))
+        sweep(folder)  # what dead workers of a cluster have left
         content = {"engine": choice.name, "engine_reason": choice.reason} | content
         content["seconds"] = round(time.perf_counter() - started, 3)
         content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -141,13 +141,11 @@ def test_what_dead_workers_had_to_do_is_redone(expected: dict[str, str], survive
     assert {name: found[name] for name in expected} == expected
 
 
-@pytest.mark.xfail(strict=True, reason="a run deletes temporary files when it begins, not when it ends")
 def test_nothing_else_is_left_of_dead_workers(expected: dict[str, str], survived: Path):
     assert digests(survived).keys() == expected.keys()
     assert verify(survived) == []
 
 
-@pytest.mark.xfail(strict=True, reason="a result that a worker held dies with it, and its task is run again")
 def test_what_dead_workers_had_done_is_not_redone(survived: Path, cluster: Cluster):
     written = Counter((cluster.folder / "renamed").read_text().split())
     records = {name: count for name, count in written.items() if name.startswith("segment-0-") and ".json" in name}
