@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -21,7 +22,7 @@ import numpy as np
 
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
-from curation.packing.vocabularies import Vocabulary, load_vocabulary
+from curation.packing.vocabularies import Vocabulary, load_vocabulary, vocabulary_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,6 +122,10 @@ class Tokenizer:
     @property
     def versions(self) -> dict[str, str]:
         return self._source.versions | ({"gigatoken": version("gigatoken")} if self.fast else {})
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"sha256": self.digest, "eod": self.eod, "bos": self.bos}
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[TokenizerSpec]]:
         return load_tokenizer, (self.spec,)
@@ -258,7 +263,8 @@ _loading = threading.Lock()
 
 
 def load_tokenizer(spec: TokenizerSpec | str) -> Tokenizer:
-    """The tokenizer that `spec` (or just its name) asks for; loaded once per spec and process.
+    """The tokenizer that `spec` (or just its name) asks for; loaded once per process, and again where its files have
+    changed.
 
     `gpt2` and `r50k_base` need no network; other tiktoken encodings are read from `TIKTOKEN_CACHE_DIR` or downloaded by
     tiktoken. Raises `TokenizerError`, saying how to provide the file, where it cannot be found or read, or where it
@@ -267,12 +273,27 @@ def load_tokenizer(spec: TokenizerSpec | str) -> Tokenizer:
     if isinstance(spec, str):
         spec = TokenizerSpec(name=spec)
     with _loading:
-        return _load(spec)
+        return _load(spec, tuple(map(_stamp, vocabulary_files(spec.name))))
+
+
+def describe_tokenizer(spec: TokenizerSpec | str) -> dict[str, Any]:
+    """What tells the tokenizer of a run from another one of the same spec: `sha256` of its vocabulary, and the ids
+    `eod` and `bos` (or None). Costs loading it, which a run does anyway. Raises as `load_tokenizer`."""
+    return load_tokenizer(spec).identity
 
 
 @functools.lru_cache(maxsize=8)
-def _load(spec: TokenizerSpec) -> Tokenizer:
+def _load(spec: TokenizerSpec, stamps: tuple[tuple[int, int], ...]) -> Tokenizer:
     return Tokenizer(spec, load_vocabulary(spec.name))
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What tells a file from another one that takes its place; zeros where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
 
 
 # ---- arrays

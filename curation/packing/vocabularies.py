@@ -35,6 +35,7 @@ GIGATOKEN_SCHEMES = {
 GPT2_ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
 GPT2_NAMES = ("gpt2", "r50k_base")
 
+CONFIG_FILE = "tokenizer_config.json"  # beside a tokenizer.json
 EOD_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]")
 BOS_TEXTS = ("<|startoftext|>", "<|begin_of_text|>", "<s>", "<bos>", "[BOS]")
 
@@ -61,9 +62,7 @@ def load_vocabulary(name: str) -> Vocabulary:
     names = _tiktoken_names()
     if name in names:
         return _load_tiktoken(name)
-    path = Path(name)
-    if path.is_dir():
-        path = _file_in_folder(path)
+    path = _local_file(name)
     if path.is_file():
         return _load_file(path)
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in (".json", ".model"):
@@ -74,6 +73,19 @@ def load_vocabulary(name: str) -> Vocabulary:
         f"expected a tiktoken encoding ({', '.join(sorted(names))}), an existing tokenizer.json, folder or .model, or "
         f"hub:ORG/NAME; got {name!r}, which is none of them{meant}. Correct tokenizer.name."
     )
+
+
+def vocabulary_files(name: str) -> list[Path]:
+    """The files that `load_vocabulary` reads for a path, the second of which may be missing; none for the names of
+    tiktoken and of the hub."""
+    if name.startswith("hub:") or name in _tiktoken_names() or not (path := _local_file(name)).is_file():
+        return []
+    return [path, path.with_name(CONFIG_FILE)]
+
+
+def _local_file(name: str) -> Path:
+    path = Path(name)
+    return _file_in_folder(path) if path.is_dir() else path
 
 
 def _file_in_folder(folder: Path) -> Path:
@@ -200,7 +212,7 @@ def _load_from_hub(repository: str) -> Vocabulary:
             f"either): {error}. Download the file and set tokenizer.name to its path."
         ) from error
     try:
-        config = Path(hf_hub_download(repository, "tokenizer_config.json"))
+        config = Path(hf_hub_download(repository, CONFIG_FILE))
     except (OSError, ValueError):  # many repositories have none
         return _load_huggingface(path)
     return _load_huggingface(path, config)
@@ -219,7 +231,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
     tokenizer.encode_special_tokens = True  # special tokens spelled out in a text are text
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     _check_no_gap(path, tokenizer.get_vocab(with_added_tokens=False).values(), size)
-    config = _read_config(config_path or path.with_name("tokenizer_config.json"))
+    config = _read_config(config_path or path.with_name(CONFIG_FILE))
     added = tokenizer.get_added_tokens_decoder()
     return Vocabulary(
         kind="huggingface",
