@@ -4,19 +4,19 @@ copying. Nothing is tokenised twice."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from curation.errors import RecipeError
-from curation.files import begin_sync, piece_path
+from curation.errors import IntegrityError, RecipeError
+from curation.files import begin_sync, commit_all, piece_path
 from curation.packing.forms.writing import write_forms
 from curation.packing.megatron import PairInfo, join_parts, remove_stale_cache
 from curation.packing.ordering import seeded_order, sides, split_names
-from curation.packing.tokenization import load_tokenizer
+from curation.packing.tokenization import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,16 +45,25 @@ def token_paths(work: Path, number: int, split: str = "") -> tuple[Path, Path]:
     return piece_path(work, number, f"{dotted}.ids"), piece_path(work, number, f"{dotted}.lengths")
 
 
-class TokenFiles:
-    """Writes the tokens of one output part."""
+@contextmanager
+def token_files(recipe: Recipe, work: Path, number: int) -> Iterator[TokenFiles]:
+    """For writing the tokens of one output part; its files are there when the block has ended well."""
+    splits = split_names(recipe.output.splits)
+    paths = [path for split in splits for path in token_paths(work, number, split)]
+    with commit_all(*paths) as temporaries, ExitStack() as stack:
+        # Kept open: opened anew, a file that another run has swept away would go on without its beginning.
+        files = [stack.enter_context(open(path, "wb")) for path in temporaries]
+        yield TokenFiles(recipe, files)
 
-    def __init__(self, recipe: Recipe, work: Path, number: int) -> None:
+
+class TokenFiles:
+    """The open files of one output part; `token_files` makes one."""
+
+    def __init__(self, recipe: Recipe, files: Sequence[BinaryIO]) -> None:
         self.output = recipe.output
         self.tokenizer = load_tokenizer(recipe.tokenizer)
         self.splits = split_names(self.output.splits)
-        self.paths = [path for split in self.splits for path in token_paths(work, number, split)]
-        for path in self.paths:
-            _temporary(path).write_bytes(b"")
+        self.files = files  # ids and lengths of the first split, of the second, ...
         self.tokens = dict.fromkeys(self.splits, 0)
         self.special_hits = self.tokenised = 0
 
@@ -68,10 +77,9 @@ class TokenFiles:
                 ids, lengths = packed.ids, packed.lengths
                 if len(self.splits) > 1:
                     ids, lengths = ids[np.repeat(side == number, lengths)], lengths[side == number]
-                for path, values in zip(self.paths[2 * number :], (ids, lengths.astype("<i4")), strict=False):
-                    with open(_temporary(path), "ab") as file:
-                        values.tofile(file)
-                        begin_sync(file.fileno())
+                for file, values in zip(self.files[2 * number :], (ids, lengths.astype("<i4")), strict=False):
+                    values.tofile(file)
+                    begin_sync(file.fileno())
                 self.tokens[split] += len(ids)
 
     def _sides(self, chunk: pa.Array) -> np.ndarray:
@@ -81,31 +89,28 @@ class TokenFiles:
             return np.zeros(len(chunk), np.uint8)
         return sides(chunk.cast(pa.large_binary()).to_pylist(), self.output.splits, self.output.seed)
 
-    def finish(self) -> dict[str, Any]:
-        """The part's counts: tokens, documents that have any, special tokens spelled out, tokens per split."""
-        for path in self.paths:
-            with open(_temporary(path), "rb") as file:
-                os.fsync(file.fileno())
-            _temporary(path).replace(path)
+    def counts(self) -> dict[str, Any]:
+        """For the part's record: tokens, documents that have any, special tokens spelled out, tokens per split, and
+        which tokenizer it was."""
         return {
             "tokens": sum(self.tokens.values()),
             "tokenised": self.tokenised,
             "special_hits": self.special_hits,
             "split_tokens": self.tokens,
+            "tokenizer": self.tokenizer.identity,
         }
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(path.name + ".tmp")
 
 
 def write_tokens(
     recipe: Recipe, work: Path, parts: Sequence[tuple[int, str]], records: Sequence[dict[str, Any]], folder: Path
 ) -> Written:
-    """All that is made of the tokens of a run's parts, given as (number, source) with their done-records."""
+    """All that is made of the tokens of a run's parts, given as (number, source) with their done-records.
+
+    IntegrityError where a part's tokens are not those that its record counts, or are of another tokenizer."""
     if not recipe.output.formats:
         return Written([], {})
-    splits = split_names(recipe.output.splits)
+    splits, tokenizer = split_names(recipe.output.splits), load_tokenizer(recipe.tokenizer)
+    _check_parts(tokenizer, work, parts, records)
     _refuse_empty_splits(recipe, splits, records)
     pairs = []
     if "megatron" in recipe.output.formats:
@@ -117,7 +122,7 @@ def write_tokens(
                 paths = [token_paths(work, number, split) for number in numbers]
                 pairs += [TrainingPair(source, split, info) for info in _join(recipe, paths, source, split, folder)]
     by_split = {split: [token_paths(work, number, split) for number, _ in parts] for split in splits}
-    return Written(pairs, write_forms(recipe.output, load_tokenizer(recipe.tokenizer), by_split, folder))
+    return Written(pairs, write_forms(recipe.output, tokenizer, by_split, folder))
 
 
 def _join(
@@ -134,6 +139,25 @@ def _join(
     for pair in pairs:
         remove_stale_cache(pair.prefix)
     return pairs
+
+
+def _check_parts(
+    tokenizer: Tokenizer, work: Path, parts: Sequence[tuple[int, str]], records: Sequence[dict[str, Any]]
+) -> None:
+    """A run is resumed where it was left: its tokenizer's file may be another one by then."""
+    for (number, _), record in zip(parts, records, strict=False):  # where nothing was kept: a record without a part
+        if record["tokenizer"] != tokenizer.identity:
+            raise IntegrityError(
+                f"part {number} was tokenised with another {tokenizer.name} than the one that is there now. Put the "
+                "other one back, or begin anew with --force"
+            )
+        for split, tokens in record["split_tokens"].items():
+            ids, _ = token_paths(work, number, split)
+            if ids.stat().st_size != tokens * tokenizer.dtype.itemsize:
+                raise IntegrityError(
+                    f"{ids} has {ids.stat().st_size} bytes, its record counts {tokens} tokens of "
+                    f"{tokenizer.dtype.itemsize} bytes. Something else wrote to it: begin anew with --force"
+                )
 
 
 def _refuse_empty_splits(recipe: Recipe, splits: Sequence[str], records: Sequence[dict[str, Any]]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 
 from curation.contract import ID, ROW, TEXT
 from curation.files import begin_sync, commit, file_sha256, piece_path, write_json
-from curation.packing.token_files import TokenFiles
+from curation.packing.token_files import token_files
 from curation.reading.inputs import Slice, SourceFile
 from curation.reading.streams import shown
 from curation.recipe import Output, Recipe
@@ -120,8 +121,9 @@ def write_output_part(job: OutputJob, number: int) -> None:
     mask = np.load(job.mask, mmap_mode="r")
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
-    tokens = TokenFiles(job.recipe, job.work, number) if job.recipe.output.formats else None
+    files = token_files(job.recipe, job.work, number) if job.recipe.output.formats else nullcontext()
     with (
+        files as tokens,
         commit(path) as temporary,
         pa.OSFile(str(temporary), "wb") as file,
         pq.ParquetWriter(file, job.schema, **PARQUET_OPTIONS) as writer,
@@ -135,7 +137,7 @@ def write_output_part(job: OutputJob, number: int) -> None:
             if tokens:
                 tokens.write(table.column(TEXT))
     if tokens:
-        tally |= tokens.finish()
+        tally |= tokens.counts()
     tally |= {
         "file": path.name,
         "sha256": file_sha256(path),
