@@ -236,6 +236,11 @@ def _split_suffix(path: str) -> tuple[str, str]:
     return SUFFIXES.get(suffix, ""), compression
 
 
+def _suffixes_of(path: str) -> tuple[str, str]:
+    """As `_split_suffix`, without the query of an URL."""
+    return _split_suffix(path.split("?")[0] if is_remote(path) else path)
+
+
 def _files_below(folder: str) -> Iterable[str]:
     for parent, folders, names in os.walk(folder, onerror=_cannot_list):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
@@ -289,9 +294,11 @@ def _listed(entry: Input) -> list[str]:
     path = entry.path.removeprefix(LIST_MARK)
     if not is_remote(path) and not os.path.isfile(path):
         raise InputError(f"list of inputs {path} does not exist (looked from {os.getcwd()})")
-    compression = COMPRESSIONS.get(os.path.splitext(path)[1], "")
-    with open_stream(path, compression) as stream:
-        lines = stream.read().decode("utf-8", "replace").splitlines()
+    with open_stream(path, _suffixes_of(path)[1]) as stream:
+        try:
+            lines = stream.read().decode("utf-8-sig", "replace").splitlines()
+        except (EOFError, OSError) as error:
+            raise InputError(f"list of inputs {shown(path)} is damaged or cut off: {error}") from None
     found = [entry.base + line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not found:
         raise InputError(f"list of inputs {shown(path)} is empty")
@@ -305,7 +312,7 @@ def _known_suffixes() -> str:
 def _source_file(path: str, entry: Input, name: str) -> SourceFile:
     if is_hub(path):
         return _described(hub_label(entry), entry, name, "huggingface", "", (-1, 0))
-    found, compression = _split_suffix(path.split("?")[0] if is_remote(path) else path)
+    found, compression = _suffixes_of(path)
     format_ = found if entry.format == "auto" else entry.format
     if not format_:
         known = _known_suffixes()

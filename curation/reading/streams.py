@@ -71,6 +71,9 @@ class _MemberStream(io.RawIOBase):
         self._waiting = b""
 
     def read(self, size: int = -1) -> bytes:
+        return _read_all(self) if size < 0 else self._read_some(size)
+
+    def _read_some(self, size: int) -> bytes:
         while True:
             if self._member is None:
                 if not self._waiting and not self._fill():
@@ -117,6 +120,8 @@ class _ZstdStream(io.RawIOBase):
         self._damage: OSError | None = None
 
     def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return _read_all(self)
         if self._damage:
             raise self._damage
         try:
@@ -149,6 +154,10 @@ class _ZstdStream(io.RawIOBase):
     def close(self) -> None:
         self._stream.close()
         super().close()
+
+
+def _read_all(stream: Any) -> bytes:
+    return b"".join(iter(lambda: stream.read(COMPRESSED_STEP), b""))
 
 
 class Piece(NamedTuple):

@@ -3,6 +3,7 @@
 
 import bz2
 import gzip
+import hashlib
 import lzma
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading import probe, read_documents, schema_of, shown
-from curation.reading.inputs import Input, find_files
+from curation.reading.inputs import Input, _listed, find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import Piece
 from curation.reading.wet import read_records
@@ -239,6 +240,31 @@ def test_urls_globs_and_lists(tmp_path: Path, memory: Any):
     assert read(f"@{tmp_path}/paths.gz", base="memory://b/", name="b")["text"] == ["one", "two"] * 2
     with pytest.raises(InputError, match="does not exist"):
         read("memory://b/9.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress), (".zst", lambda data: pa.compress(data, "zstd"))],
+)
+def test_a_long_list_is_read_to_its_end(tmp_path: Path, suffix: str, pack: Any):
+    names = [hashlib.sha256(b"%d" % k).hexdigest() for k in range(10_000)]  # 400 KB and more, however compressed
+    path = tmp_path / f"paths{suffix}"
+    path.write_bytes(pack("\n".join(names).encode()))
+    assert _listed(Input(path=f"@{path}", base="https://x/")) == [f"https://x/{name}" for name in names]
+
+
+def test_a_damaged_list_is_refused(tmp_path: Path):
+    for suffix, pack in ((".gz", gzip.compress), (".zst", lambda data: bytes(pa.compress(data, "zstd")))):
+        path = tmp_path / f"paths{suffix}"
+        path.write_bytes(pack(b"a.jsonl\n" * 10)[:-6])
+        with pytest.raises(InputError, match=rf"list of inputs .*paths{suffix} is damaged or cut off"):
+            find_files([Input(path=f"@{path}")])
+
+
+def test_a_list_may_begin_with_a_byte_order_mark(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_bytes(LINES)
+    (tmp_path / "paths.txt").write_text(f"\ufeff{tmp_path}/a.jsonl\r\n", "utf-8")
+    assert read(f"@{tmp_path}/paths.txt")["text"] == ["one", "two"]
 
 
 def test_secrets_in_urls_are_not_shown():
