@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -232,15 +233,31 @@ def join_parts(
     all parts. It takes 12 bytes of memory per document and reads the parts in random order; empty documents are then
     all counted on the first pair.
 
+    With `force` pairs of the stem are replaced, and those that have no successor are deleted, last.
+
     Raises `IntegrityError` where a part's lengths do not fit its tokens or `order` is no permutation, `OutputError`
-    where a pair exists (unless `force`). Pairs finished before an error stay.
+    where a pair of the stem exists (unless `force`). Pairs finished before an error stay.
     """
-    with _Cutter(Path(prefix_stem), np.dtype(dtype), max_bytes, force) as cutter:
+    stem = Path(prefix_stem)
+    if not force:
+        refuse_existing(stem)
+    with _Cutter(stem, np.dtype(dtype), max_bytes, force) as cutter:
         if order is None:
             _copy_in_order(parts, cutter)
         else:
             _copy_shuffled(parts, cutter, order)
-        return cutter.finish()
+        pairs = cutter.finish()
+    for path, number in _numbered_files(stem):
+        if number >= len(pairs):
+            path.unlink()
+            remove_stale_cache(path.with_suffix(""))
+    return pairs
+
+
+def refuse_existing(stem: Path) -> None:
+    """OutputError where there is a pair of this stem, of whatever number."""
+    for path, _ in _numbered_files(stem):
+        raise OutputError(f"{path} exists already. Choose another name, or force the replacement.")
 
 
 def remove_stale_cache(prefix: str | Path) -> bool:
@@ -259,6 +276,13 @@ def remove_stale_cache(prefix: str | Path) -> bool:
 
 
 # ---- joining
+
+
+def _numbered_files(stem: Path) -> list[tuple[Path, int]]:
+    """The files of the pairs of a stem with their numbers; indexes first, as they go first where pairs are deleted."""
+    name = re.compile(re.escape(stem.name) + r"_(\d{5,})_text_document\.(idx|bin)")
+    found = [(path, match) for path in stem.parent.glob("*_text_document.*") if (match := name.fullmatch(path.name))]
+    return [(path, int(match[1])) for path, match in sorted(found, key=lambda entry: entry[1][2], reverse=True)]
 
 
 class _Cutter:

@@ -14,7 +14,7 @@ import numpy as np
 
 from curation.errors import InputError
 from curation.packing.indexed import IndexedReader, check_pair
-from curation.packing.megatron import PairInfo, in_chunks, join_parts, suffixed
+from curation.packing.megatron import PairInfo, in_chunks, join_parts, refuse_existing, suffixed
 
 
 def bare_prefix(path: str | Path) -> Path:
@@ -27,14 +27,16 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
     `max_bytes` of tokens (one document at least). Merging is a large `max_bytes`, splitting one prefix.
 
     Every input is read once before, to be checked. Raises InputError where pairs have different dtypes or a pair has
-    documents of several sequences, IntegrityError for a damaged one, OutputError where a result exists (unless
-    `force`) or would replace an input.
+    documents of several sequences, or would be replaced by the result, IntegrityError for a damaged one, OutputError
+    where a pair of `stem` exists (unless `force`: then those that the result does not replace are deleted).
     """
     found = [bare_prefix(prefix) for prefix in prefixes]
     if not found:
         raise InputError("no pair given; name prefixes, as in news_00000_text_document")
-    dtype = _common_dtype(found)
     _refuse_own_output(found, Path(stem))
+    if not force:
+        refuse_existing(Path(stem))
+    dtype = _common_dtype(found)
     with tempfile.TemporaryDirectory(prefix="_repack.", dir=_existing(Path(stem).parent)) as folder:
         parts = [(suffixed(prefix, ".bin"), Path(folder) / f"{n}.lengths") for n, prefix in enumerate(found)]
         for prefix, (_, path) in zip(found, parts, strict=True):

@@ -100,6 +100,38 @@ def test_existing_pairs_are_replaced_by_force_only(tmp_path):
     repack([prefix], tmp_path / "out/b", 10**9, force=True)
 
 
+def names(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_pairs_of_an_earlier_finer_cut_go(tmp_path):
+    """They would be trained twice."""
+    whole = write_pair(tmp_path / "in/whole", DOCUMENTS)
+    out = tmp_path / "out"
+    assert len(repack([whole], out / "x", 400)) > 3
+    others = ["x_1_text_document.idx", "x_more_00009_text_document.bin", "xx_00009_text_document.idx"]
+    for name in others:
+        (out / name).write_bytes(b"")
+    (out / "x_00003_text_document/cache").mkdir(parents=True)
+    pairs = repack([whole], out / "x", 1000, force=True)
+    assert [ids for pair in pairs for ids in read(pair.prefix)] == DOCUMENTS
+    assert names(out) == sorted(
+        [*others, *(f"{Path(pair.prefix).name}{suffix}" for pair in pairs for suffix in (".bin", ".idx"))]
+    )
+
+
+def test_a_pair_of_a_higher_number_is_enough_to_refuse(tmp_path):
+    whole = write_pair(tmp_path / "in/whole", DOCUMENTS)
+    (tmp_path / "out").mkdir()
+    for suffix in ("bin", "idx"):
+        left = tmp_path / f"out/x_00007_text_document.{suffix}"
+        left.write_bytes(b"")
+        with pytest.raises(OutputError, match=rf"x_00007_text_document\.{suffix} exists already"):
+            repack([whole], tmp_path / "out/x", 400)
+        assert names(tmp_path / "out") == [left.name]
+        left.unlink()
+
+
 def test_commands(tmp_path, capsys):
     whole = write_pair(tmp_path / "a/whole", DOCUMENTS)
     assert cli.main(["split", str(whole), "-o", str(tmp_path / "b/part"), "--max-bytes", "400"]) == 0
