@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from curation import __version__
+from curation.arrays import positions_of
 from curation.contract import Engine, Session
 from curation.engine import choose_engine, load_engine
 from curation.errors import EngineError, OutputError
@@ -51,7 +52,6 @@ from curation.running.workdir import locked, sweep
 from curation.stages import FuzzyDedup
 from curation.stages.language import changed_models, models_of
 from curation.stages.outcome import CorpusStage
-from curation.stages.similarity import positions_of
 
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
 SHOWN_CHANGES = 10

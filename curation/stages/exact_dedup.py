@@ -6,10 +6,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from curation.arrays import positions_of
 from curation.contract import TEXT, Engine, Frame
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.outcome import Corpus, Duplicates
-from curation.stages.similarity import positions_of
 
 COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True, whitespace="strip")}
 

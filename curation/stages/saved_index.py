@@ -27,10 +27,11 @@ import orjson
 import pyarrow as pa
 
 from curation import __version__
+from curation.arrays import map_file, pieces_by_size, pieces_of, positions_of
 from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
 from curation.files import commit, remove, sync_folder, write_json
-from curation.stages.similarity import Similarity, map_file, pieces_by_size, pieces_of, positions_of
+from curation.stages.similarity import Similarity
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus

@@ -8,12 +8,11 @@ times; who is left is released. So a document costs at most SMALL + ROUNDS compa
 key.
 
 A candidate takes 8 bytes beside the keys of one band and the table that groups them: its number and its label.
-Everything else is done for about AT_ONCE documents at a time.
+Everything else is done for about `arrays.AT_ONCE` documents at a time.
 """
 
 from __future__ import annotations
 
-import mmap
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from curation import arrays
+from curation.arrays import map_file, pieces_by_size, pieces_of, positions_of
 from curation.contract import TEXT, Engine, Result, Text, position_type
 from curation.errors import IntegrityError
 from curation.kernels.files import read_pieces
@@ -34,7 +35,6 @@ if TYPE_CHECKING:  # the stages import this module
 
 SMALL = 16
 ROUNDS = 4
-AT_ONCE = 1 << 16
 ROWS_AT_ONCE = 1 << 22  # of bands that are grouped side by side: 126 MB
 MAX_PIECES = 64  # passes over what a band left
 PAIRS_AT_ONCE = 1 << 16  # of signatures: 64 MB at 128 permutations
@@ -142,16 +142,6 @@ class ExactJaccard:
                 raise IntegrityError(f"{self.hashes} ends too early: something else has written to it")
 
 
-def pieces_by_size(ends: np.ndarray, most: int) -> Iterator[slice]:
-    """Cuts items, given by the running sum of their sizes, into pieces of up to `most`, or of one."""
-    first = 0
-    while first < len(ends):
-        before = int(ends[first - 1]) if first else 0
-        last = max(int(np.searchsorted(ends, before + most, side="right")), first + 1)
-        yield slice(first, last)
-        first = last
-
-
 class SignatureJaccard:
     """The share of equal numbers in the signatures: an estimate with standard error sqrt(J (1 - J) / permutations)."""
 
@@ -237,14 +227,6 @@ def read_ahead(function: Callable[[Any], Result], items: Iterable[Any], workers:
             yield waiting.popleft().result()
 
 
-def map_file(path: Path, dtype: type | str) -> np.ndarray:
-    """A file as a read-only array; an empty one cannot be mapped."""
-    if path.stat().st_size == 0:
-        return np.zeros(0, dtype)
-    with open(path, "rb") as file:
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)
-
-
 def measure_pairs(similarity: Similarity, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The similarity of each pair, some at a time."""
     value = np.empty(len(left))
@@ -279,23 +261,6 @@ def read_keys(corpus: Corpus, band: str, candidates: np.ndarray, numbers: np.nda
         order = np.argsort(numbers[piece], kind="stable")
         keys[piece.start + order] = corpus.column(band, candidates[numbers[piece][order]])
     return keys
-
-
-def pieces_of(count: int) -> Iterator[slice]:
-    """0 to `count` in slices of AT_ONCE."""
-    for start in range(0, count, AT_ONCE):
-        yield slice(start, min(start + AT_ONCE, count))
-
-
-def positions_of(mask: np.ndarray) -> np.ndarray:
-    """Where `mask` is true, in half the bytes of `np.flatnonzero`."""
-    out = np.empty(int(np.count_nonzero(mask)), position_type(len(mask)))
-    done = 0
-    for piece in pieces_of(len(mask)):
-        found = np.flatnonzero(mask[piece])
-        out[done : done + len(found)] = found + piece.start
-        done += len(found)
-    return out
 
 
 class _Members(NamedTuple):
@@ -460,8 +425,8 @@ class Grouping:
 def _partition(keys: np.ndarray) -> Iterator[np.ndarray]:
     """Positions of the keys in pieces of up to about AT_ONCE. Equal keys stay together, unless one alone is too many: a
     crowd that no band splits is looked at in pieces, each as a group of its own."""
-    pieces = min(-(-2 * len(keys) // AT_ONCE), MAX_PIECES)
-    most = max(AT_ONCE, 2 * len(keys) // MAX_PIECES)
+    pieces = min(-(-2 * len(keys) // arrays.AT_ONCE), MAX_PIECES)
+    most = max(arrays.AT_ONCE, 2 * len(keys) // MAX_PIECES)
     for number in range(pieces):
         found: list[np.ndarray] = []
         for piece in pieces_of(len(keys)):

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from curation.arrays import positions_of
 from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.recipe import Recipe
@@ -22,7 +23,6 @@ from curation.running.progress import Silent
 from curation.running.segments import Segment
 from curation.stages import ExactDedup
 from curation.stages.outcome import Duplicates
-from curation.stages.similarity import positions_of
 
 CPU = load_engine("cpu")
 SIZES = 200_000, 600_000

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from curation import arrays
 from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column
@@ -59,7 +60,7 @@ def resident_bytes(stage: FuzzyDedup, parts: Parts) -> tuple[int, int]:
     ids=["one band", "all bands", "longest", "unchecked", "signatures"],
 )
 def test_bytes_per_document(tmp_path, monkeypatch, shared_bands, same, options):
-    monkeypatch.setattr(similarity, "AT_ONCE", 2000)  # what does not grow with the corpus is to be small beside it
+    monkeypatch.setattr(arrays, "AT_ONCE", 2000)  # what does not grow with the corpus is to be small beside it
     monkeypatch.setattr(similarity, "PAIRS_AT_ONCE", 1000)
     stage = FuzzyDedup(bands=BANDS, **options)
     peaks = []
