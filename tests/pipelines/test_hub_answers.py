@@ -38,6 +38,7 @@ def curate(hub: Hub, tmp_path: Path) -> Curate:
         path.write_text(RECIPE.format(options))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         environment |= {"HF_ENDPOINT": endpoint or hub.endpoint, "HF_HOME": str(tmp_path / "home")}
+        environment["USE_TORCH"] = "0"  # `datasets` imports it where it is, which takes as long as all the rest
         finished = subprocess.run(
             [sys.executable, "-c", COMMAND, "run", str(path), "--output", str(out), "--engine", "cpu"],
             cwd=ROOT, env=environment, capture_output=True, text=True, check=False,

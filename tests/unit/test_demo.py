@@ -11,8 +11,15 @@ from curation.demo import collect_documents, write_corpus
 
 
 @pytest.fixture(scope="module")
-def documents() -> list[dict[str, str]]:
-    return list(collect_documents())
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[int, int]]:
+    """The file of this machine's corpus, and what is said of it."""
+    path = tmp_path_factory.mktemp("written") / "corpus.jsonl"
+    return path, write_corpus(path)
+
+
+@pytest.fixture(scope="module")
+def documents(written: tuple[Path, tuple[int, int]]) -> list[dict[str, str]]:
+    return [json.loads(line) for line in written[0].read_bytes().splitlines()]
 
 
 def size_of(documents: list[dict[str, str]]) -> int:
@@ -131,8 +138,7 @@ def test_unreadable_files_are_passed_over(machine: Path):
     assert [document["text"] for document in collect_documents()] == ["Kept \\d.", "Kept ?."]
 
 
-def test_written_corpus_is_json_lines(documents: list[dict[str, str]], tmp_path: Path):
-    path = tmp_path / "corpus.jsonl"
-    assert write_corpus(path) == (len(documents), size_of(documents))
-    assert [json.loads(line) for line in path.read_bytes().splitlines()] == documents
-    assert list(tmp_path.iterdir()) == [path]
+def test_written_corpus_is_json_lines(written: tuple[Path, tuple[int, int]], documents: list[dict[str, str]]):
+    path, said = written
+    assert said == (len(documents), size_of(documents))
+    assert list(path.parent.iterdir()) == [path]
