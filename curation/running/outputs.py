@@ -10,6 +10,8 @@ import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from curation.arrays import cut_tables, end_of_piece, joined, positions_of
 from curation.contract import ID, ROW, TEXT
 from curation.files import begin_sync, commit, file_sha256, piece_path, write_json
 from curation.packing.token_files import token_files
@@ -30,7 +33,6 @@ from curation.running.ledger import SliceRecord
 from curation.running.parts import REMOVED_SCHEMA, Parts, open_part, with_ids
 from curation.stages.outcome import added_columns
 from curation.stages.saved_index import SavedIndex
-from curation.stages.similarity import positions_of
 
 REMOVED_ROWS = 250_000  # of one file in removed/; memory is kept for them (BESIDE)
 ROW_GROUP_DOCUMENTS = 20_000
@@ -87,9 +89,7 @@ def cut_output_parts(
         target = -(-total // max(-(-total // output.part_bytes), 1))
         first = 0
         while first < len(rows):
-            before = int(ends[first - 1]) if first else 0
-            fitting = int(np.searchsorted(ends, before + target, side="right"))
-            last = min(max(fitting, first + 1), first + output.part_documents)
+            last = end_of_piece(ends, first, target, output.part_documents)
             start, stop = low + int(rows[first]), low + int(rows[last - 1]) + 1
             parts.append(OutputPart(len(parts), name, start, stop, last - first))
             first = last
@@ -176,30 +176,14 @@ def _kept_documents(job: OutputJob, part: OutputPart, mask: np.ndarray) -> Itera
 
 def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """The same rows cut at fixed counts of documents and bytes, so that row groups do not show slices and batches."""
-    waiting: list[pa.Table] = []
-    documents = size = 0
-    for table in tables:
-        ends = np.cumsum(pc.binary_length(table.column(TEXT)).to_numpy())
-        first = 0
-        while first < len(table):
-            before = int(ends[first - 1]) if first else 0
-            fitting = int(np.searchsorted(ends, before + ROW_GROUP_BYTES - size, side="right"))
-            last = min(max(fitting, first + (not documents)), first + ROW_GROUP_DOCUMENTS - documents)
-            waiting.append(table.slice(first, last - first))
-            documents, size = documents + last - first, size + (int(ends[last - 1]) - before if last > first else 0)
-            if last < len(table):
-                yield pa.concat_tables(waiting).combine_chunks()
-                waiting, documents, size = [], 0, 0
-            first = last
-    if documents:
-        yield pa.concat_tables(waiting).combine_chunks()
+    for _, group in groupby(cut_tables(tables, ROW_GROUP_DOCUMENTS, ROW_GROUP_BYTES), itemgetter(0)):
+        yield pa.concat_tables([rows for _, rows in group]).combine_chunks()
 
 
 def _digest_documents(digest: Any, table: pa.Table) -> None:
     """Feeds (doc, id, text) of each row to `digest`, in a form that says where each string ends."""
     for name in ("doc", ID, TEXT):
-        column = table.column(name).combine_chunks()
-        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+        column = joined(table.column(name))
         if pa.types.is_large_string(column.type):
             offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
             digest.update(np.diff(offsets).tobytes())
@@ -304,7 +288,7 @@ def _as_removed(
 
 def _duplicates_of_slice(number: int, found: RemovedRows) -> pa.Table:
     start, stop = found.parts.starts[number], found.parts.starts[number + 1]
-    low, high = np.searchsorted(found.row, [start, stop])
+    low, high = np.searchsorted(found.row, np.array([start, stop], found.row.dtype))  # of another type, all are copied
     rows = open_part(found.parts.path(number)).select([ROW, ID]).take(pa.array(found.row[low:high] - start))
     count = high - low
     columns = [
