@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from curation.errors import RecipeError
-from curation.files import commit, file_sha256
-from curation.packing.forms.shards import open_form
+from curation.files import commit, file_sha256, read_json
+from curation.packing.forms.chunks import open_shard, pad
+from curation.packing.forms.shards import MANIFEST, open_form
 from curation.packing.ordering import mixed_seed, seeded_order
 
 SAMPLE_FILES = ("sample_dataset.pt", "sample_dataset.npz")
@@ -39,18 +40,14 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def write_sample(settings: Sample, folder: Path, seed: int) -> dict[str, str]:
-    """Writes the sample from `chunks/` of a run; gives path -> sha256."""
+    """Writes the sample from `chunks/` of a run; gives path -> sha256, of nothing where the run has no chunk."""
+    if not read_json(folder / "chunks" / MANIFEST)["splits"]:
+        return {}
     manifest, content = open_form(folder / "chunks", "chunks", "train")
-    pad_id = int(manifest["pad_id"])
-    if pad_id < 0:
-        raise RecipeError("a sample is padded with the end-of-document token, which the tokenizer lacks. Set pad_id")
-    ends = np.cumsum([file["chunks"] for file in content["files"] if "chunks" in file])
-    order = seeded_order(int(ends[-1]), mixed_seed(seed, 0))
-    wanted = order[: settings.batches * settings.batch_size]
-    chunks = _chunks(folder / "chunks", [file for file in content["files"] if "chunks" in file], ends, wanted)
+    chunks = _first_chunks(folder / "chunks", content["files"], settings.batches * settings.batch_size, seed)
     length = manifest["settings"]["length"] if settings.fixed else 0
     batches = [
-        _batch(chunks[first : first + settings.batch_size], pad_id, length)
+        pad(chunks[first : first + settings.batch_size], int(manifest["pad_id"]), length)
         for first in range(0, len(chunks), settings.batch_size)
     ]
     path = folder / SAMPLE_FILES[0 if find_spec("torch") else 1]
@@ -65,32 +62,22 @@ def write_sample(settings: Sample, folder: Path, seed: int) -> dict[str, str]:
     return {path.name: file_sha256(path)}
 
 
-def _chunks(folder: Path, files: list[dict[str, Any]], ends: np.ndarray, wanted: np.ndarray) -> list[np.ndarray]:
-    """The chunks of these numbers, in this order; one shard is open at a time."""
+def unwritten_sample(settings: Sample, forms: dict[str, dict[str, Any]]) -> list[str]:
+    """What the report warns of; `forms` are the manifests of a run."""
+    if not settings.batches or forms["chunks"]["splits"]:
+        return []
+    return ["no sample was written: no document with tokens was kept, so that there is no chunk"]
+
+
+def _first_chunks(folder: Path, files: Sequence[dict[str, Any]], count: int, seed: int) -> list[np.ndarray]:
+    """The first chunks of epoch 0; one shard is open at a time."""
+    shards = [file for file in files if "chunks" in file]
+    ends = np.cumsum([file["chunks"] for file in shards])
+    wanted = seeded_order(int(ends[-1]), mixed_seed(seed, 0))[:count]
+    shard_of = np.searchsorted(ends, wanted, side="right")
     found: dict[int, np.ndarray] = {}
-    shards = np.searchsorted(ends, wanted, side="right")
-    for shard in np.unique(shards).tolist():
-        first = int(ends[shard]) - files[shard]["chunks"]
-        path = folder / files[shard]["file"]
-        if path.suffix == ".pt":
-            import torch
-
-            tensors = torch.load(path, weights_only=True, mmap=True)
-            found |= {k: tensors[k - first].numpy() for k in wanted[shards == shard].tolist()}
-            continue
-        ids = np.load(path, mmap_mode="r")
-        stops = np.cumsum(np.load(path.with_name(path.name.replace(".ids.npy", ".lengths.npy"))), dtype=np.int64)
-        for k in wanted[shards == shard].tolist():
-            start = int(stops[k - first - 1]) if k > first else 0
-            found[k] = np.array(ids[start : int(stops[k - first])])
+    for shard in np.unique(shard_of).tolist():
+        first = int(ends[shard]) - shards[shard]["chunks"]
+        chunk = open_shard(folder / shards[shard]["file"])
+        found |= {k: np.array(chunk(k - first)) for k in wanted[shard_of == shard].tolist()}
     return [found[k] for k in wanted.tolist()]
-
-
-def _batch(chunks: list[np.ndarray], pad_id: int, length: int) -> dict[str, np.ndarray]:
-    width = length or max(map(len, chunks))
-    ids = np.full((len(chunks), width), pad_id, np.int64)
-    mask = np.zeros_like(ids)
-    for row, chunk in enumerate(chunks):
-        ids[row, : len(chunk)] = chunk[:width]
-        mask[row, : len(chunk)] = 1
-    return {"input_ids": ids, "attention_mask": mask, "labels": np.where(mask == 1, ids, -100)}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,16 @@ import torch
 from torch.utils.data import Dataset
 
 from curation.errors import InputError
+from curation.packing.forms.chunks import open_shard, pad
 from curation.packing.forms.shards import open_form
 from curation.training.positions import fingerprint
 
-IGNORED_LABEL = -100  # what PyTorch's cross entropy passes over
-
 
 def collate(samples: Sequence[torch.Tensor], pad_id: int, length: int = 0) -> dict[str, torch.Tensor]:
-    """A batch of samples of different lengths: `input_ids` padded on the right with `pad_id`, `attention_mask` (1 real,
-    0 padding), `labels` (the ids, -100 on padding; the shift by one is the model's).
-
-    As wide as the longest sample, or exactly `length`; what is longer is cut.
-    """
-    width = length or max(len(sample) for sample in samples)
-    ids = torch.full((len(samples), width), pad_id, dtype=torch.int64)
-    mask = torch.zeros_like(ids)
-    for row, sample in enumerate(samples):
-        ids[row, : len(sample)] = sample[:width]
-        mask[row, : len(sample)] = 1
-    return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, IGNORED_LABEL)}
+    """A batch of samples of different lengths: LongTensors `input_ids`, `attention_mask` and `labels`, as `pad` of
+    `curation.packing.forms.chunks` says."""
+    padded = pad([sample.numpy() for sample in samples], pad_id, length)
+    return {name: torch.from_numpy(rows) for name, rows in padded.items()}
 
 
 class ChunkDataset(Dataset[torch.Tensor]):
@@ -52,7 +43,7 @@ class ChunkDataset(Dataset[torch.Tensor]):
         self.files = [file for file in content["files"] if "chunks" in file]
         self.ends = np.cumsum([file["chunks"] for file in self.files])
         self.data = fingerprint("chunks", split, [file["sha256"] for file in content["files"]])
-        self._opened: dict[int, Any] = {}
+        self._opened: dict[int, Callable[[int], np.ndarray]] = {}
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -62,11 +53,7 @@ class ChunkDataset(Dataset[torch.Tensor]):
             raise IndexError(f"chunk {index} of {len(self)}")
         shard = int(np.searchsorted(self.ends, index, side="right"))
         local = index - (int(self.ends[shard - 1]) if shard else 0)
-        ids, ends = self._shard(shard)
-        if ends is None:
-            return ids[local].clone()
-        start = int(ends[local - 1]) if local else 0
-        return torch.from_numpy(ids[start : int(ends[local])].astype(np.int64))
+        return torch.from_numpy(self._shard(shard)(local).astype(np.int64))
 
     def collate(self, samples: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         return collate(samples, self.pad_id)
@@ -74,14 +61,9 @@ class ChunkDataset(Dataset[torch.Tensor]):
     def collate_fixed(self, samples: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         return collate(samples, self.pad_id, self.length)
 
-    def _shard(self, shard: int) -> tuple[Any, np.ndarray | None]:
+    def _shard(self, shard: int) -> Callable[[int], np.ndarray]:
         if shard not in self._opened:
-            path = self.folder / self.files[shard]["file"]
-            if path.suffix == ".pt":
-                self._opened[shard] = torch.load(path, weights_only=True, mmap=True), None
-            else:
-                lengths = np.load(path.with_name(path.name.replace(".ids.npy", ".lengths.npy")))
-                self._opened[shard] = np.asarray(np.load(path, mmap_mode="r")), np.cumsum(lengths, dtype=np.int64)
+            self._opened[shard] = open_shard(self.folder / self.files[shard]["file"])
         return self._opened[shard]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from curation.packing.forms.chunks import IGNORED_LABEL
 from curation.packing.forms.shards import open_form
-from curation.training.chunks import IGNORED_LABEL
 from curation.training.positions import fingerprint
 
 

@@ -21,8 +21,9 @@ from curation.packing.indexed import IndexedReader
 from curation.packing.leaks import leaks
 from curation.packing.ordering import sides
 from curation.packing.tokenization import load_tokenizer
-from curation.recipe import convert_recipe
+from curation.recipe import as_builtins, convert_recipe, load_recipe
 from curation.running.runner import run
+from curation.running.samples import SAMPLE_FILES, Sample, unwritten_sample
 from curation.running.verify import verify
 from tests.forms.samples import make_texts, train_tokenizer, write_jsonl
 
@@ -379,6 +380,10 @@ def test_padding_needs_a_token(texts, tmp_path):
         run(convert_recipe(content), tmp_path / "out")
     content["output"] |= {"pad_id": 0}
     run(convert_recipe(content), tmp_path / "out")
+    sample = content | {"output": {"formats": ["chunks"], "sample": {"batches": 1}}}
+    with pytest.raises(TokenizerError, match=r"names none. Set output.pad_id"):
+        run(convert_recipe(sample), tmp_path / "sample")
+    assert not (tmp_path / "sample/_work").exists()
     content["output"] |= {"pad_id": 100_000}
     with pytest.raises(TokenizerError, match=r"output\.pad_id is 100000, the vocabulary ends at"):
         run(convert_recipe(content), tmp_path / "other")
@@ -400,6 +405,25 @@ def test_nothing_kept_leaves_forms_without_splits(tmp_path):
     report = run(recipe_of([path], ALL), tmp_path / "out").report
     assert report["forms"] == {form: {} for form in ALL[1:]}
     assert verify(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("name", ["edu_mix", "cc_news_chunks"])
+def test_nothing_kept_leaves_no_sample(tmp_path, name):
+    path = write_jsonl(tmp_path / "empty.jsonl", ["", "too short"])
+    inputs = {"input": [{"path": str(path)}], "stages": [{"kind": "filter", "rules": [{"measure": "words", "min": 9}]}]}
+    recipe = convert_recipe(as_builtins(load_recipe(name)) | inputs)
+    run(recipe, tmp_path / "out")
+    assert not {*SAMPLE_FILES} & {*os.listdir(tmp_path / "out")}
+    assert verify(tmp_path / "out") == []
+    assert run(recipe, tmp_path / "out").already_complete
+
+
+def test_what_the_report_says_of_a_sample_that_is_not_there():
+    full, empty = ({"chunks": {"splits": splits}} for splits in ({"train": {}}, {}))
+    assert unwritten_sample(Sample(batches=1), full) == unwritten_sample(Sample(), {}) == []
+    assert unwritten_sample(Sample(batches=1), empty) == [
+        "no sample was written: no document with tokens was kept, so that there is no chunk"
+    ]
 
 
 # commands

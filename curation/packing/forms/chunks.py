@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import numpy as np
 
 from curation.errors import RecipeError
 from curation.packing.forms.documents import Batch, Documents
-from curation.packing.forms.shards import check_counts, entry, shard_path, write_array, write_tensor
+from curation.packing.forms.shards import check_counts, entry, require_torch, shard_path, write_array, write_tensor
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 HISTOGRAM_BINS = 16
+IGNORED_LABEL = -100  # what PyTorch's cross entropy passes over
 
 
 class Chunks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,6 +89,30 @@ def describe_lengths(counts: np.ndarray) -> dict[str, Any]:
         "percentiles": {str(p): length for p, length in ranks.items()},
         "histogram": [{"from": a, "to": b, "chunks": int(counts[a : b + 1].sum())} for a, b in bins],
     }
+
+
+def open_shard(path: Path) -> Callable[[int], np.ndarray]:
+    """Gives the chunks of a shard by number, memory-mapped; `path` is its `.ids.npy` or `.pt`."""
+    if path.suffix == ".pt":
+        tensors = require_torch(f"reading {path.name}").load(path, weights_only=True, mmap=True)
+        return lambda number: tensors[number].numpy()
+    ids = np.asarray(np.load(path, mmap_mode="r"))  # memmap's own indexing is slow
+    ends = np.cumsum(np.load(path.with_name(path.name.replace(".ids.npy", ".lengths.npy"))), dtype=np.int64)
+    return lambda number: ids[ends[number - 1] if number else 0 : ends[number]]
+
+
+def pad(chunks: Sequence[np.ndarray], pad_id: int, length: int = 0) -> dict[str, np.ndarray]:
+    """A batch of chunks of different lengths: `input_ids` padded on the right with `pad_id`, `attention_mask` (1 real,
+    0 padding), `labels` (the ids, -100 on padding; the shift by one is the model's).
+
+    As wide as the longest chunk, or exactly `length`; what is longer is cut.
+    """
+    ids = np.full((len(chunks), length or max(map(len, chunks))), pad_id, np.int64)
+    mask = np.zeros_like(ids)
+    for row, chunk in enumerate(chunks):
+        ids[row, : len(chunk)] = chunk[: ids.shape[1]]
+        mask[row, : len(chunk)] = 1
+    return {"input_ids": ids, "attention_mask": mask, "labels": np.where(mask == 1, ids, IGNORED_LABEL)}
 
 
 class _Shard:

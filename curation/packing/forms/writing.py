@@ -45,7 +45,7 @@ def check_forms(output: Output, tokenizer: Tokenizer) -> None:
         output.token_shards.chosen_dtype(vocabulary)
     if output.pad_id >= vocabulary:
         raise TokenizerError(f"output.pad_id is {output.pad_id}, the vocabulary ends at {vocabulary - 1}")
-    pads = "packed" in forms or ("blocks" in forms and output.blocks.keep_last)
+    pads = "packed" in forms or ("blocks" in forms and output.blocks.keep_last) or output.sample.batches
     if pads and pad_id(output, tokenizer) < 0:
         raise TokenizerError(
             f"rows are filled up with the end-of-document token, tokenizer {tokenizer.name!r} names none. Set "
