@@ -24,6 +24,16 @@ FORBIDDEN = {
 }
 # Inside `curation`, what one place alone may import.
 RESERVED = {"dask": "library.py", "distributed": "cluster.py", "numba": "kernels/"}
+# Which rooms of `curation` a room may import, beside itself and what all may: data flows one way.
+SHARED = {"arrays", "contract", "errors", "files", "measures", "rules"}
+ROOMS: dict[str, set[str]] = {
+    "kernels": set(),
+    "reading": {"kernels"},
+    "stages": {"kernels", "reading"},
+    "packing": {"kernels"},
+    "training": {"packing"},
+    "running": {"engine", "kernels", "packing", "reading", "recipe", "stages"},
+}
 LOAD_BY_NAME = {"__init__.py", "engine.py", "library.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}
 
@@ -61,6 +71,34 @@ def test_imports_point_one_way(folder: str):
         if package in FORBIDDEN[folder]
     ]
     assert wrong == []
+
+
+def rooms_imported(tree: ast.Module) -> set[str]:
+    """What a file imports of `curation` when it is loaded; not what only a type checker reads."""
+    names: set[str] = set()
+    loaded = [part for part in tree.body if not isinstance(part, ast.If) or ast.unparse(part.test) != "TYPE_CHECKING"]
+    for node in (node for part in loaded for node in ast.walk(part)):
+        if isinstance(node, ast.ImportFrom) and node.module == "curation":
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("curation."):
+            names.add(str(node.module).split(".")[1])
+    return names - {"__version__"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_import_what_stands_before_them(room: str):
+    allowed = {room} | SHARED | ROOMS[room]
+    wrong = {
+        path.name: sorted(found)
+        for path in sources(f"curation/{room}")
+        if (found := rooms_imported(parse(path)) - allowed)
+    }
+    assert wrong == {}
+
+
+def test_what_only_a_type_checker_imports_does_not_count():
+    tree = ast.parse("from curation.stages import x\nif TYPE_CHECKING:\n    from curation.recipe import Recipe")
+    assert rooms_imported(tree) == {"stages"}
 
 
 @pytest.mark.parametrize("package", RESERVED)
