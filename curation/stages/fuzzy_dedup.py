@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from curation.arrays import pieces_of, positions_of
 from curation.contract import TEXT, Engine, Frame, position_type
 from curation.errors import RecipeError, nearest
+from curation.files import remove
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.outcome import Corpus, Duplicates, OldDuplicates
 from curation.stages.permutations import VERSION, constants
@@ -27,8 +28,6 @@ from curation.stages.similarity import (
     Unchecked,
     find_candidates,
     measure_pairs,
-    pieces_of,
-    positions_of,
     read_keys,
 )
 
@@ -162,7 +161,8 @@ class FuzzyDedup(
         write_index(folder, work, self.index_settings(), corpus, self._columns(), ids_of, write)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Duplicates:
-        corpus.scratch.mkdir(parents=True, exist_ok=True)
+        remove(corpus.scratch)  # what a killed run has left
+        corpus.scratch.mkdir(parents=True)
         try:
             old: OldDuplicates | None = None
             details: dict[str, Any] = {}
@@ -171,7 +171,7 @@ class FuzzyDedup(
             found = self._decide(engine, corpus)
             return found._replace(old=old, details={**found.details, **details})
         finally:
-            shutil.rmtree(corpus.scratch)
+            remove(corpus.scratch)
 
     def _leave_out_old(self, engine: Engine, corpus: Corpus) -> tuple[OldDuplicates, dict[str, Any], Corpus]:
         """What has a near-duplicate in the index, and the corpus without it."""

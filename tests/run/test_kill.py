@@ -25,16 +25,18 @@ from curation.recipe import load_recipe
 from curation.running.runner import run
 run(load_recipe(sys.argv[1]), sys.argv[2], engine="cpu", workers=2, slice_bytes={SLICE_BYTES}, progress=Lines())
 """
+FUZZY = {"kind": "fuzzy_dedup", "threshold": 0.5}
 RECIPE = """
 input:
   - {path: "PATH/one.jsonl", name: one}
   - {path: "PATH/two.jsonl", name: two}
 stages:
   - {kind: rewrite, unicode: nfc}
+  - {kind: fuzzy_dedup, threshold: 0.5, against: "PATH/old/index"}
   - {kind: exact_dedup}
   - {kind: filter, rules: [{measure: words, min: 5}]}
   - {kind: exact_dedup, max_characters: 40, compare: lowercase}
-output: {part_documents: 60, max_file_bytes: 9000, shuffle: true}
+output: {part_documents: 60, max_file_bytes: 9000, shuffle: true, index: true}
 """
 
 
@@ -44,11 +46,14 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.recipe = folder / "recipe.yaml"
         self.recipe.write_text(RECIPE.replace("PATH", str(folder)))
+        (folder / "old.jsonl").write_bytes(records_of(made_texts(100, 1)))
+        old = recipe_of(folder / "old.jsonl", stages=[FUZZY], output={"formats": [], "index": True})
+        run(old, folder / "old", engine="cpu", workers=1)
         (folder / "one.jsonl").write_bytes(records_of(made_texts(250, 1)) + b"not json\n" * 3)
         (folder / "two.jsonl").write_bytes(b"[]\n" + records_of(made_texts(150, 2)))
 
-    def start(self, output: Path, log: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", CODE, str(self.recipe), str(output)]
+    def start(self, output: Path, log: Path, before: str = "") -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", before + CODE, str(self.recipe), str(output)]
         with log.open("ab") as sink:
             return subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True)
 
@@ -121,6 +126,17 @@ def test_runs_stopped_at_every_rename(tmp_path: Path, monkeypatch: pytest.Monkey
             monkeypatch.setattr(os, "replace", real)
             run(recipe, output, engine="cpu", workers=1)
             assert digests(output) == expected, f"stopped {'after' if after else 'before'} {renames[number]}"
+
+
+@pytest.mark.parametrize("step", ["_decide", "_similarity"])
+def test_runs_killed_while_near_duplicates_are_looked_for(tmp_path: Path, place: Place, step: str):
+    log = tmp_path / "log"
+    place.finish(tmp_path / "whole", log)
+    code = f"import os; from curation.stages import FuzzyDedup; FuzzyDedup.{step} = lambda *_: os._exit(9)\n"
+    assert place.start(tmp_path / "out", log, code).wait(120) == 9, log.read_text()
+    assert list((tmp_path / "out" / "_work").glob("segment-*/stage-*/*"))
+    place.finish(tmp_path / "out", log)
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
 def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, place: Place):
