@@ -16,8 +16,8 @@ from curation.errors import CurationError, IntegrityError, OutputError
 from curation.files import as_json, file_sha256, read_json
 from curation.packing.forms import FORMS
 from curation.packing.indexed import check_pair
-from curation.packing.leaks import leaks
 from curation.running.exports import CLEANED, RAW
+from curation.running.leaks import leaks
 from curation.running.ledger import StageCount, check_ledger
 from curation.running.report import as_html, digest
 
@@ -28,8 +28,8 @@ def verify(folder: str | Path) -> list[str]:
     """Everything that is wrong with a run, in words; an empty list where nothing is.
 
     Checks the SHA-256 of every output, that no file was added, that the ledger adds up, the order and number of kept
-    and removed documents, every `.idx` against its `.bin`, that all ids are in range, and that no document is on two
-    sides of a split. Raises OutputError where `folder` holds no finished run.
+    and removed documents, every `.idx` against its `.bin`, that all ids are in range, and that documents are on the
+    sides of a split that their texts say (`leaks`). Raises OutputError where `folder` holds no finished run.
     """
     folder = Path(folder)
     try:

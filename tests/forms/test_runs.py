@@ -18,10 +18,10 @@ from curation.errors import IntegrityError, OutputError, RecipeError, TokenizerE
 from curation.packing import tokenization
 from curation.packing.forms.shards import open_form, problems
 from curation.packing.indexed import IndexedReader
-from curation.packing.leaks import leaks
 from curation.packing.ordering import sides
 from curation.packing.tokenization import load_tokenizer
 from curation.recipe import as_builtins, convert_recipe, load_recipe
+from curation.running.leaks import leaks
 from curation.running.runner import run
 from curation.running.samples import SAMPLE_FILES, Sample, unwritten_sample
 from curation.running.verify import verify
@@ -214,6 +214,31 @@ def test_a_document_on_two_sides_is_found(texts, tmp_path):
     count = len(read_pair(tokens / "news_test_00000_text_document"))
     assert f"{count} documents have the same tokens in valid and in test" in found
     assert any("documents are in valid, by their texts it should be" in problem for problem in found)
+
+
+@pytest.mark.parametrize("form", ALL[1:])
+def test_sides_of_forms_are_counted_without_pairs(texts, tmp_path, form):
+    report = run(recipe_of([texts], [form], splits=SPLITS), tmp_path / "out").report
+    assert list(leaks(tmp_path / "out", report)) == []
+    path = tmp_path / "out" / form / "manifest.json"
+    manifest = orjson.loads(path.read_bytes())
+    splits = manifest["splits"]
+    valid, test = (splits[name]["documents"] for name in ("valid", "test"))
+    splits["valid"], splits["test"] = splits["test"], splits["valid"]
+    path.write_bytes(orjson.dumps(manifest))
+    assert list(leaks(tmp_path / "out", report)) == [
+        f"{form}: {test} documents are in valid, by their texts it should be {valid}",
+        f"{form}: {valid} documents are in test, by their texts it should be {test}",
+    ]
+    del splits["test"]
+    path.write_bytes(orjson.dumps(manifest))
+    assert f"{form}: {300 - valid} documents on all sides, the report counts 300" in leaks(tmp_path / "out", report)
+
+
+def test_a_document_without_tokens_is_on_no_side_of_a_form(tmp_path):
+    path = write_jsonl(tmp_path / "some.jsonl", ["", *make_texts(60)])
+    report = run(recipe_of([path], ["blocks"], splits={"train": 0.5, "valid": 0.5}), tmp_path / "out").report
+    assert (report["tokens"]["empty_documents"], verify(tmp_path / "out")) == (1, [])
 
 
 def test_a_removed_document_that_is_kept_is_found(tmp_path):

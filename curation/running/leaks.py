@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proof that no document, and no group of near-duplicates, stands on two sides of a split.
+"""Looks for documents, and groups of near-duplicates, that stand on two sides of a split.
 
-Read from the finished files alone, not from what the run believes. Holds 16 bytes per document in memory.
+Every document's side is worked out anew from its text, and the documents of each side are counted: in pairs by their
+indexes, in other forms by their manifests. Of pairs the tokens are compared too, which holds 16 bytes per document in
+memory.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,22 +19,37 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from curation.files import read_json
+from curation.packing.forms.shards import MANIFEST
 from curation.packing.indexed import IndexedReader
 from curation.packing.ordering import sides, split_names
 
 BATCH_DOCUMENTS = 10_000
 REVERSIBLE = ("tiktoken",)  # other tokenizers may drop what tells two texts apart
 
+Counts = Mapping[tuple[str, str], int]  # (source or form, split) -> documents
+
 
 def leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     """What stands on two sides, in words. `content` is the run's `report.json`, whose outputs are all there."""
     yield from _kept_and_removed(folder)
-    output = content["recipe"]["output"]
-    if not output["splits"] or "megatron" not in output["formats"]:
+    output, tokens = content["recipe"]["output"], content["tokens"]
+    if not output["splits"]:
         return
-    yield from _miscounted(folder, content)
-    if content["tokens"]["tokenizer"]["kind"] in REVERSIBLE:
-        yield from _on_two_sides(folder, content)
+    expected = _expected(folder, output)
+    empty = tokens["empty_documents"]  # on a side by their texts, and in no form
+    if "megatron" in output["formats"]:
+        yield from _miscounted(_in_pairs(folder, content), expected, empty)
+        if tokens["tokenizer"]["kind"] in REVERSIBLE:
+            yield from _on_two_sides(folder, content)
+    whole = Counter[str]()
+    for (_, split), count in expected.items():
+        whole[split] += count
+    for form in (name for name in output["formats"] if name != "megatron"):
+        found = _in_form(folder / form, form, split_names(output["splits"]))
+        yield from _miscounted(found, {key: whole[key[1]] for key in found}, empty)
+        if sum(found.values()) != tokens["documents"]:
+            yield f"{form}: {sum(found.values())} documents on all sides, the report counts {tokens['documents']}"
 
 
 def _kept_and_removed(folder: Path) -> Iterator[str]:
@@ -44,7 +61,7 @@ def _kept_and_removed(folder: Path) -> Iterator[str]:
 
 
 def _docs(folder: Path) -> np.ndarray:
-    found = [pq.read_table(path, columns=["doc"]).column("doc").to_numpy() for path in sorted(folder.glob("*.parquet"))]
+    found = [pq.read_table(path, columns=["doc"]).column("doc").to_numpy() for path in folder.glob("*.parquet")]
     return np.concatenate([np.empty(0, np.int64), *found])
 
 
@@ -59,22 +76,35 @@ def _sources(content: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(file["source"] for file in content["files"]))
 
 
-def _miscounted(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    """Works out every document's side anew from its text. Documents without tokens are on a side and in no pair."""
-    output = content["recipe"]["output"]
+def _expected(folder: Path, output: dict[str, Any]) -> Counts:
+    """By the texts of all documents."""
     names, expected = split_names(output["splits"]), Counter[tuple[str, str]]()
-    for path in sorted((folder / "documents").glob("*.parquet")):
+    for path in (folder / "documents").glob("*.parquet"):
         for batch in pq.ParquetFile(path).iter_batches(BATCH_DOCUMENTS, columns=["source", "text"]):
             texts = batch.column("text").cast(pa.large_binary()).to_pylist()
             numbers = sides(texts, output["splits"], output["seed"])
             expected.update(zip(batch.column("source").to_pylist(), (names[n] for n in numbers.tolist()), strict=True))
-    empty = content["tokens"]["empty_documents"]
-    for source in _sources(content):
-        for split in names:
-            found = sum(len(IndexedReader(prefix)) for prefix in _prefixes(folder, content, source, split))
-            should = expected[source, split]
-            if not should - empty <= found <= should:
-                yield f"{source}: {found} documents are in {split}, by their texts it should be {should}"
+    return expected
+
+
+def _in_pairs(folder: Path, content: dict[str, Any]) -> Counts:
+    return {
+        (source, split): sum(len(IndexedReader(prefix)) for prefix in _prefixes(folder, content, source, split))
+        for source in _sources(content)
+        for split in split_names(content["recipe"]["output"]["splits"])
+    }
+
+
+def _in_form(folder: Path, form: str, names: Sequence[str]) -> Counts:
+    written = read_json(folder / MANIFEST)["splits"]
+    return {(form, split): written.get(split, {}).get("documents", 0) for split in names}
+
+
+def _miscounted(found: Counts, expected: Counts, empty: int) -> Iterator[str]:
+    for (where, split), count in found.items():
+        should = expected.get((where, split), 0)
+        if not should - empty <= count <= should:
+            yield f"{where}: {count} documents are in {split}, by their texts it should be {should}"
 
 
 def _on_two_sides(folder: Path, content: dict[str, Any]) -> Iterator[str]:
