@@ -65,7 +65,7 @@ def write_raw(
 
 def write_cleaned(output: Output, folder: Path) -> dict[str, str]:
     """`cleaned/part-*`: the rows of `documents/`, copies too; gives path -> sha256."""
-    paths = sorted((folder / "documents").glob("*.parquet"))
+    paths = part_files(folder / "documents")
 
     def tables() -> Iterator[pa.Table]:
         for path in paths:
@@ -73,6 +73,11 @@ def write_cleaned(output: Output, folder: Path) -> dict[str, str]:
             yield from (file.read_row_group(group) for group in range(file.num_row_groups))
 
     return _write(folder / CLEANED, output.cleaned, output, tables(), pq.read_schema(paths[0]))
+
+
+def part_files(folder: Path) -> list[Path]:
+    """The files of `documents/` or `removed/` in the order of their numbers, which may have more than five digits."""
+    return sorted(folder.glob("part-*.parquet"), key=lambda path: (len(path.name), path.name))
 
 
 def _write(folder: Path, format_: str, output: Output, tables: Iterator[pa.Table], schema: pa.Schema) -> dict[str, str]:

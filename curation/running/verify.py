@@ -16,7 +16,7 @@ from curation.errors import CurationError, IntegrityError, OutputError
 from curation.files import as_json, file_sha256, read_json
 from curation.packing.forms import FORMS
 from curation.packing.indexed import check_pair
-from curation.running.exports import CLEANED, RAW
+from curation.running.exports import CLEANED, RAW, part_files
 from curation.running.leaks import leaks
 from curation.running.ledger import StageCount, check_ledger
 from curation.running.report import as_html, digest
@@ -102,7 +102,7 @@ def _ascending(folder: Path, name: str, copies: int = 0) -> Generator[str, None,
     """Checks that `doc` rises from row to row over all files of a folder, but where a further copy of an input begins;
     gives the number of rows."""
     rows, last = 0, -1
-    for path in sorted((folder / name).glob("*.parquet")):
+    for path in part_files(folder / name):
         try:
             doc = pq.read_table(path, columns=["doc"]).column("doc").combine_chunks()
         except (OSError, ValueError) as error:

@@ -14,10 +14,12 @@ import pytest
 from curation.cli import main
 from curation.errors import OutputError
 from curation.files import file_sha256
+from curation.recipe import Output
 from curation.running import report
+from curation.running.exports import part_files, write_cleaned
 from curation.running.runner import run
 from curation.running.verify import verify
-from tests.run.runs import files_below, made_texts, recipe_of, records_of
+from tests.run.runs import files_below, kept_rows, made_texts, recipe_of, records_of
 
 KINDS = ("documents/part-00001.parquet", "removed/part-00000.parquet", "rejected.jsonl", "report.json", "report.html")
 
@@ -159,6 +161,23 @@ def test_order_of_documents(copy: Path):
     pq.write_table(table, first)
     pq.write_table(table.slice(0, 0), second)
     assert any("documents/ has" in problem for problem in rewritten(copy, lambda content: None))
+
+
+def test_parts_of_six_digits_come_after_those_of_five(copy: Path):
+    """As in a run of more than 100,000 parts."""
+    folder, before = copy / "documents", kept_rows(copy)
+    for number, path in reversed(list(enumerate(sorted(folder.iterdir())))):
+        path.rename(folder / f"part-{99_999 + number:05d}.parquet")
+    assert [path.name for path in part_files(folder)][:2] == ["part-99999.parquet", "part-100000.parquet"]
+
+    def rename(content: dict[str, Any]) -> None:
+        others = {name: digest for name, digest in content["outputs"].items() if not name.startswith("documents/")}
+        content["outputs"] = others | {f"documents/{path.name}": "" for path in folder.iterdir()}
+
+    assert rewritten(copy, rename) == []
+    write_cleaned(Output(cleaned="jsonl"), copy)
+    cleaned = [json.loads(line)["doc"] for line in (copy / "cleaned/part-00000.jsonl").read_bytes().splitlines()]
+    assert cleaned == [doc for doc, *_ in before]
 
 
 def test_a_document_that_is_kept_and_removed(copy: Path):
