@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSV and TSV, by Python's csv module: quoted newlines, rows of any size, and each bad row in its own place.
+"""CSV and TSV, by Python's csv module: quoted newlines, and each bad row in its own place.
 
 pyarrow reads three times as fast, but loses the place of a bad row, ends at one with malformed UTF-8, and at a row that
-is larger than its block.
+is larger than its block. A quote that is not closed would take all rows behind it into one field, as it does in csv and
+pandas; such a row is rejected here.
 """
 
 from __future__ import annotations
@@ -10,37 +11,111 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from curation.contract import Rejected
 from curation.errors import InputError
-from curation.reading.documents import Documents, schema_of, too_large
+from curation.reading.documents import MALFORMED, Documents, schema_of, too_large
 from curation.reading.inputs import FilePart, SourceFile
 from curation.reading.streams import open_stream, shown
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 MAX_FIELD = 2**31 - 1  # the module's own limit is 128 KiB
+BESIDE_TEXT = 1 << 16  # characters of a row beside a text of max_document_bytes
+SKIPPED_STEP = 1 << 16
+UNCLOSED = "a quoted field that begins in this row does not end where a delimiter or the row ends"
 
 
 def header(file: SourceFile) -> list[str]:
     """The names in the first row; InputError where there is none."""
     with open_stream(file.path, file.compression) as stream:
         try:
-            return next(_rows(stream, file), [])
-        except (OSError, EOFError, UnicodeError, csv.Error) as error:
+            first = next(iter(_Rows(stream, file)), Row(0, []))
+        except (OSError, EOFError, UnicodeError) as error:
             raise InputError(f"{shown(file.path)} has no readable header: {error}") from None
+    if first.error:
+        raise InputError(f"{shown(file.path)} has no readable header: {first.error}")
+    return first.values
 
 
-def _rows(stream: Any, file: SourceFile) -> Iterator[list[str]]:
+class Row(NamedTuple):
+    line: int  # 0-based, where it begins
+    values: list[str]
+    error: str = ""
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+class _Rows:
     """The rows of a file, blank ones left out. Bytes that are not of the encoding become lone surrogates."""
-    csv.field_size_limit(MAX_FIELD)
-    text = io.TextIOWrapper(io.BufferedReader(_Source(stream)), file.encoding, "surrogateescape", newline="")
-    rows = csv.reader(text, delimiter=DELIMITERS[file.format])
-    first = next(rows, [])
-    yield [name.removeprefix("\ufeff") for name in first]
-    yield from (row for row in rows if row)
+
+    def __init__(self, stream: Any, file: SourceFile) -> None:
+        csv.field_size_limit(MAX_FIELD)
+        self.text = io.TextIOWrapper(io.BufferedReader(_Source(stream)), file.encoding, MALFORMED, newline="")
+        self.limit = file.max_document_bytes
+        self.delimiter = DELIMITERS[file.format]
+        self.line = 0  # where the row begins that is read next
+        self.last, self.size = "", 0  # of this row: its last line, characters so far
+
+    def __iter__(self) -> Iterator[Row]:
+        before, reader = 0, self._reader()
+        while True:
+            self.line, self.size = before + reader.line_num, 0
+            try:
+                values = next(reader)
+            except StopIteration:
+                return
+            except _TooLargeError:
+                taken = reader.line_num - (self.line - before)
+                yield Row(self.line, [], too_large(self.limit))
+                before, reader = self.line + taken + self._skip(taken > 0), self._reader()
+                continue
+            except csv.Error:
+                values = self._once_more() if reader.line_num == self.line - before + 1 else None
+            if values is None:
+                yield Row(self.line, [], UNCLOSED)
+            elif values:
+                yield Row(self.line, values)
+
+    def _reader(self) -> Any:
+        return csv.reader(self._lines(), delimiter=self.delimiter, strict=True)
+
+    def _lines(self) -> Iterator[str]:
+        readline, most = self.text.readline, self.limit + BESIDE_TEXT
+        line = readline(most + 1)
+        if not self.last:
+            line = line.removeprefix("\ufeff")
+        while line:
+            self.last = line
+            self.size += len(line)
+            if self.size > most:
+                raise _TooLargeError
+            yield line
+            line = readline(most + 1)
+
+    def _once_more(self) -> list[str] | None:
+        """A row of one line with text behind a closing quote, which goes to the field as in csv and pandas. None where
+        that opens a field again: in a row of several lines such a quote may be that of a later row."""
+        reader = csv.reader([self.last, '"'], delimiter=self.delimiter)
+        values = next(reader)
+        return values if reader.line_num == 1 else None
+
+    def _skip(self, quoted: bool) -> int:
+        """Reads to the end of a row without keeping it, and counts line ends; quotes come in pairs (RFC 4180)."""
+        line, size, passed = self.last, self.limit + BESIDE_TEXT + 1, 0
+        while line:
+            quoted ^= line.count('"') % 2 == 1
+            ended = line.endswith("\n") or (line.endswith("\r") and len(line) < size)
+            passed += ended
+            if ended and not quoted:
+                break
+            size = SKIPPED_STEP
+            line = self.text.readline(size)
+        return passed
 
 
 class _Source(io.RawIOBase):
@@ -74,18 +149,19 @@ class _Waiting:
         self.found: list[tuple[int | str | None, ...]] = []
         self.rejected: list[Rejected] = []
 
-    def add(self, values: list[str]) -> None:
-        error = self._problem(values)
+    def add(self, row: Row) -> None:
+        values = row.values
+        error = row.error or self._problem(values)
         if error:
-            self.reject(error)
+            self.reject(row.line, error)
             return
         picked = [values[place] if place >= 0 else None for place in self.places]
         self.found.append((self.row, *picked))
         self.size += sum(len(value) for value in picked if value)
         self.row += 1
 
-    def reject(self, error: str) -> None:
-        self.rejected.append(Rejected(self.row, self.row, -1, error))
+    def reject(self, line: int, error: str) -> None:
+        self.rejected.append(Rejected(self.row, line, -1, error))
         self.row += 1
 
     def _problem(self, values: list[str]) -> str:
@@ -95,7 +171,7 @@ class _Waiting:
             if place >= 0 and not _is_encodable(values[place]):
                 return f"{'text' if place == self.places[1] else 'column'} is not valid {self.file.encoding.upper()}"
         size = len(values[self.places[1]].encode())
-        return too_large(size, self.file.max_document_bytes) if size > self.file.max_document_bytes else ""
+        return too_large(self.file.max_document_bytes) if size > self.file.max_document_bytes else ""
 
     def documents(self) -> Documents:
         schema = schema_of(self.file.columns)
@@ -119,14 +195,15 @@ def _is_encodable(value: str) -> bool:
 def read_delimited(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
     file = part.file
     with open_stream(file.path, file.compression) as stream:
-        rows = _rows(stream, file)
-        waiting = _Waiting(file, next(rows))
+        rows = _Rows(stream, file)
+        numbered = iter(rows)
+        waiting = _Waiting(file, next(numbered).values)
         try:
-            for values in rows:
-                waiting.add(values)
+            for row in numbered:
+                waiting.add(row)
                 if waiting.size >= batch_bytes:
                     yield waiting.documents()
                     waiting.clear(waiting.row)
-        except (OSError, EOFError, UnicodeError, csv.Error) as error:
-            waiting.reject(f"the file is damaged or cut off: {error}")
+        except (OSError, EOFError, UnicodeError) as error:
+            waiting.reject(rows.line, f"the file is damaged or cut off: {error}")
     yield waiting.documents()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,16 @@ from curation.contract import ID, ROW, TEXT, Rejected
 from curation.kernels import jsonl
 
 SHOWN_FIELDS = 10
+MALFORMED = "curation.malformed"  # an error handler, for every encoding and both directions
+
+
+def _mark_malformed(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Bytes that the encoding does not have become a lone surrogate, and that a byte which is not UTF-8."""
+    assert isinstance(error, UnicodeDecodeError | UnicodeEncodeError)
+    return ("\udcff" if isinstance(error, UnicodeDecodeError) else b"\xff"), error.end
+
+
+codecs.register_error(MALFORMED, _mark_malformed)
 
 
 class Documents(NamedTuple):
@@ -90,7 +101,7 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
         if nulls[k]:
             error = "text is null"
         elif valid[k] and valid_ids[k]:
-            error = too_large(int(sizes[k]), reject_large)
+            error = too_large(reject_large)
         else:
             error = f"{'id' if valid[k] else 'text'} is not valid UTF-8"
         rejected.append(Rejected(row + k, line + k, -1, error))
@@ -98,5 +109,6 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
     return (numbered.filter(pa.array(kept)) if rejected else numbered), rejected
 
 
-def too_large(size: int, limit: int) -> str:
-    return f"{size} bytes are more than max_document_bytes ({limit})"
+def too_large(limit: int) -> str:
+    """Without the size, which is not known of what was not read to its end."""
+    return f"larger than max_document_bytes ({limit})"

@@ -2,9 +2,11 @@
 """Every other way in: archives, tables, plain text, compressed, remote, listed, many small files."""
 
 import bz2
+import csv
 import gzip
 import hashlib
 import lzma
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +159,86 @@ def test_csv_with_bad_rows_and_other_encodings(tmp_path: Path):
     assert errors == {"text is not valid UTF-8", "expected 2 columns, got 1"} and found["rows"] == 4
     path.write_bytes("text\ncafé\n".encode("latin-1"))
     assert read(path, encoding="latin-1")["text"] == ["café"]
+
+
+def test_csv_with_a_byte_order_mark_before_a_quoted_header(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    for encoding in ("utf-8", "UTF_8", "utf-8-sig", "utf-16", "utf-16-le"):
+        mark = "" if encoding in ("utf-8-sig", "utf-16") else "\ufeff"
+        path.write_bytes(f'{mark}"id","text"\r\n"a1","hello"\r\n'.encode(encoding))
+        found = read(path, encoding=encoding)
+        assert (found["id"], found["text"]) == (["a1"], ["hello"]), encoding
+
+
+UNCLOSED = "a quoted field that begins in this row does not end where a delimiter or the row ends"
+TOO_LARGE = "larger than max_document_bytes (1000)"
+
+
+@pytest.mark.parametrize(("suffix", "delimiter"), [(".csv", ","), (".tsv", "\t")])
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
+def test_a_quote_that_is_never_closed_is_one_rejected_record(
+    tmp_path: Path, suffix: str, delimiter: str, batch_bytes: int
+):
+    path = tmp_path / f"a{suffix}"
+    rows = ["id,text", "0,zero", '1,"one', "2,two", "3,three"]
+    for end in ("\n", "\r\n", ""):
+        path.write_text("\n".join(rows).replace(",", delimiter) + end, newline="")
+        found = read(path, batch_bytes)
+        assert (found["id"], found["text"]) == (["0"], ["zero"])
+        assert found["rejected"] == [Rejected(1, 2, -1, UNCLOSED)]
+    # A later row closes it: what follows is read.
+    rows = ["id,text", "0,zero", '1,"one', "2,two", '3,"three"', '4,"four"', '5,"fi""ve\n"', "6,six"]
+    path.write_text("\n".join(rows).replace(",", delimiter))
+    found = read(path, batch_bytes)
+    assert (found["id"], found["text"]) == (["0", "4", "5", "6"], ["zero", "four", 'fi"ve\n', "six"])
+    assert found["rejected"] == [Rejected(1, 2, -1, UNCLOSED)]
+
+
+def test_csv_text_behind_a_closing_quote_belongs_to_the_field(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_text('id,text\n1,"a" b "c"\n2,d "e" f\n3,"g" "h\n4,last\n')
+    expected = next(iter(csv.reader(['1,"a" b "c"'])))[1]
+    found = read(path)
+    assert found["text"] == [expected, 'd "e" f', 'g "h', "last"] and expected == 'a b "c"'
+    path.write_text('id,text\n1,"a" b,"c\nd"\n2,last\n')
+    found = read(path)
+    assert found["text"] == ["last"]
+    assert [(entry.line, entry.error) for entry in found["rejected"]] == [
+        (1, UNCLOSED),
+        (2, "expected 2 columns, got 1"),
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_csv_rows_above_the_limit_are_passed_over(tmp_path: Path, suffix: str, end: str):
+    """The first is just too large, the others by more than what is read of a row before it is passed over."""
+    long = "x" * 200_000
+    texts = ["x" * 1000, "x" * 1001, long, f'"{long}"', f'"{long}{end}""{end}{long}"', "é" * 501, f'"a{end}b"', "last"]
+    path = tmp_path / f"a.csv{suffix}"
+    data = (end.join(["id,text", "", *(f"{k},{text}" for k, text in enumerate(texts))]) + end).encode()
+    path.write_bytes(gzip.compress(data) if suffix else data)
+    found = read(path, max_document_bytes=1000)
+    assert (found["id"], found["text"]) == (["0", "6", "7"], ["x" * 1000, f"a{end}b", "last"])
+    assert [entry.line for entry in found["rejected"]] == [3, 4, 5, 6, 9]
+    assert {entry.error for entry in found["rejected"]} == {TOO_LARGE}
+
+
+def test_the_memory_of_a_csv_row_is_bounded(tmp_path: Path):
+    for row in (b"x" * 8_000_000, b'"' + b"x" * 8_000_000, b'"' + b"long line\n" * 800_000):
+        (tmp_path / "a.csv").write_bytes(b"text\n" + row + b"\n")
+        tracemalloc.start()
+        found = read(tmp_path / "a.csv", max_document_bytes=1000)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert found["rejected"] == [Rejected(0, 1, -1, TOO_LARGE)] and peak < 2_000_000
+
+
+def test_rejected_rows_of_csv_have_the_line_they_begin_in(tmp_path: Path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'id,text\r\n1,"a\r\n\r\nb"\r\n\r\n2\r\n3,c,d\r\n4,\xff\r\n')
+    found = read(path)
+    assert [(entry.row, entry.line) for entry in found["rejected"]] == [(1, 5), (2, 6), (3, 7)]
 
 
 @pytest.mark.parametrize("stream", [False, True])
