@@ -54,7 +54,7 @@ def _as_documents(records: list[Record], text_of: Callable[[Record], bytes], fil
     for k, record in enumerate(records):
         error = record.damage
         if not error and len(record.content) > file.max_document_bytes:
-            error = too_large(len(record.content), file.max_document_bytes)
+            error = too_large(file.max_document_bytes)
         if error:
             rejected.append(Rejected(row + k, row + k, record.offset, error))
         else:

@@ -88,10 +88,11 @@ def _line_blocks(part: FilePart, block_bytes: int) -> Iterator[Block]:
                 yield Block(data[:end], offset)
             rest = data[end:]
             offset += end
-            if len(rest) > limit:
-                start = offset
+            mark = len(BYTE_ORDER_MARK) if offset == 0 and rest.startswith(BYTE_ORDER_MARK) else 0
+            if len(rest) - mark > limit:
+                start = offset + mark
                 rest, offset = _skip_line(stream, block_bytes, offset + len(rest))
-                yield Block(b"", start, f"a line of more than max_document_bytes ({limit})", 1)
+                yield Block(b"", start, too_large(limit), 1)
 
 
 def _skip_line(stream: Any, block_bytes: int, offset: int) -> tuple[bytes, int]:
@@ -140,8 +141,8 @@ def _parse_block(block: Block, file: SourceFile, first_row: int, first_line: int
     starts[-1] = len(data)
     parsed = _parse(data, starts, file.text_column, file.id_column)
     status = parsed.status
-    oversize = np.flatnonzero(np.diff(starts) > file.max_document_bytes)
-    status[oversize] = jsonl.UNUSUAL
+    sizes = np.diff(starts) - (data[starts[1:] - 1] == ord("\n"))
+    status[sizes > file.max_document_bytes] = jsonl.UNUSUAL
     if "." in file.text_column or "." in file.id_column:
         status[status == jsonl.PLAIN] = jsonl.UNUSUAL  # the key may be a path, which only orjson's reading follows
     rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)
@@ -202,7 +203,7 @@ def look_up(record: dict[str, object], name: str) -> object:
 def parse_record(raw: bytes, file: SourceFile) -> tuple[str | None, ...]:
     """(id, text, carried columns ...) of one JSON line as orjson reads it; ValueError says why it is no document."""
     if len(raw) > file.max_document_bytes:
-        raise ValueError(too_large(len(raw), file.max_document_bytes))
+        raise ValueError(too_large(file.max_document_bytes))
     try:
         record = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

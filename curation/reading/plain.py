@@ -42,7 +42,7 @@ def _cut_pieces(file: SourceFile, batch_bytes: int) -> Iterator[tuple[list[bytes
 
 def _as_documents(pieces: list[bytes], file: SourceFile, row: int, damage: str) -> Documents:
     limit = file.max_document_bytes
-    errors = {k: too_large(len(piece), limit) for k, piece in enumerate(pieces) if len(piece) > limit}
+    errors = {k: too_large(limit) for k, piece in enumerate(pieces) if len(piece) > limit}
     rows = [k for k in range(len(pieces)) if k not in errors]
     text, repaired = _decode([pieces[k] for k in rows], file)
     schema = schema_of(file.columns)

@@ -69,11 +69,14 @@ class _MemberStream(io.RawIOBase):
         self._new_member = new_member
         self._member: Any = None
         self._waiting = b""
+        self._damage: OSError | None = None
 
     def read(self, size: int = -1) -> bytes:
         return _read_all(self) if size < 0 else self._read_some(size)
 
     def _read_some(self, size: int) -> bytes:
+        if self._damage:
+            raise self._damage
         while True:
             if self._member is None:
                 if not self._waiting and not self._fill():
@@ -94,7 +97,8 @@ class _MemberStream(io.RawIOBase):
             found: bytes = self._member.decompress(data, size)
         # The stub of isal takes its class for an instance. libbzip2 answers some damage with a RuntimeError.
         except (lzma.LZMAError, igzip_lib.error, RuntimeError) as error:  # type: ignore[misc]
-            raise OSError(str(error)) from None
+            self._damage = OSError(str(error))
+            raise self._damage from None
         if self._member.eof:
             self._waiting = self._member.unused_data
             self._member = None

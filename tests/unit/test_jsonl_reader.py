@@ -393,6 +393,23 @@ def test_any_cut_gives_the_same(tmp_path: Path, slice_bytes: int):
         assert read(file, slice_bytes, batch_bytes) == expected(data, file)
 
 
+@pytest.mark.parametrize("start", [b"", BYTE_ORDER_MARK])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_what_is_said_of_large_lines_does_not_depend_on_the_cut(tmp_path: Path, suffix: str, start: bytes):
+    lines = [b'{"text":"%b"}' % (b"x" * size) for size in (9, 8, 9, 200, 10)] + [b" " * 20, b" " * 21, b'{"text":"c"}']
+    path = tmp_path / f"a.jsonl{suffix}"
+    data = start + b"\n".join(lines)
+    path.write_bytes(gzip.compress(data) if suffix else data)
+    file = source_file(path, max_document_bytes=20)
+    whole = read(file)
+    assert [(row, len(text)) for row, text, _ in whole.documents] == [(0, 9), (1, 8), (2, 9), (6, 1)]
+    too_large = "larger than max_document_bytes (20)"
+    assert [(line, error) for _, line, _, error in whole.rejected] == [(line, too_large) for line in (3, 4, 6)]
+    for slice_bytes in (1, 7, 30, 100, 1000):
+        for batch_bytes in (1, 2, 3, 5, 20, 21, 22, 50, 1000):
+            assert read(file, slice_bytes, batch_bytes) == whole
+
+
 @pytest.mark.parametrize("data", [b"", b"\n", b"\n\n\n", b'{"text": "a"}', b'{"text": "a"}\n', BYTE_ORDER_MARK, b"x"])
 @pytest.mark.parametrize("slice_bytes", [1, 2, 5, 1000])
 def test_small_files(tmp_path: Path, data: bytes, slice_bytes: int):
