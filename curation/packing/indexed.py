@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from curation.errors import InputError, IntegrityError
-from curation.files import file_sha256
 from curation.packing.megatron import (
     CHUNK_BYTES,
     CHUNK_SEQUENCES,
@@ -18,7 +17,7 @@ from curation.packing.megatron import (
     MAGIC,
     UINT16_VOCABULARY,
     VERSION,
-    PairInfo,
+    PairCounts,
     byte_pointers,
     check_positive,
     choose_dtype,
@@ -78,7 +77,7 @@ class IndexedReader:
             )
 
 
-def check_pair(prefix: str | Path, vocabulary: int | None = None, *, strict: bool = True) -> PairInfo:
+def check_pair(prefix: str | Path, vocabulary: int | None = None, *, strict: bool = True) -> PairCounts:
     """Read a pair from end to end and say what it holds, or raise `IntegrityError` with the first thing that is wrong.
 
     Checked: magic, version, dtype code, both sizes, that pointers are the running sum of lengths, document indices, and
@@ -92,15 +91,13 @@ def check_pair(prefix: str | Path, vocabulary: int | None = None, *, strict: boo
     _check_documents(reader, strict)
     _check_ids(reader, vocabulary)
     steps = sum(int(np.count_nonzero(pair[1:] == pair[:-1])) for pair in _overlapping(reader.documents))
-    return PairInfo(
+    return PairCounts(
         prefix=str(reader.prefix),
         documents=len(reader.documents) - 1,
         empty_documents=steps,
         tokens=len(reader.tokens),
         bytes=reader.num_bytes,
         dtype=reader.dtype.name,
-        sha256_bin=file_sha256(suffixed(reader.prefix, ".bin")),
-        sha256_idx=file_sha256(suffixed(reader.prefix, ".idx")),
     )
 
 

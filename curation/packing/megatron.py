@@ -44,7 +44,7 @@ DTYPE_CODES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4
 UINT16_VOCABULARY = 65500  # Megatron's DType.optimal_dtype; not 65536
 MAX_SEQUENCE_TOKENS = 2**31 - 1  # int32 lengths
 MAX_SEQUENCES = 2**31 - 1  # GPTDataset numbers documents as int32
-DEFAULT_MAX_BYTES = 10 << 30  # NVIDIA: 10 GB per file and more, tens of files
+DEFAULT_MAX_BYTES = 10_000_000_000  # NVIDIA: 10 GB per file and more, tens of files
 
 CHUNK_SEQUENCES = 1 << 20  # 20 MB of index at a time
 CHUNK_BYTES = 16 << 20
@@ -52,8 +52,8 @@ CHUNK_BYTES = 16 << 20
 Lengths = np.ndarray | Callable[[], Iterable[np.ndarray]]
 
 
-class PairInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One finished pair. `prefix`: path without suffix. `documents`: those in the pair; `empty_documents`: those
+class PairCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pair holds. `prefix`: path without suffix. `documents`: those in the pair; `empty_documents`: those
     without tokens that stand between them in the input and are not in the pair. `bytes`: of the `.bin`."""
 
     prefix: str
@@ -62,6 +62,11 @@ class PairInfo(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     bytes: int
     dtype: str
+
+
+class PairInfo(PairCounts, frozen=True, kw_only=True):
+    """One finished pair."""
+
     sha256_bin: str
     sha256_idx: str
 

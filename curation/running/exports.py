@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 RAW, CLEANED = "raw", "cleaned"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
-EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 
 
 def write_exports(

@@ -58,7 +58,7 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
             path = self.folder / self.files[shard]["file"]
             rows = np.asarray(np.load(path, mmap_mode="r"))  # memmap's own indexing is slow
             pieces = np.load(path.with_name(path.name.replace(".npy", ".pieces.npy")))
-            first_pieces = np.searchsorted(pieces[:, 0], np.arange(len(rows) + 1))
+            first_pieces = np.searchsorted(pieces[:, 0], np.arange(len(rows) + 1, dtype=pieces.dtype))
             self._opened[shard] = rows, pieces, first_pieces
         return self._opened[shard]
 

@@ -20,7 +20,8 @@ from curation.packing.forms.shards import open_form, problems
 from curation.packing.indexed import IndexedReader
 from curation.packing.ordering import sides
 from curation.packing.tokenization import load_tokenizer
-from curation.recipe import as_builtins, convert_recipe, load_recipe
+from curation.recipe import EXPORT_FORMATS, as_builtins, convert_recipe, load_recipe
+from curation.running.exports import WRITERS
 from curation.running.leaks import leaks
 from curation.running.runner import run
 from curation.running.samples import SAMPLE_FILES, Sample, unwritten_sample
@@ -166,6 +167,10 @@ def test_missing_and_foreign_files_of_a_form_are_named(texts, tmp_path):
         f"{folder / 'train_00001.npy'} is missing, though manifest.json names it",
         f"{folder / 'stray'} is foreign: manifest.json does not name it",
     ]
+
+
+def test_every_format_of_documents_has_a_writer():
+    assert {*EXPORT_FORMATS} == {"", *WRITERS}
 
 
 # splits

@@ -12,7 +12,7 @@ import pytest
 from curation.errors import InputError, IntegrityError, OutputError
 from curation.packing import megatron
 from curation.packing.indexed import IndexedReader, check_pair
-from curation.packing.megatron import PairWriter, choose_dtype, join_parts
+from curation.packing.megatron import PairCounts, PairWriter, choose_dtype, join_parts
 
 DOCUMENTS = [[1, 2, 3, 9], [7, 9], [9], [65499, 0, 5, 6, 9]]
 
@@ -189,7 +189,9 @@ def test_reader_names_the_missing_file(tmp_path):
 
 def test_check_gives_what_commit_gave(tmp_path):
     info = write_pair(tmp_path / "a")
-    assert check_pair(tmp_path / "a") == info
+    found = check_pair(tmp_path / "a")
+    assert found == PairCounts(**{field: getattr(info, field) for field in PairCounts.__struct_fields__})
+    assert (found.documents, found.tokens, found.bytes, found.dtype) == (4, 12, 24, "uint16")
 
 
 @pytest.mark.parametrize("change", [-2, -1, 1])
@@ -293,7 +295,7 @@ def test_join_gives_the_same_bytes_however_parts_are_cut(tmp_path, cuts, max_byt
     assert all(i.bytes <= max_bytes or i.documents == 1 for i in infos)
     assert [Path(i.prefix).name for i in infos] == [f"news_{n:05d}_text_document" for n in range(len(infos))]
     for info in infos:
-        assert check_pair(info.prefix, 50257).sha256_idx == info.sha256_idx
+        assert check_pair(info.prefix, 50257).documents == info.documents
 
 
 def test_join_fills_each_pair_up_to_the_limit(tmp_path):
