@@ -192,7 +192,8 @@ class Tokenizer:
         try:
             found = self._pool.encode(_large_strings(probes))
         except (ImportError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            return f"gigatoken does not support this vocabulary: {error}"
+            told = str(error).partition("\n")[0]  # what follows is a place in its source
+            return f"gigatoken does not support this vocabulary: {told}"
         wrong = _first_difference(found, self._source.encode(probes), range(len(probes)))
         return "" if wrong is None else f"gigatoken differs from {self.kind} on {probes[wrong][:60]!r}"
 

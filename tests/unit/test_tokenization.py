@@ -306,6 +306,8 @@ def word_level(folder, specials=("[UNK]", "</s>", "<s>"), config=None, ids=None)
 def test_words_go_through_the_reference(tmp_path):
     tokenizer = load_tokenizer(word_level(tmp_path))
     assert not tokenizer.fast
+    assert tokenizer.note.startswith('gigatoken does not support this vocabulary: Unsupported model type "WordLevel"')
+    assert "\n" not in tokenizer.note
     assert (tokenizer.vocabulary, tokenizer.eod, tokenizer.bos) == (5, 3, 4)
     packed = tokenizer.pack(strings(["hello world hello", "", " ", "hello </s>"]))
     # "</s>" in a text is three unknown words, and neither truncation nor padding applies.
