@@ -1,69 +1,100 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain text: a file is a document, or is cut at a separator. Pieces of white space alone are no documents."""
+"""Plain text: a file is a document, or is cut at a separator. Pieces of white space alone are no documents.
+
+Other encodings become UTF-8 as they are read, so that separators and sizes mean the same in all of them. A byte order
+mark at the start of a file is not part of the text.
+"""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 
 import pyarrow as pa
 
 from curation.contract import Rejected
-from curation.errors import InputError
-from curation.reading.documents import Documents, schema_of, strings, too_large
+from curation.reading.documents import MALFORMED, Documents, schema_of, strings, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import open_stream, read_pieces, shown
+from curation.reading.streams import Piece, open_stream, read_pieces, shown
 
 FIELDS = ("path",)  # what `columns` may name
+TOO_LARGE = None  # stands for a document that is not held
 
 
 def read_text(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
     row = 0
-    for pieces, damage in _cut_pieces(part.file, batch_bytes):
-        documents = _as_documents([piece for piece in pieces if piece.strip()], part.file, row, damage)
-        row += documents.rows
-        yield documents
+    with open_stream(part.file.path, part.file.compression) as stream:
+        pieces = _without_mark(_as_utf8(read_pieces(stream, batch_bytes), part.file.encoding))
+        for texts, damage in _cut(pieces, part.file.separator.encode(), part.file.max_document_bytes):
+            documents = _as_documents(texts, part.file, row, damage)
+            row += documents.rows
+            yield documents
 
 
-def _cut_pieces(file: SourceFile, batch_bytes: int) -> Iterator[tuple[list[bytes], str]]:
-    """The pieces between separators, as many as a batch holds, and the damage behind them."""
-    separator = file.separator.encode(file.encoding)
-    rest = b""
-    with open_stream(file.path, file.compression) as stream:
-        for data, damage in read_pieces(stream, batch_bytes):
-            rest += data
-            if separator:
-                *pieces, rest = rest.split(separator)
-                yield pieces, ""
-            if damage:
-                yield [rest], damage
-                return
-    yield [rest], ""
+def _as_utf8(pieces: Iterator[Piece], encoding: str) -> Iterator[Piece]:
+    """What is malformed stays malformed, in UTF-8, for `strings` to repair and count."""
+    if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
+        yield from pieces
+        return
+    decoder = codecs.getincrementaldecoder(encoding)(MALFORMED)
+    try:
+        for data, damage in pieces:
+            yield Piece(decoder.decode(data).encode("utf-8", MALFORMED), damage)
+        yield Piece(decoder.decode(b"", True).encode("utf-8", MALFORMED), "")
+    except UnicodeError as error:  # such as UTF-16 without a byte order mark
+        yield Piece(b"", f"the file is not {encoding}: {error}")
 
 
-def _as_documents(pieces: list[bytes], file: SourceFile, row: int, damage: str) -> Documents:
-    limit = file.max_document_bytes
-    errors = {k: too_large(limit) for k, piece in enumerate(pieces) if len(piece) > limit}
-    rows = [k for k in range(len(pieces)) if k not in errors]
-    text, repaired = _decode([pieces[k] for k in rows], file)
-    schema = schema_of(file.columns)
+def _without_mark(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    head = b""
+    for data, damage in pieces:
+        head += data
+        if damage or len(head) >= len(codecs.BOM_UTF8):
+            yield Piece(head.removeprefix(codecs.BOM_UTF8), damage)
+            yield from pieces
+            return
+    yield Piece(head.removeprefix(codecs.BOM_UTF8), "")
+
+
+def _cut(pieces: Iterator[Piece], separator: bytes, limit: int) -> Iterator[tuple[list[bytes | None], str]]:
+    """The documents between separators, as many as a batch holds, and the damage behind them."""
+    rest = bytearray()
+    overlap = max(0, len(separator) - 1)  # bytes that may be the start of a separator
+    skipping = False  # the start of a document that is too large has been let go
+    for data, damage in pieces:
+        searched = max(0, len(rest) - overlap)
+        rest += data
+        if separator and rest.find(separator, searched) >= 0:
+            first, *others, rest = rest.split(separator)
+            yield [TOO_LARGE if skipping else _held(first, limit), *(_held(text, limit) for text in others)], ""
+            skipping = False
+        if skipping or len(rest) > limit + overlap:
+            skipping = True
+            del rest[: max(0, len(rest) - overlap)]
+        if damage:
+            break
+    else:
+        damage = ""
+    yield [TOO_LARGE if skipping else _held(rest, limit)], damage
+
+
+def _held(text: bytearray, limit: int) -> bytes | None:
+    return bytes(text) if len(text) <= limit else TOO_LARGE
+
+
+def _as_documents(texts: list[bytes | None], file: SourceFile, row: int, damage: str) -> Documents:
+    numbered = list(enumerate((text for text in texts if text is TOO_LARGE or text.strip()), row))
+    rejected = [Rejected(k, k, -1, too_large(file.max_document_bytes)) for k, text in numbered if text is TOO_LARGE]
+    rows = [k for k, text in numbered if text is not TOO_LARGE]
+    text, repaired = strings([text for _, text in numbered if text is not TOO_LARGE])
     carried = [pa.repeat(pa.scalar(shown(file.path), pa.large_string()), len(rows)) for _ in file.columns]
-    numbers = pa.array([row + k for k in rows], pa.int64())
-    table = pa.table([numbers, pa.nulls(len(rows), pa.large_string()), text, *carried], schema=schema)
-    rejected = [Rejected(row + k, row + k, -1, error) for k, error in errors.items()]
-    total = len(pieces)
+    columns = [pa.array(rows, pa.int64()), pa.nulls(len(rows), pa.large_string()), text, *carried]
+    table = pa.table(columns, schema=schema_of(file.columns))
+    total = len(numbered)
     if damage:
         rejected.append(Rejected(row + total, row + total, -1, damage))
         total += 1
     return Documents(table, rejected, total, total, repaired)
-
-
-def _decode(pieces: list[bytes], file: SourceFile) -> tuple[pa.Array, int]:
-    if file.encoding in ("utf-8", "utf8"):
-        return strings(pieces)
-    try:
-        return pa.array([piece.decode(file.encoding) for piece in pieces], pa.large_string()), 0
-    except UnicodeDecodeError as error:
-        raise InputError(f"{shown(file.path)} is not {file.encoding}: {error}") from None
 
 
 __all__ = ["FIELDS", "read_text"]

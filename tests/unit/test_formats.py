@@ -262,6 +262,64 @@ def test_plain_text(tmp_path: Path):
     assert read(tmp_path, 1, separator="---\n")["text"] == ["one\n", "two", "three"]
 
 
+@pytest.mark.parametrize("batch_bytes", [1, 3, 1 << 20])
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF_8", "utf-8-sig", "utf-16", "utf-16-be", "latin-1", "cp932"])
+def test_plain_text_of_every_encoding_is_cut(tmp_path: Path, encoding: str, batch_bytes: int):
+    texts = ["one", "zwei\n \n" if encoding == "cp932" else "zwéi\n \n", "three"]
+    path = tmp_path / "a.txt"
+    path.write_bytes("---".join([*texts, " \r\n", ""]).encode(encoding))
+    found = read(path, batch_bytes, encoding=encoding, separator="---")
+    assert (found["text"], found["repaired"], found["rejected"]) == (texts, 0, [])
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF8", "utf_8", "utf-8-sig", "utf-16-le"])
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path, encoding: str):
+    raw = "utf-8" if "16" not in encoding else encoding
+    for text in ("one\ufeff", "", "a"):
+        (tmp_path / "a.txt").write_bytes(f"\ufeff{text}".encode(raw))
+        for batch_bytes in (1, 2, 1 << 20):
+            found = read(tmp_path / "a.txt", batch_bytes, encoding=encoding, max_document_bytes=6)
+            assert found["text"] == [text][: len(text)] and not found["rejected"]
+
+
+def test_malformed_plain_text_is_repaired_and_counted_in_every_encoding(tmp_path: Path):
+    path = tmp_path / "a.txt"
+    for encoding, data in (
+        ("utf-8", b"good|b\xe9d"), ("Utf_8", b"good|b\xe9d"), ("ascii", b"good|b\xe9d"),
+        ("utf-16", "good|b".encode("utf-16") + b"\x00\xd8" + "d".encode("utf-16-le")), ("cp1252", b"good|b\x81d"),
+        ("utf-7", b"good|b+2AA-d"),
+    ):  # fmt: skip
+        path.write_bytes(data)
+        found = read(path, encoding=encoding, separator="|")
+        assert (found["text"], found["repaired"]) == (["good", "b\ufffdd"], 1), encoding
+    path.write_bytes("no mark".encode("utf-16-le"))
+    found = read(path, encoding="utf-16")
+    assert not found["text"] and "the file is not utf-16: " in found["rejected"][0].error
+
+
+@pytest.mark.parametrize("separator", ["", "|", "<end>"])
+@pytest.mark.parametrize("batch_bytes", [1, 4, 7, 100, 1 << 20])
+def test_plain_text_above_the_limit_is_rejected(tmp_path: Path, separator: str, batch_bytes: int):
+    texts = ["x" * 10, "x" * 11, " " * 11, "<end" * 20, "y", "x" * 300] if separator else ["x" * 11]
+    path = tmp_path / "a.txt"
+    path.write_text(separator.join(texts))
+    found = read(path, batch_bytes, separator=separator, max_document_bytes=10)
+    assert found["text"] == [text for text in texts if len(text) <= 10]
+    rows = [row for row, text in enumerate(texts) if len(text) > 10]
+    assert found["rejected"] == [Rejected(row, row, -1, TOO_LARGE.replace("1000", "10")) for row in rows]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("separator", ["", "|"])
+def test_plain_text_above_the_limit_is_not_held(tmp_path: Path, separator: str, encoding: str):
+    (tmp_path / "a.txt").write_bytes(("long text " * 1_000_000).encode(encoding))
+    tracemalloc.start()
+    found = read(tmp_path / "a.txt", 100_000, separator=separator, encoding=encoding, max_document_bytes=1_000_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert not found["text"] and found["rows"] == 1 and peak < 3_000_000
+
+
 def test_text_columns_are_found_and_dotted_paths_followed(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"meta": {"lang": "en", "n": [1]}, "raw_content": "x", "doc": {"text": "deep"}}\n')
