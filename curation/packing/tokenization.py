@@ -125,6 +125,7 @@ class Tokenizer:
 
     @property
     def identity(self) -> dict[str, Any]:
+        """What tells it from another tokenizer of the same spec, whose files were other ones."""
         return {"sha256": self.digest, "eod": self.eod, "bos": self.bos}
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[TokenizerSpec]]:
@@ -275,12 +276,6 @@ def load_tokenizer(spec: TokenizerSpec | str) -> Tokenizer:
         spec = TokenizerSpec(name=spec)
     with _loading:
         return _load(spec, tuple(map(_stamp, vocabulary_files(spec.name))))
-
-
-def describe_tokenizer(spec: TokenizerSpec | str) -> dict[str, Any]:
-    """What tells the tokenizer of a run from another one of the same spec: `sha256` of its vocabulary, and the ids
-    `eod` and `bos` (or None). Costs loading it, which a run does anyway. Raises as `load_tokenizer`."""
-    return load_tokenizer(spec).identity
 
 
 @functools.lru_cache(maxsize=8)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing import tokenization, vocabularies
-from curation.packing.tokenization import TokenizerSpec, describe_tokenizer, load_tokenizer
+from curation.packing.tokenization import TokenizerSpec, load_tokenizer
 from tests.corpus import SHARED_DATA
 
 CACHE = SHARED_DATA / "tokenizers" / "tiktoken_cache"
@@ -462,11 +462,11 @@ def test_a_rewritten_file_is_another_tokenizer(tmp_path):
     name = word_level(tmp_path)
     before = load_tokenizer(name)
     assert load_tokenizer(name) is before
-    assert describe_tokenizer(name) == {"sha256": before.digest, "eod": 3, "bos": 4}
+    assert load_tokenizer(name).identity == {"sha256": before.digest, "eod": 3, "bos": 4}
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "world"}')
-    assert describe_tokenizer(name) == {"sha256": before.digest, "eod": 2, "bos": 4}
+    assert load_tokenizer(name).identity == {"sha256": before.digest, "eod": 2, "bos": 4}
     (tmp_path / "tokenizer_config.json").unlink()
-    assert describe_tokenizer(name) == before.identity
+    assert load_tokenizer(name).identity == before.identity
     word_level(tmp_path, ids=[0, 2, 1, 3])
     assert load_tokenizer(name).digest != before.digest
     assert load_tokenizer(name).pack(strings(["hello world"])).ids.tolist() == [2, 1, 3]
