@@ -39,6 +39,10 @@ LIST_MARK = "@"
 HUB_MARK = "hf:"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MAX_FILES_PER_SLICE = 1000
+# What tells the folder of a run.
+RUN_PLAN = ("_work", "plan.json")
+RUN_REPORT = "report.json"
+RUN_KEYS = {"recipe", "documents_digest"}
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -242,18 +246,41 @@ def _suffixes_of(path: str) -> tuple[str, str]:
 
 
 def _files_below(folder: str) -> Iterable[str]:
-    for parent, folders, names in os.walk(folder, onerror=_cannot_list):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
+    """All input files in a folder and those below it, sorted. Links to folders are followed, but no folder is entered
+    twice, and none below it that a run of this program has written."""
+    seen = {os.path.realpath(folder)}
+    for parent, folders, names in os.walk(folder, onerror=_cannot_list, followlinks=True):
+        folders[:] = [name for name in sorted(folders) if _is_entered(os.path.join(parent, name), seen)]
         for name in sorted(names):
             if not name.startswith((".", "_")) and _split_suffix(name)[0]:
                 yield os.path.join(parent, name)
+
+
+def _is_entered(folder: str, seen: set[str]) -> bool:
+    real = os.path.realpath(folder)
+    if os.path.basename(folder).startswith((".", "_")) or real in seen or _is_run(folder):
+        return False
+    seen.add(real)
+    return True
+
+
+def _is_run(folder: str) -> bool:
+    """Whether a folder is the output of a run, finished or not."""
+    if os.path.isfile(os.path.join(folder, *RUN_PLAN)):
+        return True
+    try:
+        with open(os.path.join(folder, RUN_REPORT), "rb") as file:
+            report = msgspec.json.decode(file.read())
+    except (OSError, msgspec.DecodeError):
+        return False
+    return isinstance(report, dict) and report.keys() >= RUN_KEYS
 
 
 def _cannot_list(error: OSError) -> None:
     raise InputError(f"folder {error.filename} cannot be listed: {error.strerror}") from None
 
 
-def _matches(path: str) -> list[str]:
+def _matches(path: str, leave_out: str) -> list[str]:
     """The files that a path of a recipe stands for, sorted; an existing file wins over its reading as a glob."""
     if is_hub(path):
         return [path]
@@ -262,16 +289,35 @@ def _matches(path: str) -> list[str]:
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
-        found = list(_files_below(path))
+        found = _without(leave_out, _files_below(path), path)
         if not found:
             raise InputError(f"folder {path} holds no input file; expected names ending in {_known_suffixes()}")
         return found
     if not glob.has_magic(path):
         raise InputError(f"input {path} does not exist (looked from {os.getcwd()})")
-    found = sorted(match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
+    matches = sorted(match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
+    found = _without(leave_out, matches, path)
     if not found:
         raise InputError(f"no file matches {path} (looked from {os.getcwd()})")
     return found
+
+
+def _without(folder: str, paths: Iterable[str], asked: str) -> list[str]:
+    """The paths that do not lead into a folder, unless what was asked for is in it."""
+    if not folder or _is_in(folder, _fixed_part(asked)):
+        return list(paths)
+    return [path for path in paths if not _is_in(folder, path)]
+
+
+def _is_in(folder: str, path: str) -> bool:
+    return os.path.join(os.path.realpath(path), "").startswith(os.path.join(folder, ""))
+
+
+def _fixed_part(path: str) -> str:
+    """The folder in which a glob begins to search; a path without wildcards as it is."""
+    while glob.has_magic(path):
+        path = os.path.dirname(path)
+    return path
 
 
 def _remote_matches(url: str) -> list[str]:
@@ -349,7 +395,10 @@ def _status(path: str) -> tuple[int, int]:
         os.path.abspath(path).encode()
     except UnicodeEncodeError:
         raise InputError(f"the name of {path!r} is not valid UTF-8; rename the file or a folder above it") from None
-    status = os.stat(path)
+    try:
+        status = os.stat(path)
+    except OSError as error:  # such as a link to nothing
+        raise InputError(f"cannot open {path}: {error.strerror}") from None
     return status.st_size, status.st_mtime_ns
 
 
@@ -381,17 +430,19 @@ def entries_by_name(entries: Sequence[Input]) -> dict[str, Input]:
     return dict(zip(input_names(entries), entries, strict=True))
 
 
-def find_files(entries: Sequence[Input]) -> list[SourceFile]:
+def find_files(entries: Sequence[Input], leave_out: str | os.PathLike[str] = "") -> list[SourceFile]:
     """All files of all inputs, in the order of the recipe and sorted inside an input.
 
-    Raises InputError for a path that stands for no file, an unknown format, a file that two inputs (or two names in
-    one input) resolve to, and a text column that the first records do not have.
+    leave_out   the folder of the run's output: no input, where a folder or glob around it would take it for one
+
+    Raises InputError for a path that stands for no file, an unknown format, and a file that two inputs (or two names
+    in one input) resolve to. What is in the files is looked at by `probe`.
     """
     files = [
         _source_file(path, entry, name)
         for entry, name in zip(entries, input_names(entries), strict=True)
         for listed in _listed(entry)
-        for path in _matches(listed)
+        for path in _matches(listed, os.path.realpath(leave_out) if leave_out else "")
     ]
     seen: dict[str, SourceFile] = {}
     for file in files:

@@ -128,6 +128,66 @@ def test_one_file_twice(folder: Path):
         found("data")
 
 
+def test_links_to_folders_are_followed_once(folder: Path):
+    (folder / "more").mkdir()
+    (folder / "more" / "m.jsonl").write_bytes(LINE)
+    (folder / "data" / "more").symlink_to("../more")
+    (folder / "data" / "same").symlink_to("more")
+    (folder / "more" / "around").symlink_to("../data")
+    (folder / "data" / "sub" / "up").symlink_to("..")
+    files = found("data")
+    assert [path for path in files if path.startswith(("data/more", "data/s"))] == [
+        "data/more/m.jsonl", "data/sub/x.jsonl", "data/sub/deep/y.jsonl",
+    ]  # fmt: skip
+    assert len(files) == len(set(files)) == 10 and found("data") == files
+
+
+def test_a_link_to_nothing(folder: Path):
+    (folder / "data" / "gone.jsonl").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"cannot open data/gone\.jsonl: No such file or directory"):
+        found("data")
+
+
+def made_run(folder: Path, name: str, content: bytes) -> Path:
+    for file in ("documents/part-00000.parquet", "rejected.jsonl", name):
+        path = folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["_work/plan.json", "report.json"])
+def test_folders_of_runs_are_no_inputs(folder: Path, name: str):
+    run = made_run(folder / "data" / "out", name, b'{"recipe": {}, "documents_digest": ""}')
+    files = found("data")
+    assert len(files) == 9 and not any("out/" in path for path in files)
+    assert [os.path.basename(path) for path in found("data/out/documents")] == ["part-00000.parquet"]
+    (run / name).unlink()
+    for content in (b'{"recipe": {}}', b"[]", b"{", b"\xff"):
+        (run / "report.json").write_bytes(content)
+        assert [path for path in found("data") if "out/" in path][-1] == "data/out/documents/part-00000.parquet"
+
+
+def test_the_output_of_the_run_itself_is_left_out(folder: Path):
+    (folder / "out").mkdir()
+    for name in ("out/a.jsonl", "outer.jsonl"):
+        (folder / name).write_bytes(LINE)
+    (folder / "to_out").symlink_to("out")
+
+    def left(path: str, leave_out: str | Path = "out") -> list[str]:
+        return [os.path.relpath(file.path) for file in find_files([Input(path=path)], leave_out)]
+
+    assert "out/a.jsonl" in found(".") and "out/a.jsonl" in found("**/*.jsonl")
+    for path in (".", "**/*.jsonl", str(folder), "*/*.jsonl"):
+        for leave_out in ("out", "out/", folder / "out"):
+            files = left(path, leave_out)
+            assert "data/b.jsonl" in files and not any(file.startswith(("out/", "to_out/")) for file in files)
+    assert "outer.jsonl" in left(".")
+    # What is named in it is taken: whether a run may write there is for others to say.
+    assert left("out") == left("out/*.jsonl") == left("out/a.jsonl") == ["out/a.jsonl"]
+    assert left("data/*.ndjson", ".") == ["data/c.ndjson"]
+
+
 DEFAULT_NAMES = {
     "data/news.jsonl": "news",
     "data/news.2024.jsonl.gz": "news",
