@@ -1,30 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run that is killed at any moment and started again ends in the same bytes as one that nothing disturbed."""
 
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
+from curation.recipe import load_recipe
+from curation.running.progress import Lines
 from curation.running.runner import run
 from curation.running.verify import verify
+from curation.stages import FuzzyDedup
 from tests.run.runs import digests, files_below, made_texts, recipe_of, records_of
 
 MOMENTS = 20
 SLICE_BYTES = 4000
-CODE = f"""
-import sys
-from curation.running.progress import Lines
-from curation.recipe import load_recipe
-from curation.running.runner import run
-run(load_recipe(sys.argv[1]), sys.argv[2], engine="cpu", workers=2, slice_bytes={SLICE_BYTES}, progress=Lines())
-"""
+# Each is a copy of one that has the libraries loaded and has run nothing.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["cpu_fallback", __name__])
 FUZZY = {"kind": "fuzzy_dedup", "threshold": 0.5}
 RECIPE = """
 input:
@@ -52,35 +51,45 @@ class Place:
         (folder / "one.jsonl").write_bytes(records_of(made_texts(250, 1)) + b"not json\n" * 3)
         (folder / "two.jsonl").write_bytes(b"[]\n" + records_of(made_texts(150, 2)))
 
-    def start(self, output: Path, log: Path, before: str = "") -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", before + CODE, str(self.recipe), str(output)]
-        with log.open("ab") as sink:
-            return subprocess.Popen(command, stdout=sink, stderr=sink, start_new_session=True)
+    def run(self, output: Path) -> None:
+        run(load_recipe(str(self.recipe)), output, engine="cpu", workers=2, slice_bytes=SLICE_BYTES, progress=Lines())
 
-    def finish(self, output: Path, log: Path) -> None:
-        assert self.start(output, log).wait(120) == 0, log.read_text()
+    def run_alone(self, output: Path, log: Path, last: str) -> None:
+        """What a process of its own does. It dies where it comes to the step `last` of near-duplicates."""
+        os.setsid()
+        if last:
+            setattr(FuzzyDedup, last, lambda *_: os._exit(9))
+        with log.open("ab") as sink:
+            os.dup2(sink.fileno(), 1)
+            os.dup2(sink.fileno(), 2)
+        self.run(output)
+
+    def start(self, output: Path, log: Path, last: str = "") -> BaseProcess:
+        """Comes back when the run begins to work: its first line comes when all is loaded."""
+        log.touch()
+        before = log.stat().st_size
+        process = PROCESSES.Process(target=self.run_alone, args=(output, log, last))
+        process.start()
+        while process.is_alive() and log.stat().st_size == before:
+            time.sleep(0.002)
+        return process
+
+    def finish(self, output: Path, log: Path) -> float:
+        """A whole run; the seconds of its work."""
+        process = self.start(output, log)
+        started = time.monotonic()
+        process.join(120)
+        assert process.exitcode == 0, log.read_text()
+        return time.monotonic() - started
 
     def kill_after(self, output: Path, log: Path, seconds: float) -> bool:
         """Starts a run and kills its group so long after it began to work; says whether it was still running."""
         process = self.start(output, log)
-        before = log.stat().st_size
-        while process.poll() is None and log.stat().st_size == before:  # its first line comes when all is loaded
-            time.sleep(0.002)
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
+        process.join(seconds)
+        if process.exitcode is None:
             os.killpg(process.pid, signal.SIGKILL)
-            return process.wait() == -signal.SIGKILL
-        return False
-
-    def seconds_of_work(self, output: Path, log: Path) -> float:
-        process = self.start(output, log)
-        before = log.stat().st_size
-        while process.poll() is None and log.stat().st_size == before:
-            time.sleep(0.002)
-        started = time.monotonic()
-        assert process.wait(120) == 0, log.read_text()
-        return time.monotonic() - started
+            process.join()
+        return process.exitcode == -signal.SIGKILL
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +106,7 @@ def test_runs_stopped_at_every_rename(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "made.jsonl"
     path.write_bytes(records_of(made_texts(40)) + b"not json\n")
     recipe = recipe_of(path)
+    run(recipe, tmp_path / "warm", engine="cpu", workers=1)  # kernels that are compiled are renamed into place too
     real = os.replace
     renames: list[str] = []
 
@@ -132,17 +142,18 @@ def test_runs_stopped_at_every_rename(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_runs_killed_while_near_duplicates_are_looked_for(tmp_path: Path, place: Place, step: str):
     log = tmp_path / "log"
     place.finish(tmp_path / "whole", log)
-    code = f"import os; from curation.stages import FuzzyDedup; FuzzyDedup.{step} = lambda *_: os._exit(9)\n"
-    assert place.start(tmp_path / "out", log, code).wait(120) == 9, log.read_text()
+    process = place.start(tmp_path / "out", log, step)
+    process.join(120)
+    assert process.exitcode == 9, log.read_text()
     assert list((tmp_path / "out" / "_work").glob("segment-*/stage-*/*"))
-    place.finish(tmp_path / "out", log)
+    place.run(tmp_path / "out")
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
 
 def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, place: Place):
     log = tmp_path / "log"
     place.finish(tmp_path / "warm", log)  # compiles the kernels, loads the files
-    seconds = place.seconds_of_work(tmp_path / "whole", log)
+    seconds = place.finish(tmp_path / "whole", log)
     expected = digests(tmp_path / "whole")
     assert expected == digests(tmp_path / "warm") and verify(tmp_path / "whole") == []
     assert sum(name.endswith(".bin") for name in expected) > 3
@@ -158,7 +169,7 @@ def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, place: Place):
             moment = seconds * (share if attempt == 0 else chance.random() / 2)
             killed += place.kill_after(output, log, moment)
             left_behind.add(len(files_below(output)) if output.exists() else 0)
-        place.finish(output, log)
+        place.run(output)
         assert digests(output) == expected, f"kill {number} after {moment:.3f} s of {seconds:.3f} s"
         assert not (output / "_work").exists()
     assert killed >= MOMENTS // 2, "the runs were over before they could be killed"
