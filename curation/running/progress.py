@@ -53,7 +53,8 @@ class Bars(Silent):
     def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = [TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+        name = TextColumn("{task.description:<24}", markup=False)
+        columns = [name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
         stop = threading.Event()
         with Progress(*columns, console=self.console) as bars:
             task = bars.add_task(label, total=total)

@@ -17,7 +17,7 @@ from curation.packing.blends import weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
 from curation.packing.token_files import TrainingPair
-from curation.packing.tokenization import load_tokenizer
+from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import entries_by_name
 from curation.recipe import as_builtins
 from curation.running.ledger import SliceRecord, StageCount, as_report
@@ -27,7 +27,7 @@ from curation.running.summary import funnel_line, language_lines, numbers, redac
 if TYPE_CHECKING:
     from curation.running.runner import Plan
 
-UNSPACED_SHARE = 0.1  # above it the report warns
+UNSPACED_SHARE = REJECTED_SHARE = 0.1  # above them the report warns
 
 
 def build(
@@ -45,6 +45,7 @@ def build(
     digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts}
     tokens = _token_report(plan, parts)
     pairs, forms = written["tokens"]
+    tokenizer = load_tokenizer(plan.recipe.tokenizer) if plan.recipe.output.formats else None
     if "megatron" in plan.recipe.output.formats:
         digests |= _pair_digests(pairs, folder) | _write_meta(plan, tokens, pairs, folder)
     digests |= form_digests(forms, folder)
@@ -54,13 +55,16 @@ def build(
         "files": [file.as_shown() for file in plan.files],
         "against": plan.against,
         "models": plan.models,
+        "tokenizer": plan.tokenizer,
         "documents": documents,
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
         "stages": [as_report(stage) for stage in stages],
         "sources": contributions(plan.recipe.input, plan.slices, records, parts, _drawn(plan, pairs)),
         "warnings": [
+            *_shortfalls(documents),
             *warnings(stages),
+            *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *unreached_budgets(plan.recipe.input, plan.recipe.budget, plan.slices, records),
         ],
         "tokens": tokens,
@@ -72,6 +76,22 @@ def build(
         },
         "outputs": dict(sorted(digests.items())),
     }
+
+
+def tokenizer_warning(tokenizer: Tokenizer) -> str:
+    return f"tokenizer {tokenizer.name} goes at a tenth of its speed: {tokenizer.note}"
+
+
+def _shortfalls(documents: dict[str, int]) -> list[str]:
+    """That nothing is left, or that much of the input is no documents."""
+    read, rejected = documents["read"], documents["rejected"]
+    found = []
+    if rejected > read * REJECTED_SHARE:
+        found.append(f"{rejected:,} of {read:,} records ({rejected / read:.0%}) were rejected; rejected.jsonl says why")
+    if not documents["kept"]:
+        why = "every record was rejected" if rejected else "the input has no documents"
+        found.append(f"nothing is kept: {'every document was removed' if documents['removed'] else why}")
+    return found
 
 
 def warnings(stages: Sequence[StageCount]) -> list[str]:
@@ -183,6 +203,7 @@ def print_funnel(content: dict[str, Any]) -> None:
     """The table that ends a run, on standard output."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     for heading, side in (
@@ -196,7 +217,7 @@ def print_funnel(content: dict[str, Any]) -> None:
     for step, reason, number, share, size in funnel(content):
         style = "dim" if reason else ""
         shown = f"{size / 1e6:,.2f}" if not reason else ""
-        table.add_row(step, reason, f"{number:,}", f"{share:.2%}", shown, style=style)
+        table.add_row(Text(step), Text(reason), f"{number:,}", f"{share:.2%}", shown, style=style)
     console = Console(soft_wrap=True)
     console.print(table)
     for line in _shown_lines(content):
@@ -209,6 +230,7 @@ def print_funnel(content: dict[str, Any]) -> None:
             f"{tokens['count']:,} tokens ({tokens['tokenizer']['name']}, {tokens['dtype']}) in {tokens['documents']:,} "
             f"documents, {tokens['per_byte']:.3f} per byte",
             highlight=False,
+            markup=False,
         )
 
 

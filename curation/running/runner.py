@@ -27,20 +27,18 @@ from curation.engine import choose_engine, load_engine
 from curation.errors import EngineError, OutputError
 from curation.files import commit, piece_path, read_json, remove, sync_folder, write_json
 from curation.kernels import compiled_before
-from curation.packing.blends import INDEX_FOLDER, check_folder
-from curation.packing.forms import FORMS
+from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
 from curation.packing.token_files import write_tokens
-from curation.packing.tokenization import load_tokenizer
+from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading import probe
-from curation.reading.inputs import Slice, SourceFile, entries_by_name, find_files
+from curation.reading.inputs import Slice, SourceFile, entries_by_name, find_files, is_hub
 from curation.reading.slices import plan_slices
-from curation.reading.streams import shown
-from curation.recipe import Recipe, as_builtins, changed_keys
+from curation.recipe import Recipe, as_builtins
 from curation.running import outputs, report
 from curation.running.barriers import against_digests, check_against, load_removed, save_index, save_removed
 from curation.running.collecting import clear_work, collect
-from curation.running.exports import EXPORTED, write_exports
+from curation.running.exports import write_exports
 from curation.running.jobs import run_stored, store_job
 from curation.running.ledger import SliceRecord, StageCount, check_ledger, total_stages
 from curation.running.parts import BYTES, AliveCorpus, Parts
@@ -48,18 +46,21 @@ from curation.running.progress import Silent
 from curation.running.resources import Room, choose, read_limits, read_processors, shortage_told
 from curation.running.segments import Segment, SliceJob, cut_segments, run_slice
 from curation.running.sources import check_minima
-from curation.running.workdir import locked, sweep
+from curation.running.workdir import (
+    check_empty,
+    check_inputs,
+    check_same,
+    discard,
+    find_finished,
+    locked,
+    plan_path,
+    sweep,
+)
 from curation.stages import FuzzyDedup
-from curation.stages.language import changed_models, models_of
+from curation.stages.language import models_of
 from curation.stages.outcome import CorpusStage
 
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
-SHOWN_CHANGES = 10
-
-OWN_NAMES = (
-    "_work", "documents", "removed", "tokens", "index", *FORMS, INDEX_FOLDER, "rejected.jsonl", "report.json",
-    "report.html", *EXPORTED,
-)  # fmt: skip
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +72,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     slices: list[Slice]
     against: dict[str, str]  # stage -> SHA-256 of the saved index that it goes by
     models: dict[str, dict[str, str]]  # stage -> file, sha256 and licence of its model
+    tokenizer: dict[str, Any]  # SHA-256 of its vocabulary, ids of end and begin; empty where none is used
 
 
 class Finished(NamedTuple):
@@ -135,27 +137,32 @@ def run(
     _check_session(workers, scheduler, slice_bytes)
     check_against(recipe, folder)  # before anything is read
     files = find_files(recipe.input)
+    check_inputs(folder, files)
     _check_kept_inputs(recipe, files)
-    with locked(folder):
-        finished = _claim(folder, recipe, files, force)
+    tokenizer = _find_tokenizer(recipe, folder)
+    identity = _identity(recipe, files, tokenizer)
+    with locked(folder, progress):
+        finished = None if force else find_finished(folder, identity)
         if finished:
             if not recipe.output.keep_work:
                 remove(folder / "_work")
             return Finished(finished, True)
-        sweep(folder)
-        if recipe.output.formats:
-            tokenizer = load_tokenizer(recipe.tokenizer)
-            check_forms(recipe.output, tokenizer)  # before hours of work, not after
-            Thread(target=lambda: tokenizer.fast).start()  # while the input is read
-        if "megatron" in recipe.output.formats:
-            check_folder(folder)
+        if tokenizer:
+            Thread(target=_say_note, args=(tokenizer, progress)).start()  # while the input is read
         module, ready = load_engine(choice.name), files
         room = _find_room(module, choice.name, workers, scheduler)
         with shortage_told(room):
-            if not _plan_path(folder).exists():
-                ready = collect(recipe, files, module, folder / "_work", progress)
+            if force or not plan_path(folder).exists():
+                check_empty(folder, force)
+                ready = [file if is_hub(file.path) else probe(file) for file in files]
+                if force:  # not before all that can be wrong with the new run was looked at
+                    discard(folder)
+                clear_work(folder / "_work")
+                ready = collect(recipe, ready, module, folder / "_work", progress)
+                ready = [probe(file) if file.label else file for file in ready]
                 room = _find_room(module, choice.name, workers, scheduler)  # what that loaded stays
-            plan = _plan(folder, recipe, files, ready, _slices_by(slice_bytes, room))
+            sweep(folder)
+            plan = _plan(folder, recipe, identity, files, ready, _slices_by(slice_bytes, room))
         progress.say(f"engine {choice.name} ({choice.reason}); {room.workers} workers; {_described(plan)}")
         progress.say(f"memory: {room}")
         if not compiled_before():
@@ -221,73 +228,52 @@ def _size_of(files: Sequence[SourceFile]) -> int:
     return sum(max(file.bytes, 0) for file in files)
 
 
-# What the folder already holds
+# Plan
 
 
-def _claim(folder: Path, recipe: Recipe, files: list[SourceFile], force: bool) -> dict[str, Any] | None:
-    """The report of a finished run of the same recipe and files; OutputError for a folder of anything else."""
-    if force:
-        _discard(folder)
-    finished = read_json(folder / "report.json")
-    if finished is not None:
-        _check_same(folder, finished, recipe, files)
-        return dict(finished)
-    if not _plan_path(folder).exists():
-        clear_work(folder / "_work")
-        found = sorted(entry.name for entry in folder.iterdir() if entry.name != "_work")
-        if found:
-            advice = "give a new --output" + (", or --force" if {*found} <= {*OWN_NAMES} else "")
-            raise OutputError(f"{folder} is not empty (it has {', '.join(found[:5])}); {advice}")
-    return None
+def _find_tokenizer(recipe: Recipe, folder: Path) -> Tokenizer | None:
+    """The tokenizer of a recipe that writes tokens. TokenizerError, OutputError for what its outputs would stumble over
+    after hours of work."""
+    if not recipe.output.formats:
+        return None
+    tokenizer = load_tokenizer(recipe.tokenizer)
+    check_forms(recipe.output, tokenizer)
+    if "megatron" in recipe.output.formats:
+        check_folder(folder)
+    return tokenizer
 
 
-def _plan_path(folder: Path) -> Path:
-    return folder / "_work" / "plan.json"
+def _say_note(tokenizer: Tokenizer, progress: Silent) -> None:
+    if tokenizer.note:
+        progress.say(report.tokenizer_warning(tokenizer))
 
 
-def _discard(folder: Path) -> None:
-    """Deletes all that runs leave in a folder. The files that make it a run go first: a kill in between leaves neither
-    a report nor done-records that speak of files that are gone."""
-    remove(folder / "report.json")
-    remove(_plan_path(folder))
-    for name in OWN_NAMES:
-        remove(folder / name)
-
-
-def _check_same(folder: Path, before: dict[str, Any], recipe: Recipe, files: Sequence[SourceFile]) -> None:
-    changes = changed_keys(before["recipe"], as_builtins(recipe)) + _changed_files(before["files"], files)
-    changes += changed_keys(before.get("against", {}), against_digests(recipe), "index")
-    changes += changed_models(before.get("models", {}), models_of(recipe.stage_names, recipe.stages))
-    if changes:
-        shown = ", ".join(changes[:SHOWN_CHANGES]) + (", ..." if len(changes) > SHOWN_CHANGES else "")
-        raise OutputError(
-            f"{folder} belongs to another recipe or input; changed: {shown}. Give a new --output, or --force"
-        )
-
-
-def _changed_files(before: list[dict[str, Any]], files: Sequence[SourceFile]) -> list[str]:
-    old = {file["path"]: file for file in before}
-    new = {shown(file.path): file.as_shown() for file in files}
-    return [f"file {path}" for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
+def _identity(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """What makes a run this run: the part of its plan and of its report that a rerun is compared with."""
+    return {
+        "recipe": as_builtins(recipe),
+        "files": [file.as_shown() for file in files],
+        "against": against_digests(recipe),
+        "models": models_of(recipe.stage_names, recipe.stages),
+        "tokenizer": tokenizer.identity if tokenizer else {},
+    }
 
 
 def _plan(
-    folder: Path, recipe: Recipe, files: list[SourceFile], ready: list[SourceFile],
+    folder: Path, recipe: Recipe, identity: dict[str, Any], files: list[SourceFile], ready: list[SourceFile],
     cut: Callable[[Sequence[SourceFile]], list[Slice]],
 ) -> Plan:  # fmt: skip
     """The plan of an unfinished run in this folder, or a new one, on disk; `ready`: with data sets as local files."""
-    path = _plan_path(folder)
+    path = plan_path(folder)
     stored = read_json(path)
     if stored is not None:
-        _check_same(folder, stored, recipe, files)
+        check_same(folder, stored, identity)
         if stored["version"] != __version__:
             raise OutputError(f"{folder} was begun by version {stored['version']}, this is {__version__}; use --force")
         return msgspec.convert(stored, Plan)
-    slices = cut([probe(file) for file in ready])
-    against, models = against_digests(recipe), models_of(recipe.stage_names, recipe.stages)
-    plan = Plan(version=__version__, recipe=recipe, files=files, slices=slices, against=against, models=models)
-    shown_files = {"files": [file.as_shown() for file in files]}
-    write_json(path, msgspec.to_builtins(plan) | {"recipe": as_builtins(recipe)} | shown_files)
+    compared = {name: identity[name] for name in ("against", "models", "tokenizer")}
+    plan = Plan(version=__version__, recipe=recipe, files=files, slices=cut(ready), **compared)
+    write_json(path, msgspec.to_builtins(plan) | identity)
     return plan
 
 

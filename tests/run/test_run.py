@@ -21,7 +21,7 @@ from curation.errors import EngineError, InputError, IntegrityError, OutputError
 from curation.packing.indexed import IndexedReader
 from curation.packing.tokenization import load_tokenizer
 from curation.recipe import as_builtins, load_recipe
-from curation.running import runner
+from curation.running import workdir
 from curation.running.runner import Finished, run
 from curation.running.verify import verify
 from tests.run.runs import (
@@ -492,7 +492,7 @@ def test_force_that_is_killed_leaves_no_run_that_looks_whole(
                 raise KeyboardInterrupt
             files.remove(path)
 
-        monkeypatch.setattr(runner, "remove", remove)
+        monkeypatch.setattr(workdir, "remove", remove)
         with pytest.raises(KeyboardInterrupt):
             cpu(recipe, tmp_path / "out", force=True)
         monkeypatch.undo()

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The output folder: what is refused, and that nothing is deleted before the new run is known to be possible."""
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+from tokenizers import models, pre_tokenizers
+
+from curation.cli import main
+from curation.errors import CurationError, InputError, OutputError
+from curation.running.progress import Silent
+from curation.running.runner import run
+from curation.running.verify import verify
+from curation.running.workdir import locked
+from tests.run.runs import data_digests, digests, made_texts, recipe_of, records_of, report_of
+
+
+class Said(Silent):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "made.jsonl"
+    path.write_bytes(records_of(made_texts(60)))
+    return path
+
+
+def write_tokenizer(path: Path, words: list[str]) -> None:
+    """One token per word, numbered in this order."""
+    vocabulary = {"<unk>": 0, "</s>": 1} | {word: number for number, word in enumerate(words, 2)}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, "<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["<unk>", "</s>"])
+    tokenizer.save(str(path))
+
+
+def words_of(texts: list[str]) -> list[str]:
+    return sorted({word for text in texts for word in text.split()})
+
+
+# --force
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tokenizer": {"name": "./gpt22.json"}},
+        {"output": {"pad_id": 60_000, "formats": ["blocks"], "blocks": {"length": 8}}},
+        {"text_column": "txt"},
+    ],
+)
+def test_force_deletes_nothing_before_the_new_run_is_possible(tmp_path: Path, corpus: Path, wrong: dict[str, Any]):
+    run(recipe_of(corpus), tmp_path / "out", engine="cpu")
+    before = digests(tmp_path / "out")
+    rest = {key: value for key, value in wrong.items() if key != "text_column"}
+    entry = {"path": str(corpus), "text_column": wrong.get("text_column", "")}
+    with pytest.raises(CurationError):
+        run(recipe_of(entry, **rest), tmp_path / "out", engine="cpu", force=True)
+    assert digests(tmp_path / "out") == before and verify(tmp_path / "out") == []
+
+
+def test_force_without_the_memory_for_a_run_deletes_nothing(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run(recipe_of(corpus), tmp_path / "out", engine="cpu")
+    before = digests(tmp_path / "out")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MemoryError("too little")
+
+    monkeypatch.setattr("curation.running.runner.choose", refuse)
+    with pytest.raises(MemoryError):
+        run(recipe_of(corpus), tmp_path / "out", engine="cpu", force=True)
+    assert digests(tmp_path / "out") == before
+
+
+def test_what_is_not_a_runs_own_is_seen_before_anything_is_deleted(tmp_path: Path, corpus: Path):
+    run(recipe_of(corpus), tmp_path / "out", engine="cpu")
+    before = digests(tmp_path / "out")
+    (tmp_path / "out" / "notes.tmp").touch()
+    with pytest.raises(OutputError, match=r"is not empty \(it has notes\.tmp\); give a new --output$"):
+        run(recipe_of(corpus), tmp_path / "out", engine="cpu", force=True)
+    (tmp_path / "out" / "notes.tmp").unlink()
+    assert digests(tmp_path / "out") == before
+
+
+def test_force_deletes_what_a_killed_run_has_left_half_written(tmp_path: Path, corpus: Path):
+    run(recipe_of(corpus), tmp_path / "out", engine="cpu")
+    (tmp_path / "out" / "report.json").unlink()
+    for name in ("rejected.jsonl.4711.tmp", "report.html.host-1-2.tmp", "sample_dataset.pt.1.tmp"):
+        (tmp_path / "out" / name).touch()
+    assert run(recipe_of(corpus), tmp_path / "out", engine="cpu", force=True).report["documents"]["read"] == 60
+    assert verify(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_an_input_where_the_run_writes_is_refused(tmp_path: Path, corpus: Path, force: bool):
+    folder = tmp_path / "out"
+    run(recipe_of(corpus), folder, engine="cpu")
+    before = digests(folder)
+    (tmp_path / "link").symlink_to(folder / "documents")
+    for path in (
+        folder / "documents",
+        folder / "documents" / "*.parquet",
+        folder / "rejected.jsonl",
+        tmp_path / "link",
+    ):
+        with pytest.raises(InputError, match=r"lies in the output folder .*out; give another --output"):
+            run(recipe_of(path), folder, engine="cpu", force=force)
+    assert digests(folder) == before
+    assert not run(recipe_of(folder / "documents"), tmp_path / "next", engine="cpu").already_complete
+
+
+# What makes a run this run
+
+
+def test_a_tokenizer_that_changes_is_another_run(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "tok.json"
+    words = words_of(made_texts(60))
+    write_tokenizer(path, words)
+    recipe = recipe_of(corpus, stages=[], tokenizer={"name": str(path)}, output={"part_documents": 20})
+    run(recipe, tmp_path / "whole", engine="cpu")
+    assert report_of(tmp_path / "whole")["tokenizer"].keys() == {"sha256", "eod", "bos"}
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "interrupted here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("curation.running.runner.write_tokens", fail)
+        with pytest.raises(OSError, match="interrupted here"):
+            run(recipe, tmp_path / "out", engine="cpu")
+    kept = path.read_bytes()
+    write_tokenizer(path, words[::-1])
+    for folder in ("out", "whole"):
+        with pytest.raises(
+            OutputError, match=r"changed: tokenizer\.eod, tokenizer\.sha256\. Give a new --output, or --force"
+        ):
+            run(recipe, tmp_path / folder, engine="cpu")
+    path.write_bytes(kept)
+    run(recipe, tmp_path / "out", engine="cpu")
+    assert data_digests(tmp_path / "out") == data_digests(tmp_path / "whole")
+    assert run(recipe, tmp_path / "whole", engine="cpu").already_complete
+
+
+def test_a_run_without_tokens_needs_no_tokenizer(tmp_path: Path, corpus: Path):
+    recipe = recipe_of(corpus, tokenizer={"name": "./none.json"}, output={"formats": []})
+    assert run(recipe, tmp_path / "out", engine="cpu").report["tokenizer"] == {}
+
+
+# What a folder is
+
+
+def test_an_output_that_is_a_file(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "file").touch()
+    for output in (tmp_path / "file", tmp_path / "file" / "out"):
+        assert main(["run", "-i", str(corpus), "-o", str(output), "--engine", "cpu"]) == 2
+        assert "is a file; give another --output, which must be a folder" in capsys.readouterr().err
+
+
+def test_a_file_system_without_locks(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch):
+    opened = len(os.listdir("/proc/self/fd"))
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    said = Said()
+    with locked(tmp_path / "out", said):
+        assert len(os.listdir("/proc/self/fd")) == opened + 1
+    assert len(os.listdir("/proc/self/fd")) == opened
+    [line] = said.lines
+    assert "cannot lock it (Function not implemented): start no second run there" in line
+    run(recipe_of(corpus), tmp_path / "out", engine="cpu", progress=said)
+    assert verify(tmp_path / "out") == [] and line in said.lines
