@@ -136,7 +136,7 @@ def run(
     choice = choose_engine(engine)
     _check_session(workers, scheduler, slice_bytes)
     check_against(recipe, folder)  # before anything is read
-    files = find_files(recipe.input)
+    files = find_files(recipe.input, folder)
     check_inputs(folder, files)
     _check_kept_inputs(recipe, files)
     tokenizer = _find_tokenizer(recipe, folder)

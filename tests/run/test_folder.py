@@ -182,3 +182,25 @@ def test_a_file_system_without_locks(tmp_path: Path, corpus: Path, monkeypatch: 
     assert "cannot lock it (Function not implemented): start no second run there" in line
     run(recipe_of(corpus), tmp_path / "out", engine="cpu", progress=said)
     assert verify(tmp_path / "out") == [] and line in said.lines
+
+
+# An output inside an input
+
+
+def test_an_output_below_its_input_is_not_read(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = recipe_of({"path": ".", "name": "all"})
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "interrupted here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("curation.running.report.write", fail)  # all other files are there
+        with pytest.raises(OSError, match="interrupted here"):
+            run(recipe, "killed", engine="cpu")
+    for folder in ("killed", "out"):
+        report = run(recipe, folder, engine="cpu").report
+        assert [Path(file["path"]).name for file in report["files"]] == ["made.jsonl"]
+        assert run(recipe, folder, engine="cpu").already_complete
+        assert run(recipe, folder, engine="cpu", force=True).report["documents"]["read"] == 60
+    assert digests(tmp_path / "killed") == digests(tmp_path / "out")
