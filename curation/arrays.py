@@ -6,12 +6,14 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from curation.contract import TEXT, position_type
+
+if TYPE_CHECKING:  # training imports this module and needs no Arrow
+    import pyarrow as pa
 
 AT_ONCE = 1 << 16
 
@@ -43,6 +45,8 @@ def map_file(path: Path, dtype: type | str) -> np.ndarray:
 
 def joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column as one array; one chunk is not copied."""
+    import pyarrow as pa
+
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
@@ -71,6 +75,8 @@ def pieces_by_size(ends: np.ndarray, most: int) -> Iterator[slice]:
 def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterator[tuple[int, pa.Table]]:
     """The same rows in pieces of at most so many `documents` and bytes of their text, of one document at least: number
     of the piece, some of its rows. The pieces do not depend on how the tables were cut."""
+    import pyarrow.compute as pc
+
     number = rows = taken = 0
     for table in tables:
         ends = np.cumsum(pc.binary_length(table.column(TEXT)).to_numpy())

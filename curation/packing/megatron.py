@@ -33,6 +33,7 @@ from typing import BinaryIO, Self
 import msgspec
 import numpy as np
 
+from curation.arrays import end_of_piece, pieces_by_size
 from curation.errors import IntegrityError, OutputError
 from curation.files import file_sha256, sync_folder
 
@@ -315,8 +316,7 @@ class _Cutter:
         while first < len(sizes):
             start = int(ends[first] - sizes[first])
             writer = self._writer_for(int(sizes[first]))
-            room = max(0, self.max_bytes - writer.bytes)
-            stop = max(first + 1, int(np.searchsorted(ends, start + room, side="right")))
+            stop = end_of_piece(ends, first, max(0, self.max_bytes - writer.bytes))
             yield writer, slice(first, stop), start, int(ends[stop - 1])
             first = stop
 
@@ -374,16 +374,10 @@ def _gather(
 ) -> None:
     """Documents from anywhere to the end of the pair, in buffers of CHUNK_BYTES or one larger document."""
     sizes = lengths.astype(np.int64) * writer.dtype.itemsize
-    ends = np.cumsum(sizes)
-    first = 0
-    while first < len(sizes):
-        limit = ends[first] - sizes[first] + CHUNK_BYTES
-        stop = max(first + 1, int(np.searchsorted(ends, limit, side="right")))
-        run = slice(first, stop)
+    for run in pieces_by_size(np.cumsum(sizes), CHUNK_BYTES):
         buffer = np.empty(int(sizes[run].sum()), "u1")
         _fill(memoryview(buffer), sources, part_of[run], starts[run], sizes[run])
         writer.append(buffer.view(writer.dtype), lengths[run])
-        first = stop
 
 
 def _fill(

@@ -8,17 +8,19 @@ written at a time; a run that is killed writes its folder again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
-from curation.contract import TEXT, Engine
+from curation.arrays import cut_tables
+from curation.contract import Engine
 from curation.files import commit, file_sha256, remove
 from curation.reading.inputs import Slice
 from curation.reading.sampling import read_sampled
@@ -83,47 +85,17 @@ def _write(folder: Path, format_: str, output: Output, tables: Iterator[pa.Table
     """The rows of the tables in files of at most `part_documents` and `part_bytes` of text, one row at least."""
     remove(folder)
     digests: dict[str, str] = {}
-    pieces = _pieces(tables, output)
-    number, more = 0, True
-    while more:
+    pieces = groupby(cut_tables(tables, output.part_documents, output.part_bytes), itemgetter(0))
+    files = ((number, (rows for _, rows in piece)) for number, piece in pieces)
+    for number, rows in chain([next(files, (0, iter(())))], files):  # one file where there are no rows
         path = folder / f"part-{number:05d}.{format_}"
         with commit(path) as temporary, open(temporary, "wb") as file:
             write = WRITERS[format_](file, schema)
-            more = False
-            for table, ends in pieces:
+            for table in rows:
                 write(table)
-                if ends:
-                    more = True
-                    break
             write(None)
         digests[f"{folder.name}/{path.name}"] = file_sha256(path)
-        number += 1
     return digests
-
-
-def _pieces(tables: Iterator[pa.Table], output: Output) -> Iterator[tuple[pa.Table, bool]]:
-    """Tables cut where a file is full, and whether another one begins behind."""
-    rows = size = 0
-    waiting: pa.Table | None = None
-    for table in tables:
-        ends = np.cumsum(pc.binary_length(table.column(TEXT)).to_numpy())
-        first = 0
-        while first < len(table):
-            before = int(ends[first - 1]) if first else 0
-            fitting = int(np.searchsorted(ends, before + output.part_bytes - size, side="right"))
-            last = min(max(fitting, first + (not rows)), first + output.part_documents - rows)
-            if last == first:
-                assert waiting is not None
-                yield waiting, True
-                waiting, rows, size = None, 0, 0
-                continue
-            if waiting is not None:
-                yield waiting, False
-            waiting = table.slice(first, last - first)
-            rows, size = rows + last - first, size + int(ends[last - 1]) - before
-            first = last
-    if waiting is not None:
-        yield waiting, False
 
 
 # Writers: called with tables, and with None at the end

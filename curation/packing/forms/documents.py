@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from curation.arrays import pieces_by_size
 from curation.errors import IntegrityError
 from curation.packing.megatron import in_chunks, map_array
 from curation.packing.ordering import seeded_order
@@ -101,8 +102,8 @@ def _open(ids_path: Path, lengths_path: Path, dtype: np.dtype) -> Batch:
 def _runs(lengths: np.ndarray) -> Iterator[tuple[slice, int, int]]:
     """Runs of documents of about BATCH_TOKENS tokens, one document at least, with their first and last token."""
     ends = np.cumsum(lengths, dtype=np.int64)
-    first = start = 0
-    while first < len(ends):
-        stop = max(first + 1, int(np.searchsorted(ends, start + BATCH_TOKENS, side="right")))
-        yield slice(first, stop), start, int(ends[stop - 1])
-        first, start = stop, int(ends[stop - 1])
+    start = 0
+    for run in pieces_by_size(ends, BATCH_TOKENS):
+        stop = int(ends[run.stop - 1])
+        yield run, start, stop
+        start = stop
