@@ -13,7 +13,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -84,6 +84,32 @@ def piece_path(folder: Path, number: int, suffix: str) -> Path:
 def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class GrowingDigest:
+    """The SHA-256 of a file that grows at its end, computed in a thread beside the writer."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115  closed by close
+        self._digest = hashlib.sha256()
+        self._thread = ThreadPoolExecutor(1)
+
+    def follow(self) -> Future[None]:
+        """Takes in what the file holds by now."""
+        return self._thread.submit(self._read)
+
+    def _read(self) -> None:
+        while data := self._file.read(1 << 20):
+            self._digest.update(data)
+
+    def finish(self) -> str:
+        """The digest of the whole file, which must not grow any more."""
+        self.follow().result()
+        return self._digest.hexdigest()
+
+    def close(self) -> None:
+        self._thread.shutdown(cancel_futures=True)
+        self._file.close()
 
 
 def write_json(path: Path, value: Any, indent: bool = False) -> None:

@@ -25,7 +25,6 @@ import re
 import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -35,7 +34,7 @@ import numpy as np
 
 from curation.arrays import end_of_piece, pieces_by_size
 from curation.errors import IntegrityError, OutputError
-from curation.files import file_sha256, sync_folder
+from curation.files import GrowingDigest, begin_sync, file_sha256, sync_folder
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -115,7 +114,7 @@ class PairWriter:
     def __init__(self, prefix: str | Path, dtype: np.dtype | type, *, force: bool = False) -> None:
         self.prefix = Path(prefix)
         self.dtype = np.dtype(dtype)
-        self.documents = self.empty_documents = self.tokens = 0
+        self.documents = self.empty_documents = self.tokens = self._followed = 0
         _dtype_code(self.dtype)
         if not force:
             self._refuse_overwrite()
@@ -123,6 +122,7 @@ class PairWriter:
         shutil.rmtree(self._folder, ignore_errors=True)  # of a run that was killed
         self._folder.mkdir(parents=True)
         self._bin = open(self._folder / "bin", "w+b", buffering=0)  # noqa: SIM115  closed by __exit__
+        self._digest = GrowingDigest(self._folder / "bin")
         self._lengths = open(self._folder / "lengths", "w+b")  # noqa: SIM115
 
     def __enter__(self) -> Self:
@@ -131,6 +131,7 @@ class PairWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._digest.close()
         self._bin.close()
         self._lengths.close()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -149,6 +150,7 @@ class PairWriter:
             )
         self._note(lengths, ids.nbytes)
         _write_all(self._bin.fileno(), memoryview(np.ascontiguousarray(ids).view("u1")))
+        self._follow()
 
     def append_file(self, token_path: str | Path, lengths: np.ndarray, byte_range: tuple[int, int]) -> None:
         """Like `append`, with the ids copied from the bytes `[start, stop)` of a file, by the kernel where it can."""
@@ -156,6 +158,7 @@ class PairWriter:
         self._note(lengths, stop - start)
         with open(token_path, "rb", buffering=0) as source:
             _copy_range(source.fileno(), self._bin.fileno(), start, stop)
+        self._follow()
 
     def commit(self) -> PairInfo:
         """Sync and rename: the old `.idx` goes first and the new one comes last, so that there is never an index of
@@ -164,10 +167,10 @@ class PairWriter:
             raise OutputError(
                 f"{self.prefix}: no document with tokens, Megatron cannot open an empty .bin. Leave the pair out."
             )
-        with ThreadPoolExecutor(1) as beside:
-            digest = beside.submit(file_sha256, self._folder / "bin")
-            self._sync_and_check()
-            write_index(self._folder / "idx", self.dtype, np.memmap(self._folder / "lengths", "<i4", "r"))
+        self._digest.follow()
+        self._sync_and_check()
+        write_index(self._folder / "idx", self.dtype, np.memmap(self._folder / "lengths", "<i4", "r"))
+        digest = self._digest.finish()
         self._rename()
         return PairInfo(
             prefix=str(self.prefix),
@@ -176,7 +179,7 @@ class PairWriter:
             tokens=self.tokens,
             bytes=self.bytes,
             dtype=self.dtype.name,
-            sha256_bin=digest.result(),
+            sha256_bin=digest,
             sha256_idx=file_sha256(suffixed(self.prefix, ".idx")),
         )
 
@@ -198,6 +201,13 @@ class PairWriter:
         self.documents += len(kept)
         self.empty_documents += len(lengths) - len(kept)
         self.tokens += tokens
+
+    def _follow(self) -> None:
+        """Has the disk and the digest catch up now and then, so that little is left to do in the end."""
+        if self.bytes - self._followed >= CHUNK_BYTES:
+            self._followed = self.bytes
+            begin_sync(self._bin.fileno())
+            self._digest.follow()
 
     def _sync_and_check(self) -> None:
         self._lengths.flush()
