@@ -39,11 +39,13 @@ def commit(path: Path) -> Iterator[Path]:
 def commit_all(*paths: Path) -> Iterator[list[Path]]:
     """As `commit`, of several files of a folder, which is synced once.
 
-    The paths are the calling thread's own: what a run that failed has still under way does not disturb the next.
+    The paths are the calling thread's own, also among the hosts of a cluster that share the folder: what a run that
+    failed has still under way does not disturb the next.
     """
-    temporaries = [path.with_name(f"{path.name}.{threading.get_native_id()}{TEMPORARY}") for path in paths]
+    thread = f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
+    temporaries = [path.with_name(f"{path.name}.{thread}{TEMPORARY}") for path in paths]
     folder = paths[0].parent
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     try:
         yield temporaries
         for temporary in temporaries:
@@ -59,12 +61,21 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder last."""
+    """Makes the names in a folder last."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder, and those above it that are missing, and makes them last."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
 
 
 def begin_sync(descriptor: int) -> None:

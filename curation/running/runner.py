@@ -25,7 +25,7 @@ from curation.arrays import positions_of
 from curation.contract import Engine, Session
 from curation.engine import choose_engine, load_engine
 from curation.errors import EngineError, OutputError
-from curation.files import commit, piece_path, read_json, remove, sync_folder, write_json
+from curation.files import commit, make_folder, piece_path, read_json, remove, sync_folder, write_json
 from curation.kernels import compiled_before
 from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
@@ -284,7 +284,7 @@ def _do_pieces(
     run_: _Run, label: str, function: Callable[[Any, int], None], job: Any, folder: Path, count: int
 ) -> list[Any]:
     """Runs `function` of the job and the number of every piece without a done-record, and gives all records."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     records = [piece_path(folder, number, ".json") for number in range(count)]
     task = partial(run_stored, function, store_job(job, folder))
     with run_.progress.watch(label, folder, count):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from curation.errors import InputError, OutputError
-from curation.files import TEMPORARY, read_json, remove, sync_folder
+from curation.files import TEMPORARY, make_folder, read_json, remove, sync_folder
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.forms import FORMS
 from curation.reading.inputs import SourceFile
@@ -33,7 +33,7 @@ SHOWN_CHANGES = 10
 def locked(folder: Path, progress: Silent | None = None) -> Iterator[None]:
     """Holds the folder for one run. The kernel drops the lock with the process, so that a crash leaves none."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
     except (FileExistsError, NotADirectoryError) as error:
         raise OutputError(f"{error.filename} is a file; give another --output, which must be a folder") from None
     descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked: no file to be left behind
