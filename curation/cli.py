@@ -44,8 +44,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"curate: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("curate: interrupted; the same command goes on from here", file=sys.stderr)
+        print(f"curate: interrupted{_goes_on(options)}", file=sys.stderr)
         return 130
+
+
+def _goes_on(options: argparse.Namespace) -> str:
+    """What an interrupted command can be told to do; empty where it would begin anew."""
+    if options.command not in (_run, _tokenize, _demo):
+        return ""
+    without = " without --force" if getattr(options, "force", False) else ""
+    return f"; the same command{without} goes on from here"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -213,20 +221,15 @@ def _demo(options: argparse.Namespace) -> int:
     _load_within_limits()
     import msgspec
 
-    from curation.demo import write_corpus
-    from curation.errors import OutputError
+    from curation.demo import prepare_corpus
     from curation.reading.inputs import Input
     from curation.recipe import DEFAULT_RECIPE, load_recipe
     from curation.running.progress import choose_progress
     from curation.running.runner import run
 
     folder = Path(options.output)
-    if folder.exists() and any(folder.iterdir()):
-        raise OutputError(f"{folder} is not empty; give another --output")
-    folder.mkdir(parents=True, exist_ok=True)
-    corpus = folder / "corpus.jsonl"
-    documents, size = write_corpus(corpus)
-    print(f"{documents:,} documents ({size / 1e6:.1f} MB): docstrings, READMEs and licences of this Python")
+    corpus, told = prepare_corpus(folder)
+    print(told)
     recipe = msgspec.structs.replace(load_recipe(DEFAULT_RECIPE), input=[Input(path=str(corpus), name="documentation")])
     out = folder / "out"
     finished = run(recipe, out, engine=options.engine, progress=choose_progress())

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import orjson
 
+from curation.errors import OutputError
+
 MIN_CHARACTERS = 300  # shorter docstrings join the document of their module
 SKIPPED_FOLDERS = {"__pycache__", "dist-packages", "idle_test", "site-packages", "test", "tests"}
 LEGAL_SUFFIXES = ("", ".md", ".rst", ".txt")  # and not license.py
@@ -47,10 +49,31 @@ def collect_documents(min_bytes: int = 4_000_000, max_bytes: int = 12_000_000) -
             yield document
 
 
+def prepare_corpus(folder: Path) -> tuple[Path, str]:
+    """The corpus in a folder, written unless an earlier demo has done so, and what there is to say of it.
+
+    Raises OutputError for a folder of something else.
+    """
+    path = folder / "corpus.jsonl"
+    if path.exists():
+        return path, f"{path} is there already"
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; give another --output, which must be a folder")
+    if folder.exists() and any(entry != _unfinished(path) for entry in folder.iterdir()):
+        raise OutputError(f"{folder} is not empty, and holds no demo; give another --output")
+    folder.mkdir(parents=True, exist_ok=True)
+    documents, size = write_corpus(path)
+    return path, f"{documents:,} documents ({size / 1e6:.1f} MB): docstrings, READMEs and licences of this Python"
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(path.name + ".unfinished")
+
+
 def write_corpus(path: str | os.PathLike[str]) -> tuple[int, int]:
     """Writes the documents as JSON Lines; returns how many there are and the UTF-8 bytes of their text."""
     path = Path(path)
-    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished = _unfinished(path)
     count = size = 0
     with unfinished.open("wb") as file:
         for document in collect_documents():
