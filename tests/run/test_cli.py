@@ -29,6 +29,7 @@ def say_once(self, line, say=Lines.say):
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 Lines.say = say_once
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts with `&` is to ignore it
 sys.exit(main(sys.argv[1:]))
 """
 SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "tiktoken", "tokenizers", "msgspec"}
@@ -143,49 +144,6 @@ def test_interrupted_runs_exit_with_130_and_go_on(corpus: Path, tmp_path: Path):
     finished = subprocess.run([*CURATE, *options], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     assert report_of(tmp_path / "out")["documents"]["read"] == 120_000
-
-
-@pytest.mark.parametrize(
-    ("arguments", "advice"),
-    [
-        (["run", "-o", "out"], "; the same command goes on from here"),
-        (["run", "-o", "out", "--force"], "; the same command without --force goes on from here"),
-        (["tokenize", "made.jsonl", "-o", "out"], "; the same command goes on from here"),
-        (["demo"], "; the same command goes on from here"),
-        (["plan"], ""),
-        (["verify", "out"], ""),
-        (["merge", "a", "-o", "b"], ""),
-    ],
-)
-def test_only_commands_that_go_on_say_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], advice: str
-):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    for name in ("recipe.load_recipe", "recipe.convert_recipe", "running.verify.verify", "packing.repack.repack"):
-        monkeypatch.setattr(f"curation.{name}", interrupt)
-    monkeypatch.setattr("curation.demo.prepare_corpus", interrupt)
-    assert curate(capsys, *arguments) == (130, "", f"curate: interrupted{advice}\n")
-
-
-def test_the_demo_goes_on_and_can_be_run_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        "curation.demo.collect_documents", lambda: ({"id": str(k), "text": t} for k, t in enumerate(made_texts(50)))
-    )
-    Path("demo").mkdir()
-    Path("demo/corpus.jsonl.unfinished").write_text("half")
-    code, out, _ = curate(capsys, "demo", "--engine", "cpu")
-    assert code == 0 and out.startswith("50 documents (") and "curate verify demo/out" in out
-    code, out, _ = curate(capsys, "demo", "--engine", "cpu")
-    assert code == 0 and out.startswith("demo/corpus.jsonl is there already\nalready complete: demo/out\n\nNext: ")
-    Path("demo/out/report.json").unlink()
-    assert "is not empty" in failed(capsys, "demo", "--engine", "cpu", "-o", "demo/out")
-    Path("file").touch()
-    assert "file is a file; give another --output" in failed(capsys, "demo", "-o", "file")
 
 
 def test_plan_prints_the_recipe_and_the_chain(corpus: Path, capsys: pytest.CaptureFixture[str]):
