@@ -7,15 +7,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
 
 import pyarrow as pa
 
 from curation.contract import Rejected
 from curation.errors import InputError
+from curation.reading import responses
 from curation.reading.documents import Documents, schema_of, strings, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import open_stream, read_pieces
+from curation.reading.streams import Piece, open_stream, read_pieces
 from curation.reading.wet import Record, read_records
 
 FIELDS = {"url": "warc-target-uri", "date": "warc-date"}
@@ -26,7 +27,7 @@ def read_wet(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
 
 
 def read_warc(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
-    yield from _read(part, batch_bytes, "response", _extractor())
+    yield from _read(part, batch_bytes, "response", _extractor(part.file.max_document_bytes))
 
 
 def _read(part: FilePart, batch_bytes: int, kind: str, text_of: Callable[[Record], bytes]) -> Iterator[Documents]:
@@ -34,17 +35,21 @@ def _read(part: FilePart, batch_bytes: int, kind: str, text_of: Callable[[Record
     file = part.file
     row = size = 0
     waiting: list[Record] = []
-    with open_stream(file.path, file.compression) as stream:
-        for record in read_records(read_pieces(stream, batch_bytes)):
-            if record.headers.get("warc-type") != kind and not record.damage:
-                continue
-            waiting.append(record)
-            size += len(record.content)
-            if size >= batch_bytes:
-                yield _as_documents(waiting, text_of, file, row)
-                row, size, waiting = row + len(waiting), 0, []
+    for record in read_records(partial(_pieces, file, batch_bytes), file.max_document_bytes):
+        if record.headers.get("warc-type") != kind and not record.damage:
+            continue
+        waiting.append(record)
+        size += len(record.content)
+        if size >= batch_bytes:
+            yield _as_documents(waiting, text_of, file, row)
+            row, size, waiting = row + len(waiting), 0, []
     if waiting:
         yield _as_documents(waiting, text_of, file, row)
+
+
+def _pieces(file: SourceFile, size: int) -> Iterator[Piece]:
+    with open_stream(file.path, file.compression) as stream:
+        yield from read_pieces(stream, size)
 
 
 def _as_documents(records: list[Record], text_of: Callable[[Record], bytes], file: SourceFile, row: int) -> Documents:
@@ -52,14 +57,13 @@ def _as_documents(records: list[Record], text_of: Callable[[Record], bytes], fil
     kept: list[int] = []
     texts: list[bytes] = []
     for k, record in enumerate(records):
-        error = record.damage
-        if not error and len(record.content) > file.max_document_bytes:
-            error = too_large(file.max_document_bytes)
-        if error:
-            rejected.append(Rejected(row + k, row + k, record.offset, error))
-        else:
-            kept.append(k)
+        try:
+            if record.damage or record.too_large:
+                raise ValueError(record.damage or too_large(file.max_document_bytes))
             texts.append(text_of(record))
+            kept.append(k)
+        except ValueError as error:
+            rejected.append(Rejected(row + k, row + k, record.offset, str(error)))
     text, repaired = strings(texts)
     headers = [records[k].headers for k in kept]
     columns = [
@@ -76,8 +80,8 @@ def _bare_id(value: str | None) -> str | None:
     return value.strip("<>").removeprefix("urn:uuid:") if value else None
 
 
-def _extractor() -> Callable[[Record], bytes]:
-    """HTML to main text; what is no HTML gives an empty document."""
+def _extractor(max_bytes: int) -> Callable[[Record], bytes]:
+    """HTML to main text; what is no HTML gives an empty document, ValueError says what cannot be read."""
     try:
         from resiliparse.extract.html2text import extract_plain_text
         from resiliparse.parse.encoding import detect_encoding
@@ -85,15 +89,11 @@ def _extractor() -> Callable[[Record], bytes]:
         raise InputError("reading WARC needs Resiliparse; install gpu-pipeline[warc], or read WET files") from None
 
     def extract(record: Record) -> bytes:
-        head, _, body = record.content.partition(b"\r\n\r\n")
-        if b"html" not in _content_type(head):
+        headers, body = responses.split(record.content)
+        if "html" not in headers.get("content-type", "").lower():
             return b""
+        body = responses.decode(headers, body, max_bytes)
         html = body.decode(detect_encoding(body) or "utf-8", "replace")
         return bytes(extract_plain_text(html, main_content=True).encode())
 
     return extract
-
-
-def _content_type(head: bytes) -> bytes:
-    lines: Any = head.lower().splitlines()
-    return next((line for line in lines if line.startswith(b"content-type:")), b"")

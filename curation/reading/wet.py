@@ -1,123 +1,177 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WET archives: the `conversion` records of Common Crawl, gzipped per record, as one stream, or plain.
+"""WARC records, as WET and WARC files hold them: gzipped per record, as one stream, or plain.
 
-Framing is our own, in a few lines: general WARC readers take a wrong Content-Length at its word and lose the record
-behind it without a word. Here such a record ends where the next begins (ISO 28500, section 4).
+Framing is our own: general WARC readers take a wrong Content-Length at its word and lose the record behind it without a
+word. Here a Content-Length counts where a record can end (ISO 28500, section 4); any other record ends where the next
+one begins. To look where a large one ends the file is read past it, and once more from its start if that was wrong.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from curation.reading.streams import Piece
 
 RECORD = b"WARC/1."
+NEXT_RECORD = b"\n" + RECORD
+RECORD_END = b"\r\n\r\n"
 HEADER_END = re.compile(rb"\r?\n\r?\n")
+LINE_ENDS = re.compile(rb"[\r\n]*")
+MOST_LINE_ENDS = 8  # that are looked at behind a record
 MAX_HEADER_BYTES = 64 << 10
+UNKNOWN = 1 << 62
 NO_RECORD = "expected a WARC record, found other bytes"
 
 
 class Record(NamedTuple):
-    """One record: its offset in the decompressed file, its headers (names in lower case), its content."""
+    """One record: its offset in the decompressed file, its headers (names in lower case), its content, which is not
+    there where it is too large or damaged."""
 
     offset: int
     headers: dict[str, str]
     content: bytes
     damage: str = ""
+    too_large: bool = False
 
 
-def read_records(pieces: Iterator[Piece]) -> Iterator[Record]:
-    """All records of a stream. What is cut off comes as a last record with `damage`, and so does text between records
-    that belongs to none."""
-    data, offset, damage = b"", 0, ""
-    for piece in pieces:
-        data, damage = data + piece.data, piece.damage
-        done = 0
-        for record, end in _complete_records(data, offset):
-            yield record
-            done = end
-        data, offset = data[done:], offset + done
-    yield from _last_records(data, offset, damage)
+def read_records(open_pieces: Callable[[], Iterator[Piece]], max_bytes: int) -> Iterator[Record]:
+    """All records of a stream, which is opened again where that is needed, with contents of at most `max_bytes`.
+
+    What is cut off comes as a last record with `damage`, and so does text between records that belongs to none.
+    """
+    window = _Window(open_pieces)
+    told = ""
+    while window.skip_line_ends():
+        record = _next_record(window, max_bytes)
+        told = record.damage
+        yield record
+    if window.damage and told != window.damage:
+        yield Record(window.start, {}, b"", window.damage)
 
 
-def _complete_records(data: bytes, offset: int) -> Iterator[tuple[Record, int]]:
-    """The records of `data` that certainly end inside it, with where the next begins."""
-    start = 0
-    while True:
-        begin = _skip_blank(data, start)
-        if len(data) - begin < len(RECORD):
+def _next_record(window: _Window, max_bytes: int) -> Record:
+    """The record at the start of the window, which then starts behind it."""
+    begin = window.start
+    body = window.find_body()
+    if body < 0:
+        cut_off = window.data.startswith(RECORD) and len(window.data) < MAX_HEADER_BYTES
+        following = window.find_record(begin + 1, 0)
+        window.move_to(following)
+        if window.is_at_end():
+            return Record(begin, {}, b"", window.damage or ("the file ends in a header" if cut_off else NO_RECORD))
+        return Record(begin, {}, b"", NO_RECORD)
+    headers = _parse_headers(window.cut(begin, body))
+    length = _content_length(headers)
+    if length > max_bytes:
+        window.move_to(body + length)
+    if window.can_end_at(body + length):
+        content = b"" if length > max_bytes else window.cut(body, body + length)
+        window.move_to(body + length)
+        return Record(begin, headers, content, too_large=length > max_bytes)
+    window.move_back(body)
+    following = window.find_record(body, max_bytes + len(RECORD_END))
+    too_large = following - body > max_bytes + len(RECORD_END)
+    content = b"" if too_large else window.cut(body, following).rstrip(b"\r\n")
+    too_large = too_large or len(content) > max_bytes
+    window.move_to(following)
+    if window.is_at_end() and (window.damage or body + length > following):
+        return Record(begin, headers, b"", window.damage or "the file ends inside the record")
+    return Record(begin, headers, b"" if too_large else content, too_large=too_large)
+
+
+class _Window:
+    """What is held of a stream: the bytes from `start` on that were read. Offsets are those in the stream."""
+
+    def __init__(self, open_pieces: Callable[[], Iterator[Piece]]) -> None:
+        self.open_pieces = open_pieces
+        self.stop = UNKNOWN  # where the stream ends
+        self.damage = ""
+        self._open()
+
+    def _open(self) -> None:
+        self.pieces = self.open_pieces()
+        self.start, self.data = 0, bytearray()
+
+    def _read(self) -> bool:
+        piece = next(self.pieces, None)
+        if piece is None:
+            self.stop = self.start + len(self.data)
+            return False
+        self.data += piece.data
+        self.damage = piece.damage
+        return True
+
+    def _reach(self, offset: int) -> bool:
+        while self.start + len(self.data) < offset:
+            if not self._read():
+                return False
+        return True
+
+    def is_at_end(self) -> bool:
+        return not self._reach(self.start + 1)
+
+    def cut(self, start: int, stop: int) -> bytes:
+        return bytes(self.data[start - self.start : stop - self.start])
+
+    def move_to(self, offset: int) -> None:
+        """Lets go of what is before an offset, and reads on to there; stays where it is if that is known to be behind
+        the end."""
+        if self.stop < offset:
             return
-        if not data.startswith(RECORD, begin):
-            following = _next_record(data, begin)
-            if following < 0:
+        while self.start + len(self.data) < offset:
+            self.start += len(self.data)
+            self.data.clear()
+            if not self._read():
                 return
-            yield Record(offset + begin, {}, b"", NO_RECORD), following
-            start = following
-            continue
-        header = HEADER_END.search(data, begin, begin + MAX_HEADER_BYTES)
-        if header is None:
-            return
-        headers = _parse_headers(data[begin : header.start()])
-        end = header.end() + _content_length(headers)
-        following = _skip_blank(data, end) if end <= len(data) else end
-        if following + len(RECORD) > len(data):
-            return
-        if not _is_end(data, end, following):
-            following = _next_record(data, header.end())
-            if following < 0:
-                return
-            end = _content_end(data, header.end(), following)
-        yield Record(offset + begin, headers, data[header.end() : end]), following
-        start = following
+        del self.data[: offset - self.start]
+        self.start = offset
 
+    def move_back(self, offset: int) -> None:
+        if offset < self.start:
+            self._open()
+        self.move_to(offset)
 
-def _is_end(data: bytes, end: int, following: int) -> bool:
-    """Whether a record really ends at `end`: two line ends, or at least a record behind it."""
-    return data.startswith((b"\r\n\r\n", b"\n\n"), end) or (end < following and data.startswith(RECORD, following))
+    def skip_line_ends(self) -> bool:
+        """Whether there is anything else."""
+        while True:
+            ends = LINE_ENDS.match(self.data)
+            self.move_to(self.start + (ends.end() if ends else 0))
+            if self.data or not self._read():
+                return bool(self.data)
 
+    def find_body(self) -> int:
+        """Where the content of the record begins that stands at the start; -1 if none stands there."""
+        self._reach(self.start + MAX_HEADER_BYTES)
+        header = HEADER_END.search(self.data, 0, MAX_HEADER_BYTES) if self.data.startswith(RECORD) else None
+        if header is None or self.data.find(NEXT_RECORD, 0, header.start()) >= 0:
+            return -1
+        return self.start + header.end()
 
-def _content_end(data: bytes, start: int, following: int) -> int:
-    return start + len(data[start:following].rstrip(b"\r\n"))
+    def can_end_at(self, offset: int) -> bool:
+        """Whether a record can end there: before two line ends, one and a record, or the end of the stream."""
+        if not self.start <= offset <= self.stop or not self._reach(offset):
+            return False
+        self._reach(offset + 2 * MOST_LINE_ENDS)
+        place = offset - self.start
+        if self.data.startswith((RECORD_END, b"\n\n"), place):
+            return True
+        ends = LINE_ENDS.match(self.data, place, place + MOST_LINE_ENDS)
+        following = ends.end() if ends else place
+        return following == len(self.data) or (following > place and self.data.startswith(RECORD, following))
 
-
-def _last_records(data: bytes, offset: int, damage: str) -> Iterator[Record]:
-    """What is left at the end of the stream: records whose length reaches beyond it, and a part of one."""
-    begin = _skip_blank(data, 0)
-    while (following := _next_record(data, begin + 1)) >= 0 and data.startswith(RECORD, begin):
-        header = HEADER_END.search(data, begin, following)
-        if header is None:
-            yield Record(offset + begin, {}, b"", NO_RECORD)
-        else:
-            end = _content_end(data, header.end(), following)
-            yield Record(offset + begin, _parse_headers(data[begin : header.start()]), data[header.end() : end])
-        begin = following
-    if begin == len(data):
-        if damage:
-            yield Record(offset + begin, {}, b"", damage)
-        return
-    header = HEADER_END.search(data, begin)
-    if header is None or not data.startswith(RECORD, begin):
-        yield Record(offset + begin, {}, b"", damage or "the file ends in the header of a record")
-        return
-    headers = _parse_headers(data[begin : header.start()])
-    end = header.end() + _content_length(headers)
-    if damage or end > len(data):
-        yield Record(offset + begin, headers, b"", damage or "the file ends inside the record")
-    else:
-        yield Record(offset + begin, headers, data[header.end() : end])
-
-
-def _skip_blank(data: bytes, i: int) -> int:
-    while data[i : i + 1] in (b"\r", b"\n"):
-        i += 1
-    return i
-
-
-def _next_record(data: bytes, start: int) -> int:
-    found = data.find(b"\n" + RECORD, start)
-    return found + 1 if found >= 0 else -1
+    def find_record(self, offset: int, most: int) -> int:
+        """Where the next record begins, or the stream ends. If that is more than `most` bytes away, they are not
+        held."""
+        searched = offset
+        while (found := self.data.find(NEXT_RECORD, searched - self.start)) < 0:
+            searched = max(offset, self.start + len(self.data) - len(NEXT_RECORD) + 1)
+            if searched - offset > most:
+                self.move_to(searched)
+            if not self._read():
+                return self.stop
+        return self.start + found + 1
 
 
 def _parse_headers(raw: bytes) -> dict[str, str]:

@@ -7,6 +7,8 @@ import gzip
 import hashlib
 import lzma
 import tracemalloc
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from curation.reading import probe, read_documents, schema_of, shown
 from curation.reading.inputs import Input, _listed, find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import Piece
-from curation.reading.wet import read_records
+from curation.reading.wet import Record, read_records
 
 HEADER = b"WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Target-URI: http://x/%d\r\nWARC-Date: 2024-05-18T01:58:10Z\r\n"
 HEADER += b"WARC-Record-ID: <urn:uuid:id-%d>\r\nContent-Length: %d\r\n\r\n"
@@ -110,10 +112,74 @@ def test_wet_that_is_cut_off_gives_what_stands_before(tmp_path: Path, suffix: st
     assert damage.row == count
 
 
+def records_in(data: bytes, max_bytes: int = 1000, step: int = 1 << 20) -> list[Record]:
+    def pieces() -> Iterator[Piece]:
+        return (Piece(data[k : k + step], "") for k in range(0, len(data), step))
+
+    return list(read_records(pieces, max_bytes))
+
+
 def test_bytes_between_records_are_reported():
-    pieces = iter([Piece(record(0, b"a") + b"garbage\r\n\r\n" + record(1, b"b"), "")])
-    found = list(read_records(pieces))
+    found = records_in(record(0, b"a") + b"garbage\r\n\r\n" + record(1, b"b"))
     assert [(entry.content, bool(entry.damage)) for entry in found] == [(b"a", False), (b"", True), (b"b", False)]
+
+
+ABOUT_WARC = b"How to write WARC files:\nWARC/1.0\nWARC-Type: warcinfo\n\nand so on"
+
+
+@pytest.mark.parametrize("max_bytes", [len(ABOUT_WARC) - 1, 1000])
+@pytest.mark.parametrize("step", [1, 10, 1 << 20])
+def test_a_right_content_length_is_honoured_everywhere(step: int, max_bytes: int):
+    """A page that looks like a record inside; in the last record, where nothing follows, too."""
+    fits = max_bytes == 1000
+    for pages in ([ABOUT_WARC, b"b"], [b"a", ABOUT_WARC], [ABOUT_WARC, ABOUT_WARC]):
+        data = b"".join(record(k, page) for k, page in enumerate(pages))
+        for cut in (0, 2, 4):  # line ends behind the last record, all or not
+            found = records_in(data[: len(data) - cut], max_bytes, step)
+            assert [entry.content for entry in found] == [page if fits or len(page) == 1 else b"" for page in pages]
+            assert [entry.too_large for entry in found] == [not fits and len(page) > 1 for page in pages]
+            assert not any(entry.damage for entry in found)
+
+
+@pytest.mark.parametrize("step", [1, 7, 64, 1 << 20])
+@pytest.mark.parametrize("max_bytes", [6, 7, 50, 10_000])
+def test_a_wrong_content_length_means_the_same_whatever_is_held(step: int, max_bytes: int):
+    for wrong in (2, 60, 150, 5000, 10**15):
+        broken = record(1, b"second").replace(b"Content-Length: 6\r\n", b"Content-Length: %d\r\n" % wrong)
+        found = records_in(record(0, b"first") + broken + record(2, b"third"), max_bytes, step)
+        assert [entry.content for entry in found] == [b"first", b"second", b"third"], wrong
+        assert not any(entry.damage or entry.too_large for entry in found)
+    broken = record(1, b"second\n\n and more").replace(b"Content-Length: 17", b"Content-Length: 3")
+    (found,) = records_in(broken, 100, step)
+    assert found.content == b"second\n\n and more"  # the last one ends with the file
+
+
+def test_archives_are_read_in_bounded_memory(tmp_path: Path):
+    """A large record, one that lies about its size, no records at all."""
+    large = b"some text " * 800_000
+    lying = record(1, b"short").replace(b"Content-Length: 5", b"Content-Length: 9000000")
+    path = tmp_path / "a.wet"
+    for data, texts, errors in (
+        (record(0, large) + record(1, b"b"), ["b"], [TOO_LARGE]),
+        (record(0, large).replace(b"Content-Length: 8", b"Content-Length: 9") + record(1, b"b"), ["b"], [TOO_LARGE]),
+        (lying + record(1, large).replace(b"conversion", b"metadata") + record(2, b"b"), ["short", "b"], []),
+        (large, [], ["expected a WARC record, found other bytes"]),
+        (record(0, large)[:-100_000], [], ["the file ends inside the record"]),
+    ):
+        path.write_bytes(data)
+        tracemalloc.start()
+        found = read(path, 100_000, max_document_bytes=1000)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (found["text"], [entry.error for entry in found["rejected"]]) == (texts, errors)
+        assert peak < 3_000_000
+
+
+def test_a_header_that_is_cut_off_by_the_next_record(tmp_path: Path):
+    path = tmp_path / "a.wet"
+    path.write_bytes(record(0, b"a") + b"WARC/1.0\r\nWARC-Type: conv\r\n" + record(1, b"b"))
+    found = read(path)
+    assert found["text"] == ["a", "b"] and [entry.row for entry in found["rejected"]] == [1]
 
 
 def test_real_archives(shared_data: Path):
@@ -435,6 +501,85 @@ def test_warc_gives_the_main_text_of_pages(tmp_path: Path):
     assert found["url"] == ["http://x/0", "http://x/1", "http://x/2"]
     assert found["text"][0].strip().startswith("Größe: A page about whales") and "menu" not in found["text"][0]
     assert found["text"][1] == found["text"][0] and found["text"][2] == ""
+
+
+def encoded(field: bytes, body: bytes) -> bytes:
+    return response(0, b"text/html\r\n" + field, body)
+
+
+def chunked(body: bytes, size: int = 40) -> bytes:
+    parts = (body[k : k + size] for k in range(0, len(body), size))
+    return b"".join(b"%x;x=1\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+
+
+def bare_deflate(body: bytes) -> bytes:
+    return zlib.compress(body)[2:-4]
+
+
+PAGE = (HTML % ("A page about whales and what they eat in winter. " * 50)).encode()
+ENCODED = {
+    "gzip": (b"Content-Encoding: gzip", gzip.compress(PAGE)),
+    "two members": (b"content-encoding: X-GZIP", gzip.compress(PAGE[:999]) + gzip.compress(PAGE[999:]) + b"\r\n"),
+    "deflate": (b"Content-Encoding: deflate", zlib.compress(PAGE)),
+    "bare deflate": (b"Content-Encoding: deflate", bare_deflate(PAGE)),
+    "chunked": (b"Transfer-Encoding: chunked", chunked(PAGE)),
+    "both": (b"Transfer-Encoding: chunked\r\nContent-Encoding: gzip", chunked(gzip.compress(PAGE))),
+    "one in the other": (b"Content-Encoding: deflate, gzip", gzip.compress(zlib.compress(PAGE))),
+    "gzip for transfer": (b"Transfer-Encoding: gzip, chunked", chunked(gzip.compress(PAGE))),
+    "identity": (b"Content-Encoding: identity\r\nContent-Encoding: gzip", gzip.compress(PAGE)),
+    "said, but not done": (b"Transfer-Encoding: chunked\r\nContent-Encoding: gzip", PAGE),
+    "deflate, not done": (b"Content-Encoding: deflate", PAGE),
+}
+
+
+@pytest.mark.parametrize("form", ENCODED)
+def test_warc_pages_are_decoded(tmp_path: Path, form: str):
+    pytest.importorskip("resiliparse", reason="reading WARC needs the extra `warc`")
+    path = tmp_path / "a.warc"
+    path.write_bytes(response(0, b"text/html", PAGE) + encoded(*ENCODED[form]))
+    found = read(path, max_document_bytes=len(PAGE) + 1000)
+    assert found["text"][0] == found["text"][1] and "about whales" in found["text"][0]
+
+
+def test_warc_pages_that_are_cut_off_give_what_is_there(tmp_path: Path):
+    pytest.importorskip("resiliparse", reason="reading WARC needs the extra `warc`")
+    page = b"<html><body><p>" + b"".join(b"%d whales. " % (k * 7919) for k in range(500))
+    forms = [gzip.compress(page)[:-300], zlib.compress(page)[:-300], bare_deflate(page)[:-300]]
+    fields = [b"Content-Encoding: " + name for name in (b"gzip", b"deflate", b"deflate")]
+    chunks = [chunked(page)[:-cut] for cut in (5, 7, 20, 44, 47, 49)]
+    (tmp_path / "a.warc").write_bytes(
+        b"".join(map(encoded, [*fields, *[b"Transfer-Encoding: chunked"] * len(chunks)], [*forms, *chunks]))
+    )
+    found = read(tmp_path / "a.warc")
+    assert len(found["text"]) == 9 and not found["rejected"]
+    assert all(text.startswith("0 whales. 7919 whales.") for text in found["text"])
+
+
+def test_warc_pages_that_cannot_be_decoded_are_rejected(tmp_path: Path):
+    pytest.importorskip("resiliparse", reason="reading WARC needs the extra `warc`")
+    damaged = bytearray(gzip.compress(PAGE))
+    damaged[40] ^= 255
+    records = [
+        encoded(b"Content-Encoding: br", b"\x8b\x0f\x80"),
+        encoded(b"Content-Encoding: zstd", b"\x28\xb5\x2f\xfd"),
+        encoded(b"Content-Encoding: gzip", bytes(damaged)),
+        encoded(
+            b"Transfer-Encoding: chunked", chunked(PAGE).replace(b"28;x=1", b"27;x=1", 5).replace(b"27;", b"28;", 2)
+        ),
+        encoded(b"Content-Encoding: gzip", gzip.compress(b" " * 10_000_000)),
+        response(0, b"image/png\r\nContent-Encoding: br", b"?"),
+        response(0, b"text/html", b"<p>last"),
+    ]
+    (tmp_path / "a.warc").write_bytes(b"".join(records))
+    found = read(tmp_path / "a.warc", max_document_bytes=1_000_000)
+    assert [text.strip() for text in found["text"]] == ["", "last"]
+    assert [entry.error.partition(": ")[0] for entry in found["rejected"]] == [
+        "the page is encoded as 'br'; chunked, gzip and deflate can be read",
+        "the page is encoded as 'zstd'; chunked, gzip and deflate can be read",
+        "the compressed page is damaged",
+        "the chunks of the page are damaged",
+        "larger than max_document_bytes (1000000)",
+    ]
 
 
 class _Flaky:

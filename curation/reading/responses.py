@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP responses as WARC files hold them: as they came over the wire, or decoded under headers that still say they are
+not. So a body that does not begin as its headers say is taken as it stands; warcio does the same.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+from curation.reading.documents import too_large
+
+HEADER_END = re.compile(rb"\r?\n\r?\n")
+CHUNK_START = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?(?:\n|\Z)")
+CHUNK_END = re.compile(rb"\r?\n|\Z")
+GZIP_START, HTML_START = b"\x1f\x8b", b"<"
+GZIP, ZLIB, RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS  # what zlib calls these forms
+
+
+def split(response: bytes) -> tuple[dict[str, str], bytes]:
+    """The headers, by names in lower case, and the body."""
+    end = HEADER_END.search(response)
+    head, body = (response[: end.start()], response[end.end() :]) if end else (response, b"")
+    headers: dict[str, str] = {}
+    for line in head.decode("latin-1").split("\n")[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            headers.setdefault(name.strip().lower(), "")
+            headers[name.strip().lower()] += f",{value.strip()}"
+    return headers, body
+
+
+def decode(headers: dict[str, str], body: bytes, max_bytes: int) -> bytes:
+    """The body without transfer and content encodings. What is cut off gives what is there; ValueError for damage, for
+    more than `max_bytes`, and for what is neither chunked, gzip nor deflate."""
+    for field in ("transfer-encoding", "content-encoding"):
+        for coding in reversed(headers.get(field, "").lower().split(",")):
+            body = _undo(coding.strip(), body, max_bytes)
+    return body
+
+
+def _undo(coding: str, body: bytes, max_bytes: int) -> bytes:
+    match coding:
+        case "" | "identity":
+            return body
+        case "chunked":
+            return _join_chunks(body)
+        case "gzip" | "x-gzip":
+            return _inflate(body, GZIP, max_bytes) if body.startswith(GZIP_START) else body
+        case "deflate":
+            return _undo_deflate(body, max_bytes)
+    raise ValueError(f"the page is encoded as {coding!r}; chunked, gzip and deflate can be read")
+
+
+def _join_chunks(body: bytes) -> bytes:
+    chunks: list[bytes] = []
+    place = 0
+    while place < len(body):
+        head = CHUNK_START.match(body, place)
+        stop = head.end() + int(head[1], 16) if head else 0
+        if head and stop == head.end():
+            break
+        end = CHUNK_END.match(body, stop) if head else None
+        if head is None or end is None:
+            if not chunks:
+                return body
+            raise ValueError("the chunks of the page are damaged")
+        chunks.append(body[head.end() : stop])
+        place = end.end()
+    return b"".join(chunks)
+
+
+def _undo_deflate(body: bytes, max_bytes: int) -> bytes:
+    """The zlib form, as RFC 9110 (section 8.4.1) has it, or the bare stream that many servers send."""
+    if len(body) > 1 and body[0] & 15 == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0:
+        return _inflate(body, ZLIB, max_bytes)
+    try:
+        return _inflate(body, RAW, max_bytes)
+    except ValueError:
+        if body.lstrip().startswith(HTML_START):
+            return body
+        raise
+
+
+def _inflate(body: bytes, form: int, max_bytes: int) -> bytes:
+    """All members of gzip, or the one stream of another form."""
+    found: list[bytes] = []
+    left = max_bytes
+    while body:
+        stream = zlib.decompressobj(form)
+        try:
+            found.append(stream.decompress(body, left + 1))
+        except zlib.error as error:
+            raise ValueError(f"the compressed page is damaged: {error}") from None
+        left -= len(found[-1])
+        if left < 0:
+            raise ValueError(too_large(max_bytes))
+        body = stream.unused_data if stream.unused_data.startswith(GZIP_START) else b""
+    return b"".join(found)
