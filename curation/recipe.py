@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -79,9 +81,15 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 )
         check_shares(self.splits)
         self._check_void()
-        for field in ("max_file_bytes", "part_bytes", "part_documents"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field} must be at least 1, not {getattr(self, field)}")
+        for field, low in (
+            ("max_file_bytes", 1),
+            ("part_bytes", 1),
+            ("part_documents", 1),
+            ("seed", 0),
+            ("pad_id", -1),
+        ):
+            if getattr(self, field) < low:
+                raise ValueError(f"{field} must be at least {low}, not {getattr(self, field)}")
 
     def _check_void(self) -> None:
         """ValueError for a setting that nothing would read."""
@@ -118,6 +126,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if self.stage_names.count(name) > 1:
                 raise ValueError(f"two stages are named {name!r}; give each its own name:")
         self._check_columns()
+        for wrong in _wrong_numbers(msgspec.to_builtins(self), ""):
+            raise ValueError(wrong)
         if self.output.index and not any(isinstance(stage, FuzzyDedup) for stage in self.stages):
             raise ValueError("output.index is set, but no stage is fuzzy_dedup, whose keys an index holds; add one")
 
@@ -141,6 +151,20 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             repeated = kinds.count(kind) > 1
             names.append(stage.name or (f"{kind}_{kinds[:number].count(kind) + 1}" if repeated else str(kind)))
         return names
+
+
+def _wrong_numbers(value: Any, path: str) -> Iterator[str]:
+    """What neither the engines' 64 bits nor the plan, which is JSON, can hold. A rule's bound may be infinite."""
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            yield from _wrong_numbers(entry, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for number, entry in enumerate(value):
+            yield from _wrong_numbers(entry, f"{path}[{number}]")
+    elif isinstance(value, int) and not -(2**63) <= value < 2 ** (64 if path.endswith("seed") else 63):
+        yield f"{path} must fit 64 bits, not {value}"
+    elif isinstance(value, float) and not math.isfinite(value) and not path.startswith("stages"):
+        yield f"{path} must be finite, not {value}"
 
 
 def as_builtins(recipe: Recipe) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from pathlib import Path
 
+import orjson
 import pytest
 import yaml
 
@@ -71,6 +72,13 @@ def test_what_a_run_stores_of_a_recipe_is_the_recipe():
     assert changed_keys(stored, as_builtins(convert_recipe(stored))) == []
 
 
+def test_the_largest_seed_and_a_bound_without_end_are_stored():
+    recipe = parse_recipe(
+        "output: {seed: 18446744073709551615}\nstages: [{kind: filter, rules: [{measure: words, min: 5, max: .inf}]}]"
+    )
+    assert convert_recipe(orjson.loads(orjson.dumps(as_builtins(recipe)))) == recipe
+
+
 def test_own_names_of_stages():
     stages = [{"kind": "filter", "rules": "nemo", "name": "mine"}, {"kind": "filter", "rules": "nemo"}]
     assert convert_recipe({"stages": stages}).stage_names == ["mine", "filter_2"]
@@ -113,6 +121,13 @@ WRONG = {
     "stages: [{kind: filter, rules: nemo, name: x}, {kind: exact_dedup, name: x}]": ("two stages are named 'x'",),
     "stages: []\nname: x\nstages: []": ("key 'stages' comes twice", "line 1"),
     "input: [{path: x, path: y}]": ("key 'path' comes twice",),
+    "output: {seed: -1}": ("$.output", "seed must be at least 0, not -1"),
+    "output: {seed: 99999999999999999999}": ("output.seed must fit 64 bits, not 99999999999999999999",),
+    "input: [{path: x, max_document_bytes: 9223372036854775808}]": ("input[0].max_document_bytes must fit 64 bits",),
+    "output: {formats: [blocks], pad_id: -2}": ("$.output", "pad_id must be at least -1, not -2"),
+    "stages: [{kind: exact_dedup, max_characters: 99999999999999999999}]": ("stages[0].max_characters must fit 64",),
+    "input: [{path: x, blend_weight: .inf}]": ("input[0].blend_weight must be finite, not inf",),
+    "output: {blend: {by: temperature, temperature: .inf}}": ("output.blend.temperature must be finite, not inf",),
     "output: {seed: 1.5}": ("$.output.seed", "Expected `int`"),
 }  # fmt: skip
 
