@@ -8,15 +8,25 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from curation.errors import InputError
+
 STRING = pd.StringDtype("pyarrow", na_value=np.nan)  # pandas 3's own `str`
 
 
 def string_array(text: pd.Series) -> pa.LargeStringArray:
-    """The column as one Arrow array."""
-    array = pa.array(text, from_pandas=True)
+    """The column as one Arrow array; InputError where an object column holds anything but strings and nulls."""
+    try:
+        array = pa.array(text, from_pandas=True)
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        raise InputError(f"column {text.name!r} must hold strings: {error}") from None
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    return array if pa.types.is_large_string(array.type) else array.cast(pa.large_string())
+    if pa.types.is_large_string(array.type):
+        return array
+    held = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if not (pa.types.is_string(held) or pa.types.is_large_string(held) or pa.types.is_null(held)):
+        raise InputError(f"column {text.name!r} must hold strings, not {held}. Convert it: .astype(str)")
+    return array.cast(pa.large_string())
 
 
 def view(buffer: pa.Buffer | None, dtype: type, offset: int, count: int) -> np.ndarray:

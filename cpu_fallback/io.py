@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from cpu_fallback.buffers import STRING, string_array
-from curation.contract import Batch
+from curation.contract import TEXT, Batch
 from curation.reading import read_documents
 from curation.reading.inputs import Slice
 
@@ -36,8 +36,10 @@ def from_arrow(table: pa.Table) -> pd.DataFrame:
 
 def to_arrow(frame: pd.DataFrame) -> pa.Table:
     arrays = [
-        string_array(column) if isinstance(column.dtype, pd.StringDtype) else pa.array(column, from_pandas=True)
-        for _, column in frame.items()
+        string_array(column)
+        if name == TEXT or isinstance(column.dtype, pd.StringDtype)
+        else pa.array(column, from_pandas=True)
+        for name, column in frame.items()
     ]
     return pa.table(arrays, names=[str(name) for name in frame.columns])
 

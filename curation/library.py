@@ -34,6 +34,7 @@ from curation.stages.outcome import RowStage
 SLICE_BYTES = 32 << 20
 TEXTS_AT_ONCE = 10_000  # of candidates, when they are compared
 SOURCE = "source"
+STRING_KINDS = "OUT"  # of dtypes that can hold strings; what an object column holds is seen when it is read
 
 
 def read(
@@ -115,6 +116,9 @@ def _engine_of(frame: Any) -> Engine:
         raise InputError(
             f"column {TEXT!r} not found in the frame; it has {list(frame.columns)}. Rename one to {TEXT!r}"
         )
+    found = getattr(frame, "_meta", frame)[TEXT].dtype
+    if found.kind not in STRING_KINDS:
+        raise InputError(f"column {TEXT!r} must hold strings, not {found}. Convert it: frame[{TEXT!r}].astype(str)")
     return engine
 
 

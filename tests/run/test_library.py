@@ -226,3 +226,46 @@ def test_the_public_names_are_there():
         assert getattr(curation, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'reed'"):
         _ = curation.reed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pd.Series([123, 4567]),
+        pd.Series([1.5, None]),
+        pd.Series([True, False]),
+        pd.Series([1, None], dtype="Int64"),
+        pd.Series(pd.to_datetime(["2024-01-01", "2024-01-02"])),
+        pd.Series(["a", 5], dtype=object),
+        pd.Series([5, 6], dtype=object),
+        pd.Series([b"a", b"b"], dtype=object),
+        pd.Series([["a"], ["b"]], dtype=object),
+        pd.Series([5, 6]).astype("category"),
+    ],
+    ids=lambda text: f"{text.dtype}-{text.tolist()[1]}",
+)
+def test_text_that_is_no_text(text: pd.Series):
+    frame = pd.DataFrame({"text": text})
+    for function in (
+        lambda: curation.measure(frame, ["characters"]),
+        lambda: curation.rewrite(frame, lowercase=True),
+        lambda: curation.filter(frame, "gopher"),
+        lambda: curation.redact(frame),
+        lambda: curation.exact_dedup(frame),
+        lambda: curation.fuzzy_dedup(frame),
+    ):
+        with pytest.raises(InputError, match="column 'text' must hold strings"):
+            function()
+
+
+def test_text_that_is_no_text_is_said_before_anything_is_computed():
+    frame = dd.from_pandas(pd.DataFrame({"text": [1, 2]}), npartitions=1)
+    with pytest.raises(InputError, match=r"column 'text' must hold strings, not int64\. Convert it"):
+        curation.exact_dedup(curation.measure(frame, ["characters"]))
+
+
+@pytest.mark.parametrize("dtype", [object, "str", "string[python]", "string[pyarrow]", "category"])
+def test_all_that_pandas_calls_strings(dtype: Any):
+    frame = pd.DataFrame({"text": pd.Series(["a", None, "bcd"], dtype=dtype)})
+    assert curation.measure(frame, ["characters"])["characters"].tolist() == [1, 0, 3]
+    assert curation.redact(frame).text.tolist()[2] == "bcd"
