@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 HASH = """
 import numpy as np
@@ -48,6 +50,31 @@ def test_an_edited_callee_takes_effect(tmp_path: Path):
     assert second != first and not compiled_before
     callee.write_text(source, "utf-8")
     assert hash_in_new_process(tmp_path) == (first, True)
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
+def test_without_a_folder_to_write_to_kernels_are_compiled_each_time(tmp_path: Path, variable: str):
+    for package in ("curation", "cpu_fallback"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "tmp").mkdir()
+    kept = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    environment = kept | {variable: "/dev/null/cache", "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path / "tmp")}
+    child = "import subprocess, sys; " + f"subprocess.run([sys.executable, '-c', {HASH!r}], check=True)"
+    finished = subprocess.run(
+        [sys.executable, "-c", HASH + child], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    own, childs = finished.stdout.splitlines()
+    assert (own.split()[2], childs.split()[2]) == ("0", "1")  # what it starts finds what it has compiled
+    [line] = finished.stderr.splitlines()
+    assert "/dev/null/cache" in line and "set NUMBA_CACHE_DIR to a folder that can be written" in line
+    assert not list((tmp_path / "tmp").iterdir()) and not list(tmp_path.rglob("*.nbi"))
+    environment |= {"TMPDIR": "/dev/null", "HOME": "/dev/null"}
+    code = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/dev/null']; import curation.kernels"
+    finished = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert "EngineError: compiled kernels can be written neither to /dev/null/cache" in finished.stderr.splitlines()[-1]
 
 
 KEY = "from curation.kernels import CACHE_KEY; print(CACHE_KEY)"
