@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-DUPLICATES = ("exact_dedup", "fuzzy_dedup", "ngram_dedup")  # kinds of stages
-EDITS = ("rewrite", "redact")  # they remove no document
+from curation.stages import Stage
+
+DUPLICATES = [stage.__struct_config__.tag for stage in Stage.__args__ if hasattr(stage, "decide")]
+EDITS = [stage.__struct_config__.tag for stage in Stage.__args__ if not getattr(stage, "removes", True)]
 SHORT = "short"  # the reason of a rule that asks for a number of words
 SHOWN_LANGUAGES = 10
 

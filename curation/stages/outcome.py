@@ -78,7 +78,7 @@ class Corpus(Protocol):
 
 
 class RowStage(Protocol):
-    """A stage that looks at one frame at a time."""
+    """A stage that looks at one frame at a time. One that drops no document says `removes: ClassVar[bool] = False`."""
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome: ...
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -31,6 +32,8 @@ class Redact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Precision goes before recall; docs/pipelines.md says what is not found and what is taken for personal data. What
     stands around a match stays. Names and places are not looked for. `details` counts what was replaced, by type.
     """
+
+    removes: ClassVar[bool] = False  # documents
 
     types: tuple[str, ...] = tuple(FINDERS)
     name: str = ""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from curation.contract import TEXT, Engine, Frame
@@ -24,6 +26,8 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     Another order is two stages. Unicode is version 17.0 everywhere.
     """
+
+    removes: ClassVar[bool] = False  # documents
 
     name: str = ""
     unicode: str = "keep"

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions for notebooks give what a run keeps, lazily on Dask frames and at once on one frame."""
 
+import typing
 from pathlib import Path
 from typing import Any
 
 import dask.dataframe as dd
+import msgspec
 import pandas as pd
 import pytest
 
 import curation
 import curation.library
+from curation import errors
 from curation.errors import InputError, RecipeError
 from curation.measures import Measure
 from curation.running.runner import run
@@ -222,6 +225,11 @@ def test_wrong_settings_name_what_is_near():
 
 def test_the_public_names_are_there():
     assert {"read", "rewrite", "filter", "measure", "exact_dedup", "run", "load_recipe"} <= {*curation.__all__}
+    fields = (*msgspec.structs.fields(curation.Recipe), *msgspec.structs.fields(curation.Output))
+    taken = {kind for field in fields for kind in typing.get_args(field.type) or [field.type]}
+    kinds = {part for kind in taken for part in typing.get_args(kind) or [kind] if hasattr(part, "__struct_fields__")}
+    assert len(kinds) > 10 and {kind.__name__ for kind in kinds} <= {*curation.__all__}
+    assert {name for name in vars(errors) if name.endswith("Error")} <= {*curation.__all__}
     for name in curation.__all__:
         assert getattr(curation, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'reed'"):
