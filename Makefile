@@ -15,7 +15,7 @@ demo:  ## set up, then curate a few megabytes of real text
 	python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/curate demo
 
 test:  ## set up, then run all tests that this machine can run
-	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest
+	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 fix: $(READY)  ## format, and mend what ruff can mend
 	$(BIN)/ruff check --fix
