@@ -18,9 +18,9 @@ MALFORMED = "curation.malformed"  # an error handler, for every encoding and bot
 
 
 def _mark_malformed(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Bytes that the encoding does not have become a lone surrogate, and that a byte which is not UTF-8."""
+    """Bytes that the encoding does not have become a lone surrogate, and each of these a byte which is not UTF-8."""
     assert isinstance(error, UnicodeDecodeError | UnicodeEncodeError)
-    return ("\udcff" if isinstance(error, UnicodeDecodeError) else b"\xff"), error.end
+    return ("\udcff" if isinstance(error, UnicodeDecodeError) else b"\xff" * (error.end - error.start)), error.end
 
 
 codecs.register_error(MALFORMED, _mark_malformed)

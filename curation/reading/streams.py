@@ -67,16 +67,47 @@ class _MemberStream(io.RawIOBase):
     def __init__(self, raw: Any, new_member: Callable[[], Any]) -> None:
         self._raw = raw
         self._new_member = new_member
+        self._position = 0
+        self._rescued = b""
+        self._damage: Exception | None = None
+        self._begin()
+
+    def _begin(self) -> None:
         self._member: Any = None
         self._waiting = b""
-        self._damage: OSError | None = None
 
     def read(self, size: int = -1) -> bytes:
-        return _read_all(self) if size < 0 else self._read_some(size)
+        if size < 0:
+            return _read_all(self)
+        if self._damage is None:
+            try:
+                return self._read_some(size)
+            except (EOFError, OSError) as error:
+                self._damage = error
+                self._rescue()
+        found, self._rescued = self._rescued[:size], self._rescued[size:]
+        if not found:
+            raise self._damage
+        return found
+
+    def _rescue(self) -> None:
+        """Reads what stands before damage: a call that meets it gives nothing. So what is found does not depend on how
+        much was asked for."""
+        found: list[bytes] = []
+        for step in (COMPRESSED_STEP, 1):
+            wanted, self._position = self._position, 0
+            self._raw.seek(0)
+            self._begin()
+            try:
+                while self._position < wanted:
+                    self._read_some(min(wanted - self._position, COMPRESSED_STEP))
+                while piece := self._read_some(step):
+                    found.append(piece)
+            except (EOFError, OSError) as error:
+                self._damage = error
+        self._rescued = b"".join(found)
 
     def _read_some(self, size: int) -> bytes:
-        if self._damage:
-            raise self._damage
         while True:
             if self._member is None:
                 if not self._waiting and not self._fill():
@@ -89,6 +120,7 @@ class _MemberStream(io.RawIOBase):
                 raise EOFError("it ends inside the compressed data")
             found = self._decompress(size)
             if found:
+                self._position += len(found)
                 return found
 
     def _decompress(self, size: int) -> bytes:
@@ -97,8 +129,7 @@ class _MemberStream(io.RawIOBase):
             found: bytes = self._member.decompress(data, size)
         # The stub of isal takes its class for an instance. libbzip2 answers some damage with a RuntimeError.
         except (lzma.LZMAError, igzip_lib.error, RuntimeError) as error:  # type: ignore[misc]
-            self._damage = OSError(str(error))
-            raise self._damage from None
+            raise OSError(str(error)) from None
         if self._member.eof:
             self._waiting = self._member.unused_data
             self._member = None

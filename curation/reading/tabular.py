@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -39,8 +40,8 @@ def _wanted(names: list[str], file: SourceFile) -> list[str]:
     return list(dict.fromkeys([file.text_column, *ids, *file.columns]))
 
 
-def _as_documents(table: Any, file: SourceFile, row: int, first: int) -> Documents:
-    """A table or batch of the file's own columns as documents; its rows count from `row`, in the file from `first`."""
+def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Documents:
+    """A table or batch of the file's own columns as documents; its rows count from `row`, in the file from `line`."""
     names = table.schema.names
     rows = table.num_rows
     if file.id_column in names:
@@ -49,7 +50,7 @@ def _as_documents(table: Any, file: SourceFile, row: int, first: int) -> Documen
         ids = pa.nulls(rows, pa.large_string())
     columns = {ID: ids, TEXT: dense(table.column(names.index(file.text_column)).cast(pa.large_string()))}
     columns |= {name: _carried(table.column(names.index(name)), name, file) for name in file.columns}
-    kept, rejected = table_rows(pa.table(columns), row, first, file.max_document_bytes)
+    kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes)
     return Documents(kept, rejected, rows, rows)
 
 
@@ -60,16 +61,16 @@ def _carried(column: Any, name: str, file: SourceFile) -> pa.Array:
         raise InputError(f"column {name!r} of {shown(file.path)} is {column.type}, which has no text form") from None
 
 
-def _numbered(tables: Iterator[Any], file: SourceFile, first: int) -> Iterator[Documents]:
-    """The documents of a run of tables; `first` is the number of the first row in the file."""
-    row = 0
+def _numbered(tables: Iterator[Any], file: SourceFile, row: int, line: int) -> Iterator[Documents]:
+    """The documents of a run of tables; `row` is the position of the first row, `line` its number in the file."""
+    taken = 0
     try:
         for table in tables:
-            yield _as_documents(table, file, row, first + row)
-            row += table.num_rows
+            yield _as_documents(table, file, row + taken, line + taken)
+            taken += table.num_rows
     except (pa.ArrowException, OSError) as error:
-        damage = f"the file is damaged or cut off: {error}"
-        yield Documents(schema_of(file.columns).empty_table(), [Rejected(row, first + row, -1, damage)], 1, 1)
+        damage = Rejected(row + taken, line + taken, -1, f"the file is damaged or cut off: {error}")
+        yield Documents(schema_of(file.columns).empty_table(), [damage], 1, 1)
 
 
 # Parquet
@@ -86,15 +87,49 @@ def open_parquet(file: SourceFile) -> pq.ParquetFile:
 
 
 def read_parquet(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
-    opened = open_parquet(part.file)
+    file, opened = part.file, open_parquet(part.file)
     if part.start == part.stop:
         return
     groups = range(part.start, part.stop)
-    first = sum(opened.metadata.row_group(group).num_rows for group in range(part.start))
+    line = sum(opened.metadata.row_group(group).num_rows for group in range(part.start))
     size = _rows_per_batch(opened, groups, batch_bytes)
-    names = _wanted(opened.schema_arrow.names, part.file)
-    batches = opened.iter_batches(size, row_groups=groups, columns=names)
-    yield from _numbered(batches, part.file, first)
+    names = _wanted(opened.schema_arrow.names, file)
+    taken = 0
+    try:
+        for batch in opened.iter_batches(size, row_groups=groups, columns=names):
+            yield _as_documents(batch, file, taken, line + taken)
+            taken += batch.num_rows
+    except (pa.ArrowException, OSError):
+        yield from _read_around_damage(opened, part, names, size, line, taken)
+
+
+def _read_around_damage(
+    opened: pq.ParquetFile, part: FilePart, names: list[str], size: int, line: int, taken: int
+) -> Iterator[Documents]:
+    """The rows behind `taken`, row group by row group: damage takes what follows in its own, and nothing in the others,
+    which may be in other slices."""
+    row = taken
+    for group in range(part.start, part.stop):
+        rows = opened.metadata.row_group(group).num_rows
+        if rows > taken:
+            for documents in _numbered(_batches(opened, group, names, size, taken), part.file, row, line + taken):
+                yield documents
+                row += documents.rows
+        taken = max(0, taken - rows)
+        line += rows
+
+
+def _batches(opened: pq.ParquetFile, group: int, names: list[str], size: int, taken: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a group behind `taken`; in front of damage one by one, so that it does not matter what `size` is."""
+    done = 0
+    try:
+        for batch in opened.iter_batches(size, row_groups=[group], columns=names):
+            done += batch.num_rows
+            if done > taken:
+                yield batch.slice(batch.num_rows - (done - taken))
+                taken = done
+    except (pa.ArrowException, OSError):
+        yield from islice(opened.iter_batches(1, row_groups=[group], columns=names), taken, None)
 
 
 def _rows_per_batch(opened: pq.ParquetFile, groups: range, batch_bytes: int) -> int:
@@ -107,7 +142,7 @@ def _rows_per_batch(opened: pq.ParquetFile, groups: range, batch_bytes: int) -> 
 
 
 def read_arrow(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
-    yield from _numbered(_arrow_batches(part.file), part.file, 0)
+    yield from _numbered(_arrow_batches(part.file), part.file, 0, 0)
 
 
 def _arrow_schema(file: SourceFile) -> pa.Schema:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged files of every format: no crash, no hang, and every position is a document or a rejected record.
+"""Damaged files of every format: no crash, no hang, every position is a document or a rejected record, and which it is
+does not depend on the size of slices and batches.
 
 A few hundred in every run of the tests; `make torture` sets TORTURE to thousands.
 """
@@ -12,12 +13,13 @@ import os
 import random
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from curation.contract import ID, ROW, TEXT
 from curation.errors import CurationError
 from curation.reading import probe, read_documents
 from curation.reading.inputs import Input, find_files
@@ -48,6 +50,23 @@ def _wet() -> bytes:
             b"WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Record-ID: <%d>\r\nContent-Length: %d\r\n\r\n" % (k, len(raw))
         )
         records.append(raw + b"\r\n\r\n")
+    return b"".join(records)
+
+
+CODINGS = b"Transfer-Encoding: chunked\r\nContent-Encoding: gzip\r\n\r\n"
+
+
+def _warc() -> bytes:
+    records = []
+    for k, text in enumerate(TEXTS):
+        body = gzip.compress(f"<html><body><p>{text}".encode(), mtime=0)
+        half = len(body) // 2
+        body = b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (half, body[:half], len(body) - half, body[half:])
+        page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n" + CODINGS + body
+        records.append(
+            b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <%d>\r\nContent-Length: %d\r\n\r\n" % (k, len(page))
+        )
+        records.append(page + b"\r\n\r\n")
     return b"".join(records)
 
 
@@ -83,7 +102,9 @@ SEEDS: dict[str, bytes] = {
     "a.csv": _csv(),
     "a.tsv": _csv().replace(b",", b"\t"),
     "a.txt": "\n".join(TEXTS).encode(),
+    "a.utf16.txt": "\n".join(TEXTS).encode("utf-16"),
     "a.wet": _wet(),
+    "a.warc": _warc(),
     "a.warc.wet.gz": gzip.compress(_wet(), mtime=0),
 }
 
@@ -114,24 +135,38 @@ def mutate(data: bytes, rng: random.Random) -> bytes:
     return data
 
 
-def read_all(path: Path, **settings: Any) -> tuple[int, int, int]:
-    """(positions, documents, rejected) of a file; CurationError where it is refused."""
-    slices = plan_slices([probe(file) for file in find_files([Input(path=str(path), **settings)])], 1000)
-    positions = documents = rejected = 0
+class Found(NamedTuple):
+    """(position, text, id) of documents, (position, offset, error) of rejected records, and how many positions."""
+
+    documents: list[tuple[int, str, str | None]]
+    rejected: list[tuple[int, int, str]]
+    positions: int
+
+
+def read_all(path: Path, slice_bytes: int = 1000, batch_bytes: int = 500, **settings: Any) -> Found:
+    """What a file holds; CurationError where it is refused."""
+    if path.suffix == ".warc":
+        pytest.importorskip("resiliparse", reason="reading WARC needs the extra `warc`")
+    if "utf16" in path.name:
+        settings |= {"encoding": "utf-16", "separator": "\n"}
+    slices = plan_slices([probe(file) for file in find_files([Input(path=str(path), **settings)])], slice_bytes)
+    found = Found([], [], 0)
     for piece in slices:
-        for batch in read_documents(piece, 500):
+        first = found.positions
+        for batch in read_documents(piece, batch_bytes):
             batch.table.validate(full=True)
-            positions += batch.rows
-            documents += len(batch.table)
-            rejected += len(batch.rejected)
-    return positions, documents, rejected
+            columns = (batch.table.column(name).to_pylist() for name in (ROW, TEXT, ID))
+            found.documents.extend((first + row, text, id_) for row, text, id_ in zip(*columns, strict=True))
+            found.rejected.extend((first + entry.row, entry.offset, entry.error) for entry in batch.rejected)
+            found = found._replace(positions=found.positions + batch.rows)
+    return found
 
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_seeds_are_sound(tmp_path: Path, name: str):
     (tmp_path / name).write_bytes(SEEDS[name])
-    positions, documents, rejected = read_all(tmp_path / name)
-    assert documents == positions > 0 and not rejected
+    found = read_all(tmp_path / name)
+    assert len(found.documents) == found.positions > 0 and not found.rejected
 
 
 @pytest.mark.parametrize("name", SEEDS)
@@ -142,12 +177,16 @@ def test_damage_is_refused_or_accounted_for(tmp_path: Path, name: str):
         path = tmp_path / name
         path.write_bytes(mutate(SEEDS[name], rng))
         started = time.perf_counter()
+        most = rng.choice([100, 10_000])
         try:
-            positions, documents, rejected = read_all(path, max_document_bytes=rng.choice([100, 10_000]))
+            found = read_all(path, max_document_bytes=most)
         except CurationError:
             outcomes["refused"] += 1
         else:
-            assert positions == documents + rejected, f"{name}, mutation {number}"
+            assert found.positions == len(found.documents) + len(found.rejected), f"{name}, mutation {number}"
+            cut = rng.choice([1, 300, 1 << 20]), rng.choice([1, 30, 1 << 20])
+            other = read_all(path, *cut, max_document_bytes=most)
+            assert found == other, f"{name}, mutation {number}"
             outcomes["read"] += 1
         assert time.perf_counter() - started < SLOWEST_SECONDS, f"{name}, mutation {number}"
     assert outcomes["read"]
@@ -158,5 +197,5 @@ def test_damage_is_refused_or_accounted_for(tmp_path: Path, name: str):
 def test_found_before(tmp_path: Path, number: int):
     path = tmp_path / "a.jsonl.bz2"
     path.write_bytes(mutate(SEEDS[path.name], random.Random(f"{path.name} {number}")))
-    positions, documents, rejected = read_all(path)
-    assert positions == documents + rejected and rejected
+    found = read_all(path)
+    assert found.positions == len(found.documents) + len(found.rejected) and found.rejected

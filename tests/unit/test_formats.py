@@ -22,7 +22,7 @@ from curation.errors import InputError
 from curation.reading import probe, read_documents, schema_of, shown
 from curation.reading.inputs import Input, _listed, find_files
 from curation.reading.slices import plan_slices
-from curation.reading.streams import Piece
+from curation.reading.streams import Piece, open_stream, read_pieces
 from curation.reading.wet import Record, read_records
 
 HEADER = b"WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Target-URI: http://x/%d\r\nWARC-Date: 2024-05-18T01:58:10Z\r\n"
@@ -355,9 +355,11 @@ def test_malformed_plain_text_is_repaired_and_counted_in_every_encoding(tmp_path
         ("utf-16", "good|b".encode("utf-16") + b"\x00\xd8" + "d".encode("utf-16-le")), ("cp1252", b"good|b\x81d"),
         ("utf-7", b"good|b+2AA-d"),
     ):  # fmt: skip
-        path.write_bytes(data)
-        found = read(path, encoding=encoding, separator="|")
-        assert (found["text"], found["repaired"]) == (["good", "b\ufffdd"], 1), encoding
+        for more in range(3):
+            path.write_bytes(data.replace(b"\x00\xd8", b"\x00\xd8" + b"\x00\xd8" * more))
+            found = read(path, 1 << more, encoding=encoding, separator="|")
+            marks = "\ufffd" * (1 + more * (b"\x00\xd8" in data))
+            assert (found["text"], found["repaired"]) == (["good", f"b{marks}d"], 1), encoding
     path.write_bytes("no mark".encode("utf-16-le"))
     found = read(path, encoding="utf-16")
     assert not found["text"] and "the file is not utf-16: " in found["rejected"][0].error
@@ -396,6 +398,38 @@ def test_text_columns_are_found_and_dotted_paths_followed(tmp_path: Path):
     (tmp_path / "a.jsonl").write_bytes(b'{"title": 1}\n')
     with pytest.raises(InputError, match="has none of the columns text, content"):
         read(path)
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 200, 700, 1 << 20])
+@pytest.mark.parametrize("slice_bytes", [1, 900, 1 << 30])
+def test_damage_in_parquet_takes_its_own_row_group_only(tmp_path: Path, slice_bytes: int, batch_bytes: int):
+    path = tmp_path / "a.parquet"
+    texts = [f"document {k} " + "x" * 20 for k in range(40)]
+    pq.write_table(pa.table({"text": texts}), path, row_group_size=8, compression="none", use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    place = data.index(b"document 19 ")
+    data[place - 4 : place] = b"\xff\xff\xff\x7f"  # the length of the string
+    path.write_bytes(data)
+    found = read(path, batch_bytes, slice_bytes)
+    assert found["text"] == texts[:19] + texts[24:]
+    assert [entry.line for entry in found["rejected"]] == [19]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("step", [1, 100, 70_000, 1 << 20])
+def test_what_stands_before_damage_does_not_depend_on_how_it_is_read(tmp_path: Path, pack: Any, step: int):
+    suffix = {gzip.compress: "gzip", bz2.compress: "bzip2", lzma.compress: "xz"}[pack]
+    lines = b"".join(hashlib.sha256(b"%d" % k).hexdigest().encode() + b"\n" for k in range(5000))
+    data = bytearray(pack(lines))
+    data[len(data) // 2] ^= 255
+    (tmp_path / "a").write_bytes(data)
+    found = []
+    for size in (step, 1 << 22):
+        with open_stream(str(tmp_path / "a"), suffix) as stream:
+            pieces = list(read_pieces(stream, size))
+            assert list(read_pieces(stream, 9)) == [Piece(b"", pieces[-1].damage)]  # and nothing behind it
+        found.append((b"".join(piece.data for piece in pieces), pieces[-1].damage))
+    assert found[0] == found[1] and "damaged or cut off" in found[0][1]
 
 
 def test_carried_columns_of_parquet(tmp_path: Path):
