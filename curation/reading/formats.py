@@ -133,7 +133,10 @@ def _find_column(names: Sequence[str], file: SourceFile) -> str:
 
 
 def _probe_lines(file: SourceFile) -> SourceFile:
-    records = [record for raw in _first_lines(file) if isinstance(record := _load(raw), dict)]
+    head = _head(file)
+    first = _first_lines(head)
+    _check_lines(head, first, file)
+    records = [record for raw in first if isinstance(record := _load(raw), dict)]
     if not records:
         return file if file.text_column else msgspec.structs.replace(file, text_column=TEXT_COLUMNS[0])
     if not file.text_column:
@@ -147,6 +150,22 @@ def _probe_lines(file: SourceFile) -> SourceFile:
     return file
 
 
+def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
+    """InputError for JSON that is not in lines. A single bad line may be all that is left of a file, and is rejected
+    when it is read."""
+    if head.lstrip().startswith(b"["):
+        raise InputError(
+            f"{shown(file.path)} begins with a JSON array, expected one object per line. "
+            "Make lines of it: jq -c '.[]' in.json > out.jsonl"
+        )
+    objects = any(line.lstrip().startswith(b"{") and line.strip() != b"{" for line in first)
+    if not objects and (len(first) > 1 or (first and _load(first[0]) is not None)):
+        raise InputError(
+            f"{shown(file.path)}: none of its first {len(first)} lines is a JSON object, expected one per line. "
+            "For objects over several lines: jq -c . in.json > out.jsonl; for another format set format:"
+        )
+
+
 def _load(raw: bytes) -> object:
     try:
         return orjson.loads(raw)
@@ -154,9 +173,12 @@ def _load(raw: bytes) -> object:
         return None
 
 
-def _first_lines(file: SourceFile) -> list[bytes]:
+def _head(file: SourceFile) -> bytes:
     with open_stream(file.path, file.compression) as stream:
-        head = read_piece(stream, PROBED_BYTES).data
-    found = head.removeprefix(lines.BYTE_ORDER_MARK).split(b"\n")
-    complete = found if len(head) < PROBED_BYTES else found[:-1]
+        return read_piece(stream, PROBED_BYTES).data.removeprefix(lines.BYTE_ORDER_MARK)
+
+
+def _first_lines(head: bytes) -> list[bytes]:
+    found = head.split(b"\n")
+    complete = found if len(head) < PROBED_BYTES - len(lines.BYTE_ORDER_MARK) else found[:-1]
     return [line for line in complete if line.strip()][:PROBED_RECORDS]

@@ -539,6 +539,24 @@ def test_a_column_that_no_record_has_is_found_before_the_run(tmp_path: Path, suf
         probe(written(tmp_path / f"a.jsonl{suffix}", pack(content)))
 
 
+@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+@pytest.mark.parametrize("start", [b"", BYTE_ORDER_MARK])
+def test_json_that_is_not_in_lines_is_refused(tmp_path: Path, suffix: str, start: bytes):
+    pack = COMPRESS.get(suffix, bytes)
+    records = [{"text": "a", "more": {"k": 1}}, {"text": "b", "more": []}] * 3
+    array, whole = json.dumps(records), json.dumps(records, indent=1)
+    for content in (array, whole, f" \n{array}", "[]", "[\n]\n", "[1]\n[2]\n", json.dumps([*records, "x" * (2 << 20)])):
+        with pytest.raises(
+            InputError, match=r"begins with a JSON array, expected one object per line\. .*jq -c '\.\[\]'"
+        ):
+            probe(written(tmp_path / f"a.json{suffix}", pack(start + content.encode())))
+    for content in (json.dumps(records[0], indent=1), '"a"\n"b"\n', "1\n", '"a"', "id,text\n1,a\n", "<html>\n<body>\n"):
+        with pytest.raises(InputError, match=r"none of its first \d lines is a JSON object, expected one per line"):
+            probe(written(tmp_path / f"a.json{suffix}", pack(start + content.encode())))
+    for content in ('{"te', "", "\n", "rubbish", '\n{"text": "a"\n{"text": "b"\n', 'rubbish\n{"text": "a"}\n'):
+        probe(written(tmp_path / f"a.json{suffix}", pack(start + content.encode())))
+
+
 # Parquet
 
 
