@@ -19,7 +19,7 @@ from curation.contract import ROW, Rejected
 from curation.kernels import jsonl
 from curation.reading.documents import Documents, schema_of, shown_names, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import open_stream, read_piece
+from curation.reading.streams import UNKNOWN_SIZE, open_stream, read_piece
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MISSING = object()
@@ -65,7 +65,7 @@ def _first_line_start(stream: Any, start: int) -> int:
 
 def _line_blocks(part: FilePart, block_bytes: int) -> Iterator[Block]:
     """Blocks of whole lines: those that begin in the part. The last of them may reach beyond it."""
-    whole = bool(part.file.compression)
+    whole = bool(part.file.compression) or part.file.bytes == UNKNOWN_SIZE
     limit = part.file.max_document_bytes
     with open_stream(part.file.path, part.file.compression) as stream:
         offset = 0 if whole else _first_line_start(stream, part.start)

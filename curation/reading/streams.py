@@ -18,7 +18,9 @@ from isal import igzip_lib
 from curation.errors import InputError
 
 COMPRESSED_STEP = 1 << 16
+REMOTE_STEP = 1 << 20
 REMOTE_TRIES = 5
+UNKNOWN_SIZE = -1
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try
 
 
@@ -225,20 +227,29 @@ def read_pieces(stream: Any, size: int) -> Iterator[Piece]:
 
 
 class _RetryingFile(io.RawIOBase):
-    """A remote file that is opened again where it was when reading fails."""
+    """A remote file that is opened again where it was when reading fails. `size` is -1 where the server does not say
+    it; such a file is read to its end, and a place in it is reached by reading."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.position = 0
         self.file: Any = None
-        self.size = int(self._try(lambda: self._open().size))
+        self.size = 0
+        size = self._try(lambda: getattr(self._open(), "size", None))
+        self.size = UNKNOWN_SIZE if size is None else int(size)
 
     def _open(self) -> Any:
         if self.file is None:
             import fsspec
 
-            self.file = fsspec.open(self.path, "rb").open()
-            self.file.seek(self.position)
+            file = fsspec.open(self.path, "rb").open()
+            if self.size == UNKNOWN_SIZE:
+                left = self.position
+                while left and (piece := file.read(min(left, REMOTE_STEP))):
+                    left -= len(piece)
+            else:
+                file.seek(self.position)
+            self.file = file
         return self.file
 
     def _try(self, action: Any) -> Any:
@@ -264,11 +275,16 @@ class _RetryingFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size}[whence]
-        self.position = start + offset
-        if self.file is not None:
-            self.file.seek(self.position)
-        return self.position
+        if whence == os.SEEK_END and self.size == UNKNOWN_SIZE:
+            raise InputError(f"{shown(self.path)}: the server does not say how long it is; download it first")
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size}[whence] + offset
+        if self.file is not None and start != self.position:
+            if self.size == UNKNOWN_SIZE:
+                self.file = None
+            else:
+                self.file.seek(start)
+        self.position = start
+        return start
 
     def tell(self) -> int:
         return self.position

@@ -14,7 +14,7 @@ from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
 from curation.reading.documents import Documents, dense, is_text, schema_of, table_rows
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import is_remote, open_raw, open_stream, shown
+from curation.reading.streams import UNKNOWN_SIZE, is_remote, open_raw, open_stream, shown
 
 
 def schema_in(file: SourceFile) -> pa.Schema:
@@ -154,7 +154,7 @@ def _open_arrow(stream: Any, file: SourceFile) -> Any:
     """A reader of the file form, which can be indexed, or of the stream form."""
     source = pa.PythonFile(stream, "r")
     try:
-        if not file.compression:
+        if not file.compression and file.bytes != UNKNOWN_SIZE:
             try:
                 return pa.ipc.open_file(source)
             except pa.ArrowInvalid:

@@ -648,6 +648,52 @@ def test_a_broken_connection_is_taken_up_where_it_was(monkeypatch: pytest.Monkey
     assert flaky.opened > 10
 
 
+class _Endless(_Flaky):
+    """A remote file whose length the server does not say, so that it cannot be read from a place on."""
+
+    calls = 0
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.size = None
+
+    def open(self) -> "_Endless":
+        self.position = 0
+        return self
+
+    def seek(self, position: int) -> None:
+        if position != self.position:
+            raise ValueError("Cannot seek streaming HTTP file")
+
+    def read(self, size: int) -> bytes:
+        _Endless.calls += 1
+        if _Endless.calls % 4 == 0:
+            raise OSError("connection reset")
+        found = self.data[self.position : self.position + size]
+        self.position += len(found)
+        return found
+
+
+def test_a_remote_file_of_unknown_length_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("curation.reading.streams.FIRST_WAIT_SECONDS", 0.0)
+    texts = [str(k) for k in range(50)]
+    lines = b"".join(b'{"text": "%b"}\n' % text.encode() for text in texts)
+    table = pa.table({"text": texts})
+    for name in ("a.arrow", "a.parquet"):
+        with (pa.ipc.new_stream if name == "a.arrow" else pq.ParquetWriter)(tmp_path / name, table.schema) as writer:
+            writer.write_table(table)
+    (tmp_path / "a.jsonl").write_bytes(lines)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines))
+    (tmp_path / "a.csv").write_text("\n".join(["text", *texts]))
+    monkeypatch.setattr(fsspec, "open", lambda url, _: _Endless((tmp_path / Path(url).name).read_bytes()))
+    for name in ("a.jsonl", "a.jsonl.gz", "a.csv", "a.arrow"):
+        (file,) = find_files([Input(path=f"https://x/{name}")])
+        assert file.bytes == -1
+        assert read(f"https://x/{name}", 300, 100)["text"] == texts, name
+    with pytest.raises(InputError, match=r"https://x/a\.parquet: the server does not say how long it is; download it"):
+        read("https://x/a.parquet")
+
+
 def test_a_connection_that_stays_broken_is_one_message(monkeypatch: pytest.MonkeyPatch):
     def refuse(*_: Any) -> None:
         raise ConnectionError("no route")
