@@ -49,7 +49,7 @@ class Place:
         old = recipe_of(folder / "old.jsonl", stages=[FUZZY], output={"formats": [], "index": True})
         run(old, folder / "old", engine="cpu", workers=1)
         (folder / "one.jsonl").write_bytes(records_of(made_texts(250, 1)) + b"not json\n" * 3)
-        (folder / "two.jsonl").write_bytes(b"[]\n" + records_of(made_texts(150, 2)))
+        (folder / "two.jsonl").write_bytes(b"null\n" + records_of(made_texts(150, 2)))
 
     def run(self, output: Path) -> None:
         run(load_recipe(str(self.recipe)), output, engine="cpu", workers=2, slice_bytes=SLICE_BYTES, progress=Lines())
