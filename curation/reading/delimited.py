@@ -2,8 +2,8 @@
 """CSV and TSV, by Python's csv module: quoted newlines, and each bad row in its own place.
 
 pyarrow reads three times as fast, but loses the place of a bad row, ends at one with malformed UTF-8, and at a row that
-is larger than its block. A quote that is not closed would take all rows behind it into one field, as it does in csv and
-pandas; such a row is rejected here.
+is larger than its block. A quote that is not closed takes all rows up to the next quote into one field in csv and
+pandas; here that is a rejected row.
 """
 
 from __future__ import annotations

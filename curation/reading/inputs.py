@@ -48,9 +48,10 @@ RUN_KEYS = {"recipe", "documents_digest"}
 class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One entry of `input:` in a recipe.
 
-    path                a file, a folder (all files below it whose suffix is known), a glob, an URL for fsspec, or
-                        `@FILE`: a list of paths or URLs, one per line, perhaps gzipped (Common Crawl's wet.paths.gz);
-                        or `hf:ORG/NAME`, `hf:FOLDER`: a data set that Hugging Face `datasets` streams
+    path                a file, a folder (all files below it whose suffix is known, but for the outputs of runs), a
+                        glob, an URL for fsspec, or `@FILE`: a list of paths or URLs, one per line, perhaps gzipped
+                        (Common Crawl's wet.paths.gz); or `hf:ORG/NAME`, `hf:FOLDER`: a data set that Hugging Face
+                        `datasets` streams
     base                put in front of every entry of such a list (`https://data.commoncrawl.org/`)
     name                stands for the input in `source`, in made ids and in output names; it may not look like a
                         number, which Megatron takes for a weight
@@ -60,7 +61,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     columns             further fields that go along to `documents/`, as strings (WET and WARC: url, date; text: path)
     separator           text: cut files here; "" makes each file one document
     encoding            of text, csv and tsv
-    max_document_bytes  larger records are rejected
+    max_document_bytes  larger records are rejected; of text in UTF-8, whatever its encoding
     blend_weight        how training draws from this input, relative to its tokens
     sample              share of the documents that is taken, by a hash of id, text and `output.seed`
     copies              how often each kept document is written, one whole copy of the input after the other
