@@ -25,7 +25,7 @@ from curation.running.sources import contributions, source_rows, unreached_budge
 from curation.running.summary import funnel_line, language_lines, numbers, redaction_lines, shown_numbers
 
 if TYPE_CHECKING:
-    from curation.running.runner import Plan
+    from curation.running.plans import Plan
 
 UNSPACED_SHARE = REJECTED_SHARE = 0.1  # above them the report warns
 

@@ -20,28 +20,26 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import numpy as np
 
-from curation import __version__
 from curation.arrays import positions_of
 from curation.contract import Engine, Session
 from curation.engine import choose_engine, load_engine
-from curation.errors import EngineError, OutputError
-from curation.files import commit, make_folder, piece_path, read_json, remove, sync_folder, write_json
+from curation.errors import EngineError
+from curation.files import commit, make_folder, piece_path, read_json, remove, sync_folder
 from curation.kernels import compiled_before
-from curation.packing.blends import check_folder
-from curation.packing.forms.writing import check_forms
 from curation.packing.token_files import write_tokens
-from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
 from curation.reading.inputs import Slice, SourceFile, entries_by_name, find_files, is_hub
 from curation.reading.slices import plan_slices
-from curation.recipe import Recipe, as_builtins
+from curation.recipe import Recipe
 from curation.running import outputs, report
-from curation.running.barriers import against_digests, check_against, load_removed, save_index, save_removed
+from curation.running.barriers import check_against, load_removed, save_index, save_removed
 from curation.running.collecting import clear_work, collect
 from curation.running.exports import write_exports
 from curation.running.jobs import run_stored, store_job
 from curation.running.ledger import SliceRecord, StageCount, check_ledger, total_stages
 from curation.running.parts import BYTES, AliveCorpus, Parts
+from curation.running.plans import Plan, find_tokenizer, identity_of, make_plan
 from curation.running.progress import Silent
 from curation.running.resources import Room, choose, read_limits, read_processors, shortage_told
 from curation.running.segments import Segment, SliceJob, cut_segments, run_slice
@@ -49,7 +47,6 @@ from curation.running.sources import check_minima
 from curation.running.workdir import (
     check_empty,
     check_inputs,
-    check_same,
     discard,
     find_finished,
     locked,
@@ -57,22 +54,9 @@ from curation.running.workdir import (
     sweep,
 )
 from curation.stages import FuzzyDedup
-from curation.stages.language import models_of
 from curation.stages.outcome import CorpusStage
 
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is fixed before a run and followed by every rerun."""
-
-    version: str
-    recipe: Recipe
-    files: list[SourceFile]
-    slices: list[Slice]
-    against: dict[str, str]  # stage -> SHA-256 of the saved index that it goes by
-    models: dict[str, dict[str, str]]  # stage -> file, sha256 and licence of its model
-    tokenizer: dict[str, Any]  # SHA-256 of its vocabulary, ids of end and begin; empty where none is used
 
 
 class Finished(NamedTuple):
@@ -139,8 +123,8 @@ def run(
     files = find_files(recipe.input, folder)
     check_inputs(folder, files)
     _check_kept_inputs(recipe, files)
-    tokenizer = _find_tokenizer(recipe, folder)
-    identity = _identity(recipe, files, tokenizer)
+    tokenizer = find_tokenizer(recipe, folder)
+    identity = identity_of(recipe, files, tokenizer)
     with locked(folder, progress):
         finished = None if force else find_finished(folder, identity)
         if finished:
@@ -162,7 +146,7 @@ def run(
                 ready = [probe(file) if file.label else file for file in ready]
                 room = _find_room(module, choice.name, workers, scheduler)  # what that loaded stays
             sweep(folder)
-            plan = _plan(folder, recipe, identity, files, ready, _slices_by(slice_bytes, room))
+            plan = make_plan(folder, recipe, identity, files, ready, _slices_by(slice_bytes, room))
         progress.say(f"engine {choice.name} ({choice.reason}); {room.workers} workers; {_described(plan)}")
         progress.say(f"memory: {room}")
         if not compiled_before():
@@ -178,6 +162,11 @@ def run(
         if not recipe.output.keep_work:
             remove(folder / "_work")
     return Finished(content, False)
+
+
+def _say_note(tokenizer: Tokenizer, progress: Silent) -> None:
+    if tokenizer.note:
+        progress.say(report.tokenizer_warning(tokenizer))
 
 
 def _check_kept_inputs(recipe: Recipe, files: Sequence[SourceFile]) -> None:
@@ -226,55 +215,6 @@ def _described(plan: Plan) -> str:
 
 def _size_of(files: Sequence[SourceFile]) -> int:
     return sum(max(file.bytes, 0) for file in files)
-
-
-# Plan
-
-
-def _find_tokenizer(recipe: Recipe, folder: Path) -> Tokenizer | None:
-    """The tokenizer of a recipe that writes tokens. TokenizerError, OutputError for what its outputs would stumble over
-    after hours of work."""
-    if not recipe.output.formats:
-        return None
-    tokenizer = load_tokenizer(recipe.tokenizer)
-    check_forms(recipe.output, tokenizer)
-    if "megatron" in recipe.output.formats:
-        check_folder(folder)
-    return tokenizer
-
-
-def _say_note(tokenizer: Tokenizer, progress: Silent) -> None:
-    if tokenizer.note:
-        progress.say(report.tokenizer_warning(tokenizer))
-
-
-def _identity(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """What makes a run this run: the part of its plan and of its report that a rerun is compared with."""
-    return {
-        "recipe": as_builtins(recipe),
-        "files": [file.as_shown() for file in files],
-        "against": against_digests(recipe),
-        "models": models_of(recipe.stage_names, recipe.stages),
-        "tokenizer": tokenizer.identity if tokenizer else {},
-    }
-
-
-def _plan(
-    folder: Path, recipe: Recipe, identity: dict[str, Any], files: list[SourceFile], ready: list[SourceFile],
-    cut: Callable[[Sequence[SourceFile]], list[Slice]],
-) -> Plan:  # fmt: skip
-    """The plan of an unfinished run in this folder, or a new one, on disk; `ready`: with data sets as local files."""
-    path = plan_path(folder)
-    stored = read_json(path)
-    if stored is not None:
-        check_same(folder, stored, identity)
-        if stored["version"] != __version__:
-            raise OutputError(f"{folder} was begun by version {stored['version']}, this is {__version__}; use --force")
-        return msgspec.convert(stored, Plan)
-    compared = {name: identity[name] for name in ("against", "models", "tokenizer")}
-    plan = Plan(version=__version__, recipe=recipe, files=files, slices=cut(ready), **compared)
-    write_json(path, msgspec.to_builtins(plan) | identity)
-    return plan
 
 
 # Phases

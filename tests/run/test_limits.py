@@ -65,7 +65,7 @@ def test_a_limit_that_is_too_low_is_refused_before_anything_is_loaded(corpus: Pa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("step", ["collect", "_plan"])
+@pytest.mark.parametrize("step", ["collect", "make_plan"])
 def test_running_out_before_the_first_slice_is_the_same_message(
     corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, step: str
 ):
