@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from curation.packing import tokenization
 from curation.packing.tokenization import Tokenizer
 from curation.running.report import print_funnel
 from curation.running.runner import run
@@ -59,9 +60,10 @@ def test_a_slow_tokenizer_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     slow = functools.cached_property(lambda _: "gigatoken differs")
     slow.__set_name__(Tokenizer, "note")
     monkeypatch.setattr(Tokenizer, "note", slow)
+    # A note stays with its tokenizer: none that another test has loaded, and none that is left to the next.
+    monkeypatch.setattr(tokenization, "_load", functools.cache(tokenization._load.__wrapped__))
     (tmp_path / "a.jsonl").write_bytes(records_of([WORDS]))
     said = Said()
-    recipe = recipe_of(tmp_path / "a.jsonl", tokenizer={"append_eod": False})  # one that no other test has loaded
-    report = run(recipe, tmp_path / "out", engine="cpu", progress=said).report
+    report = run(recipe_of(tmp_path / "a.jsonl"), tmp_path / "out", engine="cpu", progress=said).report
     expected = "tokenizer gpt2 goes at a tenth of its speed: gigatoken differs"
     assert report["warnings"] == [expected] and said.lines.count(expected) == 1
