@@ -278,16 +278,15 @@ def _explained(stage: object) -> str:
 
 def _inspect(options: argparse.Namespace) -> int:
     from curation.files import read_json
-    from curation.packing.indexed import IndexedReader, check_pair
+    from curation.packing.indexed import IndexedReader
     from curation.packing.tokenization import load_tokenizer
 
     prefix = options.prefix.removesuffix(".bin").removesuffix(".idx")
-    info = check_pair(prefix)
-    print(f"{prefix}: {info.documents:,} documents, {info.tokens:,} tokens, {info.dtype}")
+    reader = IndexedReader(prefix)
+    print(f"{prefix}: {len(reader.documents) - 1:,} documents, {len(reader.tokens):,} tokens, {reader.dtype.name}")
     manifest = read_json(Path(prefix).parent / "_meta" / "manifest.json")
     name = options.tokenizer or (manifest["tokens"]["tokenizer"]["name"] if manifest else "")
     tokenizer = load_tokenizer(name) if name else None
-    reader = IndexedReader(prefix)
     for number in range(min(options.documents, len(reader))):
         ids = reader[number]
         print(f"\n--- document {number}: {len(ids):,} tokens")

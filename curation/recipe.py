@@ -15,6 +15,7 @@ import msgspec
 from curation.errors import RecipeError, nearest
 from curation.packing.blends import Blend, Megatron
 from curation.packing.forms import FORMS, Blocks, Chunks, Packed, TokenShards
+from curation.packing.megatron import DEFAULT_MAX_BYTES
 from curation.packing.ordering import check_shares
 from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import Budget, Input, is_hub
@@ -53,7 +54,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     formats: tuple[str, ...] = ("megatron",)
     seed: int = 1234
     shuffle: bool = False
-    max_file_bytes: int = 10_000_000_000
+    max_file_bytes: int = DEFAULT_MAX_BYTES
     part_bytes: int = 32_000_000
     part_documents: int = 100_000
     index: bool = False

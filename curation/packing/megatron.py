@@ -34,7 +34,7 @@ import numpy as np
 
 from curation.arrays import end_of_piece, pieces_by_size
 from curation.errors import IntegrityError, OutputError
-from curation.files import GrowingDigest, begin_sync, file_sha256, sync_folder
+from curation.files import GrowingDigest, begin_sync, file_sha256, make_folder, sync_folder
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -120,7 +120,7 @@ class PairWriter:
             self._refuse_overwrite()
         self._folder = self.prefix.with_name(f"_tmp.{self.prefix.name}")
         shutil.rmtree(self._folder, ignore_errors=True)  # of a run that was killed
-        self._folder.mkdir(parents=True)
+        make_folder(self._folder)
         self._bin = open(self._folder / "bin", "w+b", buffering=0)  # noqa: SIM115  closed by __exit__
         self._digest = GrowingDigest(self._folder / "bin")
         self._lengths = open(self._folder / "lengths", "w+b")  # noqa: SIM115

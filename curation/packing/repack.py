@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from curation.errors import InputError
+from curation.files import make_folder
 from curation.packing.indexed import IndexedReader, check_pair
 from curation.packing.megatron import PairInfo, in_chunks, join_parts, refuse_existing, suffixed
 
@@ -46,7 +47,7 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
 
 
 def _existing(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     return folder
 
 

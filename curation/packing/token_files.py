@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from curation.errors import IntegrityError, RecipeError
-from curation.files import begin_sync, commit_all, piece_path
+from curation.files import begin_sync, commit_all, make_folder, piece_path
 from curation.packing.forms.writing import write_forms
 from curation.packing.megatron import PairInfo, join_parts, remove_stale_cache
 from curation.packing.ordering import seeded_order, sides, split_names
@@ -114,7 +114,7 @@ def write_tokens(
     _refuse_empty_splits(recipe, splits, records)
     pairs = []
     if "megatron" in recipe.output.formats:
-        (folder / "tokens").mkdir(parents=True, exist_ok=True)
+        make_folder(folder / "tokens")
         sources = dict.fromkeys(source for _, source in parts)
         for source in sources:
             numbers = [number for number, name in parts if name == source]

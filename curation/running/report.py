@@ -21,6 +21,7 @@ from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import entries_by_name
 from curation.recipe import as_builtins
 from curation.running.ledger import SliceRecord, StageCount, as_report
+from curation.running.samples import unwritten_sample
 from curation.running.sources import contributions, source_rows, unreached_budgets
 from curation.running.summary import funnel_line, language_lines, numbers, redaction_lines, shown_numbers
 
@@ -65,6 +66,7 @@ def build(
             *_shortfalls(documents),
             *warnings(stages),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
+            *unwritten_sample(plan.recipe.output.sample, forms),
             *unreached_budgets(plan.recipe.input, plan.recipe.budget, plan.slices, records),
         ],
         "tokens": tokens,

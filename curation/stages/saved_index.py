@@ -30,7 +30,7 @@ from curation import __version__
 from curation.arrays import map_file, pieces_by_size, pieces_of, positions_of
 from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
-from curation.files import commit, remove, sync_folder, write_json
+from curation.files import commit, make_folder, remove, sync_folder, write_json
 from curation.stages.similarity import Similarity
 
 if TYPE_CHECKING:  # the stages import this module
@@ -70,7 +70,7 @@ def write_index(
     whole or not at all. `bands` are the corpus's columns, `ids_of` gives the ids of rows, `write_similarity` writes
     what documents are compared by."""
     remove(work)
-    work.mkdir(parents=True)
+    make_folder(work)
     documents = len(corpus.rows)
     with commit(work / IDS) as path, pa.ipc.new_file(str(path), pa.schema([(ID, pa.large_string())])) as writer:
         for start in range(0, documents, IDS_AT_ONCE):

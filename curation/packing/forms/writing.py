@@ -11,7 +11,7 @@ import msgspec
 
 from curation import __version__
 from curation.errors import TokenizerError
-from curation.files import file_sha256, remove, write_json
+from curation.files import file_sha256, make_folder, remove, write_json
 from curation.packing.forms import FORMS, blocks, chunks, packed, token_shards
 from curation.packing.forms.documents import Documents
 from curation.packing.forms.shards import MANIFEST, require_torch, settled
@@ -70,7 +70,7 @@ def write_forms(
     manifests = {}
     for form in chosen_forms(output):
         remove(folder / form)
-        (folder / form).mkdir(parents=True)
+        make_folder(folder / form)
         written = {name: _write(output, tokenizer, form, found, folder, name) for name, found in documents.items()}
         splits = {name or "train": content for name, content in written.items()}
         manifests[form] = _manifest(output, tokenizer, form) | {"splits": splits}
