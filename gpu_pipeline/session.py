@@ -7,8 +7,7 @@ launches kernels (`buffers.DEVICE`), since their scratch would not fit twice.
 
 import logging
 import re
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ import numba_cuda
 import pyarrow
 import rmm
 
-from curation.cluster import connect
+from curation.cluster import DaskSession, connect
 from gpu_pipeline.buffers import prepare_device
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
@@ -32,20 +31,6 @@ MIN_BATCH_BYTES, MAX_BATCH_BYTES = 4 << 20, 256 << 20
 BATCH_SHARE = 8  # of a task's memory: a batch takes up to six times its text, and the allocator needs some room
 
 log = logging.getLogger(__name__)
-
-
-class DaskSession:
-    """Maps a function over items by `get`, a scheduler of Dask: it takes a graph and the names of what is wanted."""
-
-    def __init__(self, get: Callable[..., Any]) -> None:
-        self.get = get
-
-    def map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        # A plain graph: of delayed objects, 10,000 take six seconds. Dask begins with the greatest name.
-        run = uuid.uuid4().hex
-        names = [f"{run}-{number:09d}" for number in reversed(range(len(items)))]
-        tasks = [(partial(function, item),) for item in items]
-        return list(self.get(dict(zip(names, tasks, strict=True)), names))
 
 
 def _driver_version() -> str:

@@ -142,7 +142,7 @@ def _explained(error: Exception, entry: Input, label: str) -> str:
             "HF_TOKEN"
         )
     if isinstance(error, _broken()):
-        return f"{label}: the hub cannot be reached ({told}). The same command goes on from here"
+        return f"{label}: the hub cannot be reached ({told}). The same command, without --force, goes on from here"
     return f"{label} cannot be opened: {told}"
 
 

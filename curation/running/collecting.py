@@ -128,7 +128,7 @@ class _Source:
                 if not tries:
                     raise InputError(
                         f"{self.file.path}: the connection broke after {self.documents:,} documents, {TRIES} times "
-                        f"({error}). They are kept; the same command goes on from here"
+                        f"({error}). They are kept; the same command, without --force, goes on from here"
                     ) from None
                 time.sleep(wait)
         progress.say(f"{self.file.source}: {self.documents:,} documents, {self.bytes / 1e6:,.1f} MB collected")

@@ -303,8 +303,8 @@ def shortage_told(room: Room) -> Iterator[None]:
         if isinstance(error, BrokenExecutor):
             happened = "a worker process ended abruptly, most often because memory ran out;"
         raise OutOfMemoryError(
-            f"{happened} {advice}; or lower max_document_bytes where "
-            "documents are very long. What is done stays, the same command goes on from here"
+            f"{happened} {advice}; or lower max_document_bytes where documents are very long. "
+            "What is done stays, the same command, without --force, goes on from here"
         ) from error
 
 

@@ -117,7 +117,7 @@ def test_what_came_is_kept_and_goes_on_at_the_same_commit(hub: Hub, curate: Cura
     hub.refuse = [("train-1.jsonl", status)]
     code, said = curate(tmp_path / "out", "config: small")
     assert code == 2 and "the connection broke after 400 documents, 4 times" in said
-    assert "They are kept; the same command goes on from here" in said
+    assert "They are kept; the same command, without --force, goes on from here" in said
     hub.refuse, hub.main = [], "b" * 40
     assert curate(tmp_path / "out", "config: small") == (0, "")
     assert texts(tmp_path / "out") == expected("a small train-0", "a small train-1")

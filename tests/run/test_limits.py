@@ -96,7 +96,7 @@ def test_running_out_of_memory_is_one_message_and_the_run_goes_on(
     assert out == ""
     last = err.splitlines()[-1]
     assert last.startswith("curate: memory ran out (malloc of size 4096 failed): give --workers 1, or "), last
-    assert "the same command goes on from here" in last and "Traceback" not in err
+    assert "the same command, without --force, goes on from here" in last and "Traceback" not in err
     done = set(files_below(Path("out")))
     assert any(name.startswith("_work/segment-0/") for name in done) and "report.json" not in done
     assert main([*command, "out"]) == 0
