@@ -25,6 +25,7 @@ import re
 import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -121,9 +122,12 @@ class PairWriter:
         self._folder = self.prefix.with_name(f"_tmp.{self.prefix.name}")
         shutil.rmtree(self._folder, ignore_errors=True)  # of a run that was killed
         make_folder(self._folder)
-        self._bin = open(self._folder / "bin", "w+b", buffering=0)  # noqa: SIM115  closed by __exit__
-        self._digest = GrowingDigest(self._folder / "bin")
-        self._lengths = open(self._folder / "lengths", "w+b")  # noqa: SIM115
+        with ExitStack() as opened:
+            opened.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            self._bin = opened.enter_context(open(self._folder / "bin", "w+b", buffering=0))
+            self._lengths = opened.enter_context(open(self._folder / "lengths", "w+b"))
+            self._digest = opened.enter_context(closing(GrowingDigest(self._folder / "bin")))
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -131,10 +135,7 @@ class PairWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._digest.close()
-        self._bin.close()
-        self._lengths.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._opened.close()
 
     @property
     def bytes(self) -> int:
@@ -263,17 +264,16 @@ def join_parts(
         else:
             _copy_shuffled(parts, cutter, order)
         pairs = cutter.finish()
-    for path, number in _numbered_files(stem):
-        if number >= len(pairs):
-            path.unlink()
-            remove_stale_cache(path.with_suffix(""))
+    _delete_pairs(stem, len(pairs))
     return pairs
 
 
 def refuse_existing(stem: Path) -> None:
     """OutputError where there is a pair of this stem, of whatever number."""
-    for path, _ in _numbered_files(stem):
-        raise OutputError(f"{path} exists already. Choose another name, or force the replacement.")
+    name = re.compile(re.escape(stem.name) + r"_\d{5}_text_document\.(idx|bin)")  # five digits: a date has eight
+    for path in sorted(stem.parent.glob("*_text_document.*")):
+        if name.fullmatch(path.name):
+            raise OutputError(f"{path} exists already. Choose another name, or force the replacement.")
 
 
 def remove_stale_cache(prefix: str | Path) -> bool:
@@ -294,11 +294,20 @@ def remove_stale_cache(prefix: str | Path) -> bool:
 # ---- joining
 
 
-def _numbered_files(stem: Path) -> list[tuple[Path, int]]:
-    """The files of the pairs of a stem with their numbers; indexes first, as they go first where pairs are deleted."""
-    name = re.compile(re.escape(stem.name) + r"_(\d{5,})_text_document\.(idx|bin)")
-    found = [(path, match) for path in stem.parent.glob("*_text_document.*") if (match := name.fullmatch(path.name))]
-    return [(path, int(match[1])) for path, match in sorted(found, key=lambda entry: entry[1][2], reverse=True)]
+def _prefix(stem: Path, number: int) -> Path:
+    return stem.with_name(f"{stem.name}_{number:05d}_text_document")
+
+
+def _delete_pairs(stem: Path, first: int) -> None:
+    """Deletes the pairs of a stem from a number on, up to the first that is not there: what lies behind a gap is
+    somebody else's. The last goes first, so that a kill leaves no gap; and indexes before their tokens."""
+    last = first
+    while any(suffixed(_prefix(stem, last), suffix).exists() for suffix in (".idx", ".bin")):
+        last += 1
+    for number in reversed(range(first, last)):
+        for suffix in (".idx", ".bin"):
+            suffixed(_prefix(stem, number), suffix).unlink(missing_ok=True)
+        remove_stale_cache(_prefix(stem, number))
 
 
 class _Cutter:
@@ -347,8 +356,7 @@ class _Cutter:
     def _writer_for(self, size: int) -> PairWriter:
         if self.writer is None or (size and self.writer.bytes + size > self.max_bytes):
             self.finish()
-            prefix = self.stem.with_name(f"{self.stem.name}_{len(self.finished):05d}_text_document")
-            self.writer = PairWriter(prefix, self.dtype, force=self.force)
+            self.writer = PairWriter(_prefix(self.stem, len(self.finished)), self.dtype, force=self.force)
             self.writer.empty_documents, self.waiting_empty = self.waiting_empty, 0
         return self.writer
 

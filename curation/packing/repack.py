@@ -71,5 +71,5 @@ def _refuse_own_output(prefixes: Sequence[Path], stem: Path) -> None:
     """A pair that is read must not be written: `--force` would delete it."""
     for prefix in prefixes:
         number = prefix.name.removeprefix(f"{stem.name}_").removesuffix("_text_document")
-        if prefix.parent.resolve() == stem.parent.resolve() and number.isdigit():
+        if prefix.parent.resolve() == stem.parent.resolve() and number.isdigit() and len(number) == 5:
             raise InputError(f"{prefix} would be read and written; give another output name")

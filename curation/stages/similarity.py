@@ -13,6 +13,7 @@ Everything else is done for about `arrays.AT_ONCE` documents at a time.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -138,8 +139,15 @@ class ExactJaccard:
         """The hashes of documents (ascending), one after the other."""
         starts, lengths = out.itemsize * self.offsets[numbers], out.itemsize * self._sizes(numbers)
         with open(self.hashes, "rb", buffering=0) as file:
-            if read_pieces(file.fileno(), starts, lengths, out.view(np.uint8)) < len(numbers):
-                raise IntegrityError(f"{self.hashes} ends too early: something else has written to it")
+            into, done = out.view(np.uint8), 0
+            while done < len(numbers):
+                done += read_pieces(file.fileno(), starts[done:], lengths[done:], into[int(lengths[:done].sum()) :])
+                # Python tries what that could not: it goes on after a signal, and says what is wrong with the disk
+                if (
+                    done < len(numbers)
+                    and len(os.pread(file.fileno(), int(lengths[done]), int(starts[done]))) < lengths[done]
+                ):
+                    raise IntegrityError(f"{self.hashes} ends too early: something else has written to it")
 
 
 class SignatureJaccard:

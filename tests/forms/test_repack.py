@@ -110,6 +110,7 @@ def test_pairs_of_an_earlier_finer_cut_go(tmp_path):
     out = tmp_path / "out"
     assert len(repack([whole], out / "x", 400)) > 3
     others = ["x_1_text_document.idx", "x_more_00009_text_document.bin", "xx_00009_text_document.idx"]
+    others += ["x_20240101_text_document.bin", "x_20240101_text_document.idx", "x_00777_text_document.idx"]  # not ours
     for name in others:
         (out / name).write_bytes(b"")
     (out / "x_00003_text_document/cache").mkdir(parents=True)
@@ -118,6 +119,12 @@ def test_pairs_of_an_earlier_finer_cut_go(tmp_path):
     assert names(out) == sorted(
         [*others, *(f"{Path(pair.prefix).name}{suffix}" for pair in pairs for suffix in (".bin", ".idx"))]
     )
+
+
+def test_a_pair_with_a_date_in_its_name_is_not_in_the_way(tmp_path):
+    dated = write_pair(tmp_path / "out/x_20240101_text_document", DOCUMENTS)
+    repack([dated], tmp_path / "out/x", 10**9)
+    assert read(tmp_path / "out/x_00000_text_document") == read(dated) == DOCUMENTS
 
 
 def test_a_pair_of_a_higher_number_is_enough_to_refuse(tmp_path):
