@@ -52,8 +52,12 @@ def _goes_on(options: argparse.Namespace) -> str:
     """What an interrupted command can be told to do; empty where it would begin anew."""
     if options.command not in (_run, _tokenize, _demo):
         return ""
-    without = " without --force" if getattr(options, "force", False) else ""
-    return f"; the same command{without} goes on from here"
+    if not getattr(options, "force", False):
+        return "; the same command goes on from here"
+    folder = Path(options.output)
+    if (folder / "report.json").exists() or not (folder / "_work" / "plan.json").exists():
+        return ""  # --force has deleted nothing yet, or not written what the new run is
+    return "; the same command without --force goes on from here"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -121,7 +120,7 @@ def run(
     _check_session(workers, scheduler, slice_bytes)
     check_against(recipe, folder)  # before anything is read
     files = find_files(recipe.input, folder)
-    check_inputs(folder, files)
+    check_inputs(folder, [file.path for file in files] + [entry.path for entry in recipe.input if is_hub(entry.path)])
     _check_kept_inputs(recipe, files)
     tokenizer = find_tokenizer(recipe, folder)
     identity = identity_of(recipe, files, tokenizer)
@@ -131,8 +130,6 @@ def run(
             if not recipe.output.keep_work:
                 remove(folder / "_work")
             return Finished(finished, True)
-        if tokenizer:
-            Thread(target=_say_note, args=(tokenizer, progress)).start()  # while the input is read
         module, ready = load_engine(choice.name), files
         room = _find_room(module, choice.name, workers, scheduler)
         with shortage_told(room):
@@ -151,9 +148,15 @@ def run(
         progress.say(f"memory: {room}")
         if not compiled_before():
             progress.say("first run: the kernels are compiled now, once, which takes some seconds")
-        with shortage_told(room), module.open_session(room.workers, scheduler) as session:
+        with (
+            shortage_told(room),
+            module.open_session(room.workers, scheduler) as session,
+            ThreadPoolExecutor(1) as beside,
+        ):
+            said = beside.submit(_say_note, tokenizer, progress)  # while the input is read
             shared = plan, folder, module, choice.name, session, progress, room.workers, room.batch_bytes
             content = _phases(_Run(*shared))
+            said.result()
         sweep(folder)  # what dead workers of a cluster have left
         content = {"engine": choice.name, "engine_reason": choice.reason} | content
         content["seconds"] = round(time.perf_counter() - started, 3)
@@ -164,8 +167,8 @@ def run(
     return Finished(content, False)
 
 
-def _say_note(tokenizer: Tokenizer, progress: Silent) -> None:
-    if tokenizer.note:
+def _say_note(tokenizer: Tokenizer | None, progress: Silent) -> None:
+    if tokenizer and tokenizer.note:
         progress.say(report.tokenizer_warning(tokenizer))
 
 

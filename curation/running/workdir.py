@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from curation.errors import InputError, OutputError
 from curation.files import TEMPORARY, make_folder, read_json, remove, sync_folder
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.forms import FORMS
-from curation.reading.inputs import SourceFile
+from curation.reading.inputs import HUB_MARK
 from curation.reading.streams import shown
 from curation.recipe import changed_keys
 from curation.running.exports import EXPORTED
@@ -61,13 +61,13 @@ def plan_path(folder: Path) -> Path:
     return folder / WORK / PLAN
 
 
-def check_inputs(folder: Path, files: Sequence[SourceFile]) -> None:
+def check_inputs(folder: Path, paths: Iterable[str]) -> None:
     """InputError for an input that lies where the run writes, and where `--force` deletes."""
     inside = f"{folder}{os.sep}"
-    for file in files:
-        path = os.path.realpath(file.path)
+    for given in paths:
+        path = os.path.realpath(given.removeprefix("file://").removeprefix(HUB_MARK))
         if path.startswith(inside) and _is_own(path.removeprefix(inside).split(os.sep)[0]):
-            raise InputError(f"input {file.path} lies in the output folder {folder}; give another --output")
+            raise InputError(f"input {given} lies in the output folder {folder}; give another --output")
 
 
 def find_finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from curation.errors import InputError, IntegrityError, OutputError
-from curation.packing.token_files import token_files, token_paths
+from curation.packing.token_files import token_files, token_paths, write_tokens
 from curation.packing.tokenization import load_tokenizer
 from curation.recipe import convert_recipe
 from curation.running import outputs, runner
@@ -97,7 +97,9 @@ def test_a_part_whose_tokens_are_not_those_of_its_record(stopped, tmp_path):
 def test_parts_of_two_tokenizers_are_not_joined(stopped, tmp_path):
     before = (tmp_path / "tokenizer.json").read_bytes()
     train_tokenizer(tmp_path / "tokenizer.json", make_texts(100), vocabulary=280)
-    # by the plan already, or by the records of the parts
-    with pytest.raises((IntegrityError, OutputError), match=r"tokenizer"):
+    with pytest.raises(OutputError, match=r"changed: tokenizer\.sha256"):
         runner.run(stopped, tmp_path / "out")
+    records = [{"tokenizer": {"sha256": "another"}, "split_tokens": {}}]
+    with pytest.raises(IntegrityError, match=r"part 0 was tokenised with another"):
+        write_tokens(stopped, tmp_path / "out/_work/outputs", [(0, "news")], records, tmp_path / "out")
     (tmp_path / "tokenizer.json").write_bytes(before)

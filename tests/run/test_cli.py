@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """`curate`: exit codes 0, 1, 2 and 130, one message on standard error, results on standard output, a quick start."""
 
+import argparse
 import errno
 import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
+from curation import cli
 from curation.cli import main
 from curation.recipe import as_builtins, convert_recipe, load_recipe, shipped_recipes
 from tests.run.runs import files_below, made_texts, records_of, report_of
@@ -218,3 +221,13 @@ def test_a_reader_that_goes_away():
     for _ in range(3):
         finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
         assert (finished.returncode, finished.stderr) == (0, "")
+
+
+def test_a_forced_command_goes_on_only_where_its_plan_is(tmp_path: Path):
+    told = partial(cli._goes_on, argparse.Namespace(command=cli._run, force=True, output=str(tmp_path)))
+    assert told() == ""
+    (tmp_path / "_work").mkdir()
+    (tmp_path / "_work" / "plan.json").touch()
+    assert told() == "; the same command without --force goes on from here"
+    (tmp_path / "report.json").touch()  # of the run that was not deleted yet
+    assert told() == ""

@@ -114,6 +114,8 @@ def test_an_input_where_the_run_writes_is_refused(tmp_path: Path, corpus: Path, 
         folder / "documents" / "*.parquet",
         folder / "rejected.jsonl",
         tmp_path / "link",
+        f"file://{folder}/documents/part-00000.parquet",
+        f"hf:{folder}/documents",
     ):
         with pytest.raises(InputError, match=r"lies in the output folder .*out; give another --output"):
             run(recipe_of(path), folder, engine="cpu", force=force)
