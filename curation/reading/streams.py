@@ -161,11 +161,11 @@ class _ZstdStream(io.RawIOBase):
             return _read_all(self)
         if self._damage:
             raise self._damage
+        size = min(size, COMPRESSED_STEP)
         try:
-            found: bytes = self._stream.read(min(size, COMPRESSED_STEP))
+            found: bytes = self._stream.read(size)
         except OSError as error:
-            self._damage = error
-            found = self._read_before_damage()
+            found = self._read_before(error, size)
         self._position += len(found)
         return found
 
@@ -174,19 +174,26 @@ class _ZstdStream(io.RawIOBase):
 
         return pa.CompressedInputStream(pa.PythonFile(open_raw(self._path), "r"), "zstd")
 
-    def _read_before_damage(self) -> bytes:
+    def _read_before(self, damage: OSError, size: int) -> bytes:
+        """What stands before damage. Where it does not come again, reading goes on."""
+        self._damage = damage
         self._stream = self._open()
         skipped = 0
         while skipped < self._position:
-            skipped += len(self._stream.read(min(self._position - skipped, COMPRESSED_STEP)))
+            passed = len(self._stream.read(min(self._position - skipped, COMPRESSED_STEP)))
+            if not passed:
+                raise damage  # the file has become shorter
+            skipped += passed
         found = bytearray()
         try:
-            while True:
-                found += self._stream.read(1)
+            while len(found) < size and (byte := self._stream.read(1)):
+                found += byte
         except OSError:
             if not found:
                 raise
-            return bytes(found)
+        else:
+            self._damage = None
+        return bytes(found)
 
     def close(self) -> None:
         self._stream.close()

@@ -5,6 +5,7 @@ import bz2
 import csv
 import gzip
 import hashlib
+import io
 import lzma
 import tracemalloc
 import zlib
@@ -430,6 +431,57 @@ def test_what_stands_before_damage_does_not_depend_on_how_it_is_read(tmp_path: P
             assert list(read_pieces(stream, 9)) == [Piece(b"", pieces[-1].damage)]  # and nothing behind it
         found.append((b"".join(piece.data for piece in pieces), pieces[-1].damage))
     assert found[0] == found[1] and "damaged or cut off" in found[0][1]
+
+
+class _Disk:
+    """A file that seems to end in its middle, once."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.wrong = len(data) // 2
+
+    def open(self, *_: Any) -> io.BytesIO:
+        return _Opened(self)
+
+
+class _Opened(io.BytesIO):
+    def __init__(self, disk: _Disk) -> None:
+        super().__init__(disk.data)
+        self.disk = disk
+
+    def read(self, size: int | None = -1) -> bytes:
+        if 0 < self.disk.wrong <= self.tell():
+            self.disk.wrong = 0
+            return b""
+        return super().read(min(size or 0, 1000))
+
+
+HASHES = b"".join(hashlib.sha256(b"%d" % k).hexdigest().encode() + b"\n" for k in range(20_000))
+PACKED: dict[str, Any] = {
+    "zstd": lambda data: bytes(pa.compress(data, "zstd")),
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+}
+
+
+@pytest.mark.parametrize("kind", ["zstd"])
+def test_damage_that_does_not_come_again_is_no_damage(kind: str, monkeypatch: pytest.MonkeyPatch):
+    disk = _Disk(PACKED[kind](HASHES))
+    monkeypatch.setattr("curation.reading.streams.open_raw", disk.open)
+    with open_stream("x", kind) as stream:
+        assert list(read_pieces(stream, 1 << 22)) == [Piece(HASHES, "")] and not disk.wrong
+
+
+@pytest.mark.parametrize("kind", ["zstd"])
+def test_a_file_that_gets_shorter_while_it_is_read_is_damaged(kind: str, monkeypatch: pytest.MonkeyPatch):
+    disk = _Disk(PACKED[kind](HASHES))
+    monkeypatch.setattr("curation.reading.streams.open_raw", disk.open)
+    with open_stream("x", kind) as stream:
+        begin = stream.read(60_000)
+        disk.data = PACKED[kind](b"short")
+        [piece] = read_pieces(stream, 1 << 22)
+    assert HASHES.startswith(begin + piece.data) and "damaged or cut off" in piece.damage
 
 
 def test_carried_columns_of_parquet(tmp_path: Path):
