@@ -19,7 +19,7 @@ from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading.documents import MALFORMED, Documents, schema_of, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import open_stream, shown
+from curation.reading.streams import DamageError, open_stream, shown
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 MAX_FIELD = 2**31 - 1  # the module's own limit is 128 KiB
@@ -204,6 +204,6 @@ def read_delimited(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
                 if waiting.size >= batch_bytes:
                     yield waiting.documents()
                     waiting.clear(waiting.row)
-        except (OSError, EOFError, UnicodeError) as error:
+        except (DamageError, UnicodeError) as error:
             waiting.reject(rows.line, f"the file is damaged or cut off: {error}")
     yield waiting.documents()

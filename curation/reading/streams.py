@@ -18,10 +18,21 @@ from isal import igzip_lib
 from curation.errors import InputError
 
 COMPRESSED_STEP = 1 << 16
+MOST_AHEAD = 1 << 17  # bytes that a decompressor may have ready beyond what it was asked for
 REMOTE_STEP = 1 << 20
 REMOTE_TRIES = 5
 UNKNOWN_SIZE = -1
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try
+
+
+class DamageError(EOFError):
+    """What is stored cannot be decompressed, or ends too early. An error of reading itself is none: what it hides may
+    be sound."""
+
+
+def is_of_system(error: BaseException) -> bool:
+    """Whether the operating system raised it: such errors have a number, those of Arrow about content have none."""
+    return isinstance(error, OSError) and error.errno is not None
 
 
 def is_remote(path: str) -> bool:
@@ -71,7 +82,7 @@ class _MemberStream(io.RawIOBase):
         self._new_member = new_member
         self._position = 0
         self._rescued = b""
-        self._damage: Exception | None = None
+        self._damage: DamageError | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -81,33 +92,37 @@ class _MemberStream(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         if size < 0:
             return _read_all(self)
-        if self._damage is None:
+        if not self._rescued and self._damage is None:
             try:
                 return self._read_some(size)
-            except (EOFError, OSError) as error:
-                self._damage = error
-                self._rescue()
+            except DamageError as error:
+                self._rescue(error, size + MOST_AHEAD)
         found, self._rescued = self._rescued[:size], self._rescued[size:]
-        if not found:
+        if not found and self._damage:
             raise self._damage
         return found
 
-    def _rescue(self) -> None:
+    def _rescue(self, damage: DamageError, most: int) -> None:
         """Reads what stands before damage: a call that meets it gives nothing. So what is found does not depend on how
-        much was asked for."""
-        found: list[bytes] = []
+        much was asked for. Where the damage does not come again, reading goes on behind what is found."""
+        self._damage = damage
+        found = bytearray()
         for step in (COMPRESSED_STEP, 1):
             wanted, self._position = self._position, 0
             self._raw.seek(0)
             self._begin()
             try:
                 while self._position < wanted:
-                    self._read_some(min(wanted - self._position, COMPRESSED_STEP))
-                while piece := self._read_some(step):
-                    found.append(piece)
-            except (EOFError, OSError) as error:
+                    if not self._read_some(min(wanted - self._position, COMPRESSED_STEP)):
+                        return  # the file has become shorter
+                while len(found) < most and (piece := self._read_some(step)):
+                    found += piece
+            except DamageError as error:
                 self._damage = error
-        self._rescued = b"".join(found)
+            else:
+                self._damage = None
+                break
+        self._rescued = bytes(found)
 
     def _read_some(self, size: int) -> bytes:
         while True:
@@ -119,7 +134,7 @@ class _MemberStream(io.RawIOBase):
                     continue
                 self._member = self._new_member()
             elif self._member.needs_input and not self._fill():
-                raise EOFError("it ends inside the compressed data")
+                raise DamageError("it ends inside the compressed data")
             found = self._decompress(size)
             if found:
                 self._position += len(found)
@@ -130,8 +145,8 @@ class _MemberStream(io.RawIOBase):
         try:
             found: bytes = self._member.decompress(data, size)
         # The stub of isal takes its class for an instance. libbzip2 answers some damage with a RuntimeError.
-        except (lzma.LZMAError, igzip_lib.error, RuntimeError) as error:  # type: ignore[misc]
-            raise OSError(str(error)) from None
+        except (OSError, EOFError, lzma.LZMAError, igzip_lib.error, RuntimeError) as error:  # type: ignore[misc]
+            raise DamageError(str(error)) from None
         if self._member.eof:
             self._waiting = self._member.unused_data
             self._member = None
@@ -154,7 +169,7 @@ class _ZstdStream(io.RawIOBase):
         self._path = path
         self._stream = self._open()
         self._position = 0
-        self._damage: OSError | None = None
+        self._damage: DamageError | None = None
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:
@@ -163,8 +178,8 @@ class _ZstdStream(io.RawIOBase):
             raise self._damage
         size = min(size, COMPRESSED_STEP)
         try:
-            found: bytes = self._stream.read(size)
-        except OSError as error:
+            found = self._read_some(size)
+        except DamageError as error:
             found = self._read_before(error, size)
         self._position += len(found)
         return found
@@ -174,21 +189,30 @@ class _ZstdStream(io.RawIOBase):
 
         return pa.CompressedInputStream(pa.PythonFile(open_raw(self._path), "r"), "zstd")
 
-    def _read_before(self, damage: OSError, size: int) -> bytes:
+    def _read_some(self, size: int) -> bytes:
+        try:
+            found: bytes = self._stream.read(size)
+        except OSError as error:
+            if is_of_system(error):
+                raise
+            raise DamageError(str(error)) from None
+        return found
+
+    def _read_before(self, damage: DamageError, size: int) -> bytes:
         """What stands before damage. Where it does not come again, reading goes on."""
         self._damage = damage
         self._stream = self._open()
         skipped = 0
         while skipped < self._position:
-            passed = len(self._stream.read(min(self._position - skipped, COMPRESSED_STEP)))
+            passed = len(self._read_some(min(self._position - skipped, COMPRESSED_STEP)))
             if not passed:
                 raise damage  # the file has become shorter
             skipped += passed
         found = bytearray()
         try:
-            while len(found) < size and (byte := self._stream.read(1)):
+            while len(found) < size and (byte := self._read_some(1)):
                 found += byte
-        except OSError:
+        except DamageError:
             if not found:
                 raise
         else:
@@ -212,13 +236,13 @@ class Piece(NamedTuple):
 
 
 def read_piece(stream: Any, size: int) -> Piece:
-    """`size` bytes, or what is left, or what stands before damage."""
+    """`size` bytes, or what is left, or what stands before damage. OSError where reading itself fails."""
     pieces = []
     try:
         while size > 0 and (piece := stream.read(size)):
             pieces.append(piece)
             size -= len(piece)
-    except (EOFError, OSError) as error:
+    except DamageError as error:
         return Piece(b"".join(pieces), f"the file is damaged or cut off: {error}")
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), "")
 

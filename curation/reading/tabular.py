@@ -14,7 +14,7 @@ from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
 from curation.reading.documents import Documents, dense, is_text, schema_of, table_rows
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import UNKNOWN_SIZE, is_remote, open_raw, open_stream, shown
+from curation.reading.streams import UNKNOWN_SIZE, is_of_system, is_remote, open_raw, open_stream, shown
 
 
 def schema_in(file: SourceFile) -> pa.Schema:
@@ -68,7 +68,9 @@ def _numbered(tables: Iterator[Any], file: SourceFile, row: int, line: int) -> I
         for table in tables:
             yield _as_documents(table, file, row + taken, line + taken)
             taken += table.num_rows
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, EOFError, OSError) as error:
+        if is_of_system(error):
+            raise
         damage = Rejected(row + taken, line + taken, -1, f"the file is damaged or cut off: {error}")
         yield Documents(schema_of(file.columns).empty_table(), [damage], 1, 1)
 
@@ -99,7 +101,9 @@ def read_parquet(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
         for batch in opened.iter_batches(size, row_groups=groups, columns=names):
             yield _as_documents(batch, file, taken, line + taken)
             taken += batch.num_rows
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError) as error:
+        if is_of_system(error):
+            raise
         yield from _read_around_damage(opened, part, names, size, line, taken)
 
 
@@ -128,7 +132,9 @@ def _batches(opened: pq.ParquetFile, group: int, names: list[str], size: int, ta
             if done > taken:
                 yield batch.slice(batch.num_rows - (done - taken))
                 taken = done
-    except (pa.ArrowException, OSError):
+    except (pa.ArrowException, OSError) as error:
+        if is_of_system(error):
+            raise
         yield from islice(opened.iter_batches(1, row_groups=[group], columns=names), taken, None)
 
 
@@ -160,7 +166,7 @@ def _open_arrow(stream: Any, file: SourceFile) -> Any:
             except pa.ArrowInvalid:
                 source.seek(0)
         return pa.ipc.open_stream(source)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowInvalid, EOFError, OSError) as error:
         raise InputError(f"{shown(file.path)} is not readable Arrow IPC: {error}") from None
 
 
