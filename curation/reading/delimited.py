@@ -3,13 +3,16 @@
 
 pyarrow reads three times as fast, but loses the place of a bad row, ends at one with malformed UTF-8, and at a row that
 is larger than its block. A quote that is not closed takes all rows up to the next quote into one field in csv and
-pandas; here that is a rejected row.
+pandas; here a row of several lines that does not end well costs its first line, and the lines behind it are read again:
+once, since a line that opens a quote cannot stand inside a quoted field that is read through. What is held for that is
+bounded by max_document_bytes.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -26,6 +29,7 @@ MAX_FIELD = 2**31 - 1  # the module's own limit is 128 KiB
 BESIDE_TEXT = 1 << 16  # characters of a row beside a text of max_document_bytes
 SKIPPED_STEP = 1 << 16
 UNCLOSED = "a quoted field that begins in this row does not end where a delimiter or the row ends"
+OR_UNCLOSED = ", or a quoted field that begins in this line is not closed"
 
 
 def header(file: SourceFile) -> list[str]:
@@ -59,63 +63,64 @@ class _Rows:
         self.limit = file.max_document_bytes
         self.delimiter = DELIMITERS[file.format]
         self.line = 0  # where the row begins that is read next
-        self.last, self.size = "", 0  # of this row: its last line, characters so far
+        self.row: list[str] = []  # its lines so far
+        self.size = 0  # their characters
+        self.again: deque[str] = deque()  # lines behind the first one of a row that failed
+        self.begun = False
 
     def __iter__(self) -> Iterator[Row]:
-        before, reader = 0, self._reader()
+        reader = self._reader()
         while True:
-            self.line, self.size = before + reader.line_num, 0
+            self.row, self.size = [], 0
             try:
                 values = next(reader)
             except StopIteration:
                 return
             except _TooLargeError:
-                taken = reader.line_num - (self.line - before)
-                yield Row(self.line, [], too_large(self.limit))
-                before, reader = self.line + taken + self._skip(taken > 0), self._reader()
-                continue
+                values, error = None, too_large(self.limit)
+                if len(self.row) == 1:
+                    self._skip_line()
+                else:
+                    error += OR_UNCLOSED
             except csv.Error:
-                values = self._once_more() if reader.line_num == self.line - before + 1 else None
+                values, error = self._once_more() if len(self.row) == 1 else None, UNCLOSED
             if values is None:
-                yield Row(self.line, [], UNCLOSED)
-            elif values:
+                yield Row(self.line, [], error)
+                self.again.extendleft(reversed(self.row[1:]))
+                self.line += 1
+                reader = self._reader()
+                continue
+            if values:
                 yield Row(self.line, values)
+            self.line += len(self.row)
 
     def _reader(self) -> Any:
         return csv.reader(self._lines(), delimiter=self.delimiter, strict=True)
 
     def _lines(self) -> Iterator[str]:
-        readline, most = self.text.readline, self.limit + BESIDE_TEXT
-        line = readline(most + 1)
-        if not self.last:
-            line = line.removeprefix("\ufeff")
-        while line:
-            self.last = line
+        most = self.limit + BESIDE_TEXT
+        while line := self.again.popleft() if self.again else self.text.readline(most + 1):
+            if not self.begun:
+                self.begun, line = True, line.removeprefix("\ufeff")
+            self.row.append(line)
             self.size += len(line)
             if self.size > most:
                 raise _TooLargeError
             yield line
-            line = readline(most + 1)
 
     def _once_more(self) -> list[str] | None:
         """A row of one line with text behind a closing quote, which goes to the field as in csv and pandas. None where
         that opens a field again: in a row of several lines such a quote may be that of a later row."""
-        reader = csv.reader([self.last, '"'], delimiter=self.delimiter)
+        reader = csv.reader([self.row[0], '"'], delimiter=self.delimiter)
         values = next(reader)
         return values if reader.line_num == 1 else None
 
-    def _skip(self, quoted: bool) -> int:
-        """Reads to the end of a row without keeping it, and counts line ends; quotes come in pairs (RFC 4180)."""
-        line, size, passed = self.last, self.limit + BESIDE_TEXT + 1, 0
-        while line:
-            quoted ^= line.count('"') % 2 == 1
-            ended = line.endswith("\n") or (line.endswith("\r") and len(line) < size)
-            passed += ended
-            if ended and not quoted:
-                break
+    def _skip_line(self) -> None:
+        """Reads to the end of a line without keeping it."""
+        line, size = self.row[0], self.limit + BESIDE_TEXT + 1
+        while line and not (line.endswith("\n") or (line.endswith("\r") and len(line) < size)):
             size = SKIPPED_STEP
             line = self.text.readline(size)
-        return passed
 
 
 class _Source(io.RawIOBase):

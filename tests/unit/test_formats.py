@@ -22,6 +22,7 @@ import pytest
 from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading import probe, read_documents, schema_of, shown
+from curation.reading.delimited import _Rows
 from curation.reading.inputs import Input, _listed, find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import Piece, open_stream, read_pieces
@@ -244,21 +245,22 @@ TOO_LARGE = "larger than max_document_bytes (1000)"
 
 @pytest.mark.parametrize(("suffix", "delimiter"), [(".csv", ","), (".tsv", "\t")])
 @pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
-def test_a_quote_that_is_never_closed_is_one_rejected_record(
-    tmp_path: Path, suffix: str, delimiter: str, batch_bytes: int
-):
+def test_a_quote_that_is_not_closed_costs_its_line(tmp_path: Path, suffix: str, delimiter: str, batch_bytes: int):
     path = tmp_path / f"a{suffix}"
     rows = ["id,text", "0,zero", '1,"one', "2,two", "3,three"]
     for end in ("\n", "\r\n", ""):
         path.write_text("\n".join(rows).replace(",", delimiter) + end, newline="")
         found = read(path, batch_bytes)
-        assert (found["id"], found["text"]) == (["0"], ["zero"])
+        assert (found["id"], found["text"]) == (["0", "2", "3"], ["zero", "two", "three"])
         assert found["rejected"] == [Rejected(1, 2, -1, UNCLOSED)]
-    # A later row closes it: what follows is read.
+    # A quote of a later row, which then ends at a wrong place.
     rows = ["id,text", "0,zero", '1,"one', "2,two", '3,"three"', '4,"four"', '5,"fi""ve\n"', "6,six"]
     path.write_text("\n".join(rows).replace(",", delimiter))
     found = read(path, batch_bytes)
-    assert (found["id"], found["text"]) == (["0", "4", "5", "6"], ["zero", "four", 'fi"ve\n', "six"])
+    assert (found["id"], found["text"]) == (
+        ["0", "2", "3", "4", "5", "6"],
+        ["zero", "two", "three", "four", 'fi"ve\n', "six"],
+    )
     assert found["rejected"] == [Rejected(1, 2, -1, UNCLOSED)]
 
 
@@ -288,18 +290,60 @@ def test_csv_rows_above_the_limit_are_passed_over(tmp_path: Path, suffix: str, e
     path.write_bytes(gzip.compress(data) if suffix else data)
     found = read(path, max_document_bytes=1000)
     assert (found["id"], found["text"]) == (["0", "6", "7"], ["x" * 1000, f"a{end}b", "last"])
-    assert [entry.line for entry in found["rejected"]] == [3, 4, 5, 6, 9]
-    assert {entry.error for entry in found["rejected"]} == {TOO_LARGE}
+    assert [entry.line for entry in found["rejected"]] == [3, 4, 5, 6, 7, 8, 9]
+    errors = [entry.error for entry in found["rejected"]]
+    assert errors == [*[TOO_LARGE] * 4, "expected 2 columns, got 1", TOO_LARGE, TOO_LARGE]
 
 
 def test_the_memory_of_a_csv_row_is_bounded(tmp_path: Path):
-    for row in (b"x" * 8_000_000, b'"' + b"x" * 8_000_000, b'"' + b"long line\n" * 800_000):
+    for row in (b"x" * 8_000_000, b'"' + b"x" * 8_000_000, b'"' + b"long line,\n" * 100_000):
         (tmp_path / "a.csv").write_bytes(b"text\n" + row + b"\n")
         tracemalloc.start()
-        found = read(tmp_path / "a.csv", max_document_bytes=1000)
+        batches = 0
+        (file,) = [probe(file) for file in find_files([Input(path=str(tmp_path / "a.csv"), max_document_bytes=1000)])]
+        for batch in _Rows(io.BytesIO((tmp_path / "a.csv").read_bytes()), file):
+            batches += bool(batch.error)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert found["rejected"] == [Rejected(0, 1, -1, TOO_LARGE)] and peak < 2_000_000
+        assert batches == 1 and peak < 2_000_000 + len(row)
+
+
+@pytest.mark.parametrize("limit", [10, 100_000_000])
+def test_rows_behind_a_quote_that_is_not_closed_are_read(tmp_path: Path, limit: int):
+    """Whether the file ends in the quoted field or the field becomes too large."""
+    count = 20_000
+    rows = [f"{k},row {k}" for k in range(count)]
+    rows[1000] = '1000,"row'
+    rows[-1] = f'{count - 1},"last"'
+    path = tmp_path / "a.csv"
+    for last in (rows[-1], "19999,last"):
+        path.write_text("\n".join(["id,text", *rows[:-1], last]))
+        found = read(path, max_document_bytes=limit)
+        assert found["id"] == [str(k) for k in range(count) if k != 1000]
+        (entry,) = found["rejected"]
+        assert (entry.row, entry.line) == (1000, 1001) and "a quoted field that begins in this" in entry.error
+
+
+@pytest.mark.parametrize("row", ['{},"row', '{},"', '"{},row', '{},""row"', '{},"""row', '{},row"'])
+def test_many_quotes_that_are_not_closed_cost_linear_time(tmp_path: Path, row: str, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "a.csv"
+    taken = []
+    real = _Rows._lines
+
+    def lines(rows: _Rows) -> Iterator[str]:
+        for line in real(rows):
+            taken.append(len(line))
+            yield line
+
+    monkeypatch.setattr(_Rows, "_lines", lines)
+    for quiet in (0, 1, 40):  # rows without quotes between those with one
+        rows = ["{},row"] * quiet
+        path.write_text("\n".join(["id,text", *([row, *rows] * (5000 // (quiet + 1)))]).replace("{}", "1"))
+        for limit in (1, 100_000_000):
+            taken.clear()
+            found = read(path, max_document_bytes=limit)
+            assert sum(taken) <= 4 * path.stat().st_size
+            assert found["rows"] == len(found["text"]) + len(found["rejected"])
 
 
 def test_rejected_rows_of_csv_have_the_line_they_begin_in(tmp_path: Path):
