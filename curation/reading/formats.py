@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
@@ -31,6 +32,7 @@ READERS: dict[str, Callable[[FilePart, int], Iterator[Documents]]] = {
 # The usual names of a text column, the likeliest first.
 TEXT_COLUMNS = ("text", "content", "body", "raw_content", "article", "description", "document")
 PROBED_RECORDS = 100
+ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
 PROBED_BYTES = 1 << 20
 
 
@@ -153,7 +155,7 @@ def _probe_lines(file: SourceFile) -> SourceFile:
 def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
     """InputError for JSON that is not in lines. A single bad line may be all that is left of a file, and is rejected
     when it is read."""
-    if head.lstrip().startswith(b"["):
+    if _is_array(head, first):
         raise InputError(
             f"{shown(file.path)} begins with a JSON array, expected one object per line. "
             "Make lines of it: jq -c '.[]' in.json > out.jsonl"
@@ -164,6 +166,13 @@ def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
             f"{shown(file.path)}: none of its first {len(first)} lines is a JSON object, expected one per line. "
             "For objects over several lines: jq -c . in.json > out.jsonl; for another format set format:"
         )
+
+
+def _is_array(head: bytes, first: Sequence[bytes]) -> bool:
+    """Whether a file begins with a JSON array: not with a line such as `[INFO] start`, nor with any before
+    lines that are objects; those of an array have commas."""
+    objects = sum(isinstance(_load(line), dict) for line in first[1:])
+    return bool(ARRAY_START.match(head)) and (len(first) < 2 or 2 * objects <= len(first[1:]))
 
 
 def _load(raw: bytes) -> object:

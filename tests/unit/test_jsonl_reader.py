@@ -557,6 +557,12 @@ def test_json_that_is_not_in_lines_is_refused(tmp_path: Path, suffix: str, start
         probe(written(tmp_path / f"a.json{suffix}", pack(start + content.encode())))
 
 
+@pytest.mark.parametrize("first", ["[INFO] start", "[", "[ ] x", "[2024-05-18] start", "[1]", "[]", "[error", "[-"])
+def test_a_line_that_looks_like_an_array_in_front_of_json_lines(tmp_path: Path, first: str):
+    lines = '{"text": "a"}\n{"text": "b"}\n'
+    assert probe(written(tmp_path / "a.jsonl", f"{first}\n{lines}".encode())).text_column == "text"
+
+
 # Parquet
 
 
