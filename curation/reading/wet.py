@@ -2,8 +2,9 @@
 """WARC records, as WET and WARC files hold them: gzipped per record, as one stream, or plain.
 
 Framing is our own: general WARC readers take a wrong Content-Length at its word and lose the record behind it without a
-word. Here a Content-Length counts where a record can end (ISO 28500, section 4); any other record ends where the next
-one begins. To look where a large one ends the file is read past it, and once more from its start if that was wrong.
+word. Here a Content-Length counts where a record can end (ISO 28500, section 4): before a record or the end of the
+file, or before a blank line if no other record's header stands in between. Any other record ends where the next one
+begins. To look where a large one ends the file is read past it, and once more from its start if that was wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ HEADER_END = re.compile(rb"\r?\n\r?\n")
 LINE_ENDS = re.compile(rb"[\r\n]*")
 MOST_LINE_ENDS = 8  # that are looked at behind a record
 MAX_HEADER_BYTES = 64 << 10
+HELD_BYTES = 4 * MAX_HEADER_BYTES  # of a record that is passed over
+RECORD_FIELDS = {"warc-type", "content-length"}
 UNKNOWN = 1 << 62
+SURE, BLANK = "sure", "blank"
 NO_RECORD = "expected a WARC record, found other bytes"
 
 
@@ -64,9 +68,11 @@ def _next_record(window: _Window, max_bytes: int) -> Record:
         return Record(begin, {}, b"", NO_RECORD)
     headers = _parse_headers(window.cut(begin, body))
     length = _content_length(headers)
-    if length > max_bytes:
-        window.move_to(body + length)
-    if window.can_end_at(body + length):
+    holds_record = length > max_bytes and window.pass_over(body + length)
+    ending = window.ending_at(body + length)
+    if ending == BLANK and length <= max_bytes:
+        holds_record = _holds_record(window.data, body - window.start, body + length - window.start)
+    if ending == SURE or (ending == BLANK and not holds_record):
         content = b"" if length > max_bytes else window.cut(body, body + length)
         window.move_to(body + length)
         return Record(begin, headers, content, too_large=length > max_bytes)
@@ -149,17 +155,31 @@ class _Window:
             return -1
         return self.start + header.end()
 
-    def can_end_at(self, offset: int) -> bool:
-        """Whether a record can end there: before two line ends, one and a record, or the end of the stream."""
+    def ending_at(self, offset: int) -> str:
+        """How a record can end there: SURE before line ends and a record, or the end of the stream; BLANK before two
+        line ends, which a text has too."""
         if not self.start <= offset <= self.stop or not self._reach(offset):
-            return False
+            return ""
         self._reach(offset + 2 * MOST_LINE_ENDS)
         place = offset - self.start
-        if self.data.startswith((RECORD_END, b"\n\n"), place):
-            return True
         ends = LINE_ENDS.match(self.data, place, place + MOST_LINE_ENDS)
         following = ends.end() if ends else place
-        return following == len(self.data) or (following > place and self.data.startswith(RECORD, following))
+        if following == len(self.data) or (following > place and self.data.startswith(RECORD, following)):
+            return SURE
+        return BLANK if self.data.startswith((RECORD_END, b"\n\n"), place) else ""
+
+    def pass_over(self, offset: int) -> bool:
+        """As `move_to`; whether the header of a record stands before the offset."""
+        found = False
+        while self.stop >= offset and self.start + len(self.data) < offset + len(RECORD_END):
+            if len(self.data) > HELD_BYTES:
+                found = found or _holds_record(self.data, 0, len(self.data))
+                self.move_to(min(offset, self.start + len(self.data) - MAX_HEADER_BYTES))
+            if not self._read():
+                break
+        found = found or _holds_record(self.data, 0, max(0, offset - self.start))
+        self.move_to(offset)
+        return found
 
     def find_record(self, offset: int, most: int) -> int:
         """Where the next record begins, or the stream ends. If that is more than `most` bytes away, they are not
@@ -172,6 +192,19 @@ class _Window:
             if not self._read():
                 return self.stop
         return self.start + found + 1
+
+
+def _holds_record(data: bytearray, start: int, stop: int) -> bool:
+    """Whether a header with the fields of a record begins in a part of the data."""
+    place = data.find(NEXT_RECORD, start, stop)
+    while place >= 0:
+        following = data.find(NEXT_RECORD, place + 1, stop)
+        most = min(place + MAX_HEADER_BYTES, stop + len(RECORD_END)) if following < 0 else following
+        header = HEADER_END.search(data, place, min(most, place + MAX_HEADER_BYTES))
+        if header and _parse_headers(bytes(data[place + 1 : header.start()])).keys() >= RECORD_FIELDS:
+            return True
+        place = following
+    return False
 
 
 def _parse_headers(raw: bytes) -> dict[str, str]:

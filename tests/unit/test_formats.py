@@ -157,6 +157,21 @@ def test_a_wrong_content_length_means_the_same_whatever_is_held(step: int, max_b
     assert found.content == b"second\n\n and more"  # the last one ends with the file
 
 
+@pytest.mark.parametrize("step", [1, 7, 64, 1 << 20])
+@pytest.mark.parametrize("max_bytes", [20, 10_000])
+def test_a_content_length_that_lands_on_a_blank_line_swallows_no_record(step: int, max_bytes: int):
+    parts = [record(0, b"first"), record(1, b"two\r\n\r\nparts"), record(2, b"x")]
+    whole = b"".join(parts)
+    body = whole.index(b"first")
+    for blank in (whole.index(b"\r\n\r\n", body + 10), whole.index(b"\r\n\r\nparts")):
+        data = whole.replace(b"Content-Length: 5\r", b"Content-Length: %d\r" % (blank - body))
+        found = records_in(data, max_bytes, step)
+        assert [entry.content for entry in found] == [b"first", b"two\r\n\r\nparts", b"x"]
+    about = b"A page:\nWARC/1.0 is a format.\n\nMore"  # no header
+    data = record(0, about) + b"rubbish\r\n\r\n" + record(1, b"x")
+    assert [entry.content for entry in records_in(data, 10_000, step)] == [about, b"", b"x"]
+
+
 def test_archives_are_read_in_bounded_memory(tmp_path: Path):
     """A large record, one that lies about its size, no records at all."""
     large = b"some text " * 800_000
