@@ -4,7 +4,8 @@
 Framing is our own: general WARC readers take a wrong Content-Length at its word and lose the record behind it without a
 word. Here a Content-Length counts where a record can end (ISO 28500, section 4): before a record or the end of the
 file, or before a blank line if no other record's header stands in between. Any other record ends where the next one
-begins. To look where a large one ends the file is read past it, and once more from its start if that was wrong.
+begins. To look where a large one ends the file is read past it, and once more from its start if that was wrong; behind such a
+one the lengths of large records do not count, so that a file is read twice at most.
 """
 
 from __future__ import annotations
@@ -68,14 +69,19 @@ def _next_record(window: _Window, max_bytes: int) -> Record:
         return Record(begin, {}, b"", NO_RECORD)
     headers = _parse_headers(window.cut(begin, body))
     length = _content_length(headers)
-    holds_record = length > max_bytes and window.pass_over(body + length)
-    ending = window.ending_at(body + length)
+    ending, holds_record = "", False
+    if length <= max_bytes:
+        ending = window.ending_at(body + length)
+    elif not window.misled:
+        holds_record = window.pass_over(body + length)
+        ending = window.ending_at(body + length)
     if ending == BLANK and length <= max_bytes:
         holds_record = _holds_record(window.data, body - window.start, body + length - window.start)
     if ending == SURE or (ending == BLANK and not holds_record):
         content = b"" if length > max_bytes else window.cut(body, body + length)
         window.move_to(body + length)
         return Record(begin, headers, content, too_large=length > max_bytes)
+    window.misled = window.misled or length > max_bytes
     window.move_back(body)
     following = window.find_record(body, max_bytes + len(RECORD_END))
     too_large = following - body > max_bytes + len(RECORD_END)
@@ -94,6 +100,7 @@ class _Window:
         self.open_pieces = open_pieces
         self.stop = UNKNOWN  # where the stream ends
         self.damage = ""
+        self.misled = False  # by the length of a large record: others are then not looked behind
         self._open()
 
     def _open(self) -> None:

@@ -172,6 +172,22 @@ def test_a_content_length_that_lands_on_a_blank_line_swallows_no_record(step: in
     assert [entry.content for entry in records_in(data, 10_000, step)] == [about, b"", b"x"]
 
 
+@pytest.mark.parametrize("wrong", [150, 10**9])
+@pytest.mark.parametrize("step", [1 << 10, 1 << 20])
+def test_many_wrong_content_lengths_do_not_read_a_file_again_and_again(step: int, wrong: int):
+    records = [record(k, b"short").replace(b"Length: 5\r", b"Length: %d\r" % wrong) for k in range(300)]
+    data = b"".join(records)
+    opened = 0
+
+    def pieces() -> Iterator[Piece]:
+        nonlocal opened
+        opened += 1
+        return (Piece(data[k : k + step], "") for k in range(0, len(data), step))
+
+    assert [entry.content for entry in read_records(pieces, 100)] == [b"short"] * 299 + [b""]
+    assert opened <= 2
+
+
 def test_archives_are_read_in_bounded_memory(tmp_path: Path):
     """A large record, one that lies about its size, no records at all."""
     large = b"some text " * 800_000
