@@ -4,8 +4,8 @@
 Framing is our own: general WARC readers take a wrong Content-Length at its word and lose the record behind it without a
 word. Here a Content-Length counts where a record can end (ISO 28500, section 4): before a record or the end of the
 file, or before a blank line if no other record's header stands in between. Any other record ends where the next one
-begins. To look where a large one ends the file is read past it, and once more from its start if that was wrong; behind such a
-one the lengths of large records do not count, so that a file is read twice at most.
+begins. To look where a large one ends the file is read past it, and once more from its start if that was wrong; behind
+such a one the lengths of large records do not count, so that a file is read twice at most.
 """
 
 from __future__ import annotations
