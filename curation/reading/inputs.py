@@ -292,15 +292,27 @@ def _matches(path: str, leave_out: str) -> list[str]:
     if os.path.isdir(path):
         found = _without(leave_out, _files_below(path), path)
         if not found:
-            raise InputError(f"folder {path} holds no input file; expected names ending in {_known_suffixes()}")
+            outputs = (parent for parent, _, _ in os.walk(path) if _is_run(parent))
+            passed = next(outputs, leave_out if any(_files_below(path)) else "")
+            raise InputError(
+                f"folder {path} holds no input file; expected names ending in {_known_suffixes()}{_passed_over(passed)}"
+            )
         return found
     if not glob.has_magic(path):
         raise InputError(f"input {path} does not exist (looked from {os.getcwd()})")
     matches = sorted(match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
     found = _without(leave_out, matches, path)
     if not found:
-        raise InputError(f"no file matches {path} (looked from {os.getcwd()})")
+        passed = leave_out if matches else ""
+        raise InputError(f"no file matches {path} (looked from {os.getcwd()}){_passed_over(passed)}")
     return found
+
+
+def _passed_over(folder: str) -> str:
+    """What to say of the output of a run in which an input was looked for."""
+    if not folder:
+        return ""
+    return f". Folders of runs and the output are passed over; path: {os.path.join(folder, 'documents')} reads one"
 
 
 def _without(folder: str, paths: Iterable[str], asked: str) -> list[str]:

@@ -188,6 +188,23 @@ def test_the_output_of_the_run_itself_is_left_out(folder: Path):
     assert left("data/*.ndjson", ".") == ["data/c.ndjson"]
 
 
+def test_outputs_that_are_passed_over_are_named_where_there_is_nothing_else(folder: Path):
+    made_run(folder / "runs" / "a", "_work/plan.json", b"{}")
+    passed = r"Folders of runs and the output are passed over; path: {}/documents reads one"
+    with pytest.raises(InputError, match=r"folder runs holds no input file; .*" + passed.format("runs/a")):
+        found("runs")
+    (folder / "new" / "out").mkdir(parents=True)
+    (folder / "new" / "out" / "a.jsonl").write_bytes(LINE)
+    for path, message in (("new", "holds no input file"), ("new/*/*.jsonl", "no file matches")):
+        with pytest.raises(InputError, match=message + ".*" + passed.format(str(folder / "new" / "out"))):
+            find_files([Input(path=path)], "new/out")
+    (folder / "empty").mkdir()
+    for path in ("empty", "empty/*"):
+        with pytest.raises(InputError) as error:
+            find_files([Input(path=path)], "new/out")
+        assert "passed over" not in str(error.value)
+
+
 DEFAULT_NAMES = {
     "data/news.jsonl": "news",
     "data/news.2024.jsonl.gz": "news",
