@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from curation.arrays import joined
 from curation.errors import InputError
 
 STRING = pd.StringDtype("pyarrow", na_value=np.nan)  # pandas 3's own `str`
@@ -16,11 +17,9 @@ STRING = pd.StringDtype("pyarrow", na_value=np.nan)  # pandas 3's own `str`
 def string_array(text: pd.Series) -> pa.LargeStringArray:
     """The column as one Arrow array; InputError where an object column holds anything but strings and nulls."""
     try:
-        array = pa.array(text, from_pandas=True)
+        array = joined(pa.array(text, from_pandas=True))
     except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
         raise InputError(f"column {text.name!r} must hold strings: {error}") from None
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
     if pa.types.is_large_string(array.type):
         return array
     held = array.type.value_type if pa.types.is_dictionary(array.type) else array.type

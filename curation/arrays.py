@@ -44,12 +44,12 @@ def map_file(path: Path, dtype: type | str) -> np.ndarray:
 
 
 def joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array; one chunk is not copied."""
+    """A column as one array; one chunk is not copied, unless it is empty: Arrow allows it to have no offsets."""
     import pyarrow as pa
 
     if not isinstance(column, pa.ChunkedArray):
         return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column.chunk(0) if column.num_chunks == 1 and len(column) else column.combine_chunks()
 
 
 # Cutting

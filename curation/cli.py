@@ -54,8 +54,10 @@ def _goes_on(options: argparse.Namespace) -> str:
         return ""
     if not getattr(options, "force", False):
         return "; the same command goes on from here"
+    from curation.reading.inputs import RUN_PLAN, RUN_REPORT
+
     folder = Path(options.output)
-    if (folder / "report.json").exists() or not (folder / "_work" / "plan.json").exists():
+    if (folder / RUN_REPORT).exists() or not folder.joinpath(*RUN_PLAN).exists():
         return ""  # --force has deleted nothing yet, or not written what the new run is
     return "; the same command without --force goes on from here"
 

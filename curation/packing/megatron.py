@@ -270,10 +270,14 @@ def join_parts(
 
 def refuse_existing(stem: Path) -> None:
     """OutputError where there is a pair of this stem, of whatever number."""
-    name = re.compile(re.escape(stem.name) + r"_\d{5}_text_document\.(idx|bin)")  # five digits: a date has eight
     for path in sorted(stem.parent.glob("*_text_document.*")):
-        if name.fullmatch(path.name):
+        if path.suffix in (".idx", ".bin") and is_of_stem(stem, path.stem):
             raise OutputError(f"{path} exists already. Choose another name, or force the replacement.")
+
+
+def is_of_stem(stem: Path, name: str) -> bool:
+    """Whether a pair of that name is one of a stem's, which have five digits; a date has eight."""
+    return re.fullmatch(re.escape(stem.name) + r"_\d{5}_text_document", name) is not None
 
 
 def remove_stale_cache(prefix: str | Path) -> bool:

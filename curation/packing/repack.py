@@ -15,7 +15,7 @@ import numpy as np
 from curation.errors import InputError
 from curation.files import make_folder
 from curation.packing.indexed import IndexedReader, check_pair
-from curation.packing.megatron import PairInfo, in_chunks, join_parts, refuse_existing, suffixed
+from curation.packing.megatron import PairInfo, in_chunks, is_of_stem, join_parts, refuse_existing, suffixed
 
 
 def bare_prefix(path: str | Path) -> Path:
@@ -70,6 +70,5 @@ def _common_dtype(prefixes: Sequence[Path]) -> np.dtype:
 def _refuse_own_output(prefixes: Sequence[Path], stem: Path) -> None:
     """A pair that is read must not be written: `--force` would delete it."""
     for prefix in prefixes:
-        number = prefix.name.removeprefix(f"{stem.name}_").removesuffix("_text_document")
-        if prefix.parent.resolve() == stem.parent.resolve() and number.isdigit() and len(number) == 5:
+        if prefix.parent.resolve() == stem.parent.resolve() and is_of_stem(stem, prefix.name):
             raise InputError(f"{prefix} would be read and written; give another output name")

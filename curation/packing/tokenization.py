@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
+from curation.arrays import joined
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
 from curation.packing.vocabularies import Vocabulary, load_vocabulary, vocabulary_files
@@ -304,8 +305,7 @@ def _large_strings(texts: Sequence[str]) -> pa.LargeStringArray:
 def _as_large_strings(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
     import pyarrow as pa
 
-    if isinstance(texts, pa.ChunkedArray):
-        texts = texts.combine_chunks()
+    texts = joined(texts)
     if not isinstance(texts, pa.Array) or texts.null_count:
         found = f"{texts.null_count} nulls" if isinstance(texts, pa.Array) else type(texts).__name__
         raise InputError(f"expected an Arrow array of strings without nulls, got {found}. Drop or fill them first.")

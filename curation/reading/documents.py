@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from curation.arrays import joined
 from curation.contract import ID, ROW, TEXT, Rejected
 from curation.kernels import jsonl
 
@@ -43,10 +44,6 @@ def schema_of(columns: Sequence[str]) -> pa.Schema:
     """`row`, `id` (null where the record has none), `text`, and the carried columns, all as strings."""
     carried = [(name, pa.large_string()) for name in columns]
     return pa.schema([(ROW, pa.int64()), (ID, pa.large_string()), (TEXT, pa.large_string()), *carried])
-
-
-def dense(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -89,7 +86,7 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
 
     A row is rejected for a null or malformed text, a malformed id, or a text of more than `reject_large` bytes.
     """
-    text, ids = dense(table.column(TEXT)), dense(table.column(ID))
+    text, ids = joined(table.column(TEXT)), joined(table.column(ID))
     valid = valid_utf8(text)
     valid_ids = valid_utf8(ids) | np.asarray(ids.is_null())
     sizes = np.diff(np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1])

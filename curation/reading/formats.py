@@ -171,8 +171,10 @@ def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
 def _is_array(head: bytes, first: Sequence[bytes]) -> bool:
     """Whether a file begins with a JSON array: not with a line such as `[INFO] start`, nor with any before
     lines that are objects; those of an array have commas."""
+    if not ARRAY_START.match(head):
+        return False
     objects = sum(isinstance(_load(line), dict) for line in first[1:])
-    return bool(ARRAY_START.match(head)) and (len(first) < 2 or 2 * objects <= len(first[1:]))
+    return len(first) < 2 or 2 * objects <= len(first[1:])
 
 
 def _load(raw: bytes) -> object:

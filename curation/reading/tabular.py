@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from curation.arrays import joined
 from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
-from curation.reading.documents import Documents, dense, is_text, schema_of, table_rows
+from curation.reading.documents import Documents, is_text, schema_of, table_rows
 from curation.reading.inputs import FilePart, SourceFile
 from curation.reading.streams import UNKNOWN_SIZE, is_of_system, is_remote, open_raw, open_stream, shown
 
@@ -45,10 +46,10 @@ def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Document
     names = table.schema.names
     rows = table.num_rows
     if file.id_column in names:
-        ids = dense(table.column(names.index(file.id_column)).cast(pa.large_string()))
+        ids = joined(table.column(names.index(file.id_column)).cast(pa.large_string()))
     else:
         ids = pa.nulls(rows, pa.large_string())
-    columns = {ID: ids, TEXT: dense(table.column(names.index(file.text_column)).cast(pa.large_string()))}
+    columns = {ID: ids, TEXT: joined(table.column(names.index(file.text_column)).cast(pa.large_string()))}
     columns |= {name: _carried(table.column(names.index(name)), name, file) for name in file.columns}
     kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes)
     return Documents(kept, rejected, rows, rows)
@@ -56,7 +57,7 @@ def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Document
 
 def _carried(column: Any, name: str, file: SourceFile) -> pa.Array:
     try:
-        return dense(column.cast(pa.large_string()))
+        return joined(column.cast(pa.large_string()))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         raise InputError(f"column {name!r} of {shown(file.path)} is {column.type}, which has no text form") from None
 

@@ -44,6 +44,7 @@ from curation.running.resources import Room, choose, read_limits, read_processor
 from curation.running.segments import Segment, SliceJob, cut_segments, run_slice
 from curation.running.sources import check_minima
 from curation.running.workdir import (
+    WORK,
     check_empty,
     check_inputs,
     discard,
@@ -79,7 +80,7 @@ class _Run(NamedTuple):
 
     @property
     def work(self) -> Path:
-        return self.folder / "_work"
+        return self.folder / WORK
 
 
 class _Reached(NamedTuple):
@@ -128,7 +129,7 @@ def run(
         finished = None if force else find_finished(folder, identity)
         if finished:
             if not recipe.output.keep_work:
-                remove(folder / "_work")
+                remove(folder / WORK)
             return Finished(finished, True)
         module, ready = load_engine(choice.name), files
         room = _find_room(module, choice.name, workers, scheduler)
@@ -138,8 +139,8 @@ def run(
                 ready = [file if is_hub(file.path) else probe(file) for file in files]
                 if force:  # not before all that can be wrong with the new run was looked at
                     discard(folder)
-                clear_work(folder / "_work")
-                ready = collect(recipe, ready, module, folder / "_work", progress)
+                clear_work(folder / WORK)
+                ready = collect(recipe, ready, module, folder / WORK, progress)
                 ready = [probe(file) if file.label else file for file in ready]
                 room = _find_room(module, choice.name, workers, scheduler)  # what that loaded stays
             sweep(folder)
@@ -163,7 +164,7 @@ def run(
         content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         report.write(folder, content)
         if not recipe.output.keep_work:
-            remove(folder / "_work")
+            remove(folder / WORK)
     return Finished(content, False)
 
 

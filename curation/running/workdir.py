@@ -14,14 +14,14 @@ from curation.errors import InputError, OutputError
 from curation.files import TEMPORARY, make_folder, read_json, remove, sync_folder
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.forms import FORMS
-from curation.reading.inputs import HUB_MARK
+from curation.reading.inputs import HUB_MARK, RUN_PLAN, RUN_REPORT
 from curation.reading.streams import shown
 from curation.recipe import changed_keys
 from curation.running.exports import EXPORTED
 from curation.running.progress import Silent
 from curation.stages.language import changed_models
 
-WORK, PLAN, REPORT = "_work", "plan.json", "report.json"
+(WORK, PLAN), REPORT = RUN_PLAN, RUN_REPORT
 OWN_NAMES = (
     WORK, "documents", "removed", "tokens", "index", *FORMS, INDEX_FOLDER, "rejected.jsonl", REPORT, "report.html",
     *EXPORTED,

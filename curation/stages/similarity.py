@@ -140,13 +140,12 @@ class ExactJaccard:
         starts, lengths = out.itemsize * self.offsets[numbers], out.itemsize * self._sizes(numbers)
         with open(self.hashes, "rb", buffering=0) as file:
             into, done = out.view(np.uint8), 0
-            while done < len(numbers):
+            while True:
                 done += read_pieces(file.fileno(), starts[done:], lengths[done:], into[int(lengths[:done].sum()) :])
+                if done == len(numbers):
+                    return
                 # Python tries what that could not: it goes on after a signal, and says what is wrong with the disk
-                if (
-                    done < len(numbers)
-                    and len(os.pread(file.fileno(), int(lengths[done]), int(starts[done]))) < lengths[done]
-                ):
+                if len(os.pread(file.fileno(), int(lengths[done]), int(starts[done]))) < lengths[done]:
                     raise IntegrityError(f"{self.hashes} ends too early: something else has written to it")
 
 
