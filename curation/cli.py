@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 the run failed, 2 wrong use, recipe or input, 130 interrup
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -20,8 +21,18 @@ if TYPE_CHECKING:
     from curation.recipe import Recipe
     from curation.running.runner import Finished
 
+OBJECTS_BETWEEN_COLLECTIONS = 100_000
 ENGINES = ("auto", "gpu", "cpu")
 SHOWN_JACCARD = 0.5  # where the S-curve that `plan` prints begins
+
+
+def command() -> int:
+    """The script `curate`: `main` in a process of its own. Some 200,000 objects of the libraries live as long as it
+    does; looking among them for garbage took 0.1 s while they were loaded and 0.3 s at the end."""
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    code = main()
+    gc.freeze()
+    return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -337,4 +348,4 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

@@ -440,6 +440,14 @@ def count_lines(data, start, end):
 
 
 @njit(cache=True, nogil=True)
+def end_of_lines(data, start, end):
+    """Where the last whole line of data[start:end] ends, behind its newline; `start` where there is none."""
+    while end > start and data[end - 1] != 10:
+        end -= 1
+    return end
+
+
+@njit(cache=True, nogil=True)
 def parse_lines(
     data, start, end, text_key, id_key, line_starts, status, texts, text_offsets, ids, id_offsets, id_valid
 ):

@@ -179,9 +179,9 @@ def _gpt2_encoding(name: str) -> Any:
 
 def _gpt2_ranks(tokens: dict[str, int]) -> dict[bytes, int]:
     """encoder.json spells bytes as printable characters: the 68 others are U+0100 and up, in order of the byte."""
-    byte_of = {chr(b): b for b in range(256) if chr(b).isprintable() and chr(b) != " "}
-    byte_of |= {chr(256 + i): b for i, b in enumerate(b for b in range(256) if chr(b) not in byte_of)}
-    return {bytes(byte_of[c] for c in text): rank for text, rank in tokens.items()}
+    byte_of = {b: b for b in range(256) if chr(b).isprintable() and chr(b) != " "}
+    byte_of |= {256 + i: b for i, b in enumerate(b for b in range(256) if b not in byte_of)}
+    return {text.translate(byte_of).encode("latin-1"): rank for text, rank in tokens.items()}
 
 
 def _rank_file(ranks: dict[bytes, int]) -> bytes:

@@ -19,17 +19,19 @@ from curation.contract import ROW, Rejected
 from curation.kernels import jsonl
 from curation.reading.documents import Documents, schema_of, shown_names, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import UNKNOWN_SIZE, open_stream, read_piece
+from curation.reading.streams import UNKNOWN_SIZE, open_stream, read_behind
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MISSING = object()
+NOTHING = np.empty(0, np.uint8)
+LAST_STEP = 1 << 16  # bytes read behind a part, where its last line ends
 
 
 class Block(NamedTuple):
     """Whole lines of a file, and the offset of the first. `error`: what is wrong behind them, damage or a line that
     was passed over (`passed` is 1 then)."""
 
-    data: bytes
+    data: np.ndarray  # uint8
     offset: int
     error: str = ""
     passed: int = 0
@@ -71,37 +73,42 @@ def _line_blocks(part: FilePart, block_bytes: int) -> Iterator[Block]:
         offset = 0 if whole else _first_line_start(stream, part.start)
         if not whole:
             stream.seek(offset)
-        rest = b""
+        rest = NOTHING
         while whole or offset < part.stop:
-            fresh, damage = read_piece(stream, block_bytes)
-            data = rest + fresh if rest else fresh
-            if damage or not fresh:
-                if data or damage:
+            left = block_bytes if whole else part.stop + LAST_STEP - offset - len(rest)
+            data, damage = read_behind(rest, stream, min(max(left, len(rest)), block_bytes))
+            if damage or len(data) == len(rest):
+                if len(data) or damage:
                     yield Block(data, offset, damage)
                 return
-            end = data.rfind(b"\n") + 1
+            end = jsonl.end_of_lines(data, 0, len(data))
             if not whole and offset + end >= part.stop:
-                last = data.find(b"\n", max(part.stop - 1 - offset, 0)) + 1
-                yield Block(data[:last], offset)
+                last = max(part.stop - 1 - offset, 0)
+                yield Block(data[: jsonl.find_newline(data, last, len(data)) + 1], offset)
                 return
             if end:
                 yield Block(data[:end], offset)
             rest = data[end:]
             offset += end
-            mark = len(BYTE_ORDER_MARK) if offset == 0 and rest.startswith(BYTE_ORDER_MARK) else 0
+            mark = _mark_length(rest) if offset == 0 else 0
             if len(rest) - mark > limit:
                 start = offset + mark
                 rest, offset = _skip_line(stream, block_bytes, offset + len(rest))
-                yield Block(b"", start, too_large(limit), 1)
+                yield Block(NOTHING, start, too_large(limit), 1)
 
 
-def _skip_line(stream: Any, block_bytes: int, offset: int) -> tuple[bytes, int]:
+def _mark_length(data: np.ndarray) -> int:
+    """Bytes of the byte order mark that a file's first bytes may be."""
+    return len(BYTE_ORDER_MARK) if data[: len(BYTE_ORDER_MARK)].tobytes() == BYTE_ORDER_MARK else 0
+
+
+def _skip_line(stream: Any, block_bytes: int, offset: int) -> tuple[np.ndarray, int]:
     """Reads to the end of a line without keeping it; gives what follows in the last block, and its offset."""
     while True:
-        fresh, _ = read_piece(stream, block_bytes)
-        end = fresh.find(b"\n") + 1
-        if end or not fresh:
-            return fresh[end:], offset + end
+        fresh, _ = read_behind(NOTHING, stream, block_bytes)
+        newline = jsonl.find_newline(fresh, 0, len(fresh))
+        if newline < len(fresh) or not len(fresh):
+            return fresh[newline + 1 :], offset + min(newline + 1, len(fresh))
         offset += len(fresh)
 
 
@@ -134,9 +141,8 @@ def _strings(offsets: np.ndarray, data: np.ndarray, valid: np.ndarray | None = N
 
 
 def _parse_block(block: Block, file: SourceFile, first_row: int, first_line: int) -> Documents:
-    view = memoryview(block.data)
-    skipped = len(BYTE_ORDER_MARK) if block.offset == 0 and view[:3] == BYTE_ORDER_MARK else 0
-    data = np.frombuffer(view[skipped:], np.uint8)
+    skipped = _mark_length(block.data) if block.offset == 0 else 0
+    data = block.data[skipped:]
     starts = np.empty(jsonl.count_lines(data, 0, len(data)) + 1, np.int64)
     starts[-1] = len(data)
     parsed = _parse(data, starts, file.text_column, file.id_column)

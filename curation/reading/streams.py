@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 from isal import igzip_lib
 
 from curation.errors import InputError
@@ -73,7 +74,16 @@ DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 }
 
 
-class _MemberStream(io.RawIOBase):
+class _Decompressed(io.RawIOBase):
+    """A stream by its `read`."""
+
+    def readinto(self, buffer: Any) -> int:
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+
+class _MemberStream(_Decompressed):
     """All members of a compressed file, one after the other. The modules' own file objects would lose what they have
     in their buffers in front of damage."""
 
@@ -91,7 +101,7 @@ class _MemberStream(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:
-            return _read_all(self)
+            return self.readall()
         if not self._rescued and self._damage is None:
             try:
                 return self._read_some(size)
@@ -161,7 +171,7 @@ class _MemberStream(io.RawIOBase):
         super().close()
 
 
-class _ZstdStream(io.RawIOBase):
+class _ZstdStream(_Decompressed):
     """All frames of a zstd file. Arrow drops what it read in front of damage, so that the last step before it is read
     again byte by byte. The zstandard package would take a cut-off frame for the end of the file."""
 
@@ -173,7 +183,7 @@ class _ZstdStream(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:
-            return _read_all(self)
+            return self.readall()
         if self._damage:
             raise self._damage
         size = min(size, COMPRESSED_STEP)
@@ -224,10 +234,6 @@ class _ZstdStream(io.RawIOBase):
         super().close()
 
 
-def _read_all(stream: Any) -> bytes:
-    return b"".join(iter(lambda: stream.read(COMPRESSED_STEP), b""))
-
-
 class Piece(NamedTuple):
     """Bytes of a stream, and what stopped it where it did not end well."""
 
@@ -243,8 +249,26 @@ def read_piece(stream: Any, size: int) -> Piece:
             pieces.append(piece)
             size -= len(piece)
     except DamageError as error:
-        return Piece(b"".join(pieces), f"the file is damaged or cut off: {error}")
+        return Piece(b"".join(pieces), _told(error))
     return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), "")
+
+
+def _told(damage: DamageError) -> str:
+    return f"the file is damaged or cut off: {damage}"
+
+
+def read_behind(rest: np.ndarray, stream: Any, size: int) -> tuple[np.ndarray, str]:
+    """`read_piece` behind the bytes `rest`, in one array with them: what is read is not copied. Shorter than asked for
+    at the end of the stream alone."""
+    data = np.empty(len(rest) + size, np.uint8)
+    data[: len(rest)] = rest
+    end = len(rest)
+    try:
+        while end < len(data) and (count := stream.readinto(memoryview(data)[end:])):
+            end += count
+    except DamageError as error:
+        return data[:end], _told(error)
+    return data[:end], ""
 
 
 def read_pieces(stream: Any, size: int) -> Iterator[Piece]:

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of `_work/`: what one segment leaves for the next, and views over all of them.
 
-A part is two uncompressed Arrow IPC files, read through memory maps. Its documents are in the batches they were read
-in and are fetched by position. Its keys, of which every column is read on its own, are in batches of KEY_ROWS or more.
+A part is two uncompressed Arrow IPC files. Its documents are in the batches they were read in and are fetched by
+position, through a memory map. Its keys are in batches of KEY_ROWS or more; every column is read on its own, by its
+places in the file, since opening the file took most of the time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -17,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.contract import ID, ROW, TEXT, position_type
+from curation.errors import IntegrityError
 from curation.files import begin_sync, piece_path
 
 BYTES = "bytes"
@@ -101,12 +104,24 @@ class Span(NamedTuple):
     stop: int
 
 
+class KeyPlaces(NamedTuple):
+    """Where the keys of a part stand in its file."""
+
+    schema: pa.Schema
+    ends: np.ndarray  # int64: rows up to the end of each batch
+    offsets: np.ndarray  # int64: of each batch's columns, in bytes
+
+
 class Parts:
     """All parts of one segment as one sequence of rows, in the order of the slices."""
 
     def __init__(self, folder: Path, counts: Sequence[int]) -> None:
         self.folder = folder
         self.starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self._places: dict[int, KeyPlaces] = {}
+
+    def __reduce__(self) -> tuple[type[Parts], tuple[Path, list[int]]]:
+        return Parts, (self.folder, np.diff(self.starts).tolist())
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -117,6 +132,11 @@ class Parts:
 
     def keys_path(self, piece: int) -> Path:
         return piece_path(self.folder, piece, ".keys.arrow")
+
+    def key_places(self, piece: int) -> KeyPlaces:
+        if piece not in self._places:
+            self._places[piece] = _find_keys(self.keys_path(piece))
+        return self._places[piece]
 
     def column(self, name: str) -> np.ndarray:
         """One column of all rows."""
@@ -163,35 +183,67 @@ class AliveCorpus:
         return self.gather(BYTES)
 
     def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        for batch, _, local in self._pieces(self.parts.path, self.rows[positions]):
-            yield partial(batch.column(TEXT).take, pa.array(local))
+        """A part is mapped while it is read and no longer, so that its pages do not count as memory of the run."""
+        rows = self.rows[positions]
+        for piece, low in self._pieces(rows):
+            for batch in open_part(self.parts.path(piece)).to_batches():
+                first, last = _bounds(rows, low, low + len(batch))
+                if first < last:
+                    yield partial(batch.column(TEXT).take, pa.array(rows[first:last] - rows.dtype.type(low)))
+                low += len(batch)
 
     def select(self, positions: np.ndarray) -> AliveCorpus:
         return AliveCorpus(self.parts, self.stage, self.rows[positions], self.sources, self.workers)
 
     def gather(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
-        """A key column at all rows or some, each batch's share copied to its place."""
+        """A key column at all rows or some, each batch's share read or copied to its place."""
         rows = self.rows if positions is None else self.rows[positions]
         out = None
-        for batch, low, local in self._pieces(self.parts.keys_path, rows):
-            values = batch.column(name).to_numpy()
-            out = np.empty(len(rows), values.dtype) if out is None else out
-            out[low : low + len(local)] = values[local]
+        for piece, low in self._pieces(rows):
+            places = self.parts.key_places(piece)
+            column = places.schema.get_field_index(name)
+            dtype = np.dtype(places.schema.field(column).type.to_pandas_dtype())
+            out = np.empty(len(rows), dtype) if out is None else out
+            with open(self.parts.keys_path(piece), "rb", buffering=0) as file:
+                start = 0
+                for end, offset in zip(places.ends.tolist(), places.offsets[:, column].tolist(), strict=True):
+                    first, last = _bounds(rows, low + start, low + end)
+                    if first < last:
+                        all_of_it = last - first == end - start
+                        values = out[first:last] if all_of_it else np.empty(end - start, dtype)
+                        _read_into(file, offset, values)
+                        if not all_of_it:
+                            out[first:last] = values[rows[first:last] - rows.dtype.type(low + start)]
+                    start = end
         return np.zeros(0, np.uint64) if out is None else out
 
-    def _pieces(
-        self, path: Callable[[int], Path], rows: np.ndarray
-    ) -> Iterator[tuple[pa.RecordBatch, int, np.ndarray]]:
-        """(batch, where its rows begin in `rows`, these rows inside the batch). A part is mapped while it is read and
-        no longer, so that its pages do not count as memory of the run."""
+    def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int]]:
+        """(slice, first row of its part) of the parts that hold some of `rows`."""
         starts = self.parts.starts.astype(rows.dtype)
         for piece in np.flatnonzero(np.diff(np.searchsorted(rows, starts))).tolist():
-            low = int(starts[piece])
-            for batch in open_part(path(piece)).to_batches():
-                first, last = np.searchsorted(rows, np.array([low, low + len(batch)], rows.dtype)).tolist()
-                if first < last:
-                    yield batch, first, rows[first:last] - rows.dtype.type(low)
-                low += len(batch)
+            yield piece, int(starts[piece])
+
+
+def _bounds(rows: np.ndarray, low: int, high: int) -> list[int]:
+    """Where the rows from `low` and from `high` on begin in `rows`."""
+    found: list[int] = np.searchsorted(rows, np.array([low, high], rows.dtype)).tolist()
+    return found
+
+
+def _find_keys(path: Path) -> KeyPlaces:
+    with pa.memory_map(str(path)) as source:
+        base = source.read_buffer(1).address
+        reader = pa.ipc.open_file(source)
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        offsets = [[column.buffers()[1].address - base for column in batch.columns] for batch in batches]
+        ends = np.cumsum([len(batch) for batch in batches], dtype=np.int64)
+        return KeyPlaces(reader.schema, ends, np.array(offsets, np.int64).reshape(len(batches), -1))
+
+
+def _read_into(file: FileIO, offset: int, values: np.ndarray) -> None:
+    file.seek(offset)
+    if file.readinto(values.view(np.uint8)) < values.nbytes:
+        raise IntegrityError(f"{file.name} ends too early: something else has written to it. Begin anew with --force")
 
 
 def with_ids(table: pa.Table, source: str, base: int) -> pa.Table:

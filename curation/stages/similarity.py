@@ -115,14 +115,14 @@ class ExactJaccard:
 
     def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         both = self._sizes(left) + other._sizes(right)
-        ends = np.cumsum(both)
+        at_once = min(HASHES_AT_ONCE, int(both.sum())) // self.workers + 1
         common = np.empty(len(left), np.int64)
 
         def compare(pairs: slice) -> None:
             common[pairs] = self._common(other, left[pairs], right[pairs])
 
         with ThreadPoolExecutor(self.workers) as pool:
-            list(pool.map(compare, pieces_by_size(ends, HASHES_AT_ONCE // self.workers)))
+            list(pool.map(compare, pieces_by_size(np.cumsum(both), at_once)))
         return common / (both - common)
 
     def _common(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
