@@ -49,4 +49,7 @@ def filter_rows(frame: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
 
 
 def with_columns(frame: pd.DataFrame, columns: dict[str, Any]) -> pd.DataFrame:
-    return frame.assign(**columns)
+    out = frame.copy(deep=False)
+    for name, values in columns.items():
+        out[name] = values
+    return out

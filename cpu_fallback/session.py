@@ -3,6 +3,7 @@
 
 import platform
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -13,7 +14,6 @@ import dask.threaded
 from curation.cluster import DaskSession, connect
 
 LIBRARIES = ("pandas", "pyarrow", "numba", "dask")
-LOCAL = {"threads": dask.threaded.get, "processes": dask.multiprocessing.get}
 BATCH_BYTES = 4 << 20  # more only adds memory (benchmarks/LOG.md)
 
 
@@ -23,11 +23,14 @@ def describe() -> dict[str, str]:
 
 @contextmanager
 def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
-    if scheduler in LOCAL:
-        yield DaskSession(partial(LOCAL[scheduler], num_workers=workers))
-        return
-    with connect(scheduler) as get:
-        yield DaskSession(get)
+    if scheduler == "threads":
+        with ThreadPoolExecutor(workers) as pool:  # what runs on beside an error ends before the run lets its folder go
+            yield DaskSession(partial(dask.threaded.get, pool=pool))
+    elif scheduler == "processes":
+        yield DaskSession(partial(dask.multiprocessing.get, num_workers=workers))
+    else:
+        with connect(scheduler) as get:
+            yield DaskSession(get)
 
 
 def batch_bytes(workers: int) -> int:

@@ -127,7 +127,8 @@ GOPHER_REPETITION = (
     ),
 )
 
-# Penedo et al. 2024 (FineWeb), section 3.6.
+# datatrove's FineWebQualityFilter, but that a value on a bound is kept. Penedo et al. 2024 (FineWeb), section 3.6, has
+# 0.1 for the characters of duplicate lines, and no rule about newlines.
 FINEWEB = (
     _bound(("punctuated_lines", "text_lines"), "too_few_punctuated_lines", min=0.12),
     _bound(("short_lines", "text_lines"), "too_many_short_lines", max=0.67),

@@ -171,4 +171,7 @@ def filter_rows(frame: cudf.DataFrame, mask: np.ndarray) -> cudf.DataFrame:
 
 @memory_errors()
 def with_columns(frame: cudf.DataFrame, columns: dict[str, Any]) -> cudf.DataFrame:
-    return frame.assign(**columns)
+    out = frame.copy(deep=False)
+    for name, values in columns.items():
+        out[name] = values
+    return out

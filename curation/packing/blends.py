@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class Megatron(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             shares = [float(share) for share in self.splits_string.split(",")]
         except ValueError:
             shares = []
-        if len(shares) != 3 or min(shares) < 0 or not shares[0]:
+        if len(shares) != 3 or not all(map(math.isfinite, shares)) or min(shares) < 0 or not shares[0]:
             raise ValueError(f"megatron.splits_string must be three numbers as in 98,1,1, not {self.splits_string!r}")
 
 
@@ -84,10 +85,11 @@ def weigh(pairs: Sequence[TrainingPair], factors: Mapping[str, float], blend: Bl
     for pair in pairs:
         sizes[pair.source] = sizes.get(pair.source, 0) + pair.info.tokens
     power = {"tokens": 1.0, "temperature": 1 / blend.temperature, "given": 0.0}[blend.by]
+    largest = max(sizes.values(), default=1)
     found = []
     for pair in pairs:
         size = sizes[pair.source]
-        weight = pair.info.tokens * factors[pair.source] * (1.0 if power == 1 else size**power / size)
+        weight = pair.info.tokens * factors[pair.source] * (1.0 if power == 1 else (size / largest) ** power / size)
         found.append(weight)
     scale = 1.0 if power == 1 else sum(found)
     return [Weighted(f"{weight / scale:.6g}", pair.info.prefix) for weight, pair in zip(found, pairs, strict=True)]

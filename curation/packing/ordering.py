@@ -12,18 +12,17 @@ SPLITS = ("train", "valid", "test")
 HASH_BYTES = 8
 
 
-def seeded_order(count: int, seed: int) -> np.ndarray:
-    """A permutation of `count` numbers (int64) that depends on the seed alone: by a 64-bit hash of each (SplitMix64;
-    NumPy promises no stream across versions)."""
+def seeded_order(count: int, *seeds: int) -> np.ndarray:
+    """A permutation of `count` numbers (int64) that depends on `seeds` alone, as (seed, epoch, shard), and has nothing
+    in common with those of others: by a 64-bit hash of each (SplitMix64; NumPy promises no stream across versions)."""
     with np.errstate(over="ignore"):
-        x = (np.arange(count, dtype=np.uint64) + np.uint64(seed % 2**64)) * np.uint64(0x9E3779B97F4A7C15)
+        x = (np.arange(count, dtype=np.uint64) + np.uint64(_mixed(seeds))) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.argsort(x ^ (x >> np.uint64(31)), kind="stable").astype(np.int64)
 
 
-def mixed_seed(*numbers: int) -> int:
-    """One 64-bit seed made of several numbers, so that (seed, epoch, shard) gives unrelated orders."""
+def _mixed(numbers: Iterable[int]) -> int:
     data = b"".join(int(number).to_bytes(16, "little", signed=True) for number in numbers)
     return int.from_bytes(hashlib.blake2b(data, digest_size=HASH_BYTES).digest(), "little")
 

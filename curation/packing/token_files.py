@@ -161,10 +161,11 @@ def _check_parts(
 
 
 def _refuse_empty_splits(recipe: Recipe, splits: Sequence[str], records: Sequence[dict[str, Any]]) -> None:
-    """Training on a split without tokens never ends: Megatron looks for its samples for ever."""
-    for split in splits if len(splits) > 1 else []:
+    """Training on a split without tokens never ends: Megatron looks for its samples for ever. A run that keeps nothing
+    has no pairs to train on."""
+    documents = sum(record["documents"] for record in records)
+    for split in splits if len(splits) > 1 and documents else []:
         if not sum(record.get("split_tokens", {}).get(split, 0) for record in records):
-            documents = sum(record["documents"] for record in records)
             raise RecipeError(
                 f"split {split} has a share of {recipe.output.splits[split]:g} and got no token out of {documents} "
                 "documents; Megatron would wait for it for ever. Give it a larger share, or leave it out of "

@@ -50,7 +50,7 @@ class Vocabulary(NamedTuple):
     special_tokens: list[str]
     digest: str
     versions: dict[str, str]
-    encode: Callable[[list[str]], Iterable[Any]]  # reference: one sequence of ids per text
+    encode: Callable[[list[str]], Iterable[Any]]  # reference: ids of each text; None where it cannot encode one
     decode: Callable[[list[int]], str]
     build_fast: Callable[[], Any]  # a new gigatoken object; raises where the vocabulary is not supported
 
@@ -132,10 +132,18 @@ def _load_tiktoken(name: str) -> Vocabulary:
         special_tokens=specials,
         digest=hashlib.sha256(ranks).hexdigest(),
         versions={"tiktoken": version("tiktoken")},
-        encode=lambda texts: [encoding.encode_to_numpy(text, disallowed_special=()) for text in texts],
+        encode=lambda texts: [_tiktoken_ids(encoding, text) for text in texts],
         decode=encoding.decode,
         build_fast=lambda: _gigatoken_from_ranks(ranks, GIGATOKEN_SCHEMES[name]),
     )
+
+
+def _tiktoken_ids(encoding: Any, text: str) -> Any:
+    """None where its pattern gives up, as on a million spaces in a row with cl100k_base."""
+    try:
+        return encoding.encode_to_numpy(text, disallowed_special=())
+    except ValueError:
+        return None
 
 
 def _tiktoken_encoding(name: str) -> Any:

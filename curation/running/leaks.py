@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from curation.files import read_json
 from curation.packing.forms.shards import MANIFEST
 from curation.packing.indexed import IndexedReader
+from curation.packing.megatron import is_of_stem
 from curation.packing.ordering import sides, split_names
 
 BATCH_DOCUMENTS = 10_000
@@ -67,9 +68,9 @@ def _docs(folder: Path) -> np.ndarray:
 
 def _prefixes(folder: Path, content: dict[str, Any], source: str, split: str) -> list[Path]:
     """The pairs of a source's side, by the names that the run gave them."""
-    stem = f"tokens/{source}_{split}_"
-    names = [name for name in content["outputs"] if name.startswith(stem) and name.endswith("_text_document.idx")]
-    return [folder / name.removesuffix(".idx") for name in names if name[len(stem) :].split("_")[0].isdigit()]
+    stem = Path("tokens", f"{source}_{split}")
+    names = [name.removesuffix(".idx") for name in content["outputs"] if name.endswith(".idx")]
+    return [folder / name for name in names if is_of_stem(stem, Path(name).name)]
 
 
 def _sources(content: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from curation.files import commit, file_sha256, read_json
 from curation.packing.forms.chunks import open_shard, pad
 from curation.packing.forms.shards import MANIFEST, open_form
-from curation.packing.ordering import mixed_seed, seeded_order
+from curation.packing.ordering import seeded_order
 
 SAMPLE_FILES = ("sample_dataset.pt", "sample_dataset.npz")
 
@@ -73,7 +73,7 @@ def _first_chunks(folder: Path, files: Sequence[dict[str, Any]], count: int, see
     """The first chunks of epoch 0; one shard is open at a time."""
     shards = [file for file in files if "chunks" in file]
     ends = np.cumsum([file["chunks"] for file in shards])
-    wanted = seeded_order(int(ends[-1]), mixed_seed(seed, 0))[:count]
+    wanted = seeded_order(int(ends[-1]), seed, 0)[:count]
     shard_of = np.searchsorted(ends, wanted, side="right")
     found: dict[int, np.ndarray] = {}
     for shard in np.unique(shard_of).tolist():

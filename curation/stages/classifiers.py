@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -291,9 +291,8 @@ def _check_pruning(reader: _Reader, settings: _Settings, pruned: np.ndarray) -> 
 def _build(settings: _Settings, words: _Words, rows: _Matrix, output: _Matrix, digest: str) -> Classifier:
     # The largest weight of a row stays below 2^29, hence an average of rows does too. The weights of an output row add
     # up to less than 2^29, so that their sum of products with an average stays below 2^58.
-    row_shift = _fitting_shift(max((float(abs(chunk).max(initial=0)) for _, chunk in rows.chunks()), default=0.0))
-    sums = (float(abs(chunk).sum(axis=1).max(initial=0)) for _, chunk in output.chunks())
-    output_shift = _fitting_shift(max(sums, default=0.0))
+    row_shift = _fitting_shift([abs(chunk).max(initial=0) for _, chunk in rows.chunks()])
+    output_shift = _fitting_shift([abs(chunk).sum(axis=1).max(initial=0) for _, chunk in output.chunks()])
     if row_shift + output_shift < 31:
         raise InputError("the weights of this fastText model are too large to be those of a trained one")
     index, order = _bucket_index(settings, words)
@@ -319,8 +318,9 @@ def _build(settings: _Settings, words: _Words, rows: _Matrix, output: _Matrix, d
     return Classifier(words.labels, digest, tables, ring + max(settings.word_ngrams - 1, 0))
 
 
-def _fitting_shift(largest: float) -> int:
-    """How many fractional bits leave `largest` below 2^29."""
+def _fitting_shift(numbers: Sequence[np.floating]) -> int:
+    """How many fractional bits leave all of `numbers` below 2^29."""
+    largest = float(np.max(numbers, initial=0))  # not a number where one is none, which Python's max passes over
     if not math.isfinite(largest):
         raise InputError("this fastText model has weights that are not finite: its training has failed")
     return min(29 - math.frexp(largest)[1], MAX_SHIFT) if largest else MAX_SHIFT

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from curation.packing.forms.shards import open_form
-from curation.packing.ordering import mixed_seed, seeded_order
+from curation.packing.ordering import seeded_order
 from curation.training.positions import Share, check_state, fingerprint, positions, this_rank
 
 ROWS = 64  # copied out of a shard at a time
@@ -99,7 +99,7 @@ class BlockDataset(IterableDataset[torch.Tensor]):
 
     def _shard_order(self) -> list[int]:
         count = len(self.files)
-        return seeded_order(count, mixed_seed(self.seed, self.epoch)).tolist() if self.shuffle else list(range(count))
+        return seeded_order(count, self.seed, self.epoch).tolist() if self.shuffle else list(range(count))
 
     def _open(self, shard: int) -> tuple[np.ndarray, np.ndarray | None]:
         path = self.folder / self.files[shard]["file"]
@@ -107,4 +107,4 @@ class BlockDataset(IterableDataset[torch.Tensor]):
             rows = torch.load(path, weights_only=True, mmap=True).numpy()
         else:
             rows = np.asarray(np.load(path, mmap_mode="r"))  # memmap's own indexing is slow
-        return rows, seeded_order(len(rows), mixed_seed(self.seed, self.epoch, shard)) if self.shuffle else None
+        return rows, seeded_order(len(rows), self.seed, self.epoch, shard) if self.shuffle else None

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from curation.errors import InputError
 from curation.files import commit
-from curation.packing.ordering import mixed_seed, seeded_order
+from curation.packing.ordering import seeded_order
 from curation.training.blocks import BlockDataset
 from curation.training.positions import Share, check_state, fingerprint, positions, this_rank
 
@@ -81,7 +81,7 @@ class Loader:
         if self.blocks:
             self.dataset.load_state_dict({"data": self.data, "epoch": self.epoch, "position": start})
             return iter(self._loader(self.dataset, batch_size=self.batch_size))
-        order = seeded_order(self.total, mixed_seed(self.seed, self.epoch)) if self.shuffle else None
+        order = seeded_order(self.total, self.seed, self.epoch) if self.shuffle else None
         sampler = _Sampler(order, Share(self.rank, self.ranks), start, self.total)
         return iter(self._loader(self.dataset, batch_size=self.batch_size, sampler=sampler))
 
