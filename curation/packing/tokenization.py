@@ -208,7 +208,8 @@ class Tokenizer:
             if failed:
                 raise InputError(
                     f"document {failed[0]} of the batch: {self.kind} gives up on it with {self.name!r}, most often at "
-                    "a million spaces in a row. Set whitespace: collapse in a rewrite stage, or lower max_document_bytes"
+                    "a million spaces in a row. Set whitespace: collapse in a rewrite stage, or lower "
+                    "max_document_bytes"
                 )
             counts.extend(map(len, found))
             pieces.extend(np.asarray(ids, np.uint32) for ids in found)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each form against plain Python over lists, and that its bytes depend on nothing but the documents."""
 
+import itertools
 import os
 from pathlib import Path
 
@@ -45,6 +46,16 @@ def test_documents_come_in_order_without_the_empty_ones(tmp_path, monkeypatch, b
     assert (source.count, source.tokens) == (len(kept), len(flat(made)))
     starts, lengths = source.extents()
     assert source.gather(starts, lengths).tolist() == flat(expected)
+
+
+def test_orders_of_neighbouring_seeds_have_nothing_in_common():
+    orders = [seeded_order(1000, *seeds) for seeds in ((7,), (8,), (7, 0), (7, 1), (0, 7), (-7,))]
+    for one, other in itertools.combinations(orders, 2):
+        assert sorted(one) == list(range(1000))
+        shifts = np.bincount((np.argsort(one) - np.argsort(other)) % 1000)
+        assert (one != other).any() and shifts.max() < 12  # of a shifted order all shifts are one
+        after = {*zip(one[:-1], one[1:], strict=True)}
+        assert len(after & {*zip(other[:-1] + 1, other[1:] + 1, strict=True)}) < 12
 
 
 def test_token_stream_gives_any_size(tmp_path):

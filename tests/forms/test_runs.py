@@ -193,6 +193,23 @@ def test_a_documents_side_follows_from_its_text_and_the_seed(texts, tmp_path):
     assert (other != side).any()
 
 
+def test_names_of_inputs_that_read_like_sides_are_kept_apart(tmp_path):
+    made = make_texts(100)
+    paths = [
+        write_jsonl(tmp_path / f"{name}.jsonl", part)
+        for name, part in (("news", made[:60]), ("news_train_2024", made[60:]))
+    ]
+    run(recipe_of(paths, ["megatron"], splits=SPLITS), tmp_path / "out")
+    assert verify(tmp_path / "out") == []
+
+
+def test_splits_of_nothing_are_no_error(texts, tmp_path):
+    nothing = [{"kind": "filter", "rules": [{"measure": "words", "min": 1000, "reason": "short"}]}]
+    report = run(recipe_of([texts], ALL, stages=nothing, splits=SPLITS), tmp_path / "out").report
+    assert (report["documents"]["kept"], verify(tmp_path / "out")) == (0, [])
+    assert "nothing is kept" in report["warnings"][0]
+
+
 def test_a_side_does_not_depend_on_the_order_of_the_recipe():
     made = [text.encode() for text in make_texts(50)]
     turned = dict(reversed(SPLITS.items()))
@@ -289,6 +306,8 @@ def test_a_source_without_a_side_has_no_pair_there(tmp_path):
         ({"blend": {"temperature": 2.0}}, "has a meaning with blend.by: temperature only"),
         ({"blend": {"by": "temperature", "temperature": 0.0}}, "blend.temperature must be above 0"),
         ({"megatron": {"splits_string": "98,2"}}, "three numbers as in 98,1,1"),
+        ({"megatron": {"splits_string": "98,nan,1"}}, "three numbers as in 98,1,1"),
+        ({"megatron": {"splits_string": "inf,1,1"}}, "three numbers as in 98,1,1"),
         (
             {"megatron": {"splits_string": "90,5,5"}, "splits": {"train": 0.9, "test": 0.1}},
             "splits_string has no meaning with splits",

@@ -305,6 +305,15 @@ def test_broken_files_are_refused(tmp_path, name):
         load_classifier(str(path))
 
 
+@pytest.mark.parametrize("row", [0, 4])
+def test_weights_that_are_not_finite_are_found_in_every_piece(tmp_path, monkeypatch, row):
+    monkeypatch.setattr("curation.stages.classifiers.CHUNK_ROWS", 2)
+    output = [[float("nan") if k == row else 1.0] * 6 for k in range(5)]
+    (tmp_path / "model.bin").write_bytes(changed(MODELS["words"], output=output))
+    with pytest.raises(InputError, match="not finite"):
+        load_classifier(str(tmp_path / "model.bin"))
+
+
 def test_missing_files_are_refused(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         load_classifier(str(tmp_path / "absent.bin"))

@@ -124,10 +124,11 @@ def test_the_report_says_what_each_input_contributes(tmp_path: Path, corpora: tu
     ("blend", "weight_of"),
     [
         ({"by": "temperature", "temperature": 3.0}, lambda factor, tokens: factor * tokens ** (1 / 3)),
+        ({"by": "temperature", "temperature": 0.004}, lambda factor, tokens: factor * (tokens / 1e5) ** 250),
         ({"by": "tokens"}, lambda factor, tokens: factor * tokens),
         ({"by": "given"}, lambda factor, tokens: factor),
     ],
-    ids=["temperature", "tokens", "given"],
+    ids=["temperature", "low temperature", "tokens", "given"],
 )
 def test_the_table_of_inputs_says_what_training_draws(
     tmp_path: Path,

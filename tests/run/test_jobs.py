@@ -2,6 +2,8 @@
 """What tasks share is written once: nothing that grows with the number of slices travels with a task."""
 
 import pickle
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +55,21 @@ def test_tasks_are_begun_in_their_order():
     with load_engine("cpu").open_session(1, "threads") as session:
         assert session.map(lambda number: begun.append(number) or -number, range(1100)) == [-k for k in range(1100)]
     assert begun == list(range(1100))
+
+
+def test_no_task_outlives_its_session():
+    """The folder of a run is let go then, and another run may begin in it."""
+    ended: list[int] = []
+    begun = threading.Event()
+
+    def task(number: int) -> None:
+        if number == 0:
+            begun.wait(10)
+            raise OSError("no space left on device")
+        begun.set()
+        time.sleep(0.3)
+        ended.append(number)
+
+    with pytest.raises(OSError, match="no space left"), load_engine("cpu").open_session(2, "threads") as session:
+        session.map(task, range(2))
+    assert ended == [1]

@@ -87,6 +87,14 @@ def test_own_model_and_documents_without_a_label(engine, tmp_path):
     assert outcome.verdict.value.tolist()[1:] == [pytest.approx(1.0, abs=2e-5), 0.0]
 
 
+def test_a_column_may_have_any_name(engine):
+    frame = frame_of(engine, TEXTS)
+    wide = engine.with_columns(frame, {"self": np.arange(len(TEXTS)), "columns": frame["text"]})
+    assert engine.to_arrow(wide).column("self").to_pylist() == [0, 1, 2, 3, 4]
+    assert engine.to_arrow(wide).column("columns").to_pylist() == TEXTS
+    assert "self" not in engine.to_arrow(frame).column_names
+
+
 def test_a_run_reports_what_came(tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS * 3), "utf-8")

@@ -90,7 +90,9 @@ def fake(monkeypatch):
             special_tokens=list(special),
             digest="0",
             versions={"tiktoken": "1"},
-            encode=lambda texts: [np.frombuffer(text.encode(), np.uint8) for text in texts],
+            encode=lambda texts: [
+                None if "endless" in text else np.frombuffer(text.encode(), np.uint8) for text in texts
+            ],
             decode=lambda ids: bytes(ids).decode(),
             build_fast=(lambda: engine) if fast else _refuse,
         )
@@ -267,6 +269,19 @@ def test_reference_does_the_work_where_gigatoken_cannot(fake, monkeypatch):
     monkeypatch.setattr(tokenization, "REFERENCE_DOCUMENTS", 2)
     ids, counts = tokenizer.encode(strings(["ab", "", "c", "d", ""]))
     assert (ids.tolist(), counts.tolist(), ids.dtype) == ([97, 98, 99, 100], [2, 0, 1, 1, 0], np.uint32)
+
+
+def test_what_the_reference_gives_up_on_is_not_checked_and_names_the_document_where_it_does_all(fake):
+    texts = strings(["a", "endless", "b"])
+    assert fake()().encode(texts)[1].tolist() == [1, 7, 1]
+    with pytest.raises(InputError, match="document 1 of the batch: tiktoken gives up on it with 'fake'"):
+        fake(fast=False)().encode(texts)
+
+
+def test_tiktoken_gives_up_on_a_million_spaces(tiktoken_cache):
+    tokenizer = load_tokenizer("cl100k_base")
+    ids, counts = tokenizer.encode(strings(["a" + " " * 1_100_000 + "b"]))
+    assert tokenizer.decode(ids) == "a" + " " * 1_100_000 + "b" and counts.tolist() == [len(ids)]
 
 
 # ---- Hugging Face
