@@ -7,22 +7,29 @@ Exit codes: 0 done, 1 the run failed, 2 wrong use, recipe or input, 130 interrup
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import os
 import sys
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curation import __version__
-from curation.errors import CurationError
+from curation.errors import CurationError, TokenizerError
 
 if TYPE_CHECKING:
+    from curation.packing.tokenization import Tokenizer
     from curation.recipe import Recipe
     from curation.running.runner import Finished
 
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
 ENGINES = ("auto", "gpu", "cpu")
+INPUT_HELP = (
+    "file, folder or glob, each an input of its own: a glob in quotes is one input, without quotes the shell makes "
+    "one of every file"
+)
 SHOWN_JACCARD = 0.5  # where the S-curve that `plan` prints begins
 
 
@@ -52,11 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:  # a full disk, a folder that may not be written
-        print(f"curate: {error}", file=sys.stderr)
+        print(f"curate: {error}{_room_wanted(error, options)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"curate: interrupted{_goes_on(options)}", file=sys.stderr)
         return 130
+
+
+def _room_wanted(error: OSError, options: argparse.Namespace) -> str:
+    """What to do about a disk or a quota that is full; empty for any other error."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT) or "output" not in options:
+        return ""
+    return f"; make room for the output, {options.output}{_goes_on(options)}"
 
 
 def _goes_on(options: argparse.Namespace) -> str:
@@ -103,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.set_defaults(command=_plan)
 
     inspect = commands.add_parser("inspect", help="decode a .bin/.idx pair")
-    inspect.add_argument("prefix", help="path without .bin or .idx")
+    inspect.add_argument("prefix", help="path of the pair, with or without .bin or .idx")
     inspect.add_argument("--documents", type=int, default=3, metavar="N", help="how many to show")
     inspect.add_argument("--tokenizer", default="", metavar="NAME", help="default: the one in _meta/manifest.json")
     inspect.set_defaults(command=_inspect)
@@ -124,25 +138,27 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_token_commands(commands: Any) -> None:
     tokenize = commands.add_parser("tokenize", help="documents as they are to training data, without any stage")
-    tokenize.add_argument("input", nargs="+", metavar="INPUT", help="JSON Lines or Parquet: file, folder or glob")
+    tokenize.add_argument("input", nargs="+", metavar="INPUT", help=INPUT_HELP)
     tokenize.add_argument("--output", "-o", required=True, metavar="DIR", help="folder of the run")
     tokenize.add_argument("--recipe", default="", metavar="RECIPE", help="whose tokenizer and output settings to use")
     tokenize.add_argument("--tokenizer", default="", metavar="NAME", help="gpt2, tokenizer.json, .model, hub:ORG/NAME")
     tokenize.add_argument(
         "--formats", default="", metavar="A,B", help="of megatron, token_shards, blocks, chunks, packed"
     )
-    tokenize.add_argument("--text-column", default="text", metavar="NAME")
+    tokenize.add_argument("--text-column", default="", metavar="NAME", help="default: text, content, body, ...")
     tokenize.add_argument("--force", action="store_true", help="delete what an earlier run left in DIR")
     tokenize.set_defaults(command=_tokenize)
 
     merge = commands.add_parser("merge", help="join .bin/.idx pairs")
-    merge.add_argument("prefixes", nargs="+", metavar="PREFIX", help="pairs, in the order of the result")
+    merge.add_argument(
+        "prefixes", nargs="+", metavar="PREFIX", help="pairs, by prefix or file, in the order of the result"
+    )
     split = commands.add_parser("split", help="cut a .bin/.idx pair between documents")
     split.add_argument("prefixes", nargs=1, metavar="PREFIX")
     for parser in (merge, split):
         parser.add_argument("--output", "-o", required=True, metavar="STEM", help="gives STEM_00000_text_document")
         parser.add_argument(
-            "--max-bytes", type=int, default=0, metavar="N", required=parser is split, help="of a .bin (default: any)"
+            "--max-bytes", type=int, default=sys.maxsize, metavar="N", required=parser is split, help="of a .bin"
         )
         parser.add_argument("--force", action="store_true", help="replace pairs of that name")
         parser.set_defaults(command=_repack)
@@ -150,7 +166,7 @@ def _add_token_commands(commands: Any) -> None:
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", nargs="?", default="", metavar="RECIPE", help="YAML file or name (default: default)")
-    parser.add_argument("--input", "-i", nargs="+", default=[], metavar="PATH", help="file, folder or glob")
+    parser.add_argument("--input", "-i", nargs="+", action="extend", default=[], metavar="PATH", help=INPUT_HELP)
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
@@ -159,6 +175,9 @@ def _recipe(options: argparse.Namespace) -> Recipe:
     from curation.recipe import DEFAULT_RECIPE, as_builtins, convert_recipe, load_recipe
 
     recipe = load_recipe(options.recipe or DEFAULT_RECIPE)
+    for path in options.input:
+        if path.lower().endswith((".yaml", ".yml")):
+            raise RecipeError(f"{path} is a recipe: put it before --input")
     if options.input:
         inputs = {"input": [{"path": path} for path in options.input]}
         recipe = convert_recipe(as_builtins(recipe) | inputs, f"{options.recipe} with --input".strip())
@@ -204,22 +223,23 @@ def _tokenize(options: argparse.Namespace) -> int:
     if options.tokenizer:
         tokenizer = tokenizer | {"name": options.tokenizer}
     if options.formats:
-        output = output | {"formats": options.formats.split(",")}
+        output = output | {"formats": [name.strip() for name in options.formats.split(",")]}
     inputs = [{"path": path, "text_column": options.text_column} for path in options.input]
     content = {"name": "tokenize", "input": inputs, "stages": [], "tokenizer": tokenizer, "output": output}
-    recipe = convert_recipe(content, "curate tokenize")
+    recipe = convert_recipe(content, "tokenize")
     finished = run(recipe, options.output, force=options.force, progress=choose_progress())
     return _show(finished, options.output)
 
 
 def _repack(options: argparse.Namespace) -> int:
-    from curation.errors import RecipeError
+    from curation.errors import RecipeError, counted
     from curation.packing.repack import repack
 
-    if options.max_bytes < 0:
+    if options.max_bytes < 1:
         raise RecipeError(f"--max-bytes must be above 0, not {options.max_bytes}")
-    for pair in repack(options.prefixes, options.output, options.max_bytes or sys.maxsize, force=options.force):
-        print(f"{pair.prefix}: {pair.documents:,} documents, {pair.tokens:,} tokens, {pair.bytes:,} bytes")
+    for pair in repack(options.prefixes, options.output, options.max_bytes, force=options.force):
+        counts = (counted(pair.documents, "document"), counted(pair.tokens, "token"), counted(pair.bytes, "byte"))
+        print(f"{pair.prefix}: {', '.join(counts)}")
     return 0
 
 
@@ -262,16 +282,20 @@ def _demo(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     import yaml
 
+    from curation.errors import counted
+    from curation.packing.tokenization import load_tokenizer
     from curation.reading.inputs import find_files
     from curation.recipe import as_builtins
 
     recipe = _recipe(options)
     files = find_files(recipe.input)
+    if recipe.output.formats:
+        load_tokenizer(recipe.tokenizer)  # which a run refuses at once
     print(yaml.safe_dump(as_builtins(recipe), sort_keys=False, allow_unicode=True), end="")
     print("# the chain")
     for number, (name, stage) in enumerate(zip(recipe.stage_names, recipe.stages, strict=True), 1):
         print(f"# {number}. {name}{_explained(stage)}")
-    print(f"# {len(files)} files, {sum(max(file.bytes, 0) for file in files):,} bytes")
+    print(f"# {counted(len(files), 'file')}, {sum(max(file.bytes, 0) for file in files):,} bytes")
     return 0
 
 
@@ -294,21 +318,38 @@ def _explained(stage: object) -> str:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    from curation.files import read_json
+    from curation.errors import counted
     from curation.packing.indexed import IndexedReader
     from curation.packing.tokenization import load_tokenizer
 
-    prefix = options.prefix.removesuffix(".bin").removesuffix(".idx")
-    reader = IndexedReader(prefix)
-    print(f"{prefix}: {len(reader.documents) - 1:,} documents, {len(reader.tokens):,} tokens, {reader.dtype.name}")
-    manifest = read_json(Path(prefix).parent / "_meta" / "manifest.json")
-    name = options.tokenizer or (manifest["tokens"]["tokenizer"]["name"] if manifest else "")
-    tokenizer = load_tokenizer(name) if name else None
+    reader = IndexedReader(options.prefix)
+    tokenizer, note = (load_tokenizer(options.tokenizer), "") if options.tokenizer else _own_tokenizer(reader.prefix)
+    counts = (counted(len(reader.documents) - 1, "document"), counted(len(reader.tokens), "token"), reader.dtype.name)
+    print(f"{reader.prefix}: {', '.join(counts)}")
+    if note:
+        print(f"ids, not text: {note}; --tokenizer NAME shows text")
     for number in range(min(options.documents, len(reader))):
         ids = reader[number]
-        print(f"\n--- document {number}: {len(ids):,} tokens")
+        print(f"\n--- document {number}: {counted(len(ids), 'token')}")
         print(tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids[:200].tolist())))
     return 0
+
+
+def _own_tokenizer(prefix: Path) -> tuple[Tokenizer | None, str]:
+    """The tokenizer that a pair was made with, or why it is not to be had."""
+    from curation.packing.repack import read_tokenizer
+    from curation.packing.tokenization import load_tokenizer
+
+    known = read_tokenizer(prefix)
+    if not known:
+        return None, f"no manifest in {prefix.parent / '_meta'} names the tokenizer"
+    try:
+        tokenizer = load_tokenizer(known["name"])
+    except TokenizerError:
+        return None, f"tokenizer {known['name']} of the manifest cannot be loaded here"
+    if tokenizer.digest != known["sha256"]:
+        return None, f"{known['name']} is another tokenizer than the one of the manifest"
+    return tokenizer, ""
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -331,12 +372,22 @@ def _recipes(options: argparse.Namespace) -> int:
     shipped = shipped_recipes()
     if options.action == "list":
         for name, text in shipped.items():
-            print(f"{name:<20}{text.splitlines()[0].lstrip('# ')}")
+            print(f"{name:<20}{_first_sentence(text)}")
         return 0
+    if not options.name:
+        raise RecipeError(f"give the name of a recipe to show: {', '.join(shipped)}")
     if options.name not in shipped:
         raise RecipeError(f"no recipe named {options.name!r}{nearest(options.name, shipped)}")
     print(shipped[options.name], end="")
     return 0
+
+
+def _first_sentence(text: str) -> str:
+    """Of the comment that a recipe begins with."""
+    comment = " ".join(
+        line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), text.splitlines())
+    )
+    return comment.partition(". ")[0].removesuffix(".") + "."
 
 
 def _doctor(options: argparse.Namespace) -> int:

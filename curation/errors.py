@@ -57,3 +57,8 @@ def nearest(name: str, names: Sequence[str] | Mapping[str, object]) -> str:
     """'; did you mean ...' for a message about an unknown name."""
     close = difflib.get_close_matches(name, list(names), 3)
     return f"; did you mean {', '.join(close)}?" if close else f"; there are {', '.join(names)}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 document`, `2,000 documents`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

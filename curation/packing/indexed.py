@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from glob import escape
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ from curation.packing.megatron import (
     suffixed,
 )
 
+SHOWN_PAIRS = 5
+
 
 class IndexedReader:
     """A pair, memory-mapped: `len()` sequences, `reader[i]` the ids of one (a read-only view, no copy).
@@ -33,14 +36,16 @@ class IndexedReader:
     `dtype`; `lengths` (int32, tokens), `pointers` (int64, bytes into the `.bin`), `documents` (int64, index of the
     first sequence of each document, and S at the end). Raises `InputError` where a file is missing, `IntegrityError`
     where the index is none, or where the sizes of the files are not what it says.
+
+    `prefix` may be the path of either file too.
     """
 
     def __init__(self, prefix: str | Path) -> None:
-        self.prefix = Path(prefix)
+        self.prefix = bare_prefix(prefix)
         index_path, bin_path = suffixed(self.prefix, ".idx"), suffixed(self.prefix, ".bin")
         for path in (index_path, bin_path):
             if not path.is_file():
-                raise InputError(f"expected a file {path}, there is none. Give the prefix without .bin or .idx.")
+                raise InputError(f"expected a file {path}, there is none. {_pairs_near(self.prefix)}")
         self.dtype, num_sequences, num_documents = _read_header(index_path)
         self.lengths = map_array(index_path, "<i4", HEADER.size, num_sequences)
         self.pointers = map_array(index_path, "<i8", HEADER.size + 4 * num_sequences, num_sequences)
@@ -75,6 +80,20 @@ class IndexedReader:
                 f"{self.dtype.itemsize} bytes = {num_tokens * self.dtype.itemsize}. One of the pair is damaged or of "
                 "another run: export it again."
             )
+
+
+def bare_prefix(path: str | Path) -> Path:
+    """The prefix that a path of a pair, or of one of its files, stands for."""
+    return Path(str(path).removesuffix(".bin").removesuffix(".idx"))
+
+
+def _pairs_near(prefix: Path) -> str:
+    """What can be given in place of a prefix that is none: pairs of the folder it names, or whose names begin so."""
+    indexes = [*prefix.glob("*.idx"), *prefix.glob("tokens/*.idx"), *prefix.parent.glob(f"{escape(prefix.name)}*.idx")]
+    found = sorted(str(bare_prefix(path)) for path in indexes if suffixed(bare_prefix(path), ".bin").is_file())
+    if not found:
+        return "Give the prefix of a pair, its path without .bin or .idx."
+    return f"Give one of {', '.join(found[:SHOWN_PAIRS])}{', ...' if len(found) > SHOWN_PAIRS else ''}"
 
 
 def check_pair(prefix: str | Path, vocabulary: int | None = None, *, strict: bool = True) -> PairCounts:

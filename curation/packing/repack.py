@@ -6,37 +6,36 @@ In constant memory: the tokens are copied by the kernel, an index is read and wr
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from curation.errors import InputError
-from curation.files import make_folder
-from curation.packing.indexed import IndexedReader, check_pair
+from curation.errors import InputError, OutputError
+from curation.files import make_folder, read_json
+from curation.packing.indexed import IndexedReader, bare_prefix, check_pair
 from curation.packing.megatron import PairInfo, in_chunks, is_of_stem, join_parts, refuse_existing, suffixed
-
-
-def bare_prefix(path: str | Path) -> Path:
-    """The prefix that a path of a pair, or of one of its files, stands for."""
-    return Path(str(path).removesuffix(".bin").removesuffix(".idx"))
 
 
 def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, force: bool = False) -> list[PairInfo]:
     """The documents of `prefixes`, in this order, as pairs `<stem>_00000_text_document` and so on, each of at most
     `max_bytes` of tokens (one document at least). Merging is a large `max_bytes`, splitting one prefix.
 
-    Every input is read once before, to be checked. Raises InputError where pairs have different dtypes or a pair has
-    documents of several sequences, or would be replaced by the result, IntegrityError for a damaged one, OutputError
-    where a pair of `stem` exists (unless `force`: then those that the result does not replace are deleted).
+    A pair may be given by either of its files, or by both. Every input is read once before, to be checked. Raises
+    InputError where pairs have different dtypes or tokenizers (by the manifests that runs leave beside them), one is
+    given twice, has documents of several sequences, or would be replaced by the result, IntegrityError for a damaged
+    one, OutputError where `stem` is a folder or a pair of it exists (unless `force`: then those that the result does
+    not replace are deleted).
     """
-    found = [bare_prefix(prefix) for prefix in prefixes]
-    if not found:
-        raise InputError("no pair given; name prefixes, as in news_00000_text_document")
+    _refuse_folder(stem)
+    found = _each_once(prefixes)
     _refuse_own_output(found, Path(stem))
     if not force:
         refuse_existing(Path(stem))
+    _check_tokenizers(found)
     dtype = _common_dtype(found)
     with tempfile.TemporaryDirectory(prefix="_repack.", dir=_existing(Path(stem).parent)) as folder:
         parts = [(suffixed(prefix, ".bin"), Path(folder) / f"{n}.lengths") for n, prefix in enumerate(found)]
@@ -44,6 +43,37 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
             with open(path, "wb") as file:
                 file.writelines(chunk.astype("<i4") for chunk in in_chunks(IndexedReader(prefix).lengths))
         return join_parts(parts, stem, dtype, max_bytes, force=force)
+
+
+def read_tokenizer(prefix: Path) -> dict[str, Any]:
+    """What the manifest of the run that wrote a pair says of its tokenizer; empty where there is none."""
+    manifest = read_json(prefix.parent / "_meta" / "manifest.json") or {}
+    return dict(manifest.get("tokens", {}).get("tokenizer", {}))
+
+
+def _each_once(paths: Sequence[str | Path]) -> list[Path]:
+    """The prefixes of the pairs, in the order given. Both files of a pair, as a shell's glob gives them, count once."""
+    given: dict[Path, list[Path]] = {}
+    for path in map(Path, paths):
+        given.setdefault(suffixed(bare_prefix(path), ".idx").resolve(), []).append(path)
+    for same in given.values():
+        if len(same) > 1 and sorted(path.suffix for path in same) != [".bin", ".idx"]:
+            raise InputError(f"{same[0]} and {same[1]} are the same pair; give each pair once")
+    if not given:
+        raise InputError("no pair given; name prefixes, as in news_00000_text_document")
+    return [bare_prefix(same[0]) for same in given.values()]
+
+
+def _check_tokenizers(prefixes: Sequence[Path]) -> None:
+    known: dict[str, str] = {}  # SHA-256 -> the first pair that it made
+    for prefix in prefixes:
+        if tokenizer := read_tokenizer(prefix):
+            known.setdefault(tokenizer["sha256"], f"{prefix}: {tokenizer['name']}, {tokenizer['sha256'][:12]}")
+    if len(known) > 1:
+        raise InputError(
+            f"pairs of different tokenizers cannot be joined ({'; '.join([*known.values()][:2])}); merge those of each "
+            "tokenizer alone"
+        )
 
 
 def _existing(folder: Path) -> Path:
@@ -65,6 +95,14 @@ def _common_dtype(prefixes: Sequence[Path]) -> np.dtype:
         shown = ", ".join(f"{prefix.name}: {name}" for name, prefix in dtypes.items())
         raise InputError(f"pairs of different dtypes cannot be joined ({shown}); they are of different tokenizers")
     return np.dtype(next(iter(dtypes)))
+
+
+def _refuse_folder(stem: str | Path) -> None:
+    if str(stem).endswith(os.sep) or Path(stem).is_dir():
+        inside = os.path.join(stem, "merged")
+        raise OutputError(
+            f"{stem} is a folder, expected the beginning of names: {inside} gives {inside}_00000_text_document"
+        )
 
 
 def _refuse_own_output(prefixes: Sequence[Path], stem: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from curation.errors import counted
 from curation.stages import Stage
 
 DUPLICATES = [stage.__struct_config__.tag for stage in Stage.__args__ if hasattr(stage, "decide")]
@@ -15,8 +16,9 @@ SHOWN_LANGUAGES = 10
 
 def numbers(content: dict[str, Any]) -> dict[str, Any]:
     """Of the content of `report.json`: original, duplicates_removed, short_removed (where a rule has the reason
-    `short`), kept, raw_bytes, final_bytes, retention; tokens and tokens_per_byte; and of the forms blocks, chunks with
-    their median and percentiles, shards. Splits are added up; percentiles are those of the train side."""
+    `short`), kept, raw_bytes, final_bytes, retention (of `original`; copies do not count); tokens and tokens_per_byte;
+    and of the forms blocks, chunks with their median and percentiles, shards. Splits are added up; percentiles are
+    those of the train side."""
     documents, stages = content["documents"], content["stages"]
     duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage["kind"] in DUPLICATES}
     short = [stage["reasons"].get(SHORT, 0) for stage in stages if SHORT in _reasons(content, stage["name"])]
@@ -28,7 +30,7 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
         "kept": documents["kept"],
         "raw_bytes": content["bytes"]["read"],
         "final_bytes": content["bytes"]["kept"],
-        "retention": round(documents["kept"] / documents["read"], 6) if documents["read"] else 0.0,
+        "retention": round((documents["kept"] - documents["copies"]) / max(documents["read"], 1), 6),
     }
     if content["tokens"]:
         found |= {"tokens": content["tokens"]["count"], "tokens_per_byte": content["tokens"]["per_byte"]}
@@ -71,10 +73,10 @@ def shown_numbers(content: dict[str, Any]) -> list[str]:
     parts += [f"kept {found['kept']:,}", f"final size {found['final_bytes'] / 1e6:,.2f} MB"]
     lines = ["; ".join(parts)]
     if "blocks" in found:
-        lines.append(f"{found['blocks']:,} blocks")
+        lines.append(counted(found["blocks"], "block"))
     if "chunks" in found:
         ranks = ", ".join(f"p{rank} {length}" for rank, length in found["chunk_percentiles"].items())
-        lines.append(f"{found['chunks']:,} chunks, median {found['median_chunk_tokens']} tokens ({ranks})")
+        lines.append(f"{counted(found['chunks'], 'chunk')}, median {found['median_chunk_tokens']} tokens ({ranks})")
     return lines
 
 
@@ -98,7 +100,7 @@ def redaction_lines(content: dict[str, Any]) -> list[str]:
     """Of each stage that redacts, how much of each type it replaced, and in how many documents."""
     return [
         f"{stage['name']}: {', '.join(f'{name} {count:,}' for name, count in stage.get('details', {}).items())} "
-        f"in {stage['edited']:,} documents"
+        f"in {counted(stage['edited'], 'document')}"
         for stage in content["stages"]
         if stage["kind"] == "redact"
     ]

@@ -9,6 +9,7 @@ import pytest
 
 from curation import cli
 from curation.errors import InputError, IntegrityError, OutputError
+from curation.files import write_json
 from curation.packing.indexed import IndexedReader
 from curation.packing.megatron import PairWriter, write_index
 from curation.packing.repack import repack
@@ -70,6 +71,65 @@ def test_pairs_of_different_dtypes_are_refused(tmp_path):
     prefixes = [write_pair(tmp_path / "a", [[1]]), write_pair(tmp_path / "b", [[1]], "<i4")]
     with pytest.raises(InputError, match=r"different dtypes cannot be joined \(a: uint16, b: int32\)"):
         repack(prefixes, tmp_path / "out", 10**9)
+
+
+def test_both_files_of_a_pair_count_once(tmp_path):
+    """As a shell's glob gives them."""
+    prefixes = [write_pair(tmp_path / name, [[number]]) for number, name in enumerate(("b", "a"))]
+    files = [f"{prefix}{suffix}" for suffix in (".bin", ".idx") for prefix in prefixes]
+    (merged,) = repack(files, tmp_path / "out/all", 10**9)
+    assert read(merged.prefix) == [[0], [1]]
+
+
+@pytest.mark.parametrize(
+    "given", [["a", "a"], ["a", "a.bin"], ["a.idx", "a.idx"], ["a", "in/../a"], ["a", "l"], ["a.bin", "a.idx", "l.bin"]]
+)
+def test_a_pair_that_comes_twice_is_refused(tmp_path, given):
+    write_pair(tmp_path / "a", [[1]])
+    (tmp_path / "in").mkdir()
+    for suffix in (".bin", ".idx"):
+        (tmp_path / f"l{suffix}").symlink_to(tmp_path / f"a{suffix}")
+    with pytest.raises(InputError, match="are the same pair; give each pair once"):
+        repack([tmp_path / name for name in given], tmp_path / "out/all", 10**9)
+
+
+def test_pairs_of_different_tokenizers_are_refused(tmp_path):
+    """By the manifests of the runs that wrote them; a pair without one goes with any."""
+    prefixes = [write_pair(tmp_path / name / "x", [[1]]) for name in "abcd"]
+    for prefix, digest in zip(prefixes, ("11", "22", "11"), strict=False):
+        manifest = {"tokens": {"tokenizer": {"name": f"tok{digest}", "sha256": digest}}}
+        write_json(prefix.parent / "_meta/manifest.json", manifest)
+    told = r"different tokenizers cannot be joined \(.*a/x: tok11, 11; .*b/x: tok22, 22\)"
+    with pytest.raises(InputError, match=told):
+        repack(prefixes, tmp_path / "out/all", 10**9)
+    (merged,) = repack([prefixes[0], *prefixes[2:]], tmp_path / "out/all", 10**9)
+    assert merged.documents == 3
+
+
+@pytest.mark.parametrize("stem", ["out/", "new/", "out"])
+def test_a_stem_that_is_a_folder_is_refused(tmp_path, stem):
+    prefix = write_pair(tmp_path / "a", [[1]])
+    (tmp_path / "out").mkdir()
+    with pytest.raises(OutputError, match=r"is a folder, .*/merged gives .*/merged_00000_text_document"):
+        repack([prefix], f"{tmp_path}/{stem}", 10**9)
+
+
+@pytest.mark.parametrize("given", ["", "run", "run/tokens", "run/tokens/", "run/tokens/news"])
+def test_pairs_near_to_what_is_none_are_named(tmp_path, given):
+    for number in range(7):
+        write_pair(tmp_path / f"run/tokens/news_{number:05d}_text_document", [[1]])
+    (tmp_path / "run/tokens/alone.idx").touch()
+    near = "".join(rf"\S*/news_0000{number}_text_document, " for number in range(5))
+    with pytest.raises(
+        InputError, match=rf"there is none\. Give one of {near}\.\.\.$" if given else "the prefix of a pair"
+    ):
+        IndexedReader(f"{tmp_path}/{given}")
+
+
+def test_either_file_of_a_pair_opens_it(tmp_path):
+    prefix = write_pair(tmp_path / "v1.5", DOCUMENTS)
+    for path in (prefix, f"{prefix}.bin", f"{prefix}.idx"):
+        assert read(path) == DOCUMENTS
 
 
 def test_a_damaged_pair_is_refused(tmp_path):
@@ -147,3 +207,7 @@ def test_commands(tmp_path, capsys):
     assert read(tmp_path / "c/all_00000_text_document") == DOCUMENTS
     assert f"{len(DOCUMENTS)} documents" in capsys.readouterr().out
     assert cli.main(["merge", str(tmp_path / "nothing"), "-o", str(tmp_path / "d/all")]) == 2
+    for wrong in ("0", "-1"):
+        capsys.readouterr()
+        assert cli.main(["split", str(whole), "-o", str(tmp_path / "e/part"), "--max-bytes", wrong]) == 2
+        assert f"--max-bytes must be above 0, not {wrong}" in capsys.readouterr().err

@@ -17,8 +17,9 @@ from curation import cli
 from curation.cli import main
 from curation.recipe import as_builtins, convert_recipe, load_recipe, shipped_recipes
 from tests.run.runs import files_below, made_texts, records_of, report_of
+from tests.run.test_folder import write_tokenizer
 
-CURATE = [sys.executable, "-m", "curation.cli"]
+CURATE = [sys.executable, "-m", "curation"]
 # As Ctrl-C at a moment in which the run is at work, however busy the machine is.
 INTERRUPTED = """
 import os, signal, sys, threading
@@ -113,7 +114,8 @@ def test_a_run_that_fails_exits_with_1(
     code, out, err = curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")
     assert (code, out) == (1, "")
     last = err.splitlines()[-1]
-    assert last == "curate: [Errno 28] No space left on device: 'out/documents/part-00000.parquet'"
+    told = "curate: [Errno 28] No space left on device: 'out/documents/part-00000.parquet'"
+    assert last == f"{told}; make room for the output, out; the same command goes on from here"
     monkeypatch.undo()
     monkeypatch.chdir(corpus.parent)
     assert curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")[0] == 0
@@ -156,7 +158,7 @@ def test_plan_prints_the_recipe_and_the_chain(corpus: Path, capsys: pytest.Captu
     assert recipe.stages == load_recipe("default").stages and recipe.input[0].path == "made.jsonl"
     assert as_builtins(recipe) == yaml.safe_load(out)
     assert "# 2. filter" in out and "too_few_words" in out
-    assert f"# 1 files, {corpus.stat().st_size:,} bytes" in out
+    assert f"# 1 file, {corpus.stat().st_size:,} bytes" in out
     assert files_below(corpus.parent) == ["made.jsonl", "short.yaml"]
     assert "none.jsonl does not exist" in failed(capsys, "plan", "-i", "none.jsonl")
     assert "nothing to read" in failed(capsys, "plan")
@@ -173,11 +175,39 @@ def test_inspect_decodes_a_pair(corpus: Path, capsys: pytest.CaptureFixture[str]
     code, out, _ = curate(capsys, "inspect", prefix, "--documents", 0)
     assert code == 0 and "--- document" not in out
     assert "there is none" in failed(capsys, "inspect", "out/tokens/none")
+    assert f"Give one of {prefix}\n" in failed(capsys, "inspect", "out")
     data = bytearray(Path(f"{prefix}.idx").read_bytes())
     data[34] ^= 1
     Path(f"{prefix}.idx").write_bytes(data)
     code, out, err = curate(capsys, "inspect", prefix)
     assert (code, out) == (1, "") and "its index counts" in err
+
+
+def test_inspect_of_a_pair_without_its_tokenizer_shows_ids(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    write_tokenizer(Path("tok.json"), ["one", "two"])
+    Path("two.jsonl").write_bytes(records_of(["one two two"]))
+    Path("tok.yaml").write_text("{stages: [], tokenizer: {name: ./tok.json}}")
+    assert curate(capsys, "run", "tok.yaml", "-i", "two.jsonl", "-o", "out", "--engine", "cpu")[0] == 0
+    command = ("inspect", "out/tokens/two_00000_text_document")
+    head = "out/tokens/two_00000_text_document: 1 document, 4 tokens, uint16\n{}\n--- document 0: 4 tokens\n{}\n"
+    assert curate(capsys, *command) == (0, head.format("", "one two two </s>"), "")
+    notes = {
+        "./tok.json is another tokenizer than the one of the manifest": lambda: write_tokenizer(
+            Path("tok.json"), ["two", "one"]
+        ),
+        "tokenizer ./tok.json of the manifest cannot be loaded here": Path("tok.json").unlink,
+        "no manifest in out/tokens/_meta names the tokenizer": Path("out/tokens/_meta/manifest.json").unlink,
+    }
+    for note, change in notes.items():
+        change()
+        told = f"ids, not text: {note}; --tokenizer NAME shows text\n"
+        assert curate(capsys, *command) == (0, head.format(told, "2 3 3 1"), "")
+    assert "'./tok.json', which is none of them" in failed(capsys, *command, "--tokenizer", "./tok.json")
+
+
+def test_messages_have_one_prefix(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    message = failed(capsys, "tokenize", "made.jsonl", "-o", "out", "--formats", "megatrn")
+    assert message.startswith("curate: tokenize: ")
 
 
 def test_verify_says_what_is_wrong(corpus: Path, capsys: pytest.CaptureFixture[str]):
@@ -194,6 +224,8 @@ def test_recipes_are_listed_and_shown(capsys: pytest.CaptureFixture[str]):
     code, out, err = curate(capsys, "recipes")
     assert (code, err) == (0, "") and out == curate(capsys, "recipes", "list")[1]
     assert [line.split()[0] for line in out.splitlines()] == sorted(shipped_recipes())
+    assert all(line.endswith(".") for line in out.splitlines())
+    assert "give the name of a recipe to show: cc_news_chunks, " in failed(capsys, "recipes", "show")
     assert curate(capsys, "recipes", "show", "default") == (0, shipped_recipes()["default"], "")
     assert "no recipe named 'defaultt'; did you mean default" in failed(capsys, "recipes", "show", "defaultt")
 
