@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 from collections.abc import Iterable, Iterator
@@ -27,7 +28,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-DEFAULT_SOURCE = Path(__file__).parents[2] / "shared" / "data" / "real_20mb.jsonl"
+DATA = Path(os.environ.get("CURATION_TEST_DATA") or Path(__file__).parents[2] / "shared" / "data")
+DEFAULT_SOURCE = DATA / "real_20mb.jsonl"
 CLASSES = 48  # most sentences of a document
 MIN_SENTENCES = 8
 MEDIAN_SENTENCES = 18

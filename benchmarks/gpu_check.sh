@@ -3,13 +3,15 @@
 # Everything that only a GPU can show, in one go, for machines that are at hand for a short time:
 #   bash benchmarks/gpu_check.sh OUT [MINUTES]
 # Runs in the current environment: PYTHON (default python3) must have cuDF 26.x and this project's dependencies, on
-# PYTHONPATH if need be. A step that fails is recorded and the next one runs. The slowest steps come last and stop when
-# MINUTES (default 9) are over. OUT gets at most 8 files: summary.txt, versions.txt, doctor.txt, pytest.txt, bench.txt,
-# bench.json, gpu.json, gpu.npz. The last two are golden results: copy them to tests/golden/ and commit them.
+# PYTHONPATH if need be. A step that fails is recorded and the next one runs; each has a limit of its own, and all end
+# when MINUTES (default 8, counted from here) are over. CURATION_TEST_DATA names a folder of real documents, if it is
+# not ../shared/data. OUT gets at most 8 files: summary.txt, versions.txt, doctor.txt, pytest.txt, bench.txt,
+# bench.json, gpu.json, gpu.npz. The last two are golden results, written where both engines agree: copy them to
+# tests/golden/ and commit them.
 # Exit code: how many steps failed.
 set -uo pipefail
 out=${1:?usage: gpu_check.sh OUT [MINUTES]}
-minutes=${2:-9}
+minutes=${2:-8}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -21,17 +23,19 @@ failed=0
 
 say() { echo "$*" | tee -a "$out/summary.txt"; }
 
-# step NAME LOG COMMAND...: appends the output to LOG; records seconds, and the end of the log where it failed.
+# step NAME SECONDS LOG COMMAND...: appends the output to LOG; records seconds, and the end of the log where it failed.
+# It is interrupted first, so that pytest still tells what has failed until then.
 step() {
-  local name=$1 log=$out/$2 start=$SECONDS left=$((deadline - SECONDS)) code
-  shift 2
+  local name=$1 limit=$2 log=$out/$3 start=$SECONDS left=$((deadline - SECONDS)) code
+  shift 3
   if ((left <= 5)); then
     say "SKIPPED $name: no time left"
     failed=$((failed + 1))
     return
   fi
   echo "+ $*" >>"$log"
-  timeout --kill-after=5 "$left" "$@" >>"$log" 2>&1
+  ((limit < left)) || limit=$left
+  timeout --signal=INT --kill-after=20 "$limit" "$@" >>"$log" 2>&1
   code=$?
   if ((code == 0)); then
     say "ok      $name ($((SECONDS - start)) s)"
@@ -52,13 +56,13 @@ for name in "cudf pylibcudf rmm cupy numba numba_cuda dask dask_cudf dask_cuda d
         print(name, "MISSING:", repr(error))
 '
 first_touch='
-import cudf
 import gpu_pipeline
 from curation.doctor import self_check
 print(gpu_pipeline.describe())
 check = self_check(["cpu", "gpu"], 60)
+print("failed:", *check.failed, *check.failed.values(), sep="\n")
 print("different:", check.differing)
-raise SystemExit(bool(check.differing))
+raise SystemExit(bool(check.failed or check.differing))
 '
 golden='
 import sys
@@ -67,16 +71,26 @@ from curation.doctor import record_golden
 record_golden(Path(sys.argv[1]))
 '
 
-step "nvidia-smi" versions.txt nvidia-smi
-step "versions" versions.txt "$python" -c "$versions"
-step "first touch: 60 documents on both engines" doctor.txt "$python" -c "$first_touch"
-step "doctor: 2500 documents on both engines" doctor.txt "$python" -c \
-  'import sys; from curation.doctor import diagnose; lines, sound = diagnose(); print("\n".join(lines)); sys.exit(not sound)'
-step "golden results" doctor.txt "$python" -c "$golden" "$out"
-step "benchmark" bench.txt "$python" -m benchmarks.gpu_bench --job 500MB --output "$out/bench.json"
-# -p no:cacheprovider: the tree may be read-only. Failures of the whole suite matter, so no -x.
-step "tests with --engine gpu" pytest.txt "$python" -m pytest tests --engine gpu -q -p no:cacheprovider --durations=15
+# -W default: warnings of the libraries that happen to be here are not this project's. A file has a process of its own,
+# since a faulty kernel ends the CUDA context of its process. -p no:cacheprovider: the tree may be read-only.
+tests=("$python" -m pytest -W default -p no:cacheprovider -q --engine gpu --durations=5)
 
-grep -E '^(FAILED|ERROR) |^[0-9]+ (passed|failed)|(passed|failed).* in ' "$out/pytest.txt" 2>/dev/null | head -n 60 | tee -a "$out/summary.txt"
+step "nvidia-smi" 60 versions.txt nvidia-smi
+step "versions" 120 versions.txt "$python" -c "$versions"
+step "first touch: 60 documents on both engines" 120 doctor.txt "$python" -c "$first_touch"
+step "doctor: 2500 documents on both engines" 120 doctor.txt "$python" -c \
+  'import sys; from curation.doctor import diagnose; lines, sound = diagnose(); print("\n".join(lines)); sys.exit(not sound)'
+if ((failed)); then
+  step "first touch again, each launch waited for" 120 doctor.txt env CUDA_LAUNCH_BLOCKING=1 "$python" -c "$first_touch"
+else
+  step "golden results" 120 doctor.txt "$python" -c "$golden" "$out"
+fi
+for file in tests/parity/*.py tests/unit/test_language_stage.py tests/unit/test_re*.py tests/unit/test_rules.py; do
+  step "$file" 120 pytest.txt "${tests[@]}" -k gpu "$file"
+done
+step "benchmark" 150 bench.txt "$python" -m benchmarks.gpu_bench --job 500MB --output "$out/bench.json"
+step "all other tests" 600 pytest.txt "${tests[@]}" --ignore tests/parity --continue-on-collection-errors tests
+
+grep -E '^(FAILED|ERROR) |(passed|failed).* in ' "$out/pytest.txt" 2>/dev/null | head -n 60 | tee -a "$out/summary.txt"
 say "$failed steps failed"
 exit "$failed"

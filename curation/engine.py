@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.metadata
 import importlib.util
+import os
+import shutil
+import tempfile
+import warnings
 from typing import Any, NamedTuple, cast
 
 from curation.contract import Engine
@@ -66,8 +71,11 @@ def gpu_obstacle() -> str:
             f"the driver runs CUDA {driver.shown}, and the installed cuDF is built for CUDA {built_for}. Update the "
             f"driver, or install gpu-pipeline[{_extra_for(driver)}] in a new environment"
         )
+    _give_cupy_a_cache()
     try:
-        importlib.import_module("cudf")
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")  # of other packages' code: no reason to do without a GPU
+            importlib.import_module("cudf")
         runtime = importlib.import_module("cupy").cuda.runtime
     except BROKEN as error:
         return (
@@ -75,6 +83,17 @@ def gpu_obstacle() -> str:
             f"{built_for or driver.cuda}] in a new environment"
         )
     return _device_obstacle(runtime)
+
+
+def _give_cupy_a_cache() -> None:
+    """CuPy makes a folder in the home directory while it is imported, and does not load where it cannot."""
+    if "CUPY_CACHE_DIR" in os.environ:
+        return
+    try:
+        os.makedirs(os.path.expanduser("~/.cupy/kernel_cache"), exist_ok=True)
+    except OSError:
+        os.environ["CUPY_CACHE_DIR"] = tempfile.mkdtemp(prefix="gpu-pipeline-cupy-")
+        atexit.register(shutil.rmtree, os.environ["CUPY_CACHE_DIR"], ignore_errors=True)
 
 
 def _device_obstacle(runtime: Any) -> str:

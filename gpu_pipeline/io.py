@@ -25,7 +25,9 @@ from gpu_pipeline.buffers import DEVICE, buffers_of, memory_errors, prepare_devi
 
 log = logging.getLogger(__name__)
 
-CUDF_ERRORS = (MemoryError, OSError, OverflowError, RuntimeError, TypeError, ValueError)  # what C++ errors become
+# What C++ errors become
+CUDF_ERRORS = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+PATH_MARKS = ("=", "*", "?", "[", "]", "~", "::")
 MAX_RUN_SHARE = 2  # of a batch: a row group that is larger is read on the host, which can cut it
 
 
@@ -38,8 +40,9 @@ def read_slice(piece: Slice, batch_bytes: int) -> Iterator[Batch]:
 
 
 def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
-    """The wanted columns of a local Parquet file, where all are strings; cuDF takes folders as `key=value` for more."""
-    if file.format != "parquet" or is_remote(file.path) or "=" in file.path:
+    """The wanted columns of a local Parquet file, where all are strings. cuDF takes some paths for more than they are:
+    folders as `key=value`, patterns, a home directory, a chain of file systems."""
+    if file.format != "parquet" or is_remote(file.path) or any(mark in file.path for mark in PATH_MARKS):
         return None
     kinds = {field.name: field.type for field in schema_in(file)}
     names = tuple(dict.fromkeys([file.text_column, *({file.id_column} & {*kinds}), *file.columns]))
@@ -112,7 +115,9 @@ def _decode(parts: list[FilePart], columns: list[str], row: int) -> cudf.DataFra
     parts = [part for part in parts if part.start < part.stop]
     paths, groups = [part.file.path for part in parts], [[*range(part.start, part.stop)] for part in parts]
     try:
-        read = cudf.read_parquet(paths, columns=columns, row_groups=groups, use_pandas_metadata=False)
+        read = cudf.read_parquet(
+            paths, columns=columns, row_groups=groups, use_pandas_metadata=False, ignore_missing_columns=False
+        )
     except CUDF_ERRORS as error:
         log.warning("%s: row groups from %d on are read on the host: %s", paths[0], parts[0].start, error)
         return None

@@ -2,6 +2,7 @@
 """One nasty corpus for all tests, real documents where they are at hand, and Hypothesis strategies that repeat."""
 
 import json
+import os
 import random
 import unicodedata
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 PROJECT = Path(__file__).resolve().parent.parent
-SHARED_DATA = PROJECT.parent / "shared" / "data"
+SHARED_DATA = Path(os.environ.get("CURATION_TEST_DATA") or PROJECT.parent / "shared" / "data")
 
 LINE_ENDS = ("\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
 SPACES = (" ", "\t", "\x1f", "\xa0", "\u1680", *map(chr, range(0x2000, 0x200B)), "\u202f", "\u205f", "\u3000")

@@ -22,7 +22,7 @@ def golden() -> doctor.Golden:
 
 
 def results(documents) -> dict[str, list[np.ndarray]]:
-    return dict(doctor.engine_results(load_engine("cpu"), documents))
+    return doctor.engine_results(load_engine("cpu"), documents)
 
 
 def test_documents_are_those_of_the_recording(golden):

@@ -3,9 +3,10 @@
 
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
 
@@ -15,6 +16,6 @@ NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
 def test_quickstart_runs_from_a_clean_kernel():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert all(cell.get("execution_count") is None for cell in notebook.cells), "committed with outputs"
-    NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1))

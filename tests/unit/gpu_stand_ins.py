@@ -127,8 +127,8 @@ class DataFrame(pd.DataFrame):
 
 
 def pandas_as_cudf() -> ModuleType:
-    def read_parquet(paths, *, columns, row_groups, use_pandas_metadata):
-        assert not use_pandas_metadata
+    def read_parquet(paths, *, columns, row_groups, use_pandas_metadata, ignore_missing_columns):
+        assert not use_pandas_metadata and not ignore_missing_columns
         pieces = zip(paths, row_groups, strict=True)
         tables = [pq.ParquetFile(path).read_row_groups(groups, columns=columns) for path, groups in pieces]
         return DataFrame.from_arrow(pa.concat_tables(tables).combine_chunks())

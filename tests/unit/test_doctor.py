@@ -24,7 +24,7 @@ def test_every_function_that_computes_is_checked():
     expected = functions - {"describe", "open_session", "batch_bytes", "read_slice"}
     if not doctor._language_model():
         expected -= {"classify"}
-    checked = " ".join(name for name, _ in doctor.engine_results(load_engine("cpu"), doctor.generate_documents(60)))
+    checked = " ".join(doctor.engine_results(load_engine("cpu"), doctor.generate_documents(60)))
     assert {name for name in functions if name in checked} == expected
 
 
@@ -56,8 +56,27 @@ def test_diagnose_shows_what_fails(monkeypatch):
     monkeypatch.setattr(doctor, "load_engine", {"cpu": load_engine("cpu"), "gpu": Failing()}.get)
     lines, sound = doctor.diagnose()
     assert not sound
-    assert lines[1:3] == ["engine gpu: device made", "self-check: FAILED; please report this with the lines above"]
-    assert "illegal memory access" in lines[-1]
+    assert lines[1] == "engine gpu: device made"
+    assert lines[3] == "  FAILED: from_arrow on gpu; please report this with the lines above"
+    assert "illegal memory access" in lines[4]
+
+
+def test_a_function_that_fails_hides_no_other(monkeypatch):
+    class Partly:
+        def __getattr__(self, name):
+            return getattr(load_engine("cpu"), name)
+
+        def measure(self, text, names):
+            raise RuntimeError("too many resources requested for launch")
+
+        def connected(self, left, right, rows):
+            return load_engine("cpu").connected(left, right, rows) + 1
+
+    monkeypatch.setattr(doctor, "load_engine", {"cpu": load_engine("cpu"), "gpu": Partly()}.get)
+    check = doctor.self_check(["cpu", "gpu"], 60)
+    assert [*check.failed] == ["measure on gpu", "measure of a part on gpu"]
+    assert "too many resources" in check.failed["measure on gpu"] and check.differing == ["connected"]
+    assert set(check.digests["overlap"]) == {"cpu", "gpu"}
 
 
 @pytest.mark.parametrize("obstacle", ["no NVIDIA driver was found. Install it", "the GPU's memory is full. Free some"])

@@ -2,7 +2,10 @@
 """The selector: one message for everything that keeps the GPU engine from running, and no silent fallback."""
 
 import ctypes
+import os
 import sys
+import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import dask.dataframe as dd
@@ -151,6 +154,33 @@ def test_a_broken_package_is_not_a_missing_one(machine: Machine, error: Exceptio
         f"cuDF is installed but does not load ({type(error).__name__}: {error}). Install gpu-pipeline[cu13] in a new "
         "environment"
     )
+
+
+@pytest.mark.filterwarnings("error")
+def test_warnings_of_other_packages_are_no_obstacle(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    modules = dict(sys.modules)
+
+    def import_module(name: str):
+        warnings.warn("the 'generic' unit is deprecated", DeprecationWarning, stacklevel=2)
+        return modules[name]
+
+    monkeypatch.setattr(engine.importlib, "import_module", import_module)
+    with pytest.warns(DeprecationWarning, match="generic"):
+        assert gpu_obstacle() == ""
+
+
+def test_cupy_gets_a_folder_where_the_home_directory_takes_none(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("CUPY_CACHE_DIR", "left as it is")
+    assert gpu_obstacle() == ""
+    assert os.environ["CUPY_CACHE_DIR"] == "left as it is"
+    monkeypatch.delenv("CUPY_CACHE_DIR")
+    (tmp_path / "home").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(engine.tempfile, "mkdtemp", lambda prefix: str(tmp_path / prefix))
+    assert gpu_obstacle() == ""
+    assert os.environ["CUPY_CACHE_DIR"] == str(tmp_path / "gpu-pipeline-cupy-")
 
 
 def test_an_error_of_our_own_is_no_obstacle(machine: Machine):
