@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from curation.packing.forms.shards import open_form
 from curation.packing.ordering import seeded_order
-from curation.training.positions import Share, check_state, fingerprint, positions, this_rank
+from curation.training.positions import Share, at_least, check_state, fingerprint, positions, this_rank
 
 ROWS = 64  # copied out of a shard at a time
 
@@ -23,14 +23,15 @@ class BlockDataset(IterableDataset[torch.Tensor]):
 
     One shard is open at a time, memory-mapped, so that the workers of a machine share its pages. The order of shards
     and the order of rows in each are shuffled by (seed, epoch); with `shuffle=False` rows come as they were written.
-    Each `iter()` is one epoch and the next one the next epoch; `rank` and `ranks` default to torch.distributed's.
-    Ranks may differ by one sample at the end of an epoch, since none is left out or repeated; `even=True` leaves out
-    the last few instead.
+    Each `iter()` is one epoch and the next one the next epoch; what a `break` has left of one comes first. `rank` and
+    `ranks` default to torch.distributed's. Ranks may differ by one sample at the end of an epoch, since none is left
+    out or repeated; `even=True` leaves out the last few instead.
 
     `Loader` knows what follows; a plain DataLoader with workers has to be told: `batch_size` must be its batch size,
     the epoch is set by `set_epoch`, and `state_dict`, which counts the samples given out in this process, stands still.
 
-    Raises InputError for a folder without manifest, with a missing or a foreign file, or without the split.
+    Raises InputError for a folder without manifest, with a missing or a foreign file, or without the split, and for a
+    batch size below 1.
     """
 
     def __init__(
@@ -39,7 +40,8 @@ class BlockDataset(IterableDataset[torch.Tensor]):
     ) -> None:  # fmt: skip
         self.folder = Path(folder)
         self.manifest, content = open_form(folder, "blocks", split)
-        self.seed, self.shuffle, self.even, self.batch_size = seed, shuffle, even, batch_size
+        self.seed, self.shuffle, self.even = seed, shuffle, even
+        self.batch_size = at_least(1, batch_size, "batch_size")
         self.files = content["files"]
         self.length = int(self.manifest["settings"]["length"])
         self.blocks = int(content["blocks"])

@@ -16,11 +16,12 @@ from curation.errors import InputError
 from curation.files import commit
 from curation.packing.ordering import seeded_order
 from curation.training.blocks import BlockDataset
-from curation.training.positions import Share, check_state, fingerprint, positions, this_rank
+from curation.training.positions import Share, at_least, check_state, fingerprint, positions, this_rank
 
 
 class Loader:
-    """Batches of a data set; each `iter()` is one epoch.
+    """Batches of a data set; each `iter()` is one epoch, or the rest of one that a `break` has left. To begin that
+    epoch anew, load the `state_dict` of its start; a new Loader begins with the first.
 
     The order of samples depends on `seed` and epoch alone (`shuffle=False`: the data set's own order; a BlockDataset
     has a seed and an order of its own, and these two are then not given). `workers` are processes that read ahead.
@@ -28,7 +29,7 @@ class Loader:
     loaded with another number of workers or ranks. The last batch of an epoch may be smaller.
 
     `collate` as in DataLoader; a data set with a method `collate` brings its own. A data set that is indexed keeps its
-    order in memory: 8 bytes per sample.
+    order in memory: 8 bytes per sample. Raises InputError for a batch size below 1.
     """
 
     def __init__(
@@ -36,7 +37,8 @@ class Loader:
         rank: int | None = None, ranks: int | None = None, collate: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
     ) -> None:  # fmt: skip
-        self.dataset, self.batch_size, self.workers, self.pin_memory = dataset, batch_size, workers, pin_memory
+        self.dataset, self.workers, self.pin_memory = dataset, workers, pin_memory
+        self.batch_size = at_least(1, batch_size, "batch_size")
         self.collate = collate or getattr(dataset, "collate", None)
         self.blocks = isinstance(dataset, BlockDataset)
         if self.blocks:

@@ -16,20 +16,22 @@ from torch.utils.data import Dataset
 
 from curation.errors import InputError
 from curation.packing.indexed import IndexedReader
-from curation.training.positions import fingerprint
+from curation.training.positions import at_least, fingerprint
 
 EDGE_BYTES = 1 << 20  # of each pair that go into the fingerprint, from the start and from the end
 
 
 class MegatronDataset(Dataset[torch.Tensor]):
     """LongTensors [length] by number: tokens k * length to (k + 1) * length of a pair, whatever documents they belong
-    to; the incomplete last sample is passed over. Any pair will do that Megatron reads; it is memory-mapped.
+    to; the incomplete last sample is passed over. Any pair will do that Megatron reads, by its prefix or either file;
+    it is memory-mapped.
 
     Several pairs are blended: of `samples` samples (0: as many as all pairs have) each pair gives its share of
     `weights` (none: by size), to the nearest sample, and starts anew where it has fewer. Sample numbers stand pair by
     pair: shuffle them (`Loader` does). Unlike megatron-core, documents keep the order of the file inside a sample.
 
-    Raises InputError for a missing file, a weight that is not above 0, or a pair shorter than one sample.
+    Raises InputError for a missing file, a length below 1, a weight that is not above 0, or a pair shorter than one
+    sample.
     """
 
     def __init__(
@@ -37,24 +39,27 @@ class MegatronDataset(Dataset[torch.Tensor]):
         samples: int = 0,
     ) -> None:  # fmt: skip
         self.prefixes = [prefixes] if isinstance(prefixes, str | Path) else list(prefixes)
-        self.length = length
+        self.length = at_least(1, length, "length")
         self.readers = [IndexedReader(prefix) for prefix in self.prefixes]
         self.sizes = [len(reader.tokens) // length for reader in self.readers]
         self._check(weights)
         shares = list(weights) or [float(size) for size in self.sizes]
-        self.counts = apportion(samples or sum(self.sizes), shares)
+        self.counts = apportion(at_least(0, samples, "samples") or sum(self.sizes), shares)
         self.ends = np.cumsum(self.counts)
         edges = [_edges(reader) for reader in self.readers]
         self.data = fingerprint("megatron", length, self.counts, edges)
 
     @classmethod
     def from_blend(cls, path: str | Path, length: int, *, split: str = "train", samples: int = 0) -> Self:
-        """The blend of a `blend.txt`, or of one split of a `per_split.json`."""
+        """The blend of a `blend.txt`, which of a run with splits is its train side, or of one split of a
+        `per_split.json`."""
         text = Path(path).read_text()
         if Path(path).suffix == ".json":
             words = orjson.loads(text).get(split) or []
             if not words:
                 raise InputError(f"{path} has no pairs for split {split!r}")
+        elif split != "train":
+            raise InputError(f"{path} is the train side; give the per_split.json beside it for split {split!r}")
         else:
             words = text.split()
         try:

@@ -56,6 +56,13 @@ def positions(share: Share, start: int, total: int) -> Iterator[np.ndarray]:
             yield start + share.rank + own * share.ranks
 
 
+def at_least(least: int, number: int, name: str) -> int:
+    """The number; InputError where it is smaller."""
+    if number < least:
+        raise InputError(f"{name} must be at least {least}, not {number}")
+    return number
+
+
 def fingerprint(*facts: Any) -> str:
     """What tells data sets apart: a hash of facts that JSON can hold."""
     return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]

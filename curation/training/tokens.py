@@ -12,20 +12,20 @@ from torch.utils.data import Dataset
 
 from curation.errors import InputError
 from curation.packing.forms.shards import open_form
-from curation.training.positions import fingerprint
+from curation.training.positions import at_least, fingerprint
 
 
 class TokenDataset(Dataset[torch.Tensor]):
     """LongTensors [length] from the folder `token_shards/` of a run, by number: the windows of each shard one after the
     other; what is left at the end of a shard is passed over. Memory-mapped.
 
-    Raises InputError for a folder without manifest, with a missing or a foreign file, without the split, or without a
-    window of `length` tokens.
+    Raises InputError for a folder without manifest, with a missing or a foreign file, without the split, without a
+    window of `length` tokens, or for a length below 1.
     """
 
     def __init__(self, folder: str | Path, length: int, split: str = "train") -> None:
         self.manifest, content = open_form(folder, "token_shards", split)
-        self.length = length
+        self.length = at_least(1, length, "length")
         self.paths = [Path(folder) / file["file"] for file in content["files"]]
         self.ends = np.cumsum([file["tokens"] // length for file in content["files"]])
         if not self.ends[-1]:

@@ -302,6 +302,8 @@ def test_a_blend_from_the_files_of_a_run(trained):
     assert all("_valid_" in prefix for prefix in valid.prefixes)
     with pytest.raises(InputError, match="no pairs for split 'dev'"):
         MegatronDataset.from_blend(trained / "out/tokens/_meta/per_split.json", 64, split="dev")
+    with pytest.raises(InputError, match=r"blend.txt is the train side; give the per_split.json .* 'valid'"):
+        MegatronDataset.from_blend(trained / "out/tokens/_meta/blend.txt", 64, split="valid")
 
 
 def test_a_megatron_data_set_can_be_sent_to_workers(trained):
@@ -391,6 +393,31 @@ def test_folders_that_are_not_as_they_were_are_refused(trained, tmp_path, make, 
 def test_a_folder_of_another_form_is_refused(trained):
     with pytest.raises(InputError, match="holds 'chunks', expected 'blocks'"):
         BlockDataset(trained / "out/chunks")
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_sizes_below_one_are_refused(trained, blocks, size):
+    pair = trained / "whole/tokens/one_00000_text_document"
+    for name, make in (
+        ("length", lambda: TokenDataset(trained / "whole/token_shards", size)),
+        ("length", lambda: MegatronDataset(pair, size)),
+        ("batch_size", lambda: Loader(ChunkDataset(trained / "whole/chunks"), size)),
+        ("batch_size", lambda: Loader(BlockDataset(blocks), size)),
+        ("batch_size", lambda: BlockDataset(blocks, batch_size=size)),
+    ):
+        with pytest.raises(InputError, match=f"{name} must be at least 1, not {size}"):
+            make()
+    with pytest.raises(InputError, match="samples must be at least 0, not -1"):
+        MegatronDataset(pair, 64, samples=-1)
+
+
+def test_a_loop_goes_on_where_the_last_one_was_left(blocks):
+    loader = Loader(BlockDataset(blocks, seed=1), 8)
+    start, expected = loader.state_dict(), batch_rows(Loader(BlockDataset(blocks, seed=1), 8))
+    first = next(iter(loader))
+    assert rows(first) + batch_rows(loader) == expected
+    loader.load_state_dict(start)
+    assert batch_rows(loader) == expected
 
 
 def test_ranks_that_do_not_fit_are_refused(blocks):
