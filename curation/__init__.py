@@ -4,7 +4,8 @@
     import curation
     frame = curation.read("data/*.jsonl.gz")            # a lazy Dask DataFrame
     frame = curation.filter(curation.rewrite(frame, unicode="nfc"), rules="gopher")
-    finished = curation.run(curation.load_recipe("default"), "out")
+    recipe = curation.load_recipe("default", input="data/*.jsonl.gz")
+    finished = curation.run(recipe, "out")
 
 Everything is loaded on first use, so that `import curation` costs nothing.
 """

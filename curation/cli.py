@@ -172,17 +172,13 @@ def _add_recipe(parser: argparse.ArgumentParser) -> None:
 def _recipe(options: argparse.Namespace) -> Recipe:
     """The recipe of the command line; `--input` replaces its inputs."""
     from curation.errors import RecipeError
-    from curation.recipe import DEFAULT_RECIPE, as_builtins, convert_recipe, load_recipe
+    from curation.recipe import DEFAULT_RECIPE, check_readable, load_recipe
 
-    recipe = load_recipe(options.recipe or DEFAULT_RECIPE)
     for path in options.input:
         if path.lower().endswith((".yaml", ".yml")):
             raise RecipeError(f"{path} is a recipe: put it before --input")
-    if options.input:
-        inputs = {"input": [{"path": path} for path in options.input]}
-        recipe = convert_recipe(as_builtins(recipe) | inputs, f"{options.recipe} with --input".strip())
-    if not recipe.input:
-        raise RecipeError("nothing to read: give --input PATH, or input: in the recipe")
+    recipe = load_recipe(options.recipe or DEFAULT_RECIPE, options.input or None)
+    check_readable(recipe)  # `plan` runs nothing
     return recipe
 
 

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -245,8 +246,48 @@ def shipped_recipes() -> dict[str, str]:
     }
 
 
-def load_recipe(name: str) -> Recipe:
-    """A recipe from a file, or a shipped one by its name."""
+def load_recipe(name: str | os.PathLike[str], input: object = None) -> Recipe:
+    """A recipe from a file, or a shipped one by its name.
+
+    input   what is read, in place of `input` of the recipe: a path (file, folder, glob, URL), an `Input`, or a list of
+            them; None leaves the recipe's own, which shipped ones do not have
+
+    Raises RecipeError.
+    """
+    recipe = _find_recipe(os.fspath(name))
+    if input is None:
+        return recipe
+    try:
+        return msgspec.structs.replace(recipe, input=list_inputs(input))
+    except ValueError as error:  # msgspec's own errors too
+        raise RecipeError(f"{name} with another input: {error}") from None
+
+
+def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[Input]:
+    """The inputs behind a path, an `Input`, its dictionary, or a list of them. `settings` are those of the paths.
+    ValueError says which of them is wrong, and why."""
+    several = isinstance(given, Iterable) and not isinstance(given, str | bytes | os.PathLike | Input | Mapping)
+    entries = [
+        {"path": os.fspath(entry), **(settings or {})} if isinstance(entry, str | os.PathLike) else entry
+        for entry in (given if several else [given])
+    ]
+    return msgspec.convert(entries, list[Input])
+
+
+def check_readable(recipe: object) -> None:
+    """RecipeError for what is no recipe, and for one without input."""
+    if not isinstance(recipe, Recipe):
+        raise RecipeError(
+            f"expected a Recipe, got {type(recipe).__name__}: load_recipe makes one of a name or a path, "
+            "convert_recipe of a dictionary"
+        )
+    if not recipe.input:
+        raise RecipeError(
+            "nothing to read: give --input PATH, or input: in the recipe; in Python load_recipe(NAME, input=PATH)"
+        )
+
+
+def _find_recipe(name: str) -> Recipe:
     path = Path(name)
     if path.is_file():
         return parse_recipe(path.read_bytes(), name)

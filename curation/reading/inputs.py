@@ -92,6 +92,10 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_bytes: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.path, os.PathLike):
+            msgspec.structs.force_setattr(self, "path", os.fspath(self.path))
+        if not isinstance(self.path, str) or isinstance(self.columns, str):
+            raise ValueError(f"path must be text and columns a list, not {self.path!r} and {self.columns!r}")
         self._check_shares()
         self._check_hub()
         if not self.path:

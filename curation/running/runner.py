@@ -30,7 +30,7 @@ from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
 from curation.reading.inputs import Slice, SourceFile, entries_by_name, find_files, is_hub
 from curation.reading.slices import plan_slices
-from curation.recipe import Recipe
+from curation.recipe import Recipe, check_readable
 from curation.running import outputs, report
 from curation.running.barriers import check_against, load_removed, save_index, save_removed
 from curation.running.collecting import clear_work, collect
@@ -103,7 +103,8 @@ def run(
     slice_bytes: int = 0,
     progress: Silent | None = None,
 ) -> Finished:
-    """Runs a recipe and leaves the output folder of `docs/design.md`; gives the content of `report.json`.
+    """Runs a recipe and leaves the output folder of `docs/design.md`. Gives the content of its `report.json`, and
+    whether the run was complete before.
 
     engine       "auto", "cpu" or "gpu"
     force        deletes what an earlier run left in `output`; without it a finished run of the same recipe and input
@@ -111,9 +112,12 @@ def run(
     workers      tasks at once; 0 takes all processors this process may use, fewer where memory is short
     scheduler    "threads", "processes" or the address of a Dask scheduler
     slice_bytes  input bytes of a unit of work; 0 chooses. The result does not depend on it
+    progress     what tells how far it is: of `curation.running.progress`, `Lines()` prints to standard error, `Bars()`
+                 draws there; None is silent
 
     Raises the errors of `curation.errors`.
     """
+    check_readable(recipe)
     started = time.perf_counter()
     progress = progress or Silent()
     folder = Path(output).resolve()

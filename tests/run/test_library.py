@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions for notebooks give what a run keeps, lazily on Dask frames and at once on one frame."""
 
+import gzip
+import re
+import textwrap
 import typing
 from pathlib import Path
 from typing import Any
@@ -221,6 +224,16 @@ def test_wrong_settings_name_what_is_near():
         curation.rewrite(frame, lower=True)
     with pytest.raises(RecipeError, match="max_characters must be 0"):
         curation.exact_dedup(frame, max_characters=-1)
+
+
+def test_the_example_of_the_package_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.jsonl.gz").write_bytes(gzip.compress(records_of(made_texts(20))))
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"(?:^    .*\n)+", curation.__doc__ or "", re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(example), names)
+    assert names["finished"].report["documents"]["read"] == 20 and len(names["frame"].compute()) <= 20
 
 
 def test_the_public_names_are_there():

@@ -543,6 +543,22 @@ def test_wrong_options(tmp_path: Path, corpus: Path, options: dict[str, Any], me
         run(recipe_of(corpus), tmp_path / "out", **{"engine": "cpu", **options})
 
 
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("default", "expected a Recipe, got str: load_recipe makes one"),
+        ({"stages": []}, "expected a Recipe, got dict: .* convert_recipe of a dictionary"),
+        (None, "expected a Recipe, got NoneType"),
+        (load_recipe("default"), "nothing to read: give --input PATH, or input: in the recipe"),
+    ],
+    ids=["name", "dictionary", "nothing", "no input"],
+)
+def test_what_cannot_be_run(tmp_path: Path, recipe: Any, message: str):
+    with pytest.raises(RecipeError, match=message):
+        cpu(recipe, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_tokenizer_that_cannot_be_loaded_stops_the_run_first(tmp_path: Path, corpus: Path):
     with pytest.raises((RecipeError, ValueError), match="no-such-tokenizer"):
         cpu(recipe_of(corpus, tokenizer={"name": "./no-such-tokenizer.json"}), tmp_path / "out")

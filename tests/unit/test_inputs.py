@@ -75,6 +75,13 @@ def test_formats_by_suffix_or_as_asked_for(folder: Path):
     assert file.format == "jsonl"
 
 
+def test_an_input_made_in_python():
+    assert Input(path=Path("data") / "b.jsonl") == Input(path="data/b.jsonl")
+    for wrong in ({"path": 5}, {"path": b"x"}, {"path": "x", "columns": "url"}):
+        with pytest.raises(ValueError, match=r"path must be text and columns a list, not .*(5|b'x'|'url')"):
+            Input(**wrong)
+
+
 WRONG_PATHS = {
     "data/none.jsonl": r"input data/none.jsonl does not exist \(looked from /",
     "data/*.csv": r"no file matches data/\*.csv",

@@ -198,6 +198,39 @@ def test_inputs_that_are_none(tmp_path: Path, given: object, told: str):
         load_recipe(tmp_path / "mine.yaml", input=given)
 
 
+def test_a_shipped_recipe_takes_inputs(tmp_path: Path):
+    news = Input(path="b.jsonl", name="news")
+    for given, expected in (
+        ("a.jsonl", [Input(path="a.jsonl")]),
+        (tmp_path, [Input(path=str(tmp_path))]),
+        (news, [news]),
+        (["a.jsonl", tmp_path / "x", news], [Input(path="a.jsonl"), Input(path=str(tmp_path / "x")), news]),
+    ):
+        recipe = load_recipe("default", input=given)
+        assert recipe.input == expected and recipe.stages == load_recipe("default").stages
+    (tmp_path / "mine.yaml").write_text("input: [{path: other}]")
+    assert load_recipe(tmp_path / "mine.yaml").input == [Input(path="other")]
+    assert load_recipe(tmp_path / "mine.yaml", input=["a"]).input == [Input(path="a")]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (5, r"Expected `object`, got `int` - at `\$\[0\]`"),
+        (["a", None], r"Expected `object`, got `null` - at `\$\[1\]`"),
+        (b"a", "got `bytes`"),
+        ("", "path is empty"),
+        ({"path": "a", "nam": "b"}, "unknown field `nam`"),
+        (Input(path="a", columns=["language"]), "a has 'language', which a language stage writes"),
+    ],
+    ids=repr,
+)
+def test_inputs_that_are_none(tmp_path: Path, given: object, told: str):
+    (tmp_path / "mine.yaml").write_text("stages: [{kind: language, keep: [en]}]")
+    with pytest.raises(RecipeError, match=rf"mine\.yaml with another input: .*{told}"):
+        load_recipe(tmp_path / "mine.yaml", input=given)
+
+
 def test_changed_keys():
     before = as_builtins(parse_recipe(WHOLE))
     assert changed_keys(before, before) == []
