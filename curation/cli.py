@@ -350,14 +350,21 @@ def _own_tokenizer(prefix: Path) -> tuple[Tokenizer | None, str]:
 
 def _verify(options: argparse.Namespace) -> int:
     from curation.files import read_json
+    from curation.packing.blends import META
+    from curation.running.moved import meta_of_today
     from curation.running.verify import verify
 
     problems = verify(options.folder)
     for problem in problems:
         print(f"wrong: {problem}")
     if not problems:
-        outputs = len(read_json(Path(options.folder) / "report.json")["outputs"])
-        print(f"{options.folder}: {outputs} outputs, all as they were written")
+        content = read_json(Path(options.folder) / "report.json")
+        print(f"{options.folder}: {len(content['outputs'])} outputs, all as they were written")
+        if meta_of_today(Path(options.folder).resolve(), content):
+            print(
+                f"The folder has moved, the paths in {options.folder}/{META}/ point elsewhere: the command that made "
+                f"the run, with --output {options.folder}, writes them anew"
+            )
     return 1 if problems else 0
 
 

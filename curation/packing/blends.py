@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any
 import msgspec
 
 from curation.errors import OutputError
-from curation.files import commit, file_sha256, write_json
+from curation.files import as_json, commit
 from curation.packing.ordering import SPLITS
 from curation.packing.token_files import TrainingPair
 
 WAYS = ("tokens", "temperature", "given")
+META = "tokens/_meta"
 INDEX_FOLDER = "index_mapping"  # of a run; not in tokens/, where every file is one of the run
 
 
@@ -100,17 +102,16 @@ def flat(weighted: Sequence[Weighted]) -> list[str]:
     return [text for pair in weighted for text in (pair.weight, pair.prefix)]
 
 
-def write_meta(
+def meta_files(
     folder: Path, manifest: dict[str, Any], pairs: Sequence[TrainingPair], factors: Mapping[str, float],
     settings: tuple[Blend, Megatron],
-) -> dict[str, str]:  # fmt: skip
-    """`tokens/_meta/`: `manifest.json`, `blend.txt` (of a run with splits: its train side), `nemo.yaml`, `README.txt`
-    with the lines to paste, and for a run with splits `per_split.json`. Gives path -> SHA-256."""
+) -> dict[str, bytes]:  # fmt: skip
+    """`tokens/_meta/` of a run in `folder`, an absolute path: `manifest.json`, `blend.txt` (of a run with splits: its
+    train side), `nemo.yaml`, `README.txt` with the lines to paste, and for a run with splits `per_split.json`."""
     blend, megatron = settings
-    meta = folder / "tokens" / "_meta"
     names = [name for name in SPLITS if any(pair.split == name for pair in pairs)] or [""]
     by_split = {name: weigh([pair for pair in pairs if pair.split == name], factors, blend) for name in names}
-    write_json(meta / "manifest.json", manifest, indent=True)
+    files = {"manifest.json": as_json(manifest, indent=True)}
     texts = {
         "blend.txt": "".join(f"{pair.weight} {pair.prefix}\n" for pair in by_split[names[0]]),
         "nemo.yaml": _nemo_yaml(folder, by_split, megatron),
@@ -118,11 +119,16 @@ def write_meta(
     }
     if names != [""]:
         content = {name: flat(by_split[name]) if name in by_split else None for name in SPLITS}
-        write_json(meta / "per_split.json", content, indent=True)
-    for name, text in texts.items():
-        with commit(meta / name) as path:
-            path.write_text(text)
-    return {f"tokens/_meta/{path.name}": file_sha256(path) for path in sorted(meta.iterdir())}
+        files["per_split.json"] = as_json(content, indent=True)
+    return files | {name: text.encode() for name, text in texts.items()}
+
+
+def write_meta(folder: Path, files: Mapping[str, bytes]) -> dict[str, str]:
+    """Writes what `meta_files` gives; gives path -> SHA-256."""
+    for name, data in files.items():
+        with commit(folder / META / name) as path:
+            path.write_bytes(data)
+    return {f"{META}/{name}": hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def _three_sides(by_split: Mapping[str, list[Weighted]]) -> dict[str, list[str]]:
@@ -158,7 +164,7 @@ def _readme(
     folder: Path, by_split: Mapping[str, list[Weighted]], pairs: Sequence[TrainingPair], megatron: Megatron
 ) -> str:
     """The lines for each trainer; `inspect` of a pair shows its documents."""
-    meta, cache, length = folder / "tokens" / "_meta", folder / INDEX_FOLDER, megatron.seq_length
+    meta, cache, length = folder / META, folder / INDEX_FOLDER, megatron.seq_length
     if "" in by_split:
         core = f"--data-args-path {meta / 'blend.txt'} --split {megatron.splits_string}"
         bridge = f"blend={_tuple(by_split[''])}, split={megatron.splits_string!r}"

@@ -263,13 +263,13 @@ def _files_below(folder: str) -> Iterable[str]:
 
 def _is_entered(folder: str, seen: set[str]) -> bool:
     real = os.path.realpath(folder)
-    if os.path.basename(folder).startswith((".", "_")) or real in seen or _is_run(folder):
+    if os.path.basename(folder).startswith((".", "_")) or real in seen or is_run(folder):
         return False
     seen.add(real)
     return True
 
 
-def _is_run(folder: str) -> bool:
+def is_run(folder: str) -> bool:
     """Whether a folder is the output of a run, finished or not."""
     if os.path.isfile(os.path.join(folder, *RUN_PLAN)):
         return True
@@ -296,7 +296,7 @@ def _matches(path: str, leave_out: str) -> list[str]:
     if os.path.isdir(path):
         found = _without(leave_out, _files_below(path), path)
         if not found:
-            outputs = (parent for parent, _, _ in os.walk(path) if _is_run(parent))
+            outputs = (parent for parent, _, _ in os.walk(path) if is_run(parent))
             passed = next(outputs, leave_out if any(_files_below(path)) else "")
             raise InputError(
                 f"folder {path} holds no input file; expected names ending in {_known_suffixes()}{_passed_over(passed)}"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
+from curation.errors import counted
 from curation.files import commit, write_json
-from curation.packing.blends import weigh, write_meta
+from curation.packing.blends import meta_files, weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
 from curation.packing.token_files import TrainingPair
@@ -152,7 +153,7 @@ def _write_meta(plan: Plan, tokens: dict[str, Any], pairs: Sequence[TrainingPair
     ]
     manifest = {"version": plan.version, "tokens": tokens, "pairs": shown}
     output = plan.recipe.output
-    return write_meta(folder, manifest, pairs, _factors(plan), (output.blend, output.megatron))
+    return write_meta(folder, meta_files(folder, manifest, pairs, _factors(plan), (output.blend, output.megatron)))
 
 
 def _factors(plan: Plan) -> dict[str, float]:
@@ -188,17 +189,28 @@ def digest(content: dict[str, Any]) -> str:
 
 
 def funnel(content: dict[str, Any]) -> list[tuple[str, str, int, float, int]]:
-    """(step, reason, documents, share of all read, bytes after the step); removed documents are negative."""
+    """(step, reason, documents, share of all read, bytes after the step); removed documents are negative. What a
+    `sample` passed over is no part of what was read: its share is that of all records found."""
     documents = content["documents"]
     total = max(documents["read"], 1)
-    rows = [("read", "", documents["read"], 1.0, content["bytes"]["read"])]
+    rows: list[tuple[str, str, int, float, int]] = []
+    if unsampled := sum(source["not_sampled"] for source in content["sources"]):
+        rows.append(("", "not sampled", -unsampled, unsampled / (unsampled + documents["read"]), 0))
+    rows.append(("read", "", documents["read"], 1.0, content["bytes"]["read"]))
     if documents["rejected"]:
         rows.append(("", "rejected", -documents["rejected"], documents["rejected"] / total, 0))
     for stage in content["stages"]:
         rows.append((stage["name"], "", stage["documents_out"], stage["documents_out"] / total, stage["bytes_out"]))
         rows += [("", reason, -number, number / total, 0) for reason, number in stage["reasons"].items()]
+    if documents["copies"]:
+        rows.append(("", "copies", documents["copies"], documents["copies"] / total, 0))
     rows.append(("kept", "", documents["kept"], documents["kept"] / total, content["bytes"]["kept"]))
     return rows
+
+
+def _signed(number: int, reason: str) -> str:
+    """With a sign where it is no count of what is left but a change of it."""
+    return f"{number:+,}" if reason else f"{number:,}"
 
 
 def print_funnel(content: dict[str, Any]) -> None:
@@ -219,7 +231,7 @@ def print_funnel(content: dict[str, Any]) -> None:
     for step, reason, number, share, size in funnel(content):
         style = "dim" if reason else ""
         shown = f"{size / 1e6:,.2f}" if not reason else ""
-        table.add_row(Text(step), Text(reason), f"{number:,}", f"{share:.2%}", shown, style=style)
+        table.add_row(Text(step), Text(reason), _signed(number, reason), f"{share:.2%}", shown, style=style)
     console = Console(soft_wrap=True)
     console.print(table)
     for line in _shown_lines(content):
@@ -229,8 +241,8 @@ def print_funnel(content: dict[str, Any]) -> None:
     if content["tokens"]:
         tokens = content["tokens"]
         console.print(
-            f"{tokens['count']:,} tokens ({tokens['tokenizer']['name']}, {tokens['dtype']}) in {tokens['documents']:,} "
-            f"documents, {tokens['per_byte']:.3f} per byte",
+            f"{tokens['count']:,} tokens ({tokens['tokenizer']['name']}, {tokens['dtype']}) in "
+            f"{counted(tokens['documents'], 'document')}, {tokens['per_byte']:.3f} per byte",
             highlight=False,
             markup=False,
         )
@@ -240,8 +252,8 @@ def as_html(content: dict[str, Any]) -> str:
     """The funnel as a page of its own, without scripts."""
     rows = "\n".join(
         f'<tr class="{"r" if reason else "s"}"><td>{html.escape(step)}</td><td>{html.escape(reason)}</td>'
-        f"<td>{number:,}</td><td>{share:.2%}</td><td>{f'{size / 1e6:,.2f}' if not reason else ''}</td>"
-        f'<td><div style="width:{share * 100:.2f}%"></div></td></tr>'
+        f"<td>{_signed(number, reason)}</td><td>{share:.2%}</td><td>{f'{size / 1e6:,.2f}' if not reason else ''}</td>"
+        f'<td><div style="width:{min(share, 1) * 100:.2f}%"></div></td></tr>'
         for step, reason, number, share, size in funnel(content)
     )
     tokens = content["tokens"]
@@ -257,7 +269,7 @@ td:last-child {{ width: 40% }} td div {{ background: #76b900; height: .8em }}
 .r {{ color: #777 }} .r div {{ background: #ccc }} .s {{ font-weight: 600 }}
 </style>
 <h1>{name}</h1>
-<p>{content["documents"]["read"]:,} documents read, {content["documents"]["kept"]:,} kept, {told};
+<p>{counted(content["documents"]["read"], "document")} read, {content["documents"]["kept"]:,} kept, {told};
 engine {html.escape(content["engine"])} ({html.escape(content["engine_reason"])}), {content["seconds"]:.1f} s.</p>
 <table><tr><th>step<th>reason<th>documents<th>share<th>MB<th></tr>
 {rows}

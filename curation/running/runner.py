@@ -22,7 +22,7 @@ import numpy as np
 from curation.arrays import positions_of
 from curation.contract import Engine, Session
 from curation.engine import choose_engine, load_engine
-from curation.errors import EngineError
+from curation.errors import EngineError, counted
 from curation.files import commit, make_folder, piece_path, read_json, remove, sync_folder
 from curation.kernels import compiled_before
 from curation.packing.token_files import write_tokens
@@ -37,6 +37,7 @@ from curation.running.collecting import clear_work, collect
 from curation.running.exports import write_exports
 from curation.running.jobs import run_stored, store_job
 from curation.running.ledger import SliceRecord, StageCount, check_ledger, total_stages
+from curation.running.moved import mend
 from curation.running.parts import BYTES, AliveCorpus, Parts
 from curation.running.plans import Plan, find_tokenizer, identity_of, make_plan
 from curation.running.progress import Silent
@@ -132,6 +133,8 @@ def run(
     with locked(folder, progress):
         finished = None if force else find_finished(folder, identity)
         if finished:
+            if mend(folder, finished):
+                progress.say(f"the folder has moved: tokens/_meta/ was written anew, with paths of {folder}")
             if not recipe.output.keep_work:
                 remove(folder / WORK)
             return Finished(finished, True)
@@ -149,7 +152,7 @@ def run(
                 room = _find_room(module, choice.name, workers, scheduler)  # what that loaded stays
             sweep(folder)
             plan = make_plan(folder, recipe, identity, files, ready, _slices_by(slice_bytes, room))
-        progress.say(f"engine {choice.name} ({choice.reason}); {room.workers} workers; {_described(plan)}")
+        progress.say(f"engine {choice.name} ({choice.reason}); {counted(room.workers, 'worker')}; {_described(plan)}")
         progress.say(f"memory: {room}")
         if not compiled_before():
             progress.say("first run: the kernels are compiled now, once, which takes some seconds")
@@ -218,7 +221,8 @@ def _slices_by(slice_bytes: int, room: Room) -> Callable[[Sequence[SourceFile]],
 
 
 def _described(plan: Plan) -> str:
-    return f"{len(plan.files)} files, {_size_of(plan.files) / 1e6:,.1f} MB, {len(plan.slices)} slices"
+    files, slices = counted(len(plan.files), "file"), counted(len(plan.slices), "slice")
+    return f"{files}, {_size_of(plan.files) / 1e6:,.1f} MB, {slices}"
 
 
 def _size_of(files: Sequence[SourceFile]) -> int:

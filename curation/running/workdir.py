@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from curation.errors import InputError, OutputError
+from curation.errors import InputError, OutputError, counted
 from curation.files import TEMPORARY, make_folder, read_json, remove, sync_folder
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.forms import FORMS
-from curation.reading.inputs import HUB_MARK, RUN_PLAN, RUN_REPORT
+from curation.reading.inputs import HUB_MARK, RUN_PLAN, RUN_REPORT, is_run
 from curation.reading.streams import shown
 from curation.recipe import changed_keys
 from curation.running.exports import EXPORTED
@@ -26,12 +26,14 @@ OWN_NAMES = (
     WORK, "documents", "removed", "tokens", "index", *FORMS, INDEX_FOLDER, "rejected.jsonl", REPORT, "report.html",
     *EXPORTED,
 )  # fmt: skip
-SHOWN_CHANGES = 10
+FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
+SHOWN_CHANGES, SHOWN_GONE = 10, 5
 
 
 @contextmanager
 def locked(folder: Path, progress: Silent | None = None) -> Iterator[None]:
     """Holds the folder for one run. The kernel drops the lock with the process, so that a crash leaves none."""
+    _refuse_outputs_of_runs(folder)
     try:
         make_folder(folder)
     except (FileExistsError, NotADirectoryError) as error:
@@ -49,6 +51,15 @@ def locked(folder: Path, progress: Silent | None = None) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _refuse_outputs_of_runs(folder: Path) -> None:
+    """What stands among the outputs of a run is a stranger there to `verify`, and goes with them by `--force`."""
+    below = folder
+    for parent in folder.parents:
+        if _is_own(below.name) and is_run(str(parent)):
+            raise OutputError(f"{folder} lies in {below.name}/ of the run in {parent}; give another --output")
+        below = parent
 
 
 def sweep(folder: Path) -> None:
@@ -71,17 +82,29 @@ def check_inputs(folder: Path, paths: Iterable[str]) -> None:
 
 
 def find_finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The report of the folder's finished run; None where there is none, OutputError for one of another identity."""
+    """The report of the folder's finished run; None where there is none, OutputError for one of another identity, or
+    whose outputs are gone."""
     finished = read_json(folder / REPORT)
     if finished is not None:
         check_same(folder, finished, identity)
+        _check_there(folder, finished["outputs"])
     return finished
+
+
+def _check_there(folder: Path, outputs: Collection[str]) -> None:
+    gone = [name for name in outputs if not (folder / name).exists()]
+    if gone:
+        named = ", ".join(gone[:SHOWN_GONE]) + (", ..." if len(gone) > SHOWN_GONE else "")
+        raise OutputError(
+            f"gone from the finished run in {folder}: {named} ({len(gone):,} of {counted(len(outputs), 'output')}). "
+            "Give a new --output, or --force, which makes them anew"
+        )
 
 
 def check_same(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
     """OutputError where what a folder's plan or report says of its run is not this run's `identity`."""
     changes = changed_keys(before["recipe"], identity["recipe"]) + _changed_files(before["files"], identity["files"])
-    changes += changed_keys(before.get("against", {}), identity["against"], "index")
+    changes += changed_keys(before.get("against", {}), identity["against"], "against")
     changes += changed_models(before.get("models", {}), identity["models"])
     changes += changed_keys(before.get("tokenizer", {}), identity["tokenizer"], "tokenizer")
     if changes:
@@ -93,7 +116,15 @@ def check_same(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -
 
 def _changed_files(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> list[str]:
     old, new = ({shown(file["path"]): file for file in files} for files in (before, now))
-    return [f"file {path}" for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
+    pairs = ((path, old.get(path, {}), new.get(path, {})) for path in sorted({*old, *new}))
+    return [f"file {path} ({_what_changed(was, is_)})" for path, was, is_ in pairs if was != is_]
+
+
+def _what_changed(was: dict[str, Any], is_: dict[str, Any]) -> str:
+    if not was or not is_:
+        return "gone" if was else "new"
+    keys = [key for key in {**was, **is_} if was.get(key) != is_.get(key)]
+    return ", ".join(FACTS_OF_FILES.get(key, key) for key in keys)
 
 
 def check_empty(folder: Path, force: bool) -> None:

@@ -17,7 +17,7 @@ from curation.errors import InputError, IntegrityError, RecipeError
 from curation.packing.indexed import IndexedReader
 from curation.recipe import convert_recipe
 from curation.running.ledger import check_ledger
-from curation.running.report import as_html, print_funnel
+from curation.running.report import as_html, funnel, print_funnel
 from curation.running.runner import run
 from curation.running.verify import verify
 from tests.run.runs import data_digests, kept_rows, made_texts, recipe_of, records_of, rejected_rows, report_of
@@ -118,6 +118,30 @@ def test_the_report_says_what_each_input_contributes(tmp_path: Path, corpora: tu
     assert first["share_after"] == round(first["tokens"] / report["tokens"]["count"], 6)
     assert first["blend_weight"] == 3.0
     assert f"{first['share_after']:.2%}" in as_html(report_of(tmp_path / "out"))
+
+
+def test_the_funnel_adds_up_with_samples_and_copies(
+    tmp_path: Path, corpora: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+):
+    a, b = ({"path": str(path), "name": name} for path, name in zip(corpora, "ab", strict=True))
+    report = go(tmp_path / "out", a | {"copies": 2}, b | {"sample": 0.4})
+    rows = funnel(report)
+    passed = sum(source["not_sampled"] for source in report["sources"])
+    assert [row[:3] for row in rows[:2]] == [("", "not sampled", -passed), ("read", "", report["documents"]["read"])]
+    assert rows[0][3] == passed / 701
+    assert sum(row[2] for row in rows[1:] if row[1] or row[0] == "read") == rows[-1][2] == report["documents"]["kept"]
+    copies = report["documents"]["copies"]
+    assert rows[-2][:3] == ("", "copies", copies) and rows[-1][0] == "kept"
+    assert report["numbers"]["retention"] == round((rows[-1][2] - copies) / rows[1][2], 6)
+    print_funnel(report)
+    shown, page = capsys.readouterr().out, as_html(report)
+    for told in (f"+{copies:,}", f"-{passed:,}"):
+        assert told in shown and f"<td>{told}</td>" in page
+
+
+def test_a_plain_funnel_has_no_row_for_copies_and_samples(tmp_path: Path, corpora: tuple[Path, Path]):
+    report = go(tmp_path / "out", {"path": str(corpora[0])})
+    assert not {"copies", "not sampled"} & {row[1] for row in funnel(report)}
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_run_and_run_again(corpus: Path, capsys: pytest.CaptureFixture[str]):
     code, out, err = curate(capsys, *command)
     assert code == 0
     assert "kept" in out and "tokens (gpt2, uint16)" in out and "everything is in out/" in out
-    assert "engine cpu (asked for); 1 workers; 1 files" in err
+    assert "engine cpu (asked for); 1 worker; 1 file" in err
     code, out, _ = curate(capsys, *command)
     assert (code, out) == (0, "already complete: out\n")
     assert "changed: name, stages. Give a new --output, or --force" in failed(capsys, "run", *command[2:])

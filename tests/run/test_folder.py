@@ -4,6 +4,7 @@
 import errno
 import fcntl
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,103 @@ def test_a_run_without_tokens_needs_no_tokenizer(tmp_path: Path, corpus: Path):
     assert run(recipe, tmp_path / "out", engine="cpu").report["tokenizer"] == {}
 
 
+def test_what_has_changed_of_each_file_is_said(tmp_path: Path):
+    paths = [tmp_path / "in" / f"{name}.jsonl" for name in "abcd"]
+    paths[0].parent.mkdir()
+    for path in paths[:3]:
+        path.write_bytes(records_of(["one"]))
+    recipe = recipe_of(tmp_path / "in")
+    run(recipe, tmp_path / "out", engine="cpu")
+    os.utime(paths[0], ns=(0, 0))
+    paths[1].write_bytes(records_of(["one two"]))
+    os.utime(paths[1], ns=(1, 1))
+    paths[2].rename(paths[3])
+    told = zip(paths, ("(modified time)", "(size, modified time)", "(gone)", "(new)"), strict=True)
+    changed = ", ".join(f"file {path} {what}" for path, what in told)
+    with pytest.raises(OutputError, match=re.escape(f"changed: {changed}. Give a new")):
+        run(recipe, tmp_path / "out", engine="cpu")
+
+
+# What is left of a finished run
+
+
+def test_a_run_whose_outputs_are_gone_is_not_complete(tmp_path: Path, corpus: Path):
+    recipe, out = recipe_of(corpus, output={"part_documents": 5}), tmp_path / "out"
+    before = set(run(recipe, out, engine="cpu").report["outputs"])
+    (out / "rejected.jsonl").unlink()
+    with pytest.raises(
+        OutputError, match=rf"gone from .*: rejected\.jsonl \(1 of {len(before)} outputs\)\. .* or --force"
+    ):
+        run(recipe, out, engine="cpu")
+    for path in (out / "documents").iterdir():
+        path.unlink()
+    named = ", ".join(f"documents/part-0000{number}.parquet" for number in range(5))
+    with pytest.raises(OutputError, match=rf"out: {named}, \.\.\. \("):
+        run(recipe, out, engine="cpu")
+    assert set(run(recipe, out, engine="cpu", force=True).report["outputs"]) == before
+
+
+@pytest.mark.parametrize("output", [{}, {"splits": {"train": 0.5, "valid": 0.5}}])
+def test_a_moved_run_gets_the_paths_of_today(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    output: dict[str, Any],
+):  # fmt: skip
+    recipe, out, moved = recipe_of(corpus, output=output), tmp_path / "out", tmp_path / "away" / "moved"
+    run(recipe, tmp_path / "away" / "moved", engine="cpu")
+    expected = digests(moved)
+    moved.rename(out)
+    assert main(["verify", str(out)]) == 0 and f"with --output {out}, writes them anew" in capsys.readouterr().out
+    said = Said()
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "interrupted here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("curation.running.report.write", fail)
+        with pytest.raises(OSError, match="interrupted here"):
+            run(recipe, out, engine="cpu")
+    finished = run(recipe, out, engine="cpu", progress=said)
+    assert finished.already_complete and finished.report == report_of(out)
+    [line] = said.lines
+    assert line == f"the folder has moved: tokens/_meta/ was written anew, with paths of {out}"
+    assert verify(out) == [] and digests(out) == expected
+    assert main(["verify", str(out)]) == 0 and "has moved" not in capsys.readouterr().out
+    meta = out / "tokens" / "_meta"
+    names = {"blend.txt", "nemo.yaml", "README.txt", *(["per_split.json"] if output else [])}
+    assert {path.name for path in meta.iterdir()} == names | {"manifest.json"}
+    for name in names:
+        text = (meta / name).read_text()
+        assert f"{out}/" in text and str(moved) not in text
+    run(recipe, out, engine="cpu", progress=said)
+    assert len(said.lines) == 1
+
+
+def test_a_moved_run_with_another_manifest_is_refused(tmp_path: Path, corpus: Path):
+    run(recipe_of(corpus), tmp_path / "out", engine="cpu")
+    (tmp_path / "out").rename(tmp_path / "moved")
+    before = digests(tmp_path / "moved")
+    path = tmp_path / "moved" / "tokens" / "_meta" / "manifest.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"tokens": ', b'"tokens":  '))
+    with pytest.raises(OutputError, match=r"manifest\.json, which its new paths are made from, has changed"):
+        run(recipe_of(corpus), tmp_path / "moved", engine="cpu")
+    path.write_bytes(whole)
+    assert digests(tmp_path / "moved") == before
+
+
 # What a folder is
+
+
+@pytest.mark.parametrize("below", ["index/x", "tokens/x/y", "_work/x"])
+def test_an_output_among_those_of_another_run_is_refused(tmp_path: Path, corpus: Path, below: str):
+    other = tmp_path / "other"
+    run(recipe_of(corpus), other, engine="cpu")
+    before = digests(other)
+    with pytest.raises(OutputError, match=rf"x\S* lies in \w+/ of the run in {other}; give another --output"):
+        run(recipe_of(corpus), other / below, engine="cpu")
+    assert digests(other) == before
+    run(recipe_of(corpus), other / "mine" / below, engine="cpu")
+    run(recipe_of(corpus), tmp_path / below, engine="cpu")
 
 
 def test_an_output_that_is_a_file(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
