@@ -19,7 +19,7 @@ from curation.packing.forms import FORMS, Blocks, Chunks, Packed, TokenShards
 from curation.packing.megatron import DEFAULT_MAX_BYTES
 from curation.packing.ordering import check_shares
 from curation.packing.tokenization import TokenizerSpec
-from curation.reading.inputs import Budget, Input, is_hub
+from curation.reading.inputs import Budget, Input, is_hub, split_suffix
 from curation.reading.streams import shown
 from curation.running.samples import Sample
 from curation.stages import FuzzyDedup, Stage
@@ -29,6 +29,7 @@ OUTPUT_FORMATS = ("megatron", *FORMS)
 PADDED = ("blocks", "chunks", "packed")
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
+EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
 
 
 class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -216,7 +217,9 @@ def convert_recipe(content: object, where: str = "recipe") -> Recipe:
     try:
         return msgspec.convert(content, Recipe)
     except msgspec.ValidationError as error:
-        raise RecipeError(f"{where}: {error}{_unknown_key_hint(str(error))}{_unknown_kind_hint(str(error))}") from None
+        told = str(error)
+        hint = _unknown_key_hint(told) + _unknown_kind_hint(told) + _exponent_hint(told, content)
+        raise RecipeError(f"{where}: {told}{hint}") from None
 
 
 def _unknown_key_hint(message: str) -> str:
@@ -234,6 +237,19 @@ def _unknown_kind_hint(message: str) -> str:
     """The kinds of stages near to an unknown one."""
     found = re.match(r"Invalid value '(.*)' - at `\$\.stages\[\d+\]\.kind`", message)
     return nearest(found[1], [stage.__struct_config__.tag for stage in Stage.__args__]) if found else ""
+
+
+def _exponent_hint(message: str, content: Any) -> str:
+    """How to write `1e6`, which is text in YAML 1.1."""
+    found = re.match(r"Expected `(int|float)`, got `str` - at `\$(.*)`", message)
+    if not found:
+        return ""
+    for key, number in re.findall(r"\.(\w+)|\[(\d+)\]", found[2]):
+        content = content[key] if key else content[int(number)]
+    if not isinstance(content, str) or not EXPONENT.fullmatch(content):
+        return ""
+    written = f"{float(content):_.0f}" if found[1] == "int" else "it with a dot and a sign, as 1.0e-3"
+    return f"; {content} is text in YAML, write {written}"
 
 
 def shipped_recipes() -> dict[str, str]:
@@ -291,6 +307,8 @@ def _find_recipe(name: str) -> Recipe:
     path = Path(name)
     if path.is_file():
         return parse_recipe(path.read_bytes(), name)
+    if split_suffix(name)[0]:
+        raise RecipeError(f"{name} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
     shipped = shipped_recipes()
     if name in shipped:
         return parse_recipe(shipped[name], name)

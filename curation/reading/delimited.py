@@ -202,7 +202,7 @@ def read_delimited(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
     with open_stream(file.path, file.compression) as stream:
         rows = _Rows(stream, file)
         numbered = iter(rows)
-        waiting = _Waiting(file, next(numbered).values)
+        waiting = _Waiting(file, next(numbered, Row(0, [])).values)
         try:
             for row in numbered:
                 waiting.add(row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import orjson
@@ -16,7 +17,7 @@ from curation.errors import InputError
 from curation.reading import archives, delimited, lines, plain, tabular
 from curation.reading.documents import Documents, shown_names
 from curation.reading.inputs import FilePart, Slice, SourceFile
-from curation.reading.streams import open_stream, read_piece, shown
+from curation.reading.streams import is_remote, open_stream, read_piece, shown
 
 READERS: dict[str, Callable[[FilePart, int], Iterator[Documents]]] = {
     "jsonl": lines.read_jsonl,
@@ -98,10 +99,14 @@ def probe(file: SourceFile) -> SourceFile:
         for name in file.columns:
             if name not in fields:
                 raise InputError(f"{file.format} has no column {name!r}; columns may name {', '.join(fields)}")
+        if file.compression and not is_remote(file.path):  # of which there may be very many
+            _head(file, 1)
         return file
     if file.format == "jsonl":
         return _probe_lines(file)
     names = _names(file)
+    if not names and file.format in delimited.DELIMITERS:  # an empty file
+        return _with_some_column(file)
     found = msgspec.structs.replace(file, text_column=file.text_column or _find_column(names, file))
     _check_names(names, found)
     if found.format in ("parquet", "arrow"):
@@ -124,12 +129,19 @@ def _check_names(names: Sequence[str], file: SourceFile) -> None:
             raise InputError(f"column {column!r} not found in {where}; it has {shown_names(names)}. Set {option}")
 
 
-def _find_column(names: Sequence[str], file: SourceFile) -> str:
+def _with_some_column(file: SourceFile) -> SourceFile:
+    """A file in which no column can be found since no record is there, or none is sound."""
+    return msgspec.structs.replace(file, text_column=file.text_column or TEXT_COLUMNS[0])
+
+
+def _find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] = ()) -> str:
+    """The first of the usual names; `others`: fields that hold no string."""
     found = next((name for name in TEXT_COLUMNS if name in names), "")
     if not found:
+        no_text = next((f", {name!r} without a string" for name in TEXT_COLUMNS if name in others), "")
         raise InputError(
-            f"{shown(file.path)} has none of the columns {', '.join(TEXT_COLUMNS)}; it has {shown_names(names)}. "
-            "Set text_column"
+            f"{shown(file.path)} has none of the columns {', '.join(TEXT_COLUMNS)} with text; it has "
+            f"{shown_names([*names, *others])}{no_text}. Set text_column"
         )
     return found
 
@@ -138,18 +150,38 @@ def _probe_lines(file: SourceFile) -> SourceFile:
     head = _head(file)
     first = _first_lines(head)
     _check_lines(head, first, file)
-    records = [record for raw in first if isinstance(record := _load(raw), dict)]
+    records = _objects(first)
     if not records:
-        return file if file.text_column else msgspec.structs.replace(file, text_column=TEXT_COLUMNS[0])
+        return _with_some_column(file)
+    names = _field_names(records)
     if not file.text_column:
-        names = [name for record in records for name, value in record.items() if isinstance(value, str)]
-        return msgspec.structs.replace(file, text_column=_find_column(list(dict.fromkeys(names)), file))
+        strings = [name for name in names if any(isinstance(record.get(name), str) for record in records)]
+        others = [name for name in names if name not in strings]
+        return msgspec.structs.replace(file, text_column=_find_column(strings, file, others))
     if all(lines.look_up(record, file.text_column) is lines.MISSING for record in records):
         raise InputError(
             f"{shown(file.path)}: none of the first {len(records)} records is a document: no field "
-            f"{file.text_column!r}; it has {shown_names(list(records[0]))}. Set text_column"
+            f"{file.text_column!r}; it has {shown_names(names)}. Set text_column"
         )
     return file
+
+
+def field_names(file: SourceFile) -> list[str]:
+    """The fields of the first records of JSON Lines; nothing for other formats, and where they cannot be read now."""
+    if file.format != "jsonl":
+        return []
+    try:
+        return _field_names(_objects(_first_lines(_head(file))))
+    except (InputError, OSError):
+        return []
+
+
+def _objects(found: Sequence[bytes]) -> list[dict[str, Any]]:
+    return [record for raw in found if isinstance(record := _load(raw), dict)]
+
+
+def _field_names(records: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for record in records for name in record))
 
 
 def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
@@ -184,9 +216,16 @@ def _load(raw: bytes) -> object:
         return None
 
 
-def _head(file: SourceFile) -> bytes:
+def _head(file: SourceFile, size: int = PROBED_BYTES) -> bytes:
+    """The first bytes of a file; InputError where there is nothing but damage."""
     with open_stream(file.path, file.compression) as stream:
-        return read_piece(stream, PROBED_BYTES).data.removeprefix(lines.BYTE_ORDER_MARK)
+        head = read_piece(stream, size)
+    if head.damage and not head.data:
+        raise InputError(
+            f"nothing in {shown(file.path)} can be read: it is no {file.compression} file, or damaged or cut off at "
+            "its start. Get it once more, or leave it out"
+        )
+    return head.data.removeprefix(lines.BYTE_ORDER_MARK)
 
 
 def _first_lines(head: bytes) -> list[bytes]:

@@ -7,10 +7,12 @@ whole compressed file. Results do not depend on how slices are cut.
 
 from __future__ import annotations
 
+import codecs
 import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,9 @@ LIST_MARK = "@"
 HUB_MARK = "hf:"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MAX_FILES_PER_SLICE = 1000
+STDIN = "-"
+UTF8 = ("utf-8", "utf-8-sig")  # as `codecs` names what every format has
+ENCODED = ("text", "csv", "tsv")  # formats that may be in another encoding
 # What tells the folder of a run.
 RUN_PLAN = ("_work", "plan.json")
 RUN_REPORT = "report.json"
@@ -53,8 +58,9 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                         (Common Crawl's wet.paths.gz); or `hf:ORG/NAME`, `hf:FOLDER`: a data set that Hugging Face
                         `datasets` streams
     base                put in front of every entry of such a list (`https://data.commoncrawl.org/`)
-    name                stands for the input in `source`, in made ids and in output names; it may not look like a
-                        number, which Megatron takes for a weight
+    name                stands for the input in `source`, in made ids and in output names; by default made of the path,
+                        with a number where another input has it (`x`, `x-2`); it may not look like a number, which
+                        Megatron takes for a weight
     format              by suffix, or one of jsonl, parquet, arrow, csv, tsv, text, wet, warc
     text_column         "" finds it: text, content, body, raw_content, ...; a dotted path reaches into nested JSON
     id_column           strings or integers; records without one are called `<name>/<doc>`
@@ -104,8 +110,6 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(f"base goes with a list of paths; write path: '{LIST_MARK}{self.path}'")
         if self.format not in FORMATS:
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
-        if self.separator and self.format not in ("auto", "text"):
-            raise ValueError(f"separator is for format: text, not {self.format}")
         if self.name and not NAME.fullmatch(self.name):
             raise ValueError(f"name {self.name!r} must be letters, digits, '.', '_' and '-', a letter or digit first")
         if self.name and _is_number(self.name):
@@ -113,10 +117,13 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.text_column == self.id_column:
             raise ValueError(f"text_column and id_column are both {self.text_column!r}")
         for column in self.columns:
-            if column in RESERVED or self.columns.count(column) > 1:
+            if column in RESERVED:
                 raise ValueError(
-                    f"columns may not name {column!r} {'twice' if column not in RESERVED else ''}".rstrip()
+                    f"columns may not name {column!r}: the outputs have a column of that name of their own. Leave it "
+                    "out, or rename it in the files"
                 )
+            if self.columns.count(column) > 1:
+                raise ValueError(f"columns may not name {column!r} twice")
         if self.max_document_bytes < 1:
             raise ValueError(f"max_document_bytes must be at least 1, not {self.max_document_bytes}")
         if not self.blend_weight > 0:
@@ -140,7 +147,13 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             if self.path == HUB_MARK or self.format != "auto":
                 raise ValueError(f"{self.path} must name a data set, as in {HUB_MARK}ORG/NAME, and takes no format")
             return
-        for field in ("config", "revision", "data_files", "max_documents", "max_bytes"):
+        for field in ("max_documents", "max_bytes"):
+            if getattr(self, field):
+                raise ValueError(
+                    f"{field} is for data sets of Hugging Face ({HUB_MARK}ORG/NAME), which are streamed; of files, "
+                    "sample takes a share"
+                )
+        for field in ("config", "revision", "data_files"):
             if getattr(self, field):
                 raise ValueError(f"{field} is for data sets of Hugging Face; write path: '{HUB_MARK}{self.path}'")
         if self.split != "train":
@@ -236,7 +249,7 @@ def _is_number(name: str) -> bool:
     return True
 
 
-def _split_suffix(path: str) -> tuple[str, str]:
+def split_suffix(path: str) -> tuple[str, str]:
     """(format, compression) by the suffixes of a path; ("", ...) where the format is not known."""
     stem, suffix = os.path.splitext(path.lower())
     compression = COMPRESSIONS.get(suffix, "")
@@ -246,8 +259,8 @@ def _split_suffix(path: str) -> tuple[str, str]:
 
 
 def _suffixes_of(path: str) -> tuple[str, str]:
-    """As `_split_suffix`, without the query of an URL."""
-    return _split_suffix(path.split("?")[0] if is_remote(path) else path)
+    """As `split_suffix`, without the query of an URL."""
+    return split_suffix(path.split("?")[0] if is_remote(path) else path)
 
 
 def _files_below(folder: str) -> Iterable[str]:
@@ -257,7 +270,7 @@ def _files_below(folder: str) -> Iterable[str]:
     for parent, folders, names in os.walk(folder, onerror=_cannot_list, followlinks=True):
         folders[:] = [name for name in sorted(folders) if _is_entered(os.path.join(parent, name), seen)]
         for name in sorted(names):
-            if not name.startswith((".", "_")) and _split_suffix(name)[0]:
+            if not name.startswith((".", "_")) and split_suffix(name)[0]:
                 yield os.path.join(parent, name)
 
 
@@ -291,9 +304,12 @@ def _matches(path: str, leave_out: str) -> list[str]:
         return [path]
     if is_remote(path):
         return _remote_matches(path)
+    path = os.path.expanduser(path)
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
+        if is_run(path):
+            raise InputError(f"{path} is the folder of a run; to read what it kept: {os.path.join(path, 'documents')}")
         found = _without(leave_out, _files_below(path), path)
         if not found:
             outputs = (parent for parent, _, _ in os.walk(path) if is_run(parent))
@@ -302,6 +318,11 @@ def _matches(path: str, leave_out: str) -> list[str]:
                 f"folder {path} holds no input file; expected names ending in {_known_suffixes()}{_passed_over(passed)}"
             )
         return found
+    if path == STDIN or os.path.exists(path):
+        raise InputError(
+            f"input {path} is no regular file: inputs are read several times, and by several workers. Write it to a "
+            "file first"
+        )
     if not glob.has_magic(path):
         raise InputError(f"input {path} does not exist (looked from {os.getcwd()})")
     matches = sorted(match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
@@ -354,7 +375,7 @@ def _listed(entry: Input) -> list[str]:
     """The paths that an input names: its own, or those of a list."""
     if not entry.path.startswith(LIST_MARK):
         return [entry.path]
-    path = entry.path.removeprefix(LIST_MARK)
+    path = os.path.expanduser(entry.path.removeprefix(LIST_MARK))
     if not is_remote(path) and not os.path.isfile(path):
         raise InputError(f"list of inputs {path} does not exist (looked from {os.getcwd()})")
     with open_stream(path, _suffixes_of(path)[1]) as stream:
@@ -374,6 +395,7 @@ def _known_suffixes() -> str:
 
 def _source_file(path: str, entry: Input, name: str) -> SourceFile:
     if is_hub(path):
+        _check_read(entry, path, "huggingface")
         return _described(hub_label(entry), entry, name, "huggingface", "", (-1, 0))
     found, compression = _suffixes_of(path)
     format_ = found if entry.format == "auto" else entry.format
@@ -382,9 +404,24 @@ def _source_file(path: str, entry: Input, name: str) -> SourceFile:
         raise InputError(f"cannot tell the format of {shown(path)} by its name; expected {known}. Set format:")
     if format_ == "parquet" and compression:
         raise InputError(f"{shown(path)}: Parquet is compressed inside; decompress the file first")
+    _check_read(entry, path, format_)
     where = path if is_remote(path) else os.path.abspath(path)
     status = _remote_status(path) if is_remote(path) else _status(path)
     return _described(where, entry, name, format_, compression, status)
+
+
+def _check_read(entry: Input, path: str, format_: str) -> None:
+    """InputError for a setting that the reader of the format does not look at."""
+    other = codecs.lookup(entry.encoding).name not in UTF8
+    for field, given, readers in (
+        ("separator", bool(entry.separator), ("text",)),
+        ("encoding", other, ENCODED),
+    ):
+        if given and format_ not in readers:
+            raise InputError(
+                f"{shown(path)} is read as {format_}, but {field} is for {', '.join(readers)}. Leave {field} out, or "
+                "make these files an input of their own"
+            )
 
 
 def _described(
@@ -431,16 +468,26 @@ def _default_name(path: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")
     if not name:
         return "input"
-    return f"input-{name}" if _is_number(name) else name
+    return f"input-{name}" if _is_number(name) or _is_number(f"{name}-2") else name  # 1e-2 is one
 
 
 def input_names(entries: Sequence[Input]) -> list[str]:
-    """The name of every input; given names must differ, and so must the ones made from paths."""
-    names = [entry.name or _default_name(entry.path) for entry in entries]
-    for name in names:
-        if names.count(name) > 1:
+    """The name of every input. Given names must differ; of those made from paths the second `x` is `x-2`."""
+    given = [entry.name for entry in entries if entry.name]
+    for name in given:
+        if given.count(name) > 1:
             raise InputError(f"two inputs are named {name!r}; give each its own name: in the recipe")
+    taken, names = set(given), []
+    for entry in entries:
+        name = entry.name or _unused(_default_name(entry.path), taken)
+        taken.add(name)
+        names.append(name)
     return names
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    numbered = (f"{name}-{number}" for number in count(2))
+    return next(found for found in chain([name], numbered) if found not in taken)
 
 
 def entries_by_name(entries: Sequence[Input]) -> dict[str, Input]:
@@ -453,19 +500,27 @@ def find_files(entries: Sequence[Input], leave_out: str | os.PathLike[str] = "")
     leave_out   the folder of the run's output: no input, where a folder or glob around it would take it for one
 
     Raises InputError for a path that stands for no file, an unknown format, and a file that two inputs (or two names
-    in one input) resolve to. What is in the files is looked at by `probe`.
+    in one input) resolve to, or whose format has no use for a setting. What is in the files is looked at by `probe`.
     """
-    files = [
-        _source_file(path, entry, name)
-        for entry, name in zip(entries, input_names(entries), strict=True)
+    left_out = os.path.realpath(leave_out) if leave_out else ""
+    found = [
+        (path, number)
+        for number, entry in enumerate(entries)
         for listed in _listed(entry)
-        for path in _matches(listed, os.path.realpath(leave_out) if leave_out else "")
+        for path in _matches(listed, left_out)
     ]
-    seen: dict[str, SourceFile] = {}
-    for file in files:
-        other = seen.setdefault(file.path if is_remote(file.path) else os.path.realpath(file.path), file)
-        if other is not file:
-            raise InputError(
-                f"{shown(file.path)} and {shown(other.path)} are the same file; a file can be read once in a run"
-            )
-    return files
+    _check_once([hub_label(entries[number]) if is_hub(path) else path for path, number in found])
+    names = input_names(entries)
+    return [_source_file(path, entries[number], names[number]) for path, number in found]
+
+
+def _check_once(paths: Iterable[str]) -> None:
+    """InputError where a file is there twice, perhaps by links."""
+    seen: dict[str, str] = {}
+    for path in paths:
+        real = path if is_remote(path) else os.path.realpath(path)
+        if real in seen:
+            both = f"{shown(path)} and {shown(seen[real])} are the same file"
+            again = f"{shown(path)} is given twice" if path == seen[real] else both
+            raise InputError(f"{again}; a file can be read once in a run")
+        seen[real] = path

@@ -23,6 +23,7 @@ MOST_AHEAD = 1 << 17  # bytes that a decompressor may have ready beyond what it 
 REMOTE_STEP = 1 << 20
 REMOTE_TRIES = 5
 UNKNOWN_SIZE = -1
+OF_FILE = "the file"  # how messages begin about all that follows in a file; those about a record do not
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try
 
 
@@ -254,7 +255,12 @@ def read_piece(stream: Any, size: int) -> Piece:
 
 
 def _told(damage: DamageError) -> str:
-    return f"the file is damaged or cut off: {damage}"
+    return f"{OF_FILE} is damaged or cut off: {damage}"
+
+
+def is_damage(error: str) -> bool:
+    """Whether the error of a rejected record says that the rest of its file was not read."""
+    return error.startswith(OF_FILE)
 
 
 def read_behind(rest: np.ndarray, stream: Any, size: int) -> tuple[np.ndarray, str]:

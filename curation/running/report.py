@@ -23,13 +23,14 @@ from curation.reading.inputs import entries_by_name
 from curation.recipe import as_builtins
 from curation.running.ledger import SliceRecord, StageCount, as_report
 from curation.running.samples import unwritten_sample
+from curation.running.shortfalls import shortfalls
 from curation.running.sources import contributions, source_rows, unreached_budgets
 from curation.running.summary import funnel_line, language_lines, numbers, redaction_lines, shown_numbers
 
 if TYPE_CHECKING:
     from curation.running.plans import Plan
 
-UNSPACED_SHARE = REJECTED_SHARE = 0.1  # above them the report warns
+UNSPACED_SHARE = 0.1  # above it the report warns
 
 
 def build(
@@ -64,7 +65,7 @@ def build(
         "stages": [as_report(stage) for stage in stages],
         "sources": contributions(plan.recipe.input, plan.slices, records, parts, _drawn(plan, pairs)),
         "warnings": [
-            *_shortfalls(documents),
+            *shortfalls(documents, plan.recipe.input, plan.slices, records),
             *warnings(stages),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *unwritten_sample(plan.recipe.output.sample, forms),
@@ -83,18 +84,6 @@ def build(
 
 def tokenizer_warning(tokenizer: Tokenizer) -> str:
     return f"tokenizer {tokenizer.name} goes at a tenth of its speed: {tokenizer.note}"
-
-
-def _shortfalls(documents: dict[str, int]) -> list[str]:
-    """That nothing is left, or that much of the input is no documents."""
-    read, rejected = documents["read"], documents["rejected"]
-    found = []
-    if rejected > read * REJECTED_SHARE:
-        found.append(f"{rejected:,} of {read:,} records ({rejected / read:.0%}) were rejected; rejected.jsonl says why")
-    if not documents["kept"]:
-        why = "every record was rejected" if rejected else "the input has no documents"
-        found.append(f"nothing is kept: {'every document was removed' if documents['removed'] else why}")
-    return found
 
 
 def warnings(stages: Sequence[StageCount]) -> list[str]:

@@ -19,6 +19,7 @@ from curation.files import commit_all, piece_path, write_json
 from curation.reading import schema_of
 from curation.reading.inputs import Slice
 from curation.reading.sampling import read_sampled
+from curation.reading.streams import is_damage
 from curation.recipe import Recipe
 from curation.rules import Verdict
 from curation.running.ledger import SliceRecord, StageCount
@@ -125,6 +126,10 @@ def _input_frames(
         record.repaired += batch.repaired
         record.bytes_read += int(engine.byte_lengths(batch.frame[TEXT]).sum())
         record.rejected += len(batch.rejected)
+        record.damaged += [(entry.part, entry.error) for entry in batch.rejected if is_damage(entry.error)]
+        record.filled += [
+            name for name in job.slices[number].columns if name not in record.filled and batch.frame[name].count()
+        ]
         rejected_file.writelines(orjson.dumps(entry._asdict()) + b"\n" for entry in batch.rejected)
         yield batch.frame
 

@@ -164,6 +164,41 @@ def test_plan_prints_the_recipe_and_the_chain(corpus: Path, capsys: pytest.Captu
     assert "nothing to read" in failed(capsys, "plan")
 
 
+@pytest.mark.parametrize("name", ["gpt-2", "./none.json"])
+def test_plan_refuses_a_tokenizer_that_a_run_refuses(corpus: Path, capsys: pytest.CaptureFixture[str], name: str):
+    Path("tok.yaml").write_text(f"tokenizer: {{name: {name}}}")
+    message = failed(capsys, "plan", "tok.yaml", "-i", "made.jsonl")
+    assert message == failed(capsys, "run", "tok.yaml", "-i", "made.jsonl", "-o", "out")
+    Path("tok.yaml").write_text(f"{{tokenizer: {{name: {name}}}, output: {{formats: []}}}}")
+    assert curate(capsys, "plan", "tok.yaml", "-i", "made.jsonl")[0] == 0
+
+
+def test_inputs_on_the_command_line_add_up(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    for name in ("b/made.jsonl", "c/made.jsonl"):
+        Path(name).parent.mkdir()
+        Path(name).write_bytes(records_of(["one"]))
+    for _ in range(2):  # no list is shared
+        code, out, _ = curate(capsys, "plan", "-i", "made.jsonl", "b/made.jsonl", "-i", "c/made.jsonl")
+        paths = [entry["path"] for entry in yaml.safe_load(out)["input"]]
+        assert (code, paths) == (0, ["made.jsonl", "b/made.jsonl", "c/made.jsonl"])
+    message = failed(capsys, "plan", "-i", "made.jsonl", "-i", "made.jsonl")
+    assert "made.jsonl is given twice" in message
+
+
+def test_data_and_recipes_in_each_others_place(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    assert "made.jsonl looks like data: give it with --input" in failed(capsys, "run", "made.jsonl", "-o", "out")
+    message = failed(capsys, "run", "-i", "made.jsonl", "short.yaml", "-o", "out")
+    assert message == "curate: short.yaml is a recipe: put it before --input\n"
+
+
+def test_tokenize_finds_the_text(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    Path("c.jsonl").write_text('{"content": "one two three"}\n')
+    formats = ("--formats", "megatron, token_shards")
+    assert curate(capsys, "tokenize", "c.jsonl", "-o", "out", *formats)[0] == 0
+    assert {path.parts[1] for path in Path("out").rglob("*manifest.json")} == {"tokens", "token_shards"}
+    assert "no field 'body'" in failed(capsys, "tokenize", "c.jsonl", "-o", "out2", "--text-column", "body")
+
+
 def test_inspect_decodes_a_pair(corpus: Path, capsys: pytest.CaptureFixture[str]):
     assert curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")[0] == 0
     prefix = "out/tokens/made_00000_text_document"

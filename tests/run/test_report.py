@@ -2,9 +2,11 @@
 """What the end of a run says: names as they are, and warnings where little came out."""
 
 import functools
+import gzip
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from curation.packing import tokenization
@@ -54,6 +56,56 @@ def test_many_rejected_records_are_a_warning(tmp_path: Path):
     [warning] = warnings_of(tmp_path / "many", records_of([WORDS] * 8) + b"no\n" * 2, stages=[])
     assert warning.startswith("2 of 10 records (20%) were rejected")
     assert warnings_of(tmp_path / "few", records_of([WORDS] * 9) + b"no\n", stages=[]) == []
+
+
+def test_damaged_files_are_named_whatever_their_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    lines = [records_of([f"{WORDS} {number} {k}" for k in range(3000)]) for number in range(9)]
+    for number, data in enumerate(lines):
+        packed = gzip.compress(data, mtime=0)
+        cut = packed[: len(packed) // 2] if number < 6 else packed
+        (tmp_path / f"{number}.jsonl.gz").write_bytes(cut)
+    (tmp_path / "bad.jsonl.gz").write_bytes(gzip.compress(lines[0])[:-8] + bytes(8))
+    recipe = recipe_of(tmp_path, stages=[], output={"formats": []})
+    report = run(recipe, tmp_path / "out", engine="cpu").report
+    assert report["documents"]["rejected"] < report["documents"]["read"] / 10
+    damaged, wrong = report["warnings"]
+    named = ", ".join(str(tmp_path / f"{number}.jsonl.gz") for number in range(5))
+    assert damaged.startswith(
+        f"6 files were not read to the end, and what stood behind is lost: {named}, ... (the file"
+    )
+    assert "cut off: it ends inside the compressed data); see rejected.jsonl" in damaged
+    assert wrong.startswith(f"1 file was not read to the end, and what stood behind is lost: {tmp_path}/bad.jsonl.gz (")
+    print_funnel(report)
+    assert f"warning: {damaged}" in capsys.readouterr().out
+
+
+def test_a_column_that_no_record_has_is_named(tmp_path: Path):
+    rare = [{"text": WORDS}] * 20 + [{"text": WORDS, "language": "en", "url": None}]
+    (tmp_path / "a.jsonl").write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in rare))
+    (tmp_path / "b.jsonl").write_bytes(b"")
+    columns = ["language", "langauge", "url", "zzz"]
+    inputs = [{"path": str(tmp_path / f"{name}.jsonl"), "columns": columns} for name in "ab"]
+    recipe = recipe_of(*inputs, stages=[], output={"formats": []})
+    assert run(recipe, tmp_path / "out", engine="cpu", slice_bytes=100).report["warnings"] == [
+        "input 'a': column 'langauge' is null in every document; did you mean language?",
+        "input 'a': column 'url' is null in every document",
+        "input 'a': column 'zzz' is null in every document",
+    ]
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(1, True), (0, False)])
+def test_text_in_another_encoding_is_a_warning(tmp_path: Path, wrong: int, told: bool):
+    for number in range(10 if wrong else 11):
+        data = "café".encode("utf-8" if number else "latin-1")
+        (tmp_path / f"{number}.txt").write_bytes(data)
+    recipe = recipe_of({"path": str(tmp_path / "*.txt"), "name": "old"}, stages=[], output={"formats": []})
+    assert (
+        run(recipe, tmp_path / "out", engine="cpu").report["warnings"]
+        == [
+            "input 'old': bytes that are no text became U+FFFD in 1 of 10 documents (10%). If the files are in another "
+            "encoding than UTF-8, set encoding:, such as latin-1"
+        ][:told]
+    )
 
 
 def test_a_slow_tokenizer_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -233,7 +233,7 @@ def test_other_compressions(tmp_path: Path, suffix: str, pack: Any):
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(pack(LINES) + pack(LINES))
     assert read(path)["text"] == ["one", "two"] * 2
-    many = b"".join(b'{"text": "%d"}\n' % k for k in range(50_000))
+    many = b"".join(b'{"text": "%d"}\n' % k for k in range(100_000))  # more than a block of bzip2
     path.write_bytes(pack(many)[:-30])
     found = read(path)
     assert found["text"] == [str(k) for k in range(len(found["text"]))]
@@ -259,6 +259,22 @@ def test_csv_with_bad_rows_and_other_encodings(tmp_path: Path):
     assert errors == {"text is not valid UTF-8", "expected 2 columns, got 1"} and found["rows"] == 4
     path.write_bytes("text\ncafé\n".encode("latin-1"))
     assert read(path, encoding="latin-1")["text"] == ["café"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz", "a.jsonl", "a.txt"])
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_a_file_without_records_has_no_documents(tmp_path: Path, name: str, content: bytes):
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert read(tmp_path / name, columns=["path"])["rows"] == 0
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.wet", "a.warc", "a.csv"])
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
+def test_a_compressed_file_of_which_nothing_can_be_read_is_refused(tmp_path: Path, name: str, suffix: str):
+    path = tmp_path / f"{name}{suffix}"
+    path.write_bytes(b"<html>404</html>")
+    with pytest.raises(InputError, match=rf"{path.name}( can be read: it is no \w+ file, or| has no readable header)"):
+        probe(*find_files([Input(path=str(path))]))
 
 
 def test_csv_with_a_byte_order_mark_before_a_quoted_header(tmp_path: Path):

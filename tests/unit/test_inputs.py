@@ -90,6 +90,9 @@ WRONG_PATHS = {
     "data/notes.log": r"cannot tell the format of data/notes.log by its name; expected .*\.jsonl\.xz\. Set format:",
     "data/*": r"cannot tell the format of data/README.md",
     "packed.parquet.gz": r"Parquet is compressed inside; decompress the file first",
+    "-": r"input - is no regular file: inputs are read several times, and by several workers",
+    "pipe.jsonl": r"input pipe\.jsonl is no regular file: .* Write it to a file first",
+    "run": r"run is the folder of a run; to read what it kept: run/documents",
 }
 
 
@@ -97,8 +100,39 @@ WRONG_PATHS = {
 def test_wrong_paths(folder: Path, path: str):
     (folder / "empty").mkdir()
     (folder / "packed.parquet.gz").write_bytes(b"")
+    os.mkfifo(folder / "pipe.jsonl")
+    made_run(folder / "run", "_work/plan.json", b"{}")
     with pytest.raises(InputError, match=WRONG_PATHS[path]):
         found(path)
+
+
+def test_paths_in_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / "list").write_text("~/data/b.jsonl\n")
+    assert found("~/data/b.jsonl") == found("~/data/b.json*") == found("@~/list") == ["data/b.jsonl"]
+    assert len(found("~/data")) == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "told"),
+    [
+        ("b.jsonl", {"encoding": "latin-1"}, r"b\.jsonl is read as jsonl, but encoding is for text, csv, tsv"),
+        ("f.parquet", {"encoding": "utf-16"}, "is read as parquet, but encoding is for"),
+        ("b.jsonl", {"separator": "x"}, "is read as jsonl, but separator is for text. Leave separator out"),
+        ("g.csv", {"separator": "x"}, "is read as csv, but separator is for text"),
+        ("hf:org/name", {"separator": "x"}, "hf:org/name is read as huggingface, but separator is for text"),
+    ],
+)
+def test_settings_that_nothing_reads(folder: Path, name: str, settings: dict[str, str], told: str):
+    (folder / "data" / "g.csv").write_bytes(b"")
+    with pytest.raises(InputError, match=told):
+        find_files([Input(path=name if name.startswith("hf:") else f"data/{name}", **settings)])
+
+
+def test_settings_that_are_read(folder: Path):
+    (folder / "data" / "g.csv").write_bytes(b"")
+    find_files([Input(path="data/notes.log", format="text", encoding="latin-1", separator="x")])
+    find_files([Input(path="data/g.csv", encoding="latin-1"), Input(path="data/b.jsonl", encoding="UTF8")])
 
 
 def test_a_folder_that_cannot_be_listed(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -128,8 +162,8 @@ def test_one_file_twice(folder: Path):
     (folder / "link.jsonl").symlink_to("data/b.jsonl")
     with pytest.raises(InputError, match=r"link\.jsonl and .*b\.jsonl are the same file"):
         found("data/b.jsonl", "link.jsonl")
-    with pytest.raises(InputError, match="are the same file"):
-        find_files([Input(path="data/b.jsonl", name="one"), Input(path="data/b.jsonl", name="two")])
+    with pytest.raises(InputError, match=r"data/b\.jsonl is given twice; a file can be read once"):
+        find_files([Input(path="data/b.jsonl", name="one"), Input(path="data/b.jsonl", name="one")])
     (folder / "data" / "again.jsonl").symlink_to("b.jsonl")
     with pytest.raises(InputError, match="are the same file"):
         found("data")
@@ -237,12 +271,28 @@ def test_names_made_from_paths(path: str):
     assert Input(path=path, name=name).name == name  # and may be given
 
 
-def test_two_inputs_of_one_name():
+@pytest.mark.parametrize(
+    ("inputs", "names"),
+    [
+        (["a/x.jsonl", "b/x.jsonl", "c/x.jsonl"], ["x", "x-2", "x-3"]),
+        (["a/x.jsonl", ("b/x.jsonl", "y")], ["x", "y"]),
+        (["a/x.jsonl", ("y.jsonl", "x"), "b/x.jsonl"], ["x-2", "x", "x-3"]),
+        (["a/x.jsonl", "b/x.jsonl", ("z.jsonl", "x-2"), "x-3.jsonl"], ["x", "x-3", "x-2", "x-3-2"]),
+        (["новости.jsonl", "книги.jsonl", "*.jsonl"], ["input", "input-2", "input-3"]),
+        (["a/1e.jsonl", "b/1e.jsonl"], ["input-1e", "input-1e-2"]),  # 1e-2 is a number
+        (["a/5.jsonl", "b/5.jsonl"], ["input-5", "input-5-2"]),
+    ],
+)
+def test_names_that_clash_are_numbered(inputs: list[Any], names: list[str]):
+    pairs = [entry if isinstance(entry, tuple) else (entry, "") for entry in inputs]
+    assert input_names([Input(path=path, name=name) for path, name in pairs]) == names
+    for path, name in zip(inputs, names, strict=True):
+        Input(path=str(path), name=name)  # each may be given
+
+
+def test_two_inputs_of_one_given_name():
     with pytest.raises(InputError, match="two inputs are named 'x'; give each its own name"):
-        input_names([Input(path="a/x.jsonl"), Input(path="b/x.jsonl")])
-    with pytest.raises(InputError, match="two inputs are named 'x'"):
-        input_names([Input(path="a/x.jsonl"), Input(path="y.jsonl", name="x")])
-    assert input_names([Input(path="a/x.jsonl"), Input(path="b/x.jsonl", name="y")]) == ["x", "y"]
+        input_names([Input(path="a/x.jsonl", name="x"), Input(path="b/y.jsonl", name="x")])
 
 
 WRONG_INPUTS = {
@@ -255,6 +305,11 @@ WRONG_INPUTS = {
     "name '1e5' looks like a number": {"name": "1e5"},
     "name 'inf' looks like a number": {"name": "inf"},
     "text_column and id_column are both 'id'": {"text_column": "id"},
+    "columns may not name 'source': the outputs have a column of that name of their own. Leave": {
+        "columns": ["source"]
+    },
+    "columns may not name 'a' twice": {"columns": ["a", "a"]},
+    "max_documents is for data sets of Hugging Face .* of files, sample takes a share": {"max_documents": 5},
     "blend_weight must be above 0, not 0.0": {"blend_weight": 0.0},
     "blend_weight must be above 0, not -1": {"blend_weight": -1.0},
     "blend_weight must be above 0, not nan": {"blend_weight": float("nan")},

@@ -129,6 +129,9 @@ WRONG = {
     "input: [{path: x, blend_weight: .inf}]": ("input[0].blend_weight must be finite, not inf",),
     "output: {blend: {by: temperature, temperature: .inf}}": ("output.blend.temperature must be finite, not inf",),
     "output: {seed: 1.5}": ("$.output.seed", "Expected `int`"),
+    "output: {part_bytes: 1e6}": ("$.output.part_bytes", "Expected `int`", "; 1e6 is text in YAML, write 1_000_000"),
+    "input: [{path: x, blend_weight: 1e-3}]": ("[0].blend_weight", "; 1e-3 is text in YAML, write it with a dot"),
+    "input: [{path: x, max_document_bytes: 2.5E3}]": ("; 2.5E3 is text in YAML, write 2_500",),
 }  # fmt: skip
 
 
@@ -163,39 +166,10 @@ def test_a_recipe_by_path_or_by_name(tmp_path: Path):
         load_recipe(str(tmp_path / "none.yaml"))
     with pytest.raises(RecipeError, match="no recipe named 'defaultt'; did you mean default"):
         load_recipe("defaultt")
-
-
-def test_a_shipped_recipe_takes_inputs(tmp_path: Path):
-    news = Input(path="b.jsonl", name="news")
-    for given, expected in (
-        ("a.jsonl", [Input(path="a.jsonl")]),
-        (tmp_path, [Input(path=str(tmp_path))]),
-        (news, [news]),
-        (["a.jsonl", tmp_path / "x", news], [Input(path="a.jsonl"), Input(path=str(tmp_path / "x")), news]),
-    ):
-        recipe = load_recipe("default", input=given)
-        assert recipe.input == expected and recipe.stages == load_recipe("default").stages
-    (tmp_path / "mine.yaml").write_text("input: [{path: other}]")
-    assert load_recipe(tmp_path / "mine.yaml").input == [Input(path="other")]
-    assert load_recipe(tmp_path / "mine.yaml", input=["a"]).input == [Input(path="a")]
-
-
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        (5, r"Expected `object`, got `int` - at `\$\[0\]`"),
-        (["a", None], r"Expected `object`, got `null` - at `\$\[1\]`"),
-        (b"a", "got `bytes`"),
-        ("", "path is empty"),
-        ({"path": "a", "nam": "b"}, "unknown field `nam`"),
-        (Input(path="a", columns=["language"]), "a has 'language', which a language stage writes"),
-    ],
-    ids=repr,
-)
-def test_inputs_that_are_none(tmp_path: Path, given: object, told: str):
-    (tmp_path / "mine.yaml").write_text("stages: [{kind: language, keep: [en]}]")
-    with pytest.raises(RecipeError, match=rf"mine\.yaml with another input: .*{told}"):
-        load_recipe(tmp_path / "mine.yaml", input=given)
+    (tmp_path / "data.jsonl.gz").write_bytes(b"")
+    for name in (tmp_path / "data.jsonl.gz", "none.parquet"):
+        with pytest.raises(RecipeError, match=rf"{name} looks like data: give it with --input"):
+            load_recipe(str(name))
 
 
 def test_a_shipped_recipe_takes_inputs(tmp_path: Path):
