@@ -15,11 +15,17 @@ STRING = pd.StringDtype("pyarrow", na_value=np.nan)  # pandas 3's own `str`
 
 
 def string_array(text: pd.Series) -> pa.LargeStringArray:
-    """The column as one Arrow array; InputError where an object column holds anything but strings and nulls."""
+    """The column as one Arrow array; InputError where an object column holds anything but strings and nulls, or a lone
+    surrogate."""
     try:
         array = joined(pa.array(text, from_pandas=True))
     except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
         raise InputError(f"column {text.name!r} must hold strings: {error}") from None
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"column {text.name!r} holds {error.object[error.start : error.end]!a}, half a character, which UTF-8 does "
+            "not have. Replace it: .str.encode('utf-8', 'replace').str.decode('utf-8')"
+        ) from None
     if pa.types.is_large_string(array.type):
         return array
     held = array.type.value_type if pa.types.is_dictionary(array.type) else array.type

@@ -9,10 +9,15 @@ CurationError
 ├── EngineError      (RuntimeError) an engine, its device or its packages are not usable        2
 ├── IntegrityError   (RuntimeError) results contradict each other: the run failed               1
 └── OutOfMemoryError (MemoryError)  the memory this process may use is too small: it failed     1
+
+A structure that is built in Python with a wrong setting (`Rewrite(unicode="NFC")`) raises plain ValueError, which the
+first three are too.
 """
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
+
+SHOWN_NAMES = 10
 
 
 class CurationError(Exception):
@@ -53,10 +58,14 @@ class OutOfMemoryError(CurationError, MemoryError):
     exit_code = 1
 
 
-def nearest(name: str, names: Sequence[str] | Mapping[str, object]) -> str:
-    """'; did you mean ...' for a message about an unknown name."""
-    close = difflib.get_close_matches(name, list(names), 3)
-    return f"; did you mean {', '.join(close)}?" if close else f"; there are {', '.join(names)}"
+def nearest(name: object, names: Iterable[object]) -> str:
+    """'; did you mean ...' for a message about an unknown name, else the first ten of what there is."""
+    known = list(dict.fromkeys(map(str, names)))
+    close = difflib.get_close_matches(str(name), known, 3)
+    if close:
+        return f"; did you mean {', '.join(close)}?"
+    more = f" and {len(known) - SHOWN_NAMES} more" if len(known) > SHOWN_NAMES else ""
+    return f"; there are {', '.join(known[:SHOWN_NAMES]) or 'none'}{more}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -7,11 +7,13 @@ The runner calls the same stages on each slice, so that what is built cell by ce
 from __future__ import annotations
 
 import copy
+import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,16 +22,21 @@ import pyarrow.compute as pc
 
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import choose_engine, engine_of, load_engine
-from curation.errors import InputError, RecipeError, nearest
-from curation.measures import Measure
+from curation.errors import EngineError, InputError, RecipeError, nearest
+from curation.measures import Measure, name_of
 from curation.reading import probe, read_documents, schema_of
-from curation.reading.inputs import Input, Slice, find_files
+from curation.reading.inputs import Input, Slice, find_files, is_hub
+from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
+from curation.recipe import Output, list_inputs
 from curation.rules import Rule
 from curation.running.parts import BYTES, with_ids
 from curation.running.resources import read_processors
 from curation.stages import ExactDedup, Filter, FuzzyDedup, Language, Redact, Rewrite
 from curation.stages.outcome import RowStage
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 SLICE_BYTES = 32 << 20
 TEXTS_AT_ONCE = 10_000  # of candidates, when they are compared
@@ -37,74 +44,157 @@ SOURCE = "source"
 STRING_KINDS = "OUT"  # of dtypes that can hold strings; what an object column holds is seen when it is read
 
 
+# Fields that mean nothing to a function: a name for reports, and what a run alone does with an input.
+VOID: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    Input: (
+        "path", "blend_weight", "copies", "min_bytes", "config", "split", "revision", "data_files", "max_documents",
+        "max_bytes",
+    )
+}  # fmt: skip
+
+
+def _settings_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    """The fields of a structure that a function takes as keywords."""
+    void = VOID.get(kind, ("name",))
+    return {field.name: field for field in msgspec.structs.fields(kind) if field.name not in void}
+
+
+def _takes(kind: type[msgspec.Struct]) -> Callable[[Function], Function]:
+    """Gives a function the signature and the documentation of the settings that its `**settings` are."""
+
+    def shown(function: Function) -> Function:
+        signature = inspect.signature(function, eval_str=True)
+        own = [entry for entry in signature.parameters.values() if entry.kind is not entry.VAR_KEYWORD]
+        settings = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default_of(field), annotation=field.type)
+            for name, field in _settings_of(kind).items()
+            if name not in signature.parameters
+        ]
+        function.__signature__ = signature.replace(parameters=own + settings)  # type: ignore[attr-defined]
+        texts = (inspect.cleandoc(text or "") for text in (function.__doc__, kind.__doc__))
+        function.__doc__ = f"\n\n`curation.{kind.__name__}`: ".join(texts)
+        return function
+
+    return shown
+
+
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+
+
+def _plain(kind: type[msgspec.Struct], settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as a recipe would have them; where several names are expected, one stands for a list of it. ValueError
+    for one that is not there."""
+    fields, found = _settings_of(kind), {}
+    for name, value in settings.items():
+        if name not in fields:
+            raise ValueError(f"no setting {name!r}{nearest(name, fields)}")
+        several = typing.get_origin(fields[name].type) in (list, tuple)
+        found[name] = [value] if several and isinstance(value, str) else value
+    return dict(msgspec.to_builtins(found, enc_hook=_plain_value))
+
+
+def _plain_value(value: object) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise ValueError(f"no setting can be a {type(value).__name__}")
+
+
+def _stage(kind: type[Kind], given: object, settings: dict[str, Any], field: str = "") -> Kind:
+    """The stage that a function was called with: `given` itself, or one of its settings, checked as a recipe is, where
+    `given` may be the value of `field`."""
+    if isinstance(given, kind) and not settings:
+        return given
+    tag = kind.__struct_config__.tag
+    if field:
+        settings = {field: given, **settings}
+    elif given is not None:
+        raise RecipeError(f"{tag} takes settings by keyword, or one {kind.__name__} alone, not {given!r}")
+    try:
+        return msgspec.convert({"kind": tag, **_plain(kind, settings)}, kind)
+    except ValueError as error:  # msgspec's own errors too
+        raise RecipeError(f"{tag}: {error}") from None
+
+
+@_takes(Input)
 def read(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    paths: str | os.PathLike[str] | Input | Sequence[str | os.PathLike[str] | Input],
     *,
     engine: str = "auto",
-    name: str = "",
-    format: str = "auto",
-    text_column: str = "",
-    id_column: str = "id",
-    columns: Sequence[str] = (),
     slice_bytes: int = 0,
+    **settings: Any,
 ) -> Any:
     """A lazy Dask DataFrame (pandas or cuDF partitions, one per slice) with `doc`, `id`, `source`, `text`
     and the fields named in `columns`.
 
-    `paths`: a file, a folder, a glob, or several of them, each an input of its own. Records that are not documents are
-    left out; a run lists them in `rejected.jsonl`. To number documents, the records of every slice are counted in a
-    pass of their own when the frame is computed. `slice_bytes`: input bytes of a partition; 0 chooses. Raises
-    InputError, EngineError.
+    `paths`: a file, a folder, a glob, or several of them, each an input of its own; the settings are of them all. An
+    `Input` instead of a path has its own, of which weights, copies and minima are for runs alone; so
+    `read(recipe.input)` reads what a run would, with a `sample` of the default seed. Data sets of Hugging Face are for
+    runs too.
+
+    Records that are not documents are left out; a run lists them in `rejected.jsonl`. To number documents, the records
+    of every slice are counted in a pass of their own when the frame is computed. `slice_bytes`: input bytes of a
+    partition; 0 chooses. Raises InputError, EngineError.
     """
     import dask.config
     import dask.dataframe as dd
     from dask.delayed import delayed
 
     dask.config.set({"dataframe.convert-string": False})  # Dask's own string type would lose pandas 3's `str`
-    chosen = choose_engine(engine).name
-    slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(chosen).batch_bytes(read_processors()))
-    listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
-    entries = [
-        Input(
-            path=os.fspath(path),
-            name=name if len(listed) == 1 else "",
-            format=format,
-            text_column=text_column,
-            id_column=id_column,
-            columns=list(columns),
-        )
-        for path in listed
-    ]
+    entries = _inputs(paths, settings)
+    name = choose_engine(engine).name
+    if slice_bytes < 0:
+        raise EngineError(f"slice_bytes must be 0 (chosen for this machine) or more, not {slice_bytes}")
+    slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(name).batch_bytes(read_processors()))
     slices = plan_slices([probe(file) for file in find_files(entries)], slice_bytes)
     counts = [delayed(_count_rows, pure=False)(piece, slice_bytes) for piece in slices]
     bases = delayed(np.cumsum)([0, *counts])
-    meta = load_engine(chosen).from_arrow(_frame_schema(columns).empty_table())
-    frames = [delayed(_read_frame)(piece, bases, chosen, slice_bytes) for piece in slices]
+    columns = list(dict.fromkeys(name for entry in entries for name in entry.columns))
+    meta = load_engine(name).from_arrow(_frame_schema(columns).empty_table())
+    frames = [delayed(_read_frame)(piece, bases, name, slice_bytes, columns) for piece in slices]
     return dd.from_delayed(frames, meta=meta, verify_meta=False)
+
+
+def _inputs(paths: Any, settings: dict[str, Any]) -> list[Input]:
+    """The inputs that `read` was asked for; InputError for what it cannot read."""
+    try:
+        entries = list_inputs(paths, _plain(Input, settings))
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    if not entries:
+        raise InputError("nothing to read: paths is empty")
+    if len(entries) > 1 and settings.get("name"):
+        raise InputError(f"name is for one input, not for {len(entries)}; give a list of curation.Input(path=, name=)")
+    for entry in entries:
+        if is_hub(entry.path):
+            raise InputError(f"{entry.path} is streamed: run a recipe with this input, then read its documents/")
+    return entries
 
 
 def _count_rows(piece: Slice, batch_bytes: int) -> int:
     return sum(documents.rows for documents in read_documents(piece, batch_bytes))
 
 
-def _read_frame(piece: Slice, bases: np.ndarray, engine: str, batch_bytes: int) -> Frame:
+def _read_frame(piece: Slice, bases: np.ndarray, engine: str, batch_bytes: int, columns: Sequence[str]) -> Frame:
+    module = load_engine(engine)
     tables = [documents.table for documents in read_documents(piece, batch_bytes)]
     table = pa.concat_tables([schema_of(piece.columns).empty_table(), *tables])
+    share = piece.parts[0].file.sample
+    if share < 1:
+        table = table.filter(pa.array(chosen(module, module.from_arrow(table), share, Output().seed)))
     table = with_ids(table, piece.source, int(bases[piece.index]))
-    return load_engine(engine).from_arrow(table.cast(_frame_schema(piece.columns)))
+    for name in columns:
+        if name not in table.column_names:  # of another input
+            table = table.append_column(name, pa.nulls(len(table), pa.large_string()))
+    schema = _frame_schema(columns)
+    return module.from_arrow(table.select(schema.names).cast(schema))
 
 
 def _frame_schema(columns: Sequence[str]) -> pa.Schema:
     names = ("id", "source", TEXT, *columns)
     return pa.schema([("doc", pa.int64()), *((name, pa.large_string()) for name in names)])
-
-
-def _settings(stage: type[msgspec.Struct], values: dict[str, Any]) -> Any:
-    """A stage from keyword arguments, checked as a recipe is."""
-    try:
-        return msgspec.convert({"kind": stage.__struct_config__.tag, **values}, stage)
-    except msgspec.ValidationError as error:
-        raise RecipeError(str(error)) from None
 
 
 def _engine_of(frame: Any) -> Engine:
@@ -116,10 +206,16 @@ def _engine_of(frame: Any) -> Engine:
         raise InputError(
             f"column {TEXT!r} not found in the frame; it has {list(frame.columns)}. Rename one to {TEXT!r}"
         )
+    _check_once(frame, TEXT)
     found = getattr(frame, "_meta", frame)[TEXT].dtype
     if found.kind not in STRING_KINDS:
         raise InputError(f"column {TEXT!r} must hold strings, not {found}. Convert it: frame[{TEXT!r}].astype(str)")
     return engine
+
+
+def _check_once(frame: Any, name: str) -> None:
+    if list(frame.columns).count(name) > 1:
+        raise InputError(f"the frame has {list(frame.columns).count(name)} columns {name!r}. Drop or rename the others")
 
 
 def _is_lazy(frame: Any) -> bool:
@@ -138,29 +234,34 @@ def _apply(frame: Frame, stage: RowStage) -> Frame:
     return stage.apply(engine_of(frame), frame).frame
 
 
-def rewrite(frame: Any, **settings: Any) -> Any:
-    """The frame with `text` rewritten. Settings: `curation.Rewrite`. RecipeError for a wrong one."""
-    return _map(frame, _apply, _settings(Rewrite, settings))
+@_takes(Rewrite)
+def rewrite(frame: Any, stage: Rewrite | None = None, **settings: Any) -> Any:
+    """The frame with `text` rewritten, by settings or by a whole `stage`. RecipeError for a wrong one."""
+    return _map(frame, _apply, _stage(Rewrite, stage, settings))
 
 
-def redact(frame: Any, **settings: Any) -> Any:
-    """The frame with personal data in `text` replaced. Settings: `curation.Redact`. RecipeError for a wrong one."""
-    return _map(frame, _apply, _settings(Redact, settings))
+@_takes(Redact)
+def redact(frame: Any, stage: Redact | None = None, **settings: Any) -> Any:
+    """The frame with personal data in `text` replaced, as settings or a whole `stage` say. RecipeError for a wrong
+    one."""
+    return _map(frame, _apply, _stage(Redact, stage, settings))
 
 
-def filter(frame: Any, rules: str | Sequence[str | Rule | dict[str, Any]]) -> Any:
-    """The rows that break none of `rules`: a rule set's name, or a list of names, `Rule`s and dictionaries."""
-    listed = rules if isinstance(rules, str) else [msgspec.to_builtins(rule) for rule in rules]
-    return _map(frame, _apply, _settings(Filter, {"rules": listed}))
+def filter(frame: Any, rules: str | Rule | dict[str, Any] | Filter | Sequence[str | Rule | dict[str, Any]]) -> Any:
+    """The rows that break none of `rules`: a rule set's name (`curation.RULE_SETS`), a `curation.Rule` or a dictionary
+    of its fields, a list of these, or a whole `curation.Filter`. RecipeError for a wrong one."""
+    return _map(frame, _apply, _stage(Filter, [rules] if isinstance(rules, Rule | dict) else rules, {}, "rules"))
 
 
-def measure(frame: Any, names: Sequence[str] = ()) -> Any:
-    """The frame with one int64 column per measure (all of them without `names`): `curation.Measure`."""
-    chosen = tuple(names) or tuple(member.name for member in Measure)
-    for name in chosen:
-        if name not in Measure.__members__:
-            raise RecipeError(f"no measure named {name!r}{nearest(name, Measure.__members__)}")
-    return _map(frame, _measure, chosen)
+def measure(frame: Any, names: str | Measure | Sequence[str | Measure] = ()) -> Any:
+    """The frame with one int64 column per measure: those named, or all members of `curation.Measure`. RecipeError for a
+    name that is none."""
+    listed = [names] if isinstance(names, str) or not isinstance(names, Iterable) else names
+    try:
+        found = tuple(name_of(name) for name in listed)
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+    return _map(frame, _measure, found or tuple(Measure.__members__))
 
 
 def _measure(frame: Frame, names: tuple[str, ...]) -> Frame:
@@ -168,28 +269,32 @@ def _measure(frame: Frame, names: tuple[str, ...]) -> Frame:
     return engine.with_columns(frame, engine.measure(frame[TEXT], names))
 
 
-def language(frame: Any, keep: Sequence[str], **settings: Any) -> Any:
+@_takes(Language)
+def language(frame: Any, keep: str | Sequence[str] | Language, **settings: Any) -> Any:
     """The rows whose text is, clearly enough, in one of the languages `keep`, with the columns `language` and
-    `language_probability`; columns of these names are replaced. Settings: `curation.Language`."""
-    return _map(frame, _apply, _settings(Language, {"keep": list(keep), **settings}))
+    `language_probability`; columns of these names are replaced. `keep` may be a whole stage. RecipeError for a wrong
+    setting."""
+    return _map(frame, _apply, _stage(Language, keep, settings, "keep"))
 
 
-def exact_dedup(frame: Any, **settings: Any) -> Any:
-    """The first row of every text. Settings: `curation.ExactDedup`.
+@_takes(ExactDedup)
+def exact_dedup(frame: Any, stage: ExactDedup | None = None, **settings: Any) -> Any:
+    """The first row of every text, by settings or by a whole `stage`. RecipeError for a wrong one.
 
     On a Dask frame the keys (16 bytes per document) are computed at once, in a pass over the text; the rows stay lazy.
     """
-    return _dedup(frame, _settings(ExactDedup, settings))
+    return _dedup(frame, _stage(ExactDedup, stage, settings))
 
 
-def fuzzy_dedup(frame: Any, **settings: Any) -> Any:
-    """One row of each group of near-duplicates. Settings: `curation.FuzzyDedup`; a list in `keep` names what stands in
-    the column `source`.
+@_takes(FuzzyDedup)
+def fuzzy_dedup(frame: Any, stage: FuzzyDedup | None = None, **settings: Any) -> Any:
+    """One row of each group of near-duplicates, by settings or by a whole `stage`; a list in `keep` names what stands
+    in the column `source`. RecipeError for a wrong one.
 
     On a Dask frame the keys (8 bytes per band and document, 168 with the defaults) are computed at once, in a pass over
     the text, and partitions that hold candidates are read a second time, one by one; the rows stay lazy.
     """
-    stage: FuzzyDedup = _settings(FuzzyDedup, settings)
+    stage = _stage(FuzzyDedup, stage, settings)
     if stage.against:
         stage.open_index()  # one that does not fit is said before anything is read
     return _dedup(frame, stage)
@@ -229,6 +334,7 @@ def _survey(frame: Frame, stage: ExactDedup | FuzzyDedup) -> _Survey:
     if not isinstance(keep, str):
         if SOURCE not in frame.columns:
             raise InputError(f"keep lists inputs, but the frame has no column {SOURCE!r}; it has {list(frame.columns)}")
+        _check_once(frame, SOURCE)
         runs = pc.run_end_encode(engine.to_arrow(frame[[SOURCE]]).column(SOURCE).combine_chunks())
         sources = list(zip(runs.values.to_pylist(), np.diff(runs.run_ends.to_numpy(), prepend=0).tolist(), strict=True))
     return _Survey(len(frame), keys, sources)
@@ -267,9 +373,9 @@ class _Frames:
                 yield found.slice(first, TEXTS_AT_ONCE).combine_chunks
 
     def select(self, positions: np.ndarray) -> _Frames:
-        chosen = copy.copy(self)
-        chosen.rows = self.rows[positions]
-        return chosen
+        selected = copy.copy(self)
+        selected.rows = self.rows[positions]
+        return selected
 
 
 def _filter(frame: Frame, mask: np.ndarray) -> Frame:

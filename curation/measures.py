@@ -11,6 +11,8 @@ import re
 from enum import IntEnum, auto
 from typing import NamedTuple
 
+from curation.errors import nearest
+
 GOPHER_STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")  # Rae et al. 2021, A1.1
 ENGLISH_FUNCTION_WORDS = ("the", "a", "an", "is", "are", "was", "were")
 
@@ -149,6 +151,14 @@ DESCRIPTIONS: dict[str, str] = {
     "num_2grams": "words - 1, at least 0",
     "num_3grams": "words - 2, at least 0",
 }
+
+
+def name_of(measure: object) -> str:
+    """The name of a measure, given as such or as a `Measure`; ValueError for anything else."""
+    name = measure.name if isinstance(measure, Measure) else measure
+    if not isinstance(name, str) or name not in Measure.__members__:
+        raise ValueError(f"no measure named {name!r}{nearest(name, Measure.__members__)}")
+    return name
 
 
 class Wanted(NamedTuple):

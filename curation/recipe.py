@@ -287,6 +287,8 @@ def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[I
         {"path": os.fspath(entry), **(settings or {})} if isinstance(entry, str | os.PathLike) else entry
         for entry in (given if several else [given])
     ]
+    if settings and any(isinstance(entry, Input) for entry in entries):
+        raise ValueError(f"{', '.join(settings)} cannot go with an Input, which has its own")
     return msgspec.convert(entries, list[Input])
 
 

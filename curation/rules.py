@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from curation.errors import nearest
-from curation.measures import Measure
+from curation.measures import name_of
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,13 +28,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if bool(self.measure) == bool(self.ratio):
+        if (self.measure != "") == bool(self.ratio):  # a Measure may be 0
             raise ValueError("give either measure: NAME or ratio: [NAME, NAME]")
-        if self.ratio and len(self.ratio) != 2:
-            raise ValueError(f"ratio takes two measures, [above, below], not {len(self.ratio)}")
-        for name in self.measures:
-            if name not in Measure.__members__:
-                raise ValueError(f"no measure named {name!r}{nearest(name, Measure.__members__)}")
+        if self.ratio and (isinstance(self.ratio, str) or len(self.ratio) != 2):
+            raise ValueError(f"ratio takes two measures, [above, below], not {self.ratio!r}")
+        if self.measure != "":
+            msgspec.structs.force_setattr(self, "measure", name_of(self.measure))
+        msgspec.structs.force_setattr(self, "ratio", tuple(name_of(name) for name in self.ratio))
         if math.isnan(self.min) or math.isnan(self.max):
             raise ValueError("min and max must be numbers; nothing is above or below NaN")
         if self.min == -math.inf and self.max == math.inf:
@@ -168,8 +168,10 @@ RULE_SETS: dict[str, tuple[Rule, ...]] = {
 
 
 def expand_rules(rules: str | Sequence[str | Rule]) -> tuple[Rule, ...]:
-    """The rules behind a set's name, or behind a list of names and rules; ValueError for an unknown name."""
+    """The rules behind a set's name, or behind a list of names and rules; ValueError for anything else."""
     expanded: list[Rule] = []
+    if not isinstance(rules, str | list | tuple) or not all(isinstance(entry, str | Rule) for entry in rules):
+        raise ValueError(f"rules must be the name of a set, or a list of names and Rules, not {rules!r}")
     for entry in [rules] if isinstance(rules, str) else rules:
         if isinstance(entry, Rule):
             expanded.append(entry)

@@ -2,6 +2,7 @@
 """The functions for notebooks give what a run keeps, lazily on Dask frames and at once on one frame."""
 
 import gzip
+import inspect
 import re
 import textwrap
 import typing
@@ -10,13 +11,14 @@ from typing import Any
 
 import dask.dataframe as dd
 import msgspec
+import numpy as np
 import pandas as pd
 import pytest
 
 import curation
 import curation.library
 from curation import errors
-from curation.errors import InputError, RecipeError
+from curation.errors import EngineError, InputError, RecipeError
 from curation.measures import Measure
 from curation.running.runner import run
 from tests.run.runs import kept_rows, made_texts, recipe_of, records_of
@@ -121,6 +123,56 @@ def test_near_duplicates_as_a_run_keeps(tmp_path: Path, settings: dict[str, Any]
     assert len(curation.fuzzy_dedup(frame, against=str(tmp_path / "out" / "index"), **settings).compute()) == 0
 
 
+def test_what_read_takes_of_an_input(tmp_path: Path):
+    (tmp_path / "a.txt").write_bytes("Grüße--zwei--".encode("latin-1") + b"x" * 100)
+    frame = curation.read(tmp_path / "a.txt", encoding="latin-1", separator="--", max_document_bytes=50, engine="cpu")
+    assert frame.compute()["text"].tolist() == ["Grüße", "zwei"]
+    (tmp_path / "b.jsonl").write_bytes(records_of(["one"], key="k", url="u"))
+    inputs = [
+        curation.Input(path=tmp_path / "b.jsonl", id_column="key", columns=["url"], blend_weight=2),
+        curation.Input(path=tmp_path / "a.txt", encoding="latin-1", name="texts"),
+    ]
+    read = curation.read(inputs, engine="cpu").compute()
+    assert read["id"].tolist() == ["k", "texts/1"] and read["source"].tolist() == ["b", "texts"]
+    assert read["url"].isna().tolist() == [False, True]
+    assert "url" in curation.read(tmp_path / "b.jsonl", columns="url", engine="cpu").columns
+
+
+def test_a_sample_is_that_of_a_run(tmp_path: Path, corpus: Path):
+    recipe = recipe_of({"path": str(corpus), "sample": 0.3}, stages=[], output={"formats": []})
+    run(recipe, tmp_path / "out", engine="cpu")
+    found = curation.read(recipe.input, engine="cpu", slice_bytes=5000).compute()
+    assert rows_of(found) == kept_rows(tmp_path / "out") and 40 < len(found) < 140
+    assert rows_of(curation.read(corpus, sample=0.3, engine="cpu").compute()) == rows_of(found)
+
+
+@pytest.mark.parametrize(
+    ("paths", "settings", "message"),
+    [
+        ([], {}, "nothing to read: paths is empty"),
+        (5, {}, "Expected `object`, got `int`"),
+        ("a.jsonl", {"format": "json"}, "format must be one of auto, jsonl"),
+        (["a.jsonl", "b.jsonl"], {"name": "mine"}, r"name is for one input, not for 2; give a list of curation\.Input"),
+        ([curation.Input(path="a.jsonl")], {"columns": "x"}, "columns cannot go with an Input, which has its own"),
+        ("hf:org/set", {}, "hf:org/set is streamed: run a recipe with this input"),
+    ],
+)
+def test_what_cannot_be_read(paths: Any, settings: dict[str, Any], message: str):
+    with pytest.raises(InputError, match=message):
+        curation.read(paths, engine="cpu", **settings)
+
+
+def test_slices_below_zero_are_refused():
+    with pytest.raises(EngineError, match=r"slice_bytes must be 0 .* or more, not -5"):
+        curation.read("a.jsonl", slice_bytes=-5, engine="cpu")
+
+
+def test_keep_names_few_of_many_sources():
+    frame = pd.DataFrame({"text": ["a"] * 4000, "source": [f"source-{row % 100}" for row in range(4000)]})
+    with pytest.raises(RecipeError, match=r"'zzz'; there are source-0, source-1, .* source-9 and 90 more$"):
+        curation.fuzzy_dedup(frame, keep=["zzz"])
+
+
 def test_keep_by_source_needs_the_column():
     with pytest.raises(InputError, match=r"no column 'source'; it has \['text'\]"):
         curation.fuzzy_dedup(pd.DataFrame({"text": ["a"]}), keep=["a"])
@@ -214,14 +266,92 @@ def test_what_is_no_frame(name: str):
             FUNCTIONS[name](without_text)
 
 
+def test_one_thing_where_several_are_expected():
+    frame = pd.DataFrame(
+        {"text": ["two words", "the quick brown fox and the lazy dog are here for all of us, a@b.example"]}
+    )
+    words = curation.Rule(measure=Measure.words, min=3)
+    for one, several in (
+        (curation.measure(frame, "words"), curation.measure(frame, ["words"])),
+        (curation.measure(frame, Measure.bytes), curation.measure(frame, ["bytes"])),
+        (curation.measure(frame, [Measure.words, "bytes"]), curation.measure(frame, ["words", "bytes"])),
+        (curation.language(frame, "en"), curation.language(frame, keep=["en"])),
+        (curation.filter(frame, words), curation.filter(frame, [words])),
+        (curation.filter(frame, {"measure": "words", "min": 3}), curation.filter(frame, [words])),
+        (curation.redact(frame, types="email"), curation.redact(frame, types=["email"])),
+    ):
+        pd.testing.assert_frame_equal(one, several)
+    assert len(curation.filter(frame, words)) == 1
+
+
+def test_a_whole_stage_in_place_of_settings():
+    frame = pd.DataFrame({"text": ["One and a@b.example", "one and a@b.example", "two"]})
+    for function, stage, left in (
+        (curation.rewrite, curation.Rewrite(lowercase=True), ["one and a@b.example", "one and a@b.example", "two"]),
+        (curation.redact, curation.Redact(replacement="X"), ["One and X", "one and X", "two"]),
+        (curation.filter, curation.Filter(rules=[curation.Rule(measure="words", max=1)]), ["two"]),
+        (curation.exact_dedup, curation.ExactDedup(compare="lowercase"), ["One and a@b.example", "two"]),
+        (curation.fuzzy_dedup, curation.FuzzyDedup(ngram=1), ["One and a@b.example", "two"]),
+        (curation.language, curation.Language(keep=["de"], min_probability=0.9), []),
+    ):
+        assert function(frame, stage)["text"].tolist() == left
+        with pytest.raises(RecipeError):
+            function(frame, curation.NgramDedup())
+    with pytest.raises(RecipeError, match="rewrite takes settings by keyword, or one Rewrite alone"):
+        curation.rewrite(frame, curation.Rewrite(lowercase=True), unicode="nfc")
+
+
+@pytest.mark.parametrize(
+    ("function", "stage"),
+    [
+        (curation.rewrite, curation.Rewrite),
+        (curation.redact, curation.Redact),
+        (curation.language, curation.Language),
+        (curation.exact_dedup, curation.ExactDedup),
+        (curation.fuzzy_dedup, curation.FuzzyDedup),
+        (curation.read, curation.Input),
+    ],
+)
+def test_help_shows_the_settings(function: Any, stage: Any):
+    shown = inspect.signature(function).parameters
+    assert "settings" not in shown and f"`curation.{stage.__name__}`: " in function.__doc__
+    fields = {field.name: field for field in msgspec.structs.fields(stage)}
+    for name in shown.keys() & fields.keys() - {"keep"}:
+        field = fields[name]
+        assert shown[name].default == (field.default_factory() if field.default is msgspec.NODEFAULT else field.default)
+    keep = ["en"] if stage is curation.Language else []
+    missing = fields.keys() - shown.keys()
+    assert missing == ({"name"} if stage is not curation.Input else {*curation.library.VOID[curation.Input]})
+    for name in missing - {"path"}:
+        with pytest.raises(errors.CurationError, match=f"no setting '{name}'"):
+            function(pd.DataFrame({"text": ["a"]}), *keep, **{name: 1})
+
+
+def test_numbers_of_numpy_and_paths_are_settings(tmp_path: Path):
+    frame = pd.DataFrame({"text": ["a b c", "a b d"]})
+    assert len(curation.fuzzy_dedup(frame, threshold=np.float64(0.5), ngram=np.int64(1))) == 1
+    with pytest.raises(RecipeError, match="none has no index"):
+        curation.fuzzy_dedup(frame, against=tmp_path / "none")
+    with pytest.raises(RecipeError, match="no setting can be a Series"):
+        curation.redact(frame, types=pd.Series(["email"]))
+
+
 def test_wrong_settings_name_what_is_near():
     frame = pd.DataFrame({"text": ["a"]})
     with pytest.raises(RecipeError, match="no measure named 'word'; did you mean words"):
         curation.measure(frame, ["words", "word"])
     with pytest.raises(RecipeError, match="no rule set named 'gofer'; did you mean gopher"):
         curation.filter(frame, "gofer")
-    with pytest.raises(RecipeError, match="unknown field `lower`"):
+    with pytest.raises(RecipeError, match="rewrite: no setting 'lower'; did you mean lowercase"):
         curation.rewrite(frame, lower=True)
+    with pytest.raises(InputError, match="no setting 'column'; did you mean columns"):
+        curation.read("none.jsonl", column="text")
+    for wrong in (5, [5], [["z"]], Measure.words.value):
+        with pytest.raises(RecipeError, match=r"no measure named .*; there are bytes, .* and 50 more$"):
+            curation.measure(frame, wrong)
+    for wrong in (5, None, [5]):
+        with pytest.raises(RecipeError, match=r"filter: Expected `str \| (array|object)`, got"):
+            curation.filter(frame, wrong)
     with pytest.raises(RecipeError, match="max_characters must be 0"):
         curation.exact_dedup(frame, max_characters=-1)
 
@@ -277,6 +407,26 @@ def test_text_that_is_no_text(text: pd.Series):
     ):
         with pytest.raises(InputError, match="column 'text' must hold strings"):
             function()
+
+
+def test_half_a_character():
+    frame = pd.DataFrame({"text": pd.Series(["a", "b\ud800"], dtype=object)})
+    with pytest.raises(
+        InputError, match=r"column 'text' holds '\\ud800', half a character, .* Replace it: \.str\.encode"
+    ):
+        curation.measure(frame, "words")
+    frame["text"] = frame["text"].str.encode("utf-8", "replace").str.decode("utf-8")
+    assert curation.measure(frame, "words")["words"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_column_that_is_there_twice(lazy: bool):
+    frame = pd.DataFrame([["a", "b"]], columns=["text", "text"])
+    with pytest.raises(InputError, match="the frame has 2 columns 'text'"):
+        curation.rewrite(dd.from_pandas(frame, npartitions=1) if lazy else frame, lowercase=True)
+    twice = pd.DataFrame([["a", "b", "c"]], columns=["text", "source", "source"])
+    with pytest.raises(InputError, match="the frame has 2 columns 'source'"):
+        curation.fuzzy_dedup(twice, keep=["b"])
 
 
 def test_text_that_is_no_text_is_said_before_anything_is_computed():

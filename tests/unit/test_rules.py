@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from curation.measures import Measure
 from curation.rules import RULE_SETS, Rule, Verdict, decide, expand_rules
 from tests.conftest import frame_of
 from tests.corpus import NASTY, document_lists, real_documents
@@ -210,6 +211,19 @@ def test_sets_and_free_rules_mix():
     assert expand_rules(["nemo", free]) == (*RULE_SETS["nemo"], free)
     with pytest.raises(ValueError, match="no rule set named 'gofer'; did you mean gopher"):
         expand_rules(["nemo", "gofer"])
+    for wrong in (free, {"measure": "words"}, [["nemo"]], [{"measure": "words"}], 5):
+        with pytest.raises(ValueError, match="rules must be the name of a set, or a list of names and Rules, not"):
+            expand_rules(wrong)
+
+
+def test_measures_of_a_rule_may_be_members():
+    assert Rule(measure=Measure.bytes, min=1) == Rule(measure="bytes", min=1)
+    assert Rule(ratio=[Measure.bytes, "words"], min=1) == Rule(ratio=("bytes", "words"), min=1)
+    for wrong in (["words"], 2, None):
+        with pytest.raises(ValueError, match="no measure named"):
+            Rule(measure=wrong, min=1)
+    with pytest.raises(ValueError, match=r"ratio takes two measures, .* not 'ab'"):
+        Rule(ratio="ab", min=1)
 
 
 def test_a_bound_that_is_no_number_is_refused():
