@@ -7,6 +7,7 @@ from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import combine64, murmur3_x64_128
 from curation.kernels.measures import count_distinct_words, count_duplicate_lines, count_ngrams, scan_document
 from curation.kernels.minhash import band_key, common_count, keep_distinct, shingle_hashes, signature
+from curation.kernels.ngrams import find_ngrams
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
 
@@ -152,6 +153,14 @@ def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flag
             sort_hashes(hashes[o : o + count], spare, bucket_ends)
             o = keep_distinct(hashes, o, o + count, o)
         ends[row + 1] = o
+
+
+@njit(cache=True, nogil=True)
+def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, hashes, found, owner):
+    for row in range(len(valid)):
+        end = offsets[row + 1] if valid[row] else offsets[row]
+        count = shingle_hashes(data, offsets[row], end, ngram, False, pages, records, flags, hashes)
+        found[row], owner[row] = find_ngrams(hashes, count, keys, owners)
 
 
 @njit(cache=True, nogil=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from cpu_fallback.buffers import buffers_of, series_of, string_array
 from cpu_fallback.kernels import (
     classify_rows,
+    find_rows,
     find_unnormalised,
     hash_rows,
     key_rows,
@@ -24,6 +25,7 @@ from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, pla
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, wanted
 from curation.stages.classifiers import Classifier
+from curation.stages.decontaminate import NgramTable
 from curation.stages.normalization import normalize
 
 
@@ -144,3 +146,12 @@ def shingles(text: pd.Series, ngram: int, by_character: bool) -> tuple[np.ndarra
     ends = np.zeros(len(text) + 1, np.int64)
     shingle_rows(data, offsets, valid, ngram, by_character, *tables.load_tables()[:3], hashes, spare, ends)
     return hashes[: ends[-1]], ends
+
+
+def ngram_hits(text: pd.Series, table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
+    data, offsets, valid = _shingle_arguments(text)
+    found, owner = np.empty(len(text), np.int64), np.empty(len(text), np.int32)
+    hashes = np.empty(_items(offsets, False).max(initial=0), np.uint64)
+    unicode = tables.load_tables()
+    find_rows(data, offsets, valid, ngram, table.keys, table.owners, *unicode[:3], hashes, found, owner)
+    return found, owner

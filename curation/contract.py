@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from curation.kernels.rewrite import RewriteSteps
     from curation.reading.inputs import Slice
     from curation.stages.classifiers import Classifier
+    from curation.stages.decontaminate import NgramTable
 
 Frame = Any
 Text = Any
@@ -146,6 +147,11 @@ class Engine(Protocol):
         begins and the last ends (int64, documents + 1). A document with fewer words than `ngram` has one: itself."""
         ...
 
+    def ngram_hits(self, text: Text, table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
+        """How many n-grams (of `ngram` words) of each document are in `table` (int64; a repeated one counts each time),
+        and the owner of the first (int32; -1 where there is none). A document with fewer words has one: itself."""
+        ...
+
     # dedup.py
 
     def first_of_group(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
@@ -167,8 +173,11 @@ class Engine(Protocol):
 ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "session": ("describe", "open_session", "batch_bytes"),
     "io": ("read_slice", "from_arrow", "to_arrow", "filter_rows", "with_columns"),
-    "text": ("rewrite", "measure", "byte_lengths", "hash_text", "classify", "signatures", "band_keys", "shingles"),
+    "text": (
+        "rewrite", "measure", "byte_lengths", "hash_text", "classify", "signatures", "band_keys", "shingles",
+        "ngram_hits",
+    ),
     "dedup": ("first_of_group", "overlap", "connected"),
-}
+}  # fmt: skip
 
 __all__ = ["ENGINE_FUNCTIONS", "ID", "ROW", "TEXT", "Batch", "Engine", "Frame", "Rejected", "Session", "position_type"]

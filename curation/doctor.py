@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import ID, ROW, TEXT, Engine, Frame
+from curation.contract import ID, ROW, TEXT, Engine, Frame, Text
 from curation.engine import PACKAGES, gpu_obstacle, load_engine
 from curation.errors import InputError
 from curation.files import commit, read_json, write_json
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.stages.classifiers import Classifier, load_classifier
+from curation.stages.decontaminate import table_of
 from curation.stages.permutations import constants
 
 NUM_DOCUMENTS = 2500
@@ -139,11 +140,18 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
     yield "shingles of words", lambda: [*engine.shingles(text, NGRAM, False)]
     yield "shingles of characters", lambda: [*engine.shingles(text, NGRAM, True)]
     yield "band_keys", lambda: [engine.band_keys(text, NGRAM, False, a, b, BAND_ROWS)]
+    yield "ngram_hits", partial(_ngram_hits, engine, text)
 
 
 def _rewritten(engine: Engine, frame: Frame, steps: RewriteSteps) -> list[np.ndarray]:
     rewritten, edited = engine.rewrite(frame[TEXT], steps)
     return [*_text_arrays(engine.to_arrow(engine.with_columns(frame, {TEXT: rewritten}))[TEXT]), edited]
+
+
+def _ngram_hits(engine: Engine, text: Text) -> list[np.ndarray]:
+    hashes, _ = load_engine("cpu").shingles(load_engine("cpu").from_arrow(_table(generate_documents(40)))[TEXT], 2, False)
+    distinct, first = np.unique(hashes, return_index=True)
+    return [*engine.ngram_hits(text, table_of(("first", "second"), distinct, (first % 2).astype(np.int32)), 2)]
 
 
 def _corpus_checks(engine: Engine) -> Iterator[Check]:

@@ -15,6 +15,7 @@ from curation.kernels.hashing import murmur3_x64_128
 from curation.kernels.jsonl import is_valid_utf8
 from curation.kernels.measures import count_distinct_words, count_duplicate_lines, count_ngrams, scan_document
 from curation.kernels.minhash import band_key, common_count, shingle_hashes, signature
+from curation.kernels.ngrams import find_ngrams
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
 from curation.kernels.words import count_words
@@ -188,6 +189,14 @@ def key_rows(signed, rows, out):
 
 
 @cuda.jit(cache=True)
+def find_rows(hashes, starts, counts, keys, owners, found, owner):
+    """One thread per document."""
+    row = cuda.grid(1)
+    if row < counts.size:
+        found[row], owner[row] = find_ngrams(hashes[starts[row] : starts[row + 1]], counts[row], keys, owners)
+
+
+@cuda.jit(cache=True)
 def count_common(hashes, offsets, left, right, out):
     """One thread per pair."""
     pair = cuda.grid(1)
@@ -231,6 +240,7 @@ def _signatures():
         shingle_rows: (*documents, number, flag, u16, u16, u32, number, i64, u64, i64),
         sign_rows: (u64, i64, i64, u32, u32, types.uint32[:, ::1]),
         key_rows: (types.uint32[:, ::1], number, types.uint64[:, ::1]),
+        find_rows: (u64, i64, i64, u64, i32, i64, i32),
         count_common: (u64, i64, i64, i64, i64),
         join_rows: (i64, i64, i64, i32),
     }  # fmt: skip

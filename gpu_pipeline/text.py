@@ -17,10 +17,12 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.kernels import tables
+from curation.kernels.ngrams import FREE
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, wanted
 from curation.stages.classifiers import Classifier
+from curation.stages.decontaminate import NgramTable
 from curation.stages.normalization import normalize
 from gpu_pipeline import kernels
 from gpu_pipeline.buffers import (
@@ -415,3 +417,29 @@ def _inserted(hashes: np.ndarray, offsets: np.ndarray, rows: np.ndarray, found: 
     between = np.split(found[0], found[1][1:-1])
     joined = [piece for pair in zip(pieces, [*between, hashes[:0]], strict=True) for piece in pair]
     return np.concatenate(joined), kernels.starts_of(sizes)
+
+
+@cache
+def _device_ngrams(table: NgramTable) -> tuple[cp.ndarray, cp.ndarray]:
+    return cp.asarray(table.keys), cp.asarray(table.owners)
+
+
+@memory_errors()
+def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
+    result = np.zeros(len(text), np.int64), np.full(len(text), FREE, np.int32)
+    column = _load(text)
+    with DEVICE:
+        on_device = _device_ngrams(table)
+
+        def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
+            pieces = cp.zeros(len(counts), np.int64), cp.full(len(counts), FREE, np.int32)
+            kernels.launch(kernels.find_rows, len(counts), hashes, starts, counts, *on_device, *pieces)
+            for values, piece in zip(result, pieces, strict=True):
+                values[first : first + len(counts)] = cp.asnumpy(piece)
+
+        _for_each_hashed(column, Shingling(ngram, False, 12), look_up)
+    if len(column.long):
+        found = _on_cpu(text, column.long, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))
+        for values, values_of_long in zip(result, found, strict=True):
+            values[column.long] = values_of_long
+    return result

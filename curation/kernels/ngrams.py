@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of n-grams that kept documents have, document after document. For the host: each verdict needs the last."""
+"""Tables of n-grams: those of evaluation texts, which are looked up on both machines, and those that kept documents
+have, document after document. The latter on the host alone: each verdict needs the last."""
 
 import numpy as np
 from numba import njit
@@ -14,6 +15,29 @@ def _slot_of(keys, owners, mask, key):
     while owners[slot] != FREE and keys[slot] != key:
         slot = (slot + np.uint64(1)) & mask
     return slot
+
+
+@njit(cache=True, nogil=True)
+def fill_table(hashes, owner, keys, owners):
+    """Puts hashes, which all differ, into an empty table."""
+    mask = np.uint64(len(keys) - 1)
+    for k in range(len(hashes)):
+        slot = _slot_of(keys, owners, mask, hashes[k])
+        keys[slot], owners[slot] = hashes[k], owner[k]
+
+
+@njit(cache=True, nogil=True)
+def find_ngrams(hashes, count, keys, owners):
+    """How many of hashes[:count] are in the table, and the owner of the first one (FREE where there is none)."""
+    mask = np.uint64(len(keys) - 1)
+    found = 0
+    owner = FREE
+    for k in range(count):
+        slot = _slot_of(keys, owners, mask, hashes[k])
+        if owners[slot] != FREE:
+            owner = owners[slot] if found == 0 else owner
+            found += 1
+    return found, owner
 
 
 @njit(cache=True, nogil=True)

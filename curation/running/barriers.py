@@ -11,23 +11,28 @@ import numpy as np
 import orjson
 
 from curation.contract import Engine
+from curation.engine import load_engine
 from curation.errors import RecipeError
 from curation.files import commit
 from curation.reading.inputs import Slice
 from curation.recipe import Recipe
 from curation.running.outputs import RemovedRows, ids_of
 from curation.running.parts import AliveCorpus, Parts
-from curation.stages import FuzzyDedup
+from curation.stages import Decontaminate, FuzzyDedup
 from curation.stages.outcome import Duplicates, OldDuplicates
 from curation.stages.saved_index import FOLDER, index_digests
 
 
 def against_digests(recipe: Recipe) -> dict[str, str]:
-    """SHA-256 of the description of every index that a stage goes by, by the stage's name: part of what makes a run
-    this run. RecipeError for an index that is not there or does not fit the stage."""
-    pairs = zip(recipe.stage_names, recipe.stages, strict=True)
-    stages = [(name, stage) for name, stage in pairs if isinstance(stage, FuzzyDedup) and stage.against]
-    return {name: stage.open_index().digest for name, stage in stages}
+    """SHA-256 of what every stage with `against` goes by, an index or evaluation texts, by the stage's name: part of
+    what makes a run this run. RecipeError, InputError for what is not there, does not fit the stage, or is no text."""
+    digests = {}
+    for name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
+        if isinstance(stage, Decontaminate):
+            digests[name] = stage.table(load_engine("cpu")).digest
+        elif isinstance(stage, FuzzyDedup) and stage.against:
+            digests[name] = stage.open_index().digest
+    return digests
 
 
 def check_against(recipe: Recipe, folder: Path) -> None:

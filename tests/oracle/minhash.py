@@ -35,13 +35,18 @@ def hash_character(char: str) -> int:
 
 def shingles(text: str, ngram: int, by_character: bool) -> set[int]:
     """The hashes of all n-grams; a text with fewer items than `ngram` is one n-gram."""
+    return set(all_shingles(text, ngram, by_character))
+
+
+def all_shingles(text: str, ngram: int, by_character: bool = False) -> list[int]:
+    """As `shingles`, one after the other as they stand in the text."""
     items = list(map(hash_character, text)) if by_character else list(map(hash_word, text.split()))
-    found = set()
+    found = []
     for start in range(max(len(items) - ngram + 1, 1) if items else 0):
         value = 0
         for item in items[start : start + ngram]:
             value = value * GOLDEN + item & MASK
-        found.add(mix(value))
+        found.append(mix(value))
     return found
 
 

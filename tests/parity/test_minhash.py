@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curation.contract import TEXT
+from curation.stages.decontaminate import table_of
 from curation.stages.permutations import constants
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, assigned_characters, document_lists, real_documents
@@ -46,6 +47,20 @@ def assert_all_equal(engine, texts: list[str], ngram: int, by_character: bool) -
 @pytest.mark.parametrize(("ngram", "by_character"), GRAMS)
 def test_nasty_corpus(engine, ngram, by_character):
     assert_all_equal(engine, [text[:5000] for text in NASTY], ngram, by_character)
+
+
+@pytest.mark.parametrize("ngram", [1, 3])
+@pytest.mark.parametrize("chosen", [slice(0, 0), slice(0, None, 7), slice(None)], ids=["none", "some", "all"])
+def test_ngrams_of_other_texts(engine, ngram, chosen):
+    texts = [text[:5000] for text in NASTY]
+    sources = [minhash.shingles(text, ngram, False) for text in texts[chosen]]
+    owner_of = {item: number % 3 for number, found in reversed([*enumerate(sources)]) for item in found}
+    table = table_of("abc", np.array([*owner_of], np.uint64), np.array([*owner_of.values()], np.int32))
+    expected = [[owner_of[item] for item in minhash.all_shingles(text, ngram) if item in owner_of] for text in texts]
+    found, owner = engine.ngram_hits(frame_of(engine, [*texts, None])[TEXT], table, ngram)
+    assert (found.dtype, owner.dtype) == (np.int64, np.int32)
+    assert found.tolist() == [*map(len, expected), 0]
+    assert owner.tolist() == [*((owners or [-1])[0] for owners in expected), -1]
 
 
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "backward"])

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`decontaminate`: removes documents that have word n-grams of evaluation texts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock
+
+import msgspec
+import numpy as np
+
+from curation.contract import TEXT, Engine, Frame
+from curation.errors import InputError, nearest
+from curation.kernels.hashing import table_mask
+from curation.kernels.ngrams import FREE, fill_table
+from curation.reading import probe, read_documents, shown
+from curation.reading.inputs import Input, SourceFile, find_files, is_hub
+from curation.reading.slices import plan_slices
+from curation.reading.streams import is_remote
+from curation.rules import Verdict
+from curation.stages.ngram_dedup import COMPARISONS
+from curation.stages.outcome import Outcome
+
+REASONS = ("contaminated",)
+READ_BY = ("path", "base", "name", "format", "text_column", "id_column", "separator", "encoding", "max_document_bytes")
+SLICE_BYTES = BATCH_BYTES = 16 << 20
+_LOADING = Lock()  # of the threads that begin a phase one reads the texts, the others wait for it
+
+
+@dataclass(frozen=True, eq=False)
+class NgramTable:
+    """The n-grams of evaluation texts: `keys` (uint64) and `owners` (int32: a number in `names`, `FREE` in an empty
+    slot), as `curation.kernels.ngrams` has them."""
+
+    names: tuple[str, ...]
+    keys: np.ndarray
+    owners: np.ndarray
+    digest: str  # SHA-256 of the n-grams and of what they belong to
+
+
+class Decontaminate(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="decontaminate", tag_field="kind"
+):
+    """Removes documents of which `min_ngrams` or more word n-grams occur in evaluation texts, which a trained model is
+    to be tested with (Brown et al. 2020, appendix C: 13 words).
+
+    against     files with the texts: paths, or inputs as in a recipe, whose `name` stands in the report. A text of
+                fewer words than `ngram` is one n-gram, and found in documents that have these words alone. One that
+                cannot be read is an InputError
+    ngram       words (`str.split()`) of an n-gram
+    min_ngrams  at least 1; a repeated n-gram counts each time
+    compare     `lowercase`: `text.lower()` on both sides; `exact`: the texts as they stand
+
+    n-grams are compared by 64-bit hashes. All of the evaluation texts' are in memory, 24 to 48 bytes each, in every
+    process. In `removed/` the value is the number of n-grams found; the report counts the removed documents by the
+    input of their first one.
+    """
+
+    against: tuple[str | Input, ...]
+    name: str = ""
+    ngram: int = 13
+    min_ngrams: int = 1
+    compare: str = "lowercase"
+
+    def __post_init__(self) -> None:
+        if not self.against:
+            raise ValueError("against is empty; list the files of the evaluation texts")
+        if self.ngram < 1:
+            raise ValueError(f"ngram must be at least 1, not {self.ngram}")
+        if self.min_ngrams < 1:
+            raise ValueError(f"min_ngrams must be at least 1, not {self.min_ngrams}")
+        if self.compare not in COMPARISONS:
+            raise ValueError(f"no comparison {self.compare!r}{nearest(self.compare, COMPARISONS)}")
+        for entry in self.inputs:
+            if is_hub(entry.path) or is_remote(entry.path):
+                raise ValueError(f"against takes files of this machine, not {shown(entry.path)}: download them first")
+            for field in entry.__struct_fields__:
+                if field not in READ_BY and getattr(entry, field) != getattr(Input(path="x"), field):
+                    raise ValueError(f"{field} of {shown(entry.path)} has no meaning in against; leave it out")
+
+    @property
+    def inputs(self) -> list[Input]:
+        return [Input(path=entry) if isinstance(entry, str) else entry for entry in self.against]
+
+    def table(self, engine: Engine) -> NgramTable:
+        """The n-grams of the evaluation texts, read once per process; those of all engines are the same."""
+        with _LOADING:
+            return _load(_Texts(find_files(self.inputs), self.ngram, self.compare, engine))
+
+    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+        table = self.table(engine)
+        text, _ = engine.rewrite(frame[TEXT], COMPARISONS[self.compare])
+        found, owner = engine.ngram_hits(text, table, self.ngram)
+        gone = found >= self.min_ngrams
+        verdict = Verdict(np.where(gone, 0, -1).astype(np.int16), REASONS, np.where(gone, found, np.nan))
+        counts = np.bincount(owner[gone], minlength=len(table.names)).tolist()
+        details = {name: count for name, count in zip(table.names, counts, strict=True) if count}
+        return Outcome(engine.filter_rows(frame, verdict.kept), verdict, details=details)
+
+
+class _Texts:
+    """Files and what is made of them: the same where their paths, sizes and times are, whatever the engine."""
+
+    def __init__(self, files: Sequence[SourceFile], ngram: int, compare: str, engine: Engine) -> None:
+        self.files, self.ngram, self.compare, self.engine = files, ngram, compare, engine
+        self._key = msgspec.json.encode((files, ngram, compare))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Texts) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def hashes(self, file: SourceFile) -> Iterator[np.ndarray]:
+        """The n-grams of a file's texts, some at a time. InputError for a record that is no text: what it has would be
+        trained on without a word."""
+        for piece in plan_slices([file], SLICE_BYTES):
+            for documents in read_documents(piece, BATCH_BYTES):
+                for entry in documents.rejected:
+                    raise InputError(f"evaluation texts {shown(file.path)}, record {entry.row + 1}: {entry.error}")
+                text = self.engine.from_arrow(documents.table)[TEXT]
+                compared, _ = self.engine.rewrite(text, COMPARISONS[self.compare])
+                yield self.engine.shingles(compared, self.ngram, False)[0]
+
+
+@lru_cache(maxsize=4)
+def _load(texts: _Texts) -> NgramTable:
+    sources = [probe(file) for file in texts.files]
+    names = tuple(dict.fromkeys(file.source for file in sources))
+    pieces = [np.zeros(0, np.uint64)]
+    owners = [np.zeros(0, np.int32)]
+    for file in sources:
+        for hashes in texts.hashes(file):
+            pieces.append(hashes)
+            owners.append(np.full(len(hashes), names.index(file.source), np.int32))
+    distinct, first = np.unique(np.concatenate(pieces), return_index=True)
+    if not len(distinct):
+        raise InputError(f"the evaluation texts of {', '.join(names)} have no words")
+    return table_of(names, distinct, np.concatenate(owners)[first])
+
+
+def table_of(names: Sequence[str], hashes: np.ndarray, owner: np.ndarray) -> NgramTable:
+    """The table of hashes (uint64, all different) that belong to `names[owner]` (int32)."""
+    slots = int(table_mask(len(hashes))) + 1
+    keys, owners = np.zeros(slots, np.uint64), np.full(slots, FREE, np.int32)
+    fill_table(hashes, owner, keys, owners)
+    told = hashlib.sha256(msgspec.json.encode(names) + hashes.tobytes() + owner.tobytes())
+    return NgramTable(tuple(names), keys, owners, told.hexdigest())
+
+
+__all__ = ["Decontaminate", "NgramTable", "table_of"]
