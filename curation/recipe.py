@@ -307,10 +307,10 @@ def check_readable(recipe: object) -> None:
 
 def _find_recipe(name: str) -> Recipe:
     path = Path(name)
-    if path.is_file():
-        return parse_recipe(path.read_bytes(), name)
     if split_suffix(name)[0]:
         raise RecipeError(f"{name} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
+    if path.is_file():
+        return parse_recipe(path.read_bytes(), name)
     shipped = shipped_recipes()
     if name in shipped:
         return parse_recipe(shipped[name], name)
