@@ -149,7 +149,8 @@ def _rewritten(engine: Engine, frame: Frame, steps: RewriteSteps) -> list[np.nda
 
 
 def _ngram_hits(engine: Engine, text: Text) -> list[np.ndarray]:
-    hashes, _ = load_engine("cpu").shingles(load_engine("cpu").from_arrow(_table(generate_documents(40)))[TEXT], 2, False)
+    cpu = load_engine("cpu")
+    hashes, _ = cpu.shingles(cpu.from_arrow(_table(generate_documents(40)))[TEXT], 2, False)
     distinct, first = np.unique(hashes, return_index=True)
     return [*engine.ngram_hits(text, table_of(("first", "second"), distinct, (first % 2).astype(np.int32)), 2)]
 
