@@ -252,8 +252,6 @@ def _show(finished: Finished, folder: str) -> int:
 
 def _demo(options: argparse.Namespace) -> int:
     _load_within_limits()
-    import msgspec
-
     from curation.demo import prepare_corpus
     from curation.reading.inputs import Input
     from curation.recipe import DEFAULT_RECIPE, load_recipe
@@ -263,7 +261,7 @@ def _demo(options: argparse.Namespace) -> int:
     folder = Path(options.output)
     corpus, told = prepare_corpus(folder)
     print(told)
-    recipe = msgspec.structs.replace(load_recipe(DEFAULT_RECIPE), input=[Input(path=str(corpus), name="documentation")])
+    recipe = load_recipe(DEFAULT_RECIPE, Input(path=str(corpus), name="documentation"))
     out = folder / "out"
     finished = run(recipe, out, engine=options.engine, progress=choose_progress())
     _show(finished, str(out))
