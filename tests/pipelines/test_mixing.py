@@ -271,7 +271,7 @@ def test_what_another_input_makes_wrong_is_said_in_one_line(tmp_path: Path, caps
     arguments = ["run", str(tmp_path / "r.yaml"), "--input", str(tmp_path / "a.jsonl")]
     assert main([*arguments, "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert "r.yaml with --input: budget ends hf: inputs only" in error and error.count("\n") == 1
+    assert "r.yaml with another input: budget ends hf: inputs only" in error and error.count("\n") == 1
 
 
 @pytest.mark.skipif(not find_spec("torch"), reason="PyTorch is not installed")

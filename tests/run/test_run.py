@@ -430,7 +430,7 @@ def test_a_changed_recipe_or_input_is_refused(tmp_path: Path, corpus: Path):
     with pytest.raises(OutputError, match=r"changed: stages\. "):
         cpu(recipe_of(corpus, stages=[]), folder)
     os.utime(corpus, ns=(1, 1))
-    with pytest.raises(OutputError, match=r"changed: file .*made\.jsonl\. "):
+    with pytest.raises(OutputError, match=r"changed: file .*made\.jsonl \(modified time\)\. "):
         cpu(recipe_of(corpus), folder)
     assert cpu(recipe_of(corpus, stages=[]), folder, force=True).report["documents"]["kept"] == 300
     assert verify(folder) == []
@@ -443,7 +443,7 @@ def test_many_changed_files_are_not_all_listed(tmp_path: Path):
     cpu(recipe, tmp_path / "out")
     for path in tmp_path.glob("*.jsonl"):
         os.utime(path, ns=(1, 1))
-    with pytest.raises(OutputError, match=r"00\.jsonl, .*09\.jsonl, \.\.\.\. Give"):
+    with pytest.raises(OutputError, match=r"00\.jsonl \(modified time\), .*09\.jsonl \(modified time\), \.\.\.\. Give"):
         cpu(recipe, tmp_path / "out")
 
 
