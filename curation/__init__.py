@@ -16,7 +16,17 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "curation.library": ("exact_dedup", "filter", "fuzzy_dedup", "language", "measure", "read", "redact", "rewrite"),
+    "curation.library": (
+        "decontaminate",
+        "exact_dedup",
+        "filter",
+        "fuzzy_dedup",
+        "language",
+        "measure",
+        "read",
+        "redact",
+        "rewrite",
+    ),
     "curation.running.runner": ("Finished", "run"),
     "curation.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
@@ -24,6 +34,7 @@ _HOMES = {
     "curation.reading.inputs": ("Budget", "Input"),
     "curation.running.samples": ("Sample",),
     "curation.stages": (
+        "AddMeasures",
         "Decontaminate",
         "ExactDedup",
         "Filter",

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import choose_engine, engine_of, load_engine
 from curation.errors import EngineError, InputError, RecipeError, nearest
-from curation.measures import Measure, name_of
+from curation.measures import Measure
 from curation.reading import probe, read_documents, schema_of
 from curation.reading.inputs import Input, Slice, find_files, is_hub
 from curation.reading.sampling import chosen
@@ -32,7 +32,7 @@ from curation.recipe import Output, list_inputs
 from curation.rules import Rule
 from curation.running.parts import BYTES, with_ids
 from curation.running.resources import read_processors
-from curation.stages import ExactDedup, Filter, FuzzyDedup, Language, Redact, Rewrite
+from curation.stages import AddMeasures, Decontaminate, ExactDedup, Filter, FuzzyDedup, Language, Redact, Rewrite
 from curation.stages.outcome import RowStage
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -258,15 +258,10 @@ def measure(frame: Any, names: str | Measure | Sequence[str | Measure] = ()) -> 
     name that is none."""
     listed = [names] if isinstance(names, str) or not isinstance(names, Iterable) else names
     try:
-        found = tuple(name_of(name) for name in listed)
+        stage = AddMeasures(names=tuple(listed))  # type: ignore[arg-type]  # of members it takes the names
     except ValueError as error:
         raise RecipeError(str(error)) from None
-    return _map(frame, _measure, found or tuple(Measure.__members__))
-
-
-def _measure(frame: Frame, names: tuple[str, ...]) -> Frame:
-    engine = engine_of(frame)
-    return engine.with_columns(frame, engine.measure(frame[TEXT], names))
+    return _map(frame, _apply, stage)
 
 
 @_takes(Language)
@@ -275,6 +270,14 @@ def language(frame: Any, keep: str | Sequence[str] | Language, **settings: Any) 
     `language_probability`; columns of these names are replaced. `keep` may be a whole stage. RecipeError for a wrong
     setting."""
     return _map(frame, _apply, _stage(Language, keep, settings, "keep"))
+
+
+@_takes(Decontaminate)
+def decontaminate(frame: Any, against: str | Input | Sequence[str | Input] | Decontaminate, **settings: Any) -> Any:
+    """The rows without n-grams of the evaluation texts in the files `against`, which may be a whole stage. InputError for
+    texts that cannot be read, when the rows are computed; RecipeError for a wrong setting."""
+    against = [against] if isinstance(against, Input) else against
+    return _map(frame, _apply, _stage(Decontaminate, against, settings, "against"))
 
 
 @_takes(ExactDedup)
@@ -394,4 +397,6 @@ def _kept_rows(
     return kept
 
 
-__all__ = ["exact_dedup", "filter", "fuzzy_dedup", "language", "measure", "read", "redact", "rewrite"]
+__all__ = [
+    "decontaminate", "exact_dedup", "filter", "fuzzy_dedup", "language", "measure", "read", "redact", "rewrite",
+]  # fmt: skip

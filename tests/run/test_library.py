@@ -190,6 +190,22 @@ def test_language_keeps_what_is_asked_for():
         curation.language(frame, keep=["xx"])
 
 
+def test_evaluation_texts_are_files_or_inputs(tmp_path: Path):
+    path = tmp_path / "quiz.jsonl"
+    path.write_text('{"question": "Two three"}\n')
+    texts = ["one two three", "two", "three two"]
+    quiz = curation.Input(path=path, text_column="question")
+    for against in (quiz, [quiz], curation.Decontaminate(against=(quiz,), ngram=2)):
+        settings = {} if isinstance(against, curation.Decontaminate) else {"ngram": 2}
+        for frame in (pd.DataFrame({"text": texts}), dd.from_pandas(pd.DataFrame({"text": texts}), npartitions=2)):
+            found = curation.decontaminate(frame, against, **settings)
+            assert [*found["text"]] == texts[1:]
+    (tmp_path / "quiz.txt").write_text("Two three\n")
+    assert len(curation.decontaminate(pd.DataFrame({"text": texts}), str(tmp_path / "quiz.txt"), ngram=2)) == 2
+    with pytest.raises(RecipeError, match="against is empty"):
+        curation.decontaminate(pd.DataFrame({"text": texts}), [])
+
+
 def test_measures_are_integer_columns():
     frame = pd.DataFrame({"text": ["two words", "", "é"], "other": [1, 2, 3]})
     found = curation.measure(frame, ["words", "bytes"])

@@ -50,7 +50,7 @@ def test_a_low_limit_takes_fewer_workers_and_gives_the_same_bytes(corpus: Path, 
     peak = int(re.search(r"VmPeak:\s+(\d+) kB", free.stdout)[1]) << 10
     low = curate_within(peak + 40 * MIB, *command, "low")  # enough for this corpus, not for any corpus
     assert low.returncode == 0, low.stderr
-    assert "1 workers" in low.stderr and "memory: batches of 1 MB" in low.stderr
+    assert "1 worker;" in low.stderr and "memory: batches of 1 MB" in low.stderr
     assert "that may be too little: raise ulimit -v to" in low.stderr
     assert data_digests(tmp_path / "free") == data_digests(tmp_path / "low")
 
