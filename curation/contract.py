@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from curation.kernels.rewrite import RewriteSteps
     from curation.reading.inputs import Slice
     from curation.stages.classifiers import Classifier
-    from curation.stages.decontaminate import NgramTable
+    from curation.stages.ngram_table import NgramTable
 
 Frame = Any
 Text = Any

@@ -25,7 +25,7 @@ from curation.files import commit, read_json, write_json
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.stages.classifiers import Classifier, load_classifier
-from curation.stages.decontaminate import table_of
+from curation.stages.ngram_table import table_of
 from curation.stages.permutations import constants
 
 NUM_DOCUMENTS = 2500

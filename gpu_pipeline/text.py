@@ -22,7 +22,7 @@ from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, pla
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, wanted
 from curation.stages.classifiers import Classifier
-from curation.stages.decontaminate import NgramTable
+from curation.stages.ngram_table import NgramTable
 from curation.stages.normalization import normalize
 from gpu_pipeline import kernels
 from gpu_pipeline.buffers import (

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 
@@ -14,31 +12,19 @@ import numpy as np
 
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import InputError, nearest
-from curation.kernels.hashing import table_mask
-from curation.kernels.ngrams import FREE, fill_table
 from curation.reading import probe, read_documents, shown
 from curation.reading.inputs import Input, SourceFile, find_files, is_hub
 from curation.reading.slices import plan_slices
 from curation.reading.streams import is_remote
 from curation.rules import Verdict
 from curation.stages.ngram_dedup import COMPARISONS
+from curation.stages.ngram_table import NgramTable, table_of
 from curation.stages.outcome import Outcome
 
 REASONS = ("contaminated",)
 READ_BY = ("path", "base", "name", "format", "text_column", "id_column", "separator", "encoding", "max_document_bytes")
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 _LOADING = Lock()  # of the threads that begin a phase one reads the texts, the others wait for it
-
-
-@dataclass(frozen=True, eq=False)
-class NgramTable:
-    """The n-grams of evaluation texts: `keys` (uint64) and `owners` (int32: a number in `names`, `FREE` in an empty
-    slot), as `curation.kernels.ngrams` has them."""
-
-    names: tuple[str, ...]
-    keys: np.ndarray
-    owners: np.ndarray
-    digest: str  # SHA-256 of the n-grams and of what they belong to
 
 
 class Decontaminate(
@@ -142,13 +128,4 @@ def _load(texts: _Texts) -> NgramTable:
     return table_of(names, distinct, np.concatenate(owners)[first])
 
 
-def table_of(names: Sequence[str], hashes: np.ndarray, owner: np.ndarray) -> NgramTable:
-    """The table of hashes (uint64, all different) that belong to `names[owner]` (int32)."""
-    slots = int(table_mask(len(hashes))) + 1
-    keys, owners = np.zeros(slots, np.uint64), np.full(slots, FREE, np.int32)
-    fill_table(hashes, owner, keys, owners)
-    told = hashlib.sha256(msgspec.json.encode(names) + hashes.tobytes() + owner.tobytes())
-    return NgramTable(tuple(names), keys, owners, told.hexdigest())
-
-
-__all__ = ["Decontaminate", "NgramTable", "table_of"]
+__all__ = ["Decontaminate"]

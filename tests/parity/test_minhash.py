@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curation.contract import TEXT
-from curation.stages.decontaminate import table_of
+from curation.stages.ngram_table import table_of
 from curation.stages.permutations import constants
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, assigned_characters, document_lists, real_documents
