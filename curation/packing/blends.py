@@ -16,8 +16,8 @@ import msgspec
 
 from curation.errors import OutputError
 from curation.files import as_json, commit
+from curation.packing.megatron import TrainingPair
 from curation.packing.ordering import SPLITS
-from curation.packing.token_files import TrainingPair
 
 WAYS = ("tokens", "temperature", "given")
 META = "tokens/_meta"

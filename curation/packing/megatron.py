@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -70,6 +70,14 @@ class PairInfo(PairCounts, frozen=True, kw_only=True):
 
     sha256_bin: str
     sha256_idx: str
+
+
+class TrainingPair(NamedTuple):
+    """A finished pair of a run: of which input, and of which side; `split` is empty in a run without splits."""
+
+    source: str
+    split: str
+    info: PairInfo
 
 
 def choose_dtype(vocabulary: int) -> np.dtype:

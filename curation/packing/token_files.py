@@ -14,7 +14,7 @@ import numpy as np
 from curation.errors import IntegrityError, RecipeError
 from curation.files import begin_sync, commit_all, make_folder, piece_path
 from curation.packing.forms.writing import write_forms
-from curation.packing.megatron import PairInfo, join_parts, remove_stale_cache
+from curation.packing.megatron import PairInfo, TrainingPair, join_parts, remove_stale_cache
 from curation.packing.ordering import seeded_order, sides, split_names
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from curation.recipe import Recipe
-
-
-class TrainingPair(NamedTuple):
-    """A finished `.bin`/`.idx` pair; `split` is empty in a run without splits."""
-
-    source: str
-    split: str
-    info: PairInfo
 
 
 class Written(NamedTuple):

@@ -12,8 +12,7 @@ import msgspec
 from curation.errors import OutputError
 from curation.files import file_sha256, read_json
 from curation.packing.blends import META, Blend, Megatron, meta_files, write_meta
-from curation.packing.megatron import PairInfo
-from curation.packing.token_files import TrainingPair
+from curation.packing.megatron import PairInfo, TrainingPair
 from curation.running import report
 
 

@@ -17,7 +17,7 @@ from curation.files import commit, write_json
 from curation.packing.blends import meta_files, weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
-from curation.packing.token_files import TrainingPair
+from curation.packing.megatron import TrainingPair
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import entries_by_name
 from curation.recipe import as_builtins
