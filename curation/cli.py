@@ -30,6 +30,7 @@ INPUT_HELP = (
     "file, folder or glob, each an input of its own: a glob in quotes is one input, without quotes the shell makes "
     "one of every file"
 )
+TEXT_COLUMN_HELP = "default: text, content, body, ..."
 SHOWN_JACCARD = 0.5  # where the S-curve that `plan` prints begins
 
 
@@ -75,7 +76,7 @@ def _room_wanted(error: OSError, options: argparse.Namespace) -> str:
 
 def _goes_on(options: argparse.Namespace) -> str:
     """What an interrupted command can be told to do; empty where it would begin anew."""
-    if options.command not in (_run, _tokenize, _demo):
+    if options.command not in (_run, _tokenize, _measure, _demo):
         return ""
     if not getattr(options, "force", False):
         return "; the same command goes on from here"
@@ -105,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.set_defaults(command=_run)
 
+    _add_measure(commands)
     _add_token_commands(commands)
 
     demo = commands.add_parser("demo", help="the default recipe on the documentation found on this machine")
@@ -136,6 +138,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_measure(commands: Any) -> None:
+    measure = commands.add_parser("measure", help="documents as they are, with measures to choose thresholds by")
+    _add_input(measure)
+    measure.add_argument("--output", "-o", required=True, metavar="DIR", help="folder of the run")
+    measure.add_argument("--names", default="", metavar="A,B", help="of curation.Measure (default: all)")
+    measure.add_argument("--engine", choices=ENGINES, default="auto")
+    measure.add_argument("--text-column", default="", metavar="NAME", help=TEXT_COLUMN_HELP)
+    measure.add_argument("--force", action="store_true", help="delete what an earlier run left in DIR")
+    measure.set_defaults(command=_measure)
+
+
 def _add_token_commands(commands: Any) -> None:
     tokenize = commands.add_parser("tokenize", help="documents as they are to training data, without any stage")
     tokenize.add_argument("input", nargs="+", metavar="INPUT", help=INPUT_HELP)
@@ -145,7 +158,7 @@ def _add_token_commands(commands: Any) -> None:
     tokenize.add_argument(
         "--formats", default="", metavar="A,B", help="of megatron, token_shards, blocks, chunks, packed"
     )
-    tokenize.add_argument("--text-column", default="", metavar="NAME", help="default: text, content, body, ...")
+    tokenize.add_argument("--text-column", default="", metavar="NAME", help=TEXT_COLUMN_HELP)
     tokenize.add_argument("--force", action="store_true", help="delete what an earlier run left in DIR")
     tokenize.set_defaults(command=_tokenize)
 
@@ -166,7 +179,13 @@ def _add_token_commands(commands: Any) -> None:
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", nargs="?", default="", metavar="RECIPE", help="YAML file or name (default: default)")
-    parser.add_argument("--input", "-i", nargs="+", action="extend", default=[], metavar="PATH", help=INPUT_HELP)
+    _add_input(parser, required=False)
+
+
+def _add_input(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    parser.add_argument(
+        "--input", "-i", nargs="+", action="extend", default=[], metavar="PATH", help=INPUT_HELP, required=required
+    )
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
@@ -219,12 +238,37 @@ def _tokenize(options: argparse.Namespace) -> int:
     if options.tokenizer:
         tokenizer = tokenizer | {"name": options.tokenizer}
     if options.formats:
-        output = output | {"formats": [name.strip() for name in options.formats.split(",")]}
-    inputs = [{"path": path, "text_column": options.text_column} for path in options.input]
-    content = {"name": "tokenize", "input": inputs, "stages": [], "tokenizer": tokenizer, "output": output}
+        output = output | {"formats": _listed(options.formats)}
+    content = {"name": "tokenize", "input": _inputs(options), "stages": [], "tokenizer": tokenizer, "output": output}
     recipe = convert_recipe(content, "tokenize")
     finished = run(recipe, options.output, force=options.force, progress=choose_progress())
     return _show(finished, options.output)
+
+
+def _inputs(options: argparse.Namespace) -> list[dict[str, str]]:
+    return [{"path": path, "text_column": options.text_column} for path in options.input]
+
+
+def _listed(names: str) -> list[str]:
+    """What stands between commas."""
+    return [name.strip() for name in names.split(",")]
+
+
+def _measure(options: argparse.Namespace) -> int:
+    _load_within_limits()
+    from curation.recipe import convert_recipe
+    from curation.running.percentiles import print_percentiles
+    from curation.running.progress import choose_progress
+    from curation.running.runner import run
+    from curation.stages.outcome import added_columns
+
+    stage = {"kind": "measure", "names": _listed(options.names) if options.names else []}
+    content = {"name": "measure", "input": _inputs(options), "stages": [stage], "output": {"formats": []}}
+    recipe = convert_recipe(content, "measure")
+    finished = run(recipe, options.output, engine=options.engine, force=options.force, progress=choose_progress())
+    _show(finished, options.output)
+    print_percentiles(Path(options.output), finished.report["documents"]["kept"], added_columns(recipe.stages))
+    return 0
 
 
 def _repack(options: argparse.Namespace) -> int:

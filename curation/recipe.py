@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -136,13 +137,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def _check_columns(self) -> None:
         """ValueError for an input that carries a column which a stage writes."""
-        added = added_columns(self.stages)
-        for entry in self.input:
+        for entry, stage in itertools.product(self.input, self.stages):
             for name in entry.columns:
-                if name in added:
+                if name in added_columns([stage]):
+                    kind, setting = stage.__struct_config__.tag, "column" if hasattr(stage, "column") else "names"
                     raise ValueError(
-                        f"columns of {shown(entry.path)} has {name!r}, which a language stage writes; leave it out, or "
-                        "set column of the stage to another name"
+                        f"columns of {shown(entry.path)} has {name!r}, which a {kind} stage writes; leave it out, or "
+                        f"change {setting} of the stage"
                     )
 
     @property

@@ -15,6 +15,7 @@ from tests.run.runs import data_digests, made_texts, recipe_of, records_of, reje
 STAGES = [
     {"kind": "rewrite", "unicode": "nfc", "whitespace": "lines"},
     {"kind": "filter", "rules": [{"measure": "words", "min": 3, "reason": "short"}, {"measure": "lines", "max": 50}]},
+    {"kind": "measure", "names": ["characters", "top_2gram_count"]},
     {"kind": "exact_dedup"},
     {"kind": "filter", "rules": "gopher_repetition"},
     {"kind": "fuzzy_dedup", "ngram": 3, "threshold": 0.5},

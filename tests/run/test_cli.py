@@ -37,7 +37,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell starts 
 sys.exit(main(sys.argv[1:]))
 """
 SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "tiktoken", "tokenizers", "msgspec"}
-COMMANDS = ("run", "demo", "plan", "inspect", "verify", "recipes", "doctor")
+COMMANDS = ("run", "measure", "demo", "plan", "inspect", "verify", "recipes", "doctor")
 
 
 @pytest.fixture
@@ -197,6 +197,30 @@ def test_tokenize_finds_the_text(corpus: Path, capsys: pytest.CaptureFixture[str
     assert curate(capsys, "tokenize", "c.jsonl", "-o", "out", *formats)[0] == 0
     assert {path.parts[1] for path in Path("out").rglob("*manifest.json")} == {"tokens", "token_shards"}
     assert "no field 'body'" in failed(capsys, "tokenize", "c.jsonl", "-o", "out2", "--text-column", "body")
+
+
+def test_measure_shows_what_to_choose_thresholds_by(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    Path("c.jsonl").write_text("".join(f'{{"content": "{"a " * number}"}}\n' for number in range(1, 2001)))
+    command = ("measure", "--input", "c.jsonl", "-o", "out", "--names", "words, bytes", "--engine", "cpu")
+    for told in ("everything is in out/", "already complete: out"):
+        code, out, _ = curate(capsys, *command)
+        assert code == 0 and told in out and "percentiles of 2,000 documents" in out
+        rows = [line.split() for line in out.splitlines()[-3:]]
+        assert rows == [
+            ["measure", "1%", "25%", "50%", "75%", "99%"],
+            ["words", "20", "500", "1,000", "1,500", "1,980"],
+            ["bytes", "40", "1,000", "2,000", "3,000", "3,960"],
+        ]
+    assert {"documents", "removed", "report.json"} <= {path.name for path in Path("out").iterdir()}
+    assert not Path("out/tokens").exists()
+    assert "changed: stages" in failed(capsys, *command[:5])
+    assert curate(capsys, *command[:5], "--force", "-i", "made.jsonl")[0] == 0
+    assert report_of(Path("out"))["documents"]["read"] == 2080
+    assert "no measure named 'word'; did you mean words" in failed(capsys, *command[:4], "out2", "--names", "word")
+    code, _, err = curate(capsys, "measure", "-o", "out")
+    assert code == 2 and "--input" in err
+    Path("empty.jsonl").write_text("")
+    assert curate(capsys, "measure", "-i", "empty.jsonl", "-o", "none")[1].endswith("percentiles of 0 documents\n")
 
 
 def test_inspect_decodes_a_pair(corpus: Path, capsys: pytest.CaptureFixture[str]):
