@@ -284,7 +284,7 @@ def test_a_changed_index_is_another_recipe(old, tmp_path):
     finish(tmp_path / "new", path, against=old)
     finish(tmp_path / "new", path, against=old)  # already complete
     finish(old.parent, write_input(tmp_path / "old.jsonl", [words(2000, 60)]), force=True)
-    with pytest.raises(OutputError, match=r"changed: index.fuzzy_dedup. Give a new --output"):
+    with pytest.raises(OutputError, match=r"changed: against.fuzzy_dedup. Give a new --output"):
         finish(tmp_path / "new", path, against=old)
 
 
