@@ -32,7 +32,7 @@ _HOMES = {
     "curation.packing.blends": ("Blend", "Megatron"),
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),
     "curation.reading.inputs": ("Budget", "Input"),
-    "curation.running.samples": ("Sample",),
+    "curation.packing.samples": ("Sample",),
     "curation.stages": (
         "AddMeasures",
         "Decontaminate",

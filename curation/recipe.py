@@ -19,10 +19,10 @@ from curation.packing.blends import Blend, Megatron
 from curation.packing.forms import FORMS, Blocks, Chunks, Packed, TokenShards
 from curation.packing.megatron import DEFAULT_MAX_BYTES
 from curation.packing.ordering import check_shares
+from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import Budget, Input, is_hub, split_suffix
 from curation.reading.streams import shown
-from curation.running.samples import Sample
 from curation.stages import FuzzyDedup, Stage
 from curation.stages.outcome import added_columns
 

@@ -22,11 +22,11 @@ import pyarrow.parquet as pq
 from curation.arrays import cut_tables
 from curation.contract import Engine
 from curation.files import commit, file_sha256, remove
+from curation.packing.samples import SAMPLE_FILES, write_sample
 from curation.reading.inputs import Slice
 from curation.reading.sampling import read_sampled
 from curation.running.outputs import PARQUET_OPTIONS, document_schema, in_schema
 from curation.running.parts import with_ids
-from curation.running.samples import SAMPLE_FILES, write_sample
 
 if TYPE_CHECKING:
     from curation.recipe import Output

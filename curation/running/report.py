@@ -18,11 +18,11 @@ from curation.packing.blends import meta_files, weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
 from curation.packing.megatron import TrainingPair
+from curation.packing.samples import unwritten_sample
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import entries_by_name
 from curation.recipe import as_builtins
 from curation.running.ledger import SliceRecord, StageCount, as_report
-from curation.running.samples import unwritten_sample
 from curation.running.shortfalls import shortfalls
 from curation.running.sources import contributions, source_rows, unreached_budgets
 from curation.running.summary import funnel_line, language_lines, numbers, redaction_lines, shown_numbers

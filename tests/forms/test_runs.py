@@ -19,12 +19,12 @@ from curation.packing import tokenization
 from curation.packing.forms.shards import open_form, problems
 from curation.packing.indexed import IndexedReader
 from curation.packing.ordering import sides
+from curation.packing.samples import SAMPLE_FILES, Sample, unwritten_sample
 from curation.packing.tokenization import load_tokenizer
 from curation.recipe import EXPORT_FORMATS, as_builtins, convert_recipe, load_recipe
 from curation.running.exports import WRITERS
 from curation.running.leaks import leaks
 from curation.running.runner import run
-from curation.running.samples import SAMPLE_FILES, Sample, unwritten_sample
 from curation.running.verify import verify
 from tests.forms.samples import make_texts, train_tokenizer, write_jsonl
 
