@@ -47,6 +47,7 @@ _HOMES = {
     "curation.rules": ("RULE_SETS", "Rule"),
     "curation.measures": ("Measure",),
     "curation.packing.tokenization": ("TokenizerSpec", "load_tokenizer"),
+    "curation.packing.tokenizer_training": ("Trained", "train_tokenizer"),
     "curation.packing.indexed": ("IndexedReader",),
     "curation.running.verify": ("verify",),
     "curation.errors": (

@@ -162,6 +162,8 @@ def _add_token_commands(commands: Any) -> None:
     tokenize.add_argument("--force", action="store_true", help="delete what an earlier run left in DIR")
     tokenize.set_defaults(command=_tokenize)
 
+    _add_training(commands)
+
     merge = commands.add_parser("merge", help="join .bin/.idx pairs")
     merge.add_argument(
         "prefixes", nargs="+", metavar="PREFIX", help="pairs, by prefix or file, in the order of the result"
@@ -175,6 +177,20 @@ def _add_token_commands(commands: Any) -> None:
         )
         parser.add_argument("--force", action="store_true", help="replace pairs of that name")
         parser.set_defaults(command=_repack)
+
+
+def _add_training(commands: Any) -> None:
+    train = commands.add_parser("train-tokenizer", help="a tokenizer of your own documents")
+    _add_input(train)
+    train.add_argument("--output", "-o", required=True, metavar="FILE", help="tokenizer.json, for tokenizer.name")
+    train.add_argument("--vocabulary", type=int, default=32_000, metavar="N", help="tokens at most (default: 32000)")
+    train.add_argument("--kind", default="bpe", metavar="KIND", help="bpe (default; of bytes), unigram or wordpiece")
+    train.add_argument(
+        "--special", default="", metavar="A,B", help="special tokens (default: <bos>,<eos>,<pad>,<unk>,<mask>)"
+    )
+    train.add_argument("--text-column", default="", metavar="NAME", help=TEXT_COLUMN_HELP)
+    train.add_argument("--force", action="store_true", help="replace FILE and the tokenizer_config.json beside it")
+    train.set_defaults(command=_train_tokenizer)
 
 
 def _add_recipe(parser: argparse.ArgumentParser) -> None:
@@ -245,7 +261,7 @@ def _tokenize(options: argparse.Namespace) -> int:
     return _show(finished, options.output)
 
 
-def _inputs(options: argparse.Namespace) -> list[dict[str, str]]:
+def _inputs(options: argparse.Namespace) -> list[dict[str, Any]]:
     return [{"path": path, "text_column": options.text_column} for path in options.input]
 
 
@@ -268,6 +284,31 @@ def _measure(options: argparse.Namespace) -> int:
     finished = run(recipe, options.output, engine=options.engine, force=options.force, progress=choose_progress())
     _show(finished, options.output)
     print_percentiles(Path(options.output), finished.report["documents"]["kept"], added_columns(recipe.stages))
+    return 0
+
+
+def _train_tokenizer(options: argparse.Namespace) -> int:
+    _load_within_limits()
+    from curation.errors import counted
+    from curation.packing.tokenizer_training import SPECIAL, train_tokenizer
+    from curation.running.report import tokenizer_warning
+
+    trained = train_tokenizer(
+        _inputs(options),
+        options.output,
+        vocabulary=options.vocabulary,
+        kind=options.kind,
+        special=_listed(options.special) if options.special else SPECIAL,
+        force=options.force,
+        progress=sys.stderr.isatty(),
+    )
+    tokenizer, size = trained.tokenizer, f"{trained.bytes / 1e6:,.2f} MB"
+    print(f"{trained.path}: {counted(tokenizer.vocabulary, 'token')}, of {counted(trained.texts, 'text')}, {size}")
+    print(f"{trained.tokens_per_byte:.3f} tokens per byte of a sample of them")
+    if trained.rejected:
+        print(f"warning: passed over {counted(trained.rejected, 'record')}, which cannot be read as documents")
+    if tokenizer.note:
+        print(f"warning: {tokenizer_warning(tokenizer)}")
     return 0
 
 

@@ -25,10 +25,10 @@ from curation.engine import choose_engine, engine_of, load_engine
 from curation.errors import EngineError, InputError, RecipeError, nearest
 from curation.measures import Measure
 from curation.reading import probe, read_documents, schema_of
-from curation.reading.inputs import Input, Slice, find_files, is_hub
+from curation.reading.inputs import Input, Slice, find_files, is_hub, list_inputs
 from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
-from curation.recipe import Output, list_inputs
+from curation.recipe import Output
 from curation.rules import Rule
 from curation.running.parts import BYTES, with_ids
 from curation.running.resources import read_processors

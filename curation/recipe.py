@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from curation.packing.megatron import DEFAULT_MAX_BYTES
 from curation.packing.ordering import check_shares
 from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
-from curation.reading.inputs import Budget, Input, is_hub, split_suffix
+from curation.reading.inputs import Budget, Input, is_hub, list_inputs, split_suffix
 from curation.reading.streams import shown
 from curation.stages import FuzzyDedup, Stage
 from curation.stages.outcome import added_columns
@@ -278,19 +278,6 @@ def load_recipe(name: str | os.PathLike[str], input: object = None) -> Recipe:
         return msgspec.structs.replace(recipe, input=list_inputs(input))
     except ValueError as error:  # msgspec's own errors too
         raise RecipeError(f"{name} with another input: {error}") from None
-
-
-def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[Input]:
-    """The inputs behind a path, an `Input`, its dictionary, or a list of them. `settings` are those of the paths.
-    ValueError says which of them is wrong, and why."""
-    several = isinstance(given, Iterable) and not isinstance(given, str | bytes | os.PathLike | Input | Mapping)
-    entries = [
-        {"path": os.fspath(entry), **(settings or {})} if isinstance(entry, str | os.PathLike) else entry
-        for entry in (given if several else [given])
-    ]
-    if settings and any(isinstance(entry, Input) for entry in entries):
-        raise ValueError(f"{', '.join(settings)} cannot go with an Input, which has its own")
-    return msgspec.convert(entries, list[Input])
 
 
 def check_readable(recipe: object) -> None:

@@ -11,7 +11,7 @@ import codecs
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,19 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 raise ValueError(f"{field} is for data sets of Hugging Face; write path: '{HUB_MARK}{self.path}'")
         if self.split != "train":
             raise ValueError(f"split is for data sets of Hugging Face; write path: '{HUB_MARK}{self.path}'")
+
+
+def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[Input]:
+    """The inputs behind a path, an `Input`, its dictionary, or a list of them. `settings` are those of the paths.
+    ValueError says which of them is wrong, and why."""
+    several = isinstance(given, Iterable) and not isinstance(given, str | bytes | os.PathLike | Input | Mapping)
+    entries = [
+        {"path": os.fspath(entry), **(settings or {})} if isinstance(entry, str | os.PathLike) else entry
+        for entry in (given if several else [given])
+    ]
+    if settings and any(isinstance(entry, Input) for entry in entries):
+        raise ValueError(f"{', '.join(settings)} cannot go with an Input, which has its own")
+    return msgspec.convert(entries, list[Input])
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

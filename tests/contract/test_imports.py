@@ -30,7 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "kernels": set(),
     "reading": {"kernels"},
     "stages": {"kernels", "reading"},
-    "packing": {"kernels"},
+    "packing": {"kernels", "reading"},
     "training": {"packing"},
     "running": {"engine", "kernels", "packing", "reading", "recipe", "stages"},
 }
