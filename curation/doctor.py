@@ -134,7 +134,7 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
         yield f"rewrite {name}", partial(_rewritten, engine, frame, steps)
     yield "hash_text", lambda: [engine.hash_text(text), engine.hash_text(text, 100)]
     for model in _language_model():
-        yield "classify", lambda: [*engine.classify(text, model, 2000)]  # noqa: B023 - there is one at most
+        yield "classify", partial(_labels, engine, text, model)
     yield "signatures of words", lambda: [engine.signatures(text, NGRAM, False, a, b)]
     yield "signatures of characters", lambda: [engine.signatures(text, NGRAM, True, a, b)]
     yield "shingles of words", lambda: [*engine.shingles(text, NGRAM, False)]
@@ -146,6 +146,10 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
 def _rewritten(engine: Engine, frame: Frame, steps: RewriteSteps) -> list[np.ndarray]:
     rewritten, edited = engine.rewrite(frame[TEXT], steps)
     return [*_text_arrays(engine.to_arrow(engine.with_columns(frame, {TEXT: rewritten}))[TEXT]), edited]
+
+
+def _labels(engine: Engine, text: Text, model: Classifier) -> list[np.ndarray]:
+    return [*engine.classify(text, model, 2000)]
 
 
 def _ngram_hits(engine: Engine, text: Text) -> list[np.ndarray]:

@@ -7,7 +7,7 @@ be worked on when all others are done: those go through the CPU engine, which ow
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import cupy as cp
@@ -22,7 +22,7 @@ from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, pla
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, wanted
 from curation.stages.classifiers import Classifier
-from curation.stages.ngram_table import NgramTable
+from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.stages.normalization import normalize
 from gpu_pipeline import kernels
 from gpu_pipeline.buffers import (
@@ -419,7 +419,7 @@ def _inserted(hashes: np.ndarray, offsets: np.ndarray, rows: np.ndarray, found: 
     return np.concatenate(joined), kernels.starts_of(sizes)
 
 
-@cache
+@lru_cache(maxsize=TABLES_AT_ONCE)
 def _device_ngrams(table: NgramTable) -> tuple[cp.ndarray, cp.ndarray]:
     return cp.asarray(table.keys), cp.asarray(table.owners)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,13 +12,15 @@ import orjson
 
 from curation.contract import Engine
 from curation.engine import load_engine
-from curation.errors import RecipeError
+from curation.errors import IntegrityError, RecipeError
 from curation.files import commit
 from curation.reading.inputs import Slice
 from curation.recipe import Recipe
 from curation.running.outputs import RemovedRows, ids_of
 from curation.running.parts import AliveCorpus, Parts
+from curation.running.workdir import check_inputs
 from curation.stages import Decontaminate, FuzzyDedup
+from curation.stages.ngram_table import save_table
 from curation.stages.outcome import Duplicates, OldDuplicates
 from curation.stages.saved_index import FOLDER, index_digests
 
@@ -36,11 +38,30 @@ def against_digests(recipe: Recipe) -> dict[str, str]:
 
 
 def check_against(recipe: Recipe, folder: Path) -> None:
-    """RecipeError for an index that is not there, does not fit its stage, or lies where the run writes."""
+    """RecipeError, InputError for an index or evaluation texts that are not there, do not fit the stage, or lie where
+    the run writes."""
     against_digests(recipe)
     for stage in recipe.stages:
-        if isinstance(stage, FuzzyDedup) and stage.against and folder in Path(stage.against).resolve().parents:
+        if isinstance(stage, Decontaminate):
+            check_inputs(folder, [file.path for file in stage.files])
+        elif isinstance(stage, FuzzyDedup) and stage.against and folder in Path(stage.against).resolve().parents:
             raise RecipeError(f"against: {stage.against} lies in the output folder {folder}; give another --output")
+
+
+def save_tables(recipe: Recipe, numbers: Sequence[int], digests: Mapping[str, str], work: Path) -> dict[int, Path]:
+    """What those of these stages look up that go by evaluation texts, as a file for all tasks: a text that changes
+    during the run changes nothing. IntegrityError where it has changed since the run was planned."""
+    found = {}
+    for number in numbers:
+        stage, name = recipe.stages[number], recipe.stage_names[number]
+        if isinstance(stage, Decontaminate):
+            found[number] = work / f"ngrams-{digests[name][:16]}.npz"
+            if not found[number].exists():
+                table = stage.table(load_engine("cpu"))
+                if table.digest != digests[name]:
+                    raise IntegrityError(f"the evaluation texts of {name} have changed while the run began; run again")
+                save_table(found[number], table)
+    return found
 
 
 def save_removed(path: Path, found: Duplicates, seconds: float) -> None:

@@ -111,6 +111,13 @@ class KeyPlaces(NamedTuple):
     ends: np.ndarray  # int64: rows up to the end of each batch
     offsets: np.ndarray  # int64: of each batch's columns, in bytes
 
+    def column(self, name: str) -> tuple[np.dtype, list[tuple[int, int, int]]]:
+        """The type of a column, and of each batch the first row, the row after the last, and where its keys begin."""
+        number = self.schema.get_field_index(name)
+        starts = [0, *self.ends.tolist()]
+        batches = zip(starts, starts[1:], self.offsets[:, number].tolist(), strict=False)
+        return np.dtype(self.schema.field(number).type.to_pandas_dtype()), list(batches)
+
 
 class Parts:
     """All parts of one segment as one sequence of rows, in the order of the slices."""
@@ -196,25 +203,18 @@ class AliveCorpus:
         return AliveCorpus(self.parts, self.stage, self.rows[positions], self.sources, self.workers)
 
     def gather(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
-        """A key column at all rows or some, each batch's share read or copied to its place."""
+        """A key column at all rows or some."""
         rows = self.rows if positions is None else self.rows[positions]
         out = None
         for piece, low in self._pieces(rows):
-            places = self.parts.key_places(piece)
-            column = places.schema.get_field_index(name)
-            dtype = np.dtype(places.schema.field(column).type.to_pandas_dtype())
+            dtype, batches = self.parts.key_places(piece).column(name)
             out = np.empty(len(rows), dtype) if out is None else out
             with open(self.parts.keys_path(piece), "rb", buffering=0) as file:
-                start = 0
-                for end, offset in zip(places.ends.tolist(), places.offsets[:, column].tolist(), strict=True):
-                    first, last = _bounds(rows, low + start, low + end)
+                for start, stop, offset in batches:
+                    first, last = _bounds(rows, low + start, low + stop)
                     if first < last:
-                        all_of_it = last - first == end - start
-                        values = out[first:last] if all_of_it else np.empty(end - start, dtype)
-                        _read_into(file, offset, values)
-                        if not all_of_it:
-                            out[first:last] = values[rows[first:last] - rows.dtype.type(low + start)]
-                    start = end
+                        chosen = rows[first:last] - rows.dtype.type(low + start)
+                        _read_keys(file, offset, stop - start, chosen, out[first:last])
         return np.zeros(0, np.uint64) if out is None else out
 
     def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -240,10 +240,14 @@ def _find_keys(path: Path) -> KeyPlaces:
         return KeyPlaces(reader.schema, ends, np.array(offsets, np.int64).reshape(len(batches), -1))
 
 
-def _read_into(file: FileIO, offset: int, values: np.ndarray) -> None:
+def _read_keys(file: FileIO, offset: int, count: int, chosen: np.ndarray, out: np.ndarray) -> None:
+    """Of the `count` keys from `offset` on those numbered `chosen`, into `out`: straight there where it is all of them."""
+    keys = out if len(chosen) == count else np.empty(count, out.dtype)
     file.seek(offset)
-    if file.readinto(values.view(np.uint8)) < values.nbytes:
+    if file.readinto(keys.view(np.uint8)) < keys.nbytes:
         raise IntegrityError(f"{file.name} ends too early: something else has written to it. Begin anew with --force")
+    if keys is not out:
+        out[:] = keys[chosen]
 
 
 def with_ids(table: pa.Table, source: str, base: int) -> pa.Table:

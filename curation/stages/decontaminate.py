@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from threading import Lock
@@ -18,7 +19,7 @@ from curation.reading.slices import plan_slices
 from curation.reading.streams import is_remote
 from curation.rules import Verdict
 from curation.stages.ngram_dedup import COMPARISONS
-from curation.stages.ngram_table import NgramTable, table_of
+from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable, table_of
 from curation.stages.outcome import Outcome
 
 REASONS = ("contaminated",)
@@ -52,6 +53,8 @@ class Decontaminate(
     compare: str = "lowercase"
 
     def __post_init__(self) -> None:
+        if isinstance(self.against, str | os.PathLike | Input):
+            msgspec.structs.force_setattr(self, "against", (self.against,))
         if not self.against:
             raise ValueError("against is empty; list the files of the evaluation texts")
         if self.ngram < 1:
@@ -69,15 +72,23 @@ class Decontaminate(
 
     @property
     def inputs(self) -> list[Input]:
-        return [Input(path=entry) if isinstance(entry, str) else entry for entry in self.against]
+        return [entry if isinstance(entry, Input) else Input(path=entry) for entry in self.against]
+
+    @property
+    def files(self) -> list[SourceFile]:
+        """The files of the evaluation texts. InputError where one is not there."""
+        return find_files(self.inputs)
 
     def table(self, engine: Engine) -> NgramTable:
         """The n-grams of the evaluation texts, read once per process; those of all engines are the same."""
         with _LOADING:
-            return _load(_Texts(find_files(self.inputs), self.ngram, self.compare, engine))
+            return _load(_Texts(self.files, self.ngram, self.compare, engine))
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        table = self.table(engine)
+        return self.look_up(engine, frame, self.table(engine))
+
+    def look_up(self, engine: Engine, frame: Frame, table: NgramTable) -> Outcome:
+        """`apply` with the table that a run has made of the evaluation texts before its first task."""
         text, _ = engine.rewrite(frame[TEXT], COMPARISONS[self.compare])
         found, owner = engine.ngram_hits(text, table, self.ngram)
         gone = found >= self.min_ngrams
@@ -103,16 +114,21 @@ class _Texts:
     def hashes(self, file: SourceFile) -> Iterator[np.ndarray]:
         """The n-grams of a file's texts, some at a time. InputError for a record that is no text: what it has would be
         trained on without a word."""
+        before = 0  # records of the slices before
         for piece in plan_slices([file], SLICE_BYTES):
+            rows = 0
             for documents in read_documents(piece, BATCH_BYTES):
+                rows += documents.rows
                 for entry in documents.rejected:
-                    raise InputError(f"evaluation texts {shown(file.path)}, record {entry.row + 1}: {entry.error}")
+                    number = before + entry.row + 1
+                    raise InputError(f"evaluation texts {shown(file.path)}, record {number:,}: {entry.error}")
                 text = self.engine.from_arrow(documents.table)[TEXT]
                 compared, _ = self.engine.rewrite(text, COMPARISONS[self.compare])
                 yield self.engine.shingles(compared, self.ngram, False)[0]
+            before += rows
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=TABLES_AT_ONCE)
 def _load(texts: _Texts) -> NgramTable:
     sources = [probe(file) for file in texts.files]
     names = tuple(dict.fromkeys(file.source for file in sources))

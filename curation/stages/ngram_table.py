@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which n-grams some texts have, and whose they are, as engines look them up."""
+"""Which n-grams some texts have, and whose they are, as engines look them up, and as a file that tasks share."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import msgspec
 import numpy as np
 
+from curation.files import commit
 from curation.kernels.hashing import table_mask
 from curation.kernels.ngrams import FREE, fill_table
+
+TABLES_AT_ONCE = 8  # that a process keeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,4 +39,18 @@ def table_of(names: Sequence[str], hashes: np.ndarray, owner: np.ndarray) -> Ngr
     return NgramTable(tuple(names), keys, owners, told.hexdigest())
 
 
-__all__ = ["NgramTable", "table_of"]
+def save_table(path: Path, table: NgramTable) -> None:
+    used = np.flatnonzero(table.owners != FREE)
+    used = used[np.argsort(table.keys[used])]
+    with commit(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, names=np.array(table.names), hashes=table.keys[used], owner=table.owners[used])
+
+
+@lru_cache(maxsize=TABLES_AT_ONCE)
+def load_table(path: Path) -> NgramTable:
+    """What `save_table` wrote, once per process; a path stands for one content for good."""
+    with np.load(path) as stored:
+        return table_of(stored["names"].tolist(), stored["hashes"], stored["owner"])
+
+
+__all__ = ["TABLES_AT_ONCE", "NgramTable", "load_table", "save_table", "table_of"]

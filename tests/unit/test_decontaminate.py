@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curation.errors import InputError, OutputError, RecipeError
+from curation.cluster import DaskSession
+from curation.engine import load_engine
+from curation.errors import InputError, IntegrityError, OutputError, RecipeError
+from curation.reading.inputs import Input
+from curation.recipe import Recipe
+from curation.running import runner
+from curation.running.plans import Plan
 from curation.running.runner import run
+from curation.stages import Decontaminate, decontaminate
 from tests.oracle.minhash import ngrams
 from tests.run.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows, report_of
 
@@ -112,12 +119,7 @@ def test_slices_and_processes_change_nothing(tmp_path: Path):
 
 
 def test_another_text_is_another_run(tmp_path: Path):
-    path, quiz = tmp_path / "made.jsonl", tmp_path / "quiz.txt"
-    path.write_bytes(records_of(["one two three", "four five six"]))
-    quiz.write_text("Two three\n")
-    recipe = recipe_of(
-        path, stages=[{"kind": "decontaminate", "against": [str(quiz)], "ngram": 2}], output={"formats": []}
-    )
+    recipe, quiz = small_run(tmp_path)
     assert run(recipe, tmp_path / "out").report["documents"]["kept"] == 1
     assert run(recipe, tmp_path / "out").already_complete
     quiz.write_text("Five six\n")
@@ -125,6 +127,65 @@ def test_another_text_is_another_run(tmp_path: Path):
         run(recipe, tmp_path / "out")
     run(recipe, tmp_path / "out", force=True)
     assert [text for *_, text in kept_rows(tmp_path / "out")] == ["one two three"]
+
+
+def small_run(folder: Path) -> tuple[Recipe, Path]:
+    """A recipe of two documents, the first of which has the words of `quiz.txt`."""
+    (folder / "made.jsonl").write_bytes(records_of(["one two three", "four five six"]))
+    (folder / "quiz.txt").write_text("Two three\n")
+    stage = {"kind": "decontaminate", "against": [str(folder / "quiz.txt")], "ngram": 2}
+    return recipe_of(folder / "made.jsonl", stages=[stage], output={"formats": []}), folder / "quiz.txt"
+
+
+def test_texts_that_change_during_a_run_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    recipe, quiz = small_run(tmp_path)
+    mapped = DaskSession.map
+
+    def rewritten(self: Any, function: Any, items: Any) -> list[Any]:
+        quiz.write_text("Five six, seven\n")
+        return mapped(self, function, items)
+
+    monkeypatch.setattr(DaskSession, "map", rewritten)
+    run(recipe, tmp_path / "out", engine="cpu")
+    assert [text for *_, text in kept_rows(tmp_path / "out")] == ["four five six"]
+
+
+def test_texts_that_change_while_a_run_is_planned_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    recipe, quiz = small_run(tmp_path)
+    planned = runner.make_plan
+
+    def rewritten(*arguments: Any) -> Plan:
+        plan = planned(*arguments)
+        quiz.write_text("Five six, seven\n")
+        return plan
+
+    monkeypatch.setattr(runner, "make_plan", rewritten)
+    with pytest.raises(IntegrityError, match="evaluation texts of decontaminate have changed"):
+        run(recipe, tmp_path / "out", engine="cpu")
+
+
+def test_texts_among_the_outputs_are_refused_before_anything_is_deleted(tmp_path: Path):
+    recipe, _ = small_run(tmp_path)
+    run(recipe, tmp_path / "out", engine="cpu")
+    own = {"kind": "decontaminate", "against": [str(tmp_path / "out/documents/*.parquet")]}
+    again = recipe_of(tmp_path / "made.jsonl", stages=[own], output={"formats": []})
+    with pytest.raises(InputError, match="lies in the output folder"):
+        run(again, tmp_path / "out", engine="cpu", force=True)
+    assert len(kept_rows(tmp_path / "out")) == 1
+
+
+def test_a_broken_record_is_counted_from_the_start_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(decontaminate, "SLICE_BYTES", 100)
+    quiz = tmp_path / "quiz.jsonl"
+    quiz.write_bytes(records_of(["some words"] * 40) + b"no record\n")
+    with pytest.raises(InputError, match="record 41: not valid JSON"):
+        Decontaminate(against=(str(quiz),)).table(load_engine("cpu"))
+
+
+def test_one_path_needs_no_list(tmp_path: Path):
+    _, quiz = small_run(tmp_path)
+    names = {Decontaminate(against=given).inputs[0].path for given in (str(quiz), quiz, (quiz,), Input(path=quiz))}
+    assert names == {str(quiz)}
 
 
 @pytest.mark.parametrize(
