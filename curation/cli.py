@@ -370,16 +370,22 @@ def _plan(options: argparse.Namespace) -> int:
     files = find_files(recipe.input)
     if recipe.output.formats:
         load_tokenizer(recipe.tokenizer)  # which a run refuses at once
+    named = enumerate(zip(recipe.stage_names, recipe.stages, strict=True), 1)
+    chain = [f"# {number}. {name}{_explained(stage)}" for number, (name, stage) in named]
     print(yaml.safe_dump(as_builtins(recipe), sort_keys=False, allow_unicode=True), end="")
-    print("# the chain")
-    for number, (name, stage) in enumerate(zip(recipe.stage_names, recipe.stages, strict=True), 1):
-        print(f"# {number}. {name}{_explained(stage)}")
+    print("# the chain", *chain, sep="\n")
     print(f"# {counted(len(files), 'file')}, {sum(max(file.bytes, 0) for file in files):,} bytes")
     return 0
 
 
 def _explained(stage: object) -> str:
-    """What a stage's settings come to: the rules behind a set's name, the S-curve behind a threshold."""
+    """What a stage's settings come to: the rules behind a set's name, the files behind evaluation texts, the S-curve
+    behind a threshold."""
+    from curation.reading import shown
+    from curation.stages import Decontaminate
+
+    if isinstance(stage, Decontaminate):
+        return "".join(f"\n#      {stage.ngram}-grams of {shown(file.path)}" for file in stage.files)
     if hasattr(stage, "rules"):
         from curation.rules import expand_rules
 

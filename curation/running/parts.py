@@ -241,7 +241,7 @@ def _find_keys(path: Path) -> KeyPlaces:
 
 
 def _read_keys(file: FileIO, offset: int, count: int, chosen: np.ndarray, out: np.ndarray) -> None:
-    """Of the `count` keys from `offset` on those numbered `chosen`, into `out`: straight there where it is all of them."""
+    """Of the `count` keys from `offset` on those numbered `chosen`, into `out`; read right there where it is all."""
     keys = out if len(chosen) == count else np.empty(count, out.dtype)
     file.seek(offset)
     if file.readinto(keys.view(np.uint8)) < keys.nbytes:

@@ -174,6 +174,15 @@ def test_plan_refuses_a_tokenizer_that_a_run_refuses(corpus: Path, capsys: pytes
     assert curate(capsys, "plan", "tok.yaml", "-i", "made.jsonl")[0] == 0
 
 
+def test_plan_names_the_files_of_evaluation_texts(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    Path("eval.yaml").write_text("stages: [{kind: decontaminate, against: ['quiz*.txt']}]")
+    message = failed(capsys, "plan", "eval.yaml", "-i", "made.jsonl")
+    assert "no file matches quiz*.txt" in message
+    assert message == failed(capsys, "run", "eval.yaml", "-i", "made.jsonl", "-o", "out")
+    Path("quiz-1.txt").write_text("one two three")
+    assert f"#      13-grams of {Path('quiz-1.txt')}" in curate(capsys, "plan", "eval.yaml", "-i", "made.jsonl")[1]
+
+
 def test_inputs_on_the_command_line_add_up(corpus: Path, capsys: pytest.CaptureFixture[str]):
     for name in ("b/made.jsonl", "c/made.jsonl"):
         Path(name).parent.mkdir()
