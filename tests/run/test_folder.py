@@ -231,17 +231,30 @@ def test_a_moved_run_gets_the_paths_of_today(
     assert len(said.lines) == 1
 
 
-def test_a_moved_run_with_another_manifest_is_refused(tmp_path: Path, corpus: Path):
-    run(recipe_of(corpus), tmp_path / "out", engine="cpu")
-    (tmp_path / "out").rename(tmp_path / "moved")
-    before = digests(tmp_path / "moved")
-    path = tmp_path / "moved" / "tokens" / "_meta" / "manifest.json"
-    whole = path.read_bytes()
-    path.write_bytes(whole.replace(b'"tokens": ', b'"tokens":  '))
-    with pytest.raises(OutputError, match=r"manifest\.json, which its new paths are made from, has changed"):
-        run(recipe_of(corpus), tmp_path / "moved", engine="cpu")
-    path.write_bytes(whole)
-    assert digests(tmp_path / "moved") == before
+@pytest.mark.parametrize("output", [{}, {"splits": {"train": 0.5, "valid": 0.5}}])
+def test_another_manifest_matters_where_a_run_has_moved(
+    tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str], output: dict[str, Any]
+):
+    recipe, out, moved = recipe_of(corpus, output=output), tmp_path / "away" / "out", tmp_path / "out"
+    run(recipe, out, engine="cpu")
+    path = Path("tokens", "_meta", "manifest.json")
+    whole = (out / path).read_bytes()
+    before = digests(out)
+    for changed in (whole.replace(b'"source": ', b'"note": "mine", "source": ', 1), b"[]", b"{"):
+        (out / path).write_bytes(changed)
+        as_changed = digests(out)
+        said = Said()
+        assert run(recipe, out, engine="cpu", progress=said).already_complete and said.lines == []
+        assert main(["verify", str(out)]) == 1
+        out.rename(moved)
+        with pytest.raises(OutputError, match=r"manifest\.json, which its new paths are made from, has changed"):
+            run(recipe, moved, engine="cpu")
+        assert main(["verify", str(moved)]) == 1
+        assert capsys.readouterr().out.count("wrong: tokens/_meta/manifest.json has changed") == 2
+        moved.rename(out)
+        assert digests(out) == as_changed
+    (out / path).write_bytes(whole)
+    assert digests(out) == before and verify(out) == []
 
 
 # What a folder is
