@@ -25,10 +25,10 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
     `max_bytes` of tokens (one document at least). Merging is a large `max_bytes`, splitting one prefix.
 
     A pair may be given by either of its files, or by both. Every input is read once before, to be checked. Raises
-    InputError where pairs have different dtypes or tokenizers (by the manifests that runs leave beside them), one is
-    given twice, has documents of several sequences, or would be replaced by the result, IntegrityError for a damaged
-    one, OutputError where `stem` is a folder or a pair of it exists (unless `force`: then those that the result does
-    not replace are deleted).
+    InputError where pairs have different dtypes, tokenizers or splits (by the manifests that runs leave beside them),
+    one is given twice, has documents of several sequences, or would be replaced by the result, IntegrityError for a
+    damaged one, OutputError where `stem` is a folder or a pair of it exists (unless `force`: then those that the result
+    does not replace are deleted).
     """
     _refuse_folder(stem)
     found = _each_once(prefixes)
@@ -36,6 +36,7 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
     if not force:
         refuse_existing(Path(stem))
     _check_tokenizers(found)
+    _check_splits(found)
     dtype = _common_dtype(found)
     with tempfile.TemporaryDirectory(prefix="_repack.", dir=_existing(Path(stem).parent)) as folder:
         parts = [(suffixed(prefix, ".bin"), Path(folder) / f"{n}.lengths") for n, prefix in enumerate(found)]
@@ -47,8 +48,11 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
 
 def read_tokenizer(prefix: Path) -> dict[str, Any]:
     """What the manifest of the run that wrote a pair says of its tokenizer; empty where there is none."""
-    manifest = read_json(prefix.parent / "_meta" / "manifest.json") or {}
-    return dict(manifest.get("tokens", {}).get("tokenizer", {}))
+    return dict(_manifest(prefix).get("tokens", {}).get("tokenizer", {}))
+
+
+def _manifest(prefix: Path) -> dict[str, Any]:
+    return read_json(prefix.parent / "_meta" / "manifest.json") or {}
 
 
 def _each_once(paths: Sequence[str | Path]) -> list[Path]:
@@ -73,6 +77,19 @@ def _check_tokenizers(prefixes: Sequence[Path]) -> None:
         raise InputError(
             f"pairs of different tokenizers cannot be joined ({'; '.join([*known.values()][:2])}); merge those of each "
             "tokenizer alone"
+        )
+
+
+def _check_splits(prefixes: Sequence[Path]) -> None:
+    known: dict[str, Path] = {}  # split -> its first pair
+    for prefix in prefixes:
+        splits = {entry["prefix"]: entry.get("split", "") for entry in _manifest(prefix).get("pairs", [])}
+        if split := splits.get(prefix.name):
+            known.setdefault(split, prefix)
+    if len(known) > 1:
+        named = "; ".join([f"{prefix}: {split}" for split, prefix in known.items()][:2])
+        raise InputError(
+            f"pairs of different splits cannot be joined ({named}); merge those of each split alone, as *_train_*.idx"
         )
 
 

@@ -106,6 +106,21 @@ def test_pairs_of_different_tokenizers_are_refused(tmp_path):
     assert merged.documents == 3
 
 
+def test_pairs_of_different_splits_are_refused(tmp_path):
+    """By the manifests of the runs that wrote them; a pair that has no split goes with any."""
+    for folder, splits in (("m", ("train", "valid", "test", "train")), ("n", ("train", None, "valid"))):
+        pairs = [{"prefix": f"x{n}"} | ({"split": split} if split else {}) for n, split in enumerate(splits)]
+        write_json(tmp_path / folder / "_meta/manifest.json", {"pairs": pairs})
+    prefixes = [write_pair(tmp_path / name, [[1]]) for name in ("m/x0", "m/x1", "m/x2", "m/x3", "n/x0", "n/x1", "o/x")]
+    told = r"different splits cannot be joined \(.*m/x0: train; .*m/x1: valid\); .* as \*_train_\*\.idx"
+    with pytest.raises(InputError, match=told):
+        repack(prefixes, tmp_path / "out/all", 10**9)
+    with pytest.raises(InputError, match=r"m/x2: test; .*n/x0: train"):
+        repack([prefixes[2], prefixes[4]], tmp_path / "out/all", 10**9)
+    (merged,) = repack([prefixes[0], *prefixes[3:]], tmp_path / "out/all", 10**9)
+    assert merged.documents == 5
+
+
 @pytest.mark.parametrize("stem", ["out/", "new/", "out"])
 def test_a_stem_that_is_a_folder_is_refused(tmp_path, stem):
     prefix = write_pair(tmp_path / "a", [[1]])
