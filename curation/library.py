@@ -10,7 +10,7 @@ import copy
 import inspect
 import os
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +25,7 @@ from curation.engine import choose_engine, engine_of, load_engine
 from curation.errors import EngineError, InputError, RecipeError, nearest
 from curation.measures import Measure
 from curation.reading import probe, read_documents, schema_of
-from curation.reading.inputs import Input, Slice, find_files, is_hub, list_inputs
+from curation.reading.inputs import READING, Input, Slice, find_files, is_hub, list_inputs
 from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
 from curation.recipe import Output
@@ -44,19 +44,12 @@ SOURCE = "source"
 STRING_KINDS = "OUT"  # of dtypes that can hold strings; what an object column holds is seen when it is read
 
 
-# Fields that mean nothing to a function: a name for reports, and what a run alone does with an input.
-VOID: dict[type[msgspec.Struct], tuple[str, ...]] = {
-    Input: (
-        "path", "blend_weight", "copies", "min_bytes", "config", "split", "revision", "data_files", "max_documents",
-        "max_bytes",
-    )
-}  # fmt: skip
-
-
 def _settings_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
-    """The fields of a structure that a function takes as keywords."""
-    void = VOID.get(kind, ("name",))
-    return {field.name: field for field in msgspec.structs.fields(kind) if field.name not in void}
+    """The fields of a structure that a function takes as keywords: of a stage all but its name for reports, of an input
+    none that means something to a run alone."""
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    names = (*READING, "columns", "sample") if kind is Input else fields.keys() - {"name"}
+    return {name: field for name, field in fields.items() if name in names}
 
 
 def _takes(kind: type[msgspec.Struct]) -> Callable[[Function], Function]:
@@ -89,9 +82,19 @@ def _plain(kind: type[msgspec.Struct], settings: dict[str, Any]) -> dict[str, An
     for name, value in settings.items():
         if name not in fields:
             raise ValueError(f"no setting {name!r}{nearest(name, fields)}")
+        value = _without_measures(value)
         several = typing.get_origin(fields[name].type) in (list, tuple)
         found[name] = [value] if several and isinstance(value, str) else value
     return dict(msgspec.to_builtins(found, enc_hook=_plain_value))
+
+
+def _without_measures(value: Any) -> Any:
+    """Names in place of members of `Measure`, which msgspec takes for numbers."""
+    if isinstance(value, dict):
+        return {key: _without_measures(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_without_measures(entry) for entry in value]
+    return value.name if isinstance(value, Measure) else value
 
 
 def _plain_value(value: object) -> Any:
@@ -253,15 +256,10 @@ def filter(frame: Any, rules: str | Rule | dict[str, Any] | Filter | Sequence[st
     return _map(frame, _apply, _stage(Filter, [rules] if isinstance(rules, Rule | dict) else rules, {}, "rules"))
 
 
-def measure(frame: Any, names: str | Measure | Sequence[str | Measure] = ()) -> Any:
-    """The frame with one int64 column per measure: those named, or all members of `curation.Measure`. RecipeError for a
-    name that is none."""
-    listed = [names] if isinstance(names, str) or not isinstance(names, Iterable) else names
-    try:
-        stage = AddMeasures(names=tuple(listed))  # type: ignore[arg-type]  # of members it takes the names
-    except ValueError as error:
-        raise RecipeError(str(error)) from None
-    return _map(frame, _apply, stage)
+def measure(frame: Any, names: str | Measure | AddMeasures | Sequence[str | Measure] = ()) -> Any:
+    """The frame with one int64 column per measure: those named, or all members of `curation.Measure`; `names` may be a
+    whole stage. RecipeError for a name that is none."""
+    return _map(frame, _apply, _stage(AddMeasures, names, {}, "names"))
 
 
 @_takes(Language)

@@ -30,6 +30,8 @@ OUTPUT_FORMATS = ("megatron", *FORMS)
 PADDED = ("blocks", "chunks", "packed")
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
+EITHER = (".json", ".txt")  # suffixes of data that a recipe may have
+LARGEST_BYTES = 1 << 20  # of a recipe of such a name
 EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
 
 
@@ -231,7 +233,8 @@ def _unknown_key_hint(message: str) -> str:
     forms = (Budget, Sample, Blend, Megatron, TokenShards, Blocks, Chunks, Packed)
     structures = (Recipe, Input, Output, TokenizerSpec, *forms, *Stage.__args__)
     known = {name for structure in structures for name in structure.__struct_fields__} | {"kind"}
-    return nearest(unknown, sorted(known)) if nearest(unknown, sorted(known)).startswith("; did") else ""
+    hint = nearest(unknown, sorted(known))
+    return hint if hint.startswith("; did") and unknown not in known else ""  # one that is known stands elsewhere
 
 
 def _unknown_kind_hint(message: str) -> str:
@@ -248,6 +251,8 @@ def _exponent_hint(message: str, content: Any) -> str:
     for key, number in re.findall(r"\.(\w+)|\[(\d+)\]", found[2]):
         content = content[key] if key else content[int(number)]
     if not isinstance(content, str) or not EXPONENT.fullmatch(content):
+        return ""
+    if found[1] == "int" and not float(content).is_integer():
         return ""
     written = f"{float(content):_.0f}" if found[1] == "int" else "it with a dot and a sign, as 1.0e-3"
     return f"; {content} is text in YAML, write {written}"
@@ -295,16 +300,28 @@ def check_readable(recipe: object) -> None:
 
 def _find_recipe(name: str) -> Recipe:
     path = Path(name)
-    if split_suffix(name)[0]:
+    if split_suffix(name)[0] and not (path.suffix.lower() in EITHER and _may_be_recipe(path)):
         raise RecipeError(f"{name} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
     if path.is_file():
         return parse_recipe(path.read_bytes(), name)
     shipped = shipped_recipes()
     if name in shipped:
         return parse_recipe(shipped[name], name)
-    if path.suffix in (".yaml", ".yml") or path.parent != Path():
+    if path.suffix in (".yaml", ".yml", *EITHER) or path.parent != Path():
         raise RecipeError(f"recipe {name} does not exist; give a YAML file or one of {', '.join(shipped)}")
     raise RecipeError(f"no recipe named {name!r}{nearest(name, shipped)}")
+
+
+def _may_be_recipe(path: Path) -> bool:
+    """Whether a file, unless it is missing, holds a mapping."""
+    import yaml
+
+    if not path.is_file():
+        return True
+    try:
+        return path.stat().st_size <= LARGEST_BYTES and isinstance(yaml.safe_load(path.read_bytes()), dict)
+    except (yaml.YAMLError, ValueError):
+        return False
 
 
 def changed_keys(before: object, after: object, path: str = "") -> list[str]:

@@ -160,17 +160,26 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(f"split is for data sets of Hugging Face; write path: '{HUB_MARK}{self.path}'")
 
 
+# Fields of an Input that say how the files of its path are read: what functions and stages that read files take.
+READING = ("base", "name", "format", "text_column", "id_column", "separator", "encoding", "max_document_bytes")
+
+
 def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[Input]:
     """The inputs behind a path, an `Input`, its dictionary, or a list of them. `settings` are those of the paths.
     ValueError says which of them is wrong, and why."""
     several = isinstance(given, Iterable) and not isinstance(given, str | bytes | os.PathLike | Input | Mapping)
-    entries = [
-        {"path": os.fspath(entry), **(settings or {})} if isinstance(entry, str | os.PathLike) else entry
-        for entry in (given if several else [given])
-    ]
-    if settings and any(isinstance(entry, Input) for entry in entries):
-        raise ValueError(f"{', '.join(settings)} cannot go with an Input, which has its own")
-    return msgspec.convert(entries, list[Input])
+    listed = list(given) if several else [given]
+    paths = [isinstance(entry, str | os.PathLike) for entry in listed]
+    found = msgspec.convert(
+        [
+            {"path": os.fspath(entry), **(settings or {})} if is_path else entry
+            for entry, is_path in zip(listed, paths, strict=True)
+        ],
+        list[Input],
+    )
+    if settings and not all(paths):
+        raise ValueError(f"{', '.join(settings)} cannot go with an Input or its dictionary, which has its own")
+    return found
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -153,7 +153,8 @@ def test_a_sample_is_that_of_a_run(tmp_path: Path, corpus: Path):
         (5, {}, "Expected `object`, got `int`"),
         ("a.jsonl", {"format": "json"}, "format must be one of auto, jsonl"),
         (["a.jsonl", "b.jsonl"], {"name": "mine"}, r"name is for one input, not for 2; give a list of curation\.Input"),
-        ([curation.Input(path="a.jsonl")], {"columns": "x"}, "columns cannot go with an Input, which has its own"),
+        ([curation.Input(path="a.jsonl")], {"columns": "x"}, "columns cannot go with an Input or its dictionary"),
+        (["b.jsonl", {"path": "a.jsonl"}], {"columns": "x", "sample": 0.5}, "columns, sample cannot go with an Input"),
         ("hf:org/set", {}, "hf:org/set is streamed: run a recipe with this input"),
     ],
 )
@@ -291,9 +292,15 @@ def test_one_thing_where_several_are_expected():
         (curation.measure(frame, "words"), curation.measure(frame, ["words"])),
         (curation.measure(frame, Measure.bytes), curation.measure(frame, ["bytes"])),
         (curation.measure(frame, [Measure.words, "bytes"]), curation.measure(frame, ["words", "bytes"])),
+        (curation.measure(frame, {Measure.words}), curation.measure(frame, "words")),
         (curation.language(frame, "en"), curation.language(frame, keep=["en"])),
         (curation.filter(frame, words), curation.filter(frame, [words])),
         (curation.filter(frame, {"measure": "words", "min": 3}), curation.filter(frame, [words])),
+        (curation.filter(frame, {"measure": Measure.words, "min": 3}), curation.filter(frame, [words])),
+        (
+            curation.filter(frame, [{"ratio": (Measure.words, Measure.lines), "min": 3}]),
+            curation.filter(frame, [curation.Rule(ratio=("words", "lines"), min=3)]),
+        ),
         (curation.redact(frame, types="email"), curation.redact(frame, types=["email"])),
     ):
         pd.testing.assert_frame_equal(one, several)
@@ -315,6 +322,14 @@ def test_a_whole_stage_in_place_of_settings():
             function(frame, curation.NgramDedup())
     with pytest.raises(RecipeError, match="rewrite takes settings by keyword, or one Rewrite alone"):
         curation.rewrite(frame, curation.Rewrite(lowercase=True), unicode="nfc")
+    measured = curation.measure(frame, curation.AddMeasures(names=("words",)))
+    pd.testing.assert_frame_equal(measured, curation.measure(frame, "words"))
+
+
+FOR_RUNS = {
+    "path", "blend_weight", "copies", "min_bytes", "config", "split", "revision", "data_files", "max_documents",
+    "max_bytes",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -337,7 +352,7 @@ def test_help_shows_the_settings(function: Any, stage: Any):
         assert shown[name].default == (field.default_factory() if field.default is msgspec.NODEFAULT else field.default)
     keep = ["en"] if stage is curation.Language else []
     missing = fields.keys() - shown.keys()
-    assert missing == ({"name"} if stage is not curation.Input else {*curation.library.VOID[curation.Input]})
+    assert missing == ({"name"} if stage is not curation.Input else FOR_RUNS)
     for name in missing - {"path"}:
         with pytest.raises(errors.CurationError, match=f"no setting '{name}'"):
             function(pd.DataFrame({"text": ["a"]}), *keep, **{name: 1})
@@ -362,8 +377,10 @@ def test_wrong_settings_name_what_is_near():
         curation.rewrite(frame, lower=True)
     with pytest.raises(InputError, match="no setting 'column'; did you mean columns"):
         curation.read("none.jsonl", column="text")
-    for wrong in (5, [5], [["z"]], Measure.words.value):
-        with pytest.raises(RecipeError, match=r"no measure named .*; there are bytes, .* and 50 more$"):
+    with pytest.raises(RecipeError, match=r"no measure named 'zzz'; there are bytes, .* and 50 more$"):
+        curation.measure(frame, "zzz")
+    for wrong in (5, [5], [["z"]], None, Measure.words.value):
+        with pytest.raises(RecipeError, match=r"measure: Expected `(array|str)`, got"):
             curation.measure(frame, wrong)
     for wrong in (5, None, [5]):
         with pytest.raises(RecipeError, match=r"filter: Expected `str \| (array|object)`, got"):

@@ -132,6 +132,8 @@ WRONG = {
     "output: {part_bytes: 1e6}": ("$.output.part_bytes", "Expected `int`", "; 1e6 is text in YAML, write 1_000_000"),
     "input: [{path: x, blend_weight: 1e-3}]": ("[0].blend_weight", "; 1e-3 is text in YAML, write it with a dot"),
     "input: [{path: x, max_document_bytes: 2.5E3}]": ("; 2.5E3 is text in YAML, write 2_500",),
+    "output: {seed: 1e-3}": ("Expected `int`, got `str` - at `$.output.seed`$",),
+    "stages: [{kind: decontaminate, against: [{path: x, ngram: 3}]}]": ("unknown field `ngram`", ".against[0]`$"),
 }  # fmt: skip
 
 
@@ -141,7 +143,7 @@ def test_wrong_recipes_name_the_place(text: str):
         parse_recipe(text, "mine.yaml")
     message = str(error.value)
     assert message.startswith("mine.yaml")
-    assert [part for part in WRONG[text] if part not in message] == [], message
+    assert [part for part in WRONG[text] if part not in f"{message}$"] == [], message
 
 
 @pytest.mark.parametrize("text", ["a: [", "a: b: c", "\t- x", "\x00", b"\xff\xfe\xff"])
@@ -170,6 +172,22 @@ def test_a_recipe_by_path_or_by_name(tmp_path: Path):
     for name in (tmp_path / "data.jsonl.gz", "none.parquet"):
         with pytest.raises(RecipeError, match=rf"{name} looks like data: give it with --input"):
             load_recipe(str(name))
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "recipe.txt", "recipe.JSON"])
+def test_a_recipe_may_have_a_name_that_data_may_have(tmp_path: Path, name: str):
+    path = tmp_path / name
+    with pytest.raises(RecipeError, match=r"does not exist; give a YAML file"):
+        load_recipe(path)
+    path.write_text('{"name": "mine"}')
+    assert load_recipe(path).name == "mine"
+    path.write_text('{"nam": "mine"}')
+    with pytest.raises(RecipeError, match="unknown field `nam`"):
+        load_recipe(path)
+    for text in ('{"text": "a"}\n{"text": "b"}', "[1, 2]", "Some words.", "", '{"name": "%s"}' % ("x" * (1 << 20))):
+        path.write_text(text)
+        with pytest.raises(RecipeError, match=rf"{name} looks like data: give it with --input"):
+            load_recipe(path)
 
 
 def test_a_shipped_recipe_takes_inputs(tmp_path: Path):
