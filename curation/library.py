@@ -273,7 +273,7 @@ def language(frame: Any, keep: str | Sequence[str] | Language, **settings: Any) 
 @_takes(Decontaminate)
 def decontaminate(frame: Any, against: str | Input | Sequence[str | Input] | Decontaminate, **settings: Any) -> Any:
     """The rows without n-grams of the evaluation texts in the files `against`, which may be a whole stage. InputError
-    for texts that cannot be read, when the rows are computed; RecipeError for a wrong setting."""
+    for texts that cannot be read: they are at once, on a Dask frame too. RecipeError for a wrong setting."""
     against = [against] if isinstance(against, Input) else against
     return _map(frame, _apply, _stage(Decontaminate, against, settings, "against"))
 

@@ -14,7 +14,7 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import InputError, nearest
 from curation.reading import probe, read_documents, shown
-from curation.reading.inputs import Input, SourceFile, find_files, is_hub
+from curation.reading.inputs import READING, Input, SourceFile, find_files, is_hub
 from curation.reading.slices import plan_slices
 from curation.reading.streams import is_remote
 from curation.rules import Verdict
@@ -23,7 +23,6 @@ from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable, table_of
 from curation.stages.outcome import Outcome
 
 REASONS = ("contaminated",)
-READ_BY = ("path", "base", "name", "format", "text_column", "id_column", "separator", "encoding", "max_document_bytes")
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 _LOADING = Lock()  # of the threads that begin a phase one reads the texts, the others wait for it
 
@@ -67,7 +66,7 @@ class Decontaminate(
             if is_hub(entry.path) or is_remote(entry.path):
                 raise ValueError(f"against takes files of this machine, not {shown(entry.path)}: download them first")
             for field in entry.__struct_fields__:
-                if field not in READ_BY and getattr(entry, field) != getattr(Input(path="x"), field):
+                if field not in ("path", *READING) and getattr(entry, field) != getattr(Input(path="x"), field):
                     raise ValueError(f"{field} of {shown(entry.path)} has no meaning in against; leave it out")
 
     @property

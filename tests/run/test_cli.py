@@ -180,7 +180,8 @@ def test_plan_names_the_files_of_evaluation_texts(corpus: Path, capsys: pytest.C
     assert "no file matches quiz*.txt" in message
     assert message == failed(capsys, "run", "eval.yaml", "-i", "made.jsonl", "-o", "out")
     Path("quiz-1.txt").write_text("one two three")
-    assert f"#      13-grams of {Path('quiz-1.txt').resolve()}\n" in curate(capsys, "plan", "eval.yaml", "-i", "made.jsonl")[1]
+    shown = curate(capsys, "plan", "eval.yaml", "-i", "made.jsonl")[1]
+    assert f"#      13-grams of {Path('quiz-1.txt').resolve()}\n" in shown
 
 
 def test_inputs_on_the_command_line_add_up(corpus: Path, capsys: pytest.CaptureFixture[str]):
