@@ -213,8 +213,7 @@ class AliveCorpus:
                 for start, stop, offset in batches:
                     first, last = _bounds(rows, low + start, low + stop)
                     if first < last:
-                        chosen = rows[first:last] - rows.dtype.type(low + start)
-                        _read_keys(file, offset, stop - start, chosen, out[first:last])
+                        _read_keys(file, offset - (low + start) * dtype.itemsize, rows[first:last], out[first:last])
         return np.zeros(0, np.uint64) if out is None else out
 
     def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -240,14 +239,15 @@ def _find_keys(path: Path) -> KeyPlaces:
         return KeyPlaces(reader.schema, ends, np.array(offsets, np.int64).reshape(len(batches), -1))
 
 
-def _read_keys(file: FileIO, offset: int, count: int, chosen: np.ndarray, out: np.ndarray) -> None:
-    """Of the `count` keys from `offset` on those numbered `chosen`, into `out`; read right there where it is all."""
-    keys = out if len(chosen) == count else np.empty(count, out.dtype)
-    file.seek(offset)
+def _read_keys(file: FileIO, offset: int, rows: np.ndarray, out: np.ndarray) -> None:
+    """Into `out` the keys of `rows`, which are ascending; the keys from row 0 on would begin at `offset`."""
+    first, last = int(rows[0]), int(rows[-1])
+    keys = out if len(rows) == last - first + 1 else np.empty(last - first + 1, out.dtype)
+    file.seek(offset + first * out.itemsize)
     if file.readinto(keys.view(np.uint8)) < keys.nbytes:
         raise IntegrityError(f"{file.name} ends too early: something else has written to it. Begin anew with --force")
     if keys is not out:
-        out[:] = keys[chosen]
+        np.take(keys, rows - rows[0], out=out, mode="clip")  # any other mode makes a copy first
 
 
 def with_ids(table: pa.Table, source: str, base: int) -> pa.Table:
