@@ -25,7 +25,7 @@ from curation.engine import choose_engine, engine_of, load_engine
 from curation.errors import EngineError, InputError, RecipeError, nearest
 from curation.measures import Measure
 from curation.reading import probe, read_documents, schema_of
-from curation.reading.inputs import READING, Input, Slice, find_files, is_hub, list_inputs
+from curation.reading.inputs import READING, Input, Slice, find_files, list_inputs, refuse_streamed
 from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
 from curation.recipe import Output
@@ -170,9 +170,7 @@ def _inputs(paths: Any, settings: dict[str, Any]) -> list[Input]:
         raise InputError("nothing to read: paths is empty")
     if len(entries) > 1 and settings.get("name"):
         raise InputError(f"name is for one input, not for {len(entries)}; give a list of curation.Input(path=, name=)")
-    for entry in entries:
-        if is_hub(entry.path):
-            raise InputError(f"{entry.path} is streamed: run a recipe with this input, then read its documents/")
+    refuse_streamed(entries)
     return entries
 
 

@@ -18,7 +18,7 @@ from curation.files import as_json, commit_all
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.vocabularies import BOS_TEXTS, CONFIG_FILE, EOD_TEXTS
 from curation.reading import probe, read_documents, shown
-from curation.reading.inputs import Input, find_files, is_hub, list_inputs
+from curation.reading.inputs import Input, find_files, list_inputs, refuse_streamed
 from curation.reading.slices import plan_slices
 
 SPECIAL = ("<bos>", "<eos>", "<pad>", "<unk>", "<mask>")
@@ -131,9 +131,8 @@ def _inputs(given: object) -> list[Input]:
         inputs = list_inputs(given)
     except ValueError as error:
         raise InputError(str(error)) from None
+    refuse_streamed(inputs)
     for entry in inputs:
-        if is_hub(entry.path):
-            raise InputError(f"{entry.path} is streamed: run a recipe with this input, then read its documents/")
         if entry.sample < 1:
             raise InputError(f"sample of {shown(entry.path)} is for runs: run a recipe, then read its documents/")
     if not inputs:

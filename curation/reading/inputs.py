@@ -182,6 +182,13 @@ def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[I
     return found
 
 
+def refuse_streamed(entries: Iterable[Input]) -> None:
+    """InputError for a data set of Hugging Face, which a run alone can read."""
+    for entry in entries:
+        if is_hub(entry.path):
+            raise InputError(f"{entry.path} is streamed: run a recipe with this input, then read its documents/")
+
+
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What all inputs together may and must have; 0: any.
 

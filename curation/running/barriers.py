@@ -20,8 +20,9 @@ from curation.running.outputs import RemovedRows, ids_of
 from curation.running.parts import AliveCorpus, Parts
 from curation.running.workdir import check_inputs
 from curation.stages import Decontaminate, FuzzyDedup
+from curation.stages.decontaminate import LookUp
 from curation.stages.ngram_table import save_table
-from curation.stages.outcome import Duplicates, OldDuplicates
+from curation.stages.outcome import Duplicates, OldDuplicates, RowStage
 from curation.stages.saved_index import FOLDER, index_digests
 
 
@@ -48,19 +49,20 @@ def check_against(recipe: Recipe, folder: Path) -> None:
             raise RecipeError(f"against: {stage.against} lies in the output folder {folder}; give another --output")
 
 
-def save_tables(recipe: Recipe, numbers: Sequence[int], digests: Mapping[str, str], work: Path) -> dict[int, Path]:
-    """What those of these stages look up that go by evaluation texts, as a file for all tasks: a text that changes
-    during the run changes nothing. IntegrityError where it has changed since the run was planned."""
-    found = {}
+def prepare(recipe: Recipe, numbers: Sequence[int], digests: Mapping[str, str], work: Path) -> dict[int, RowStage]:
+    """What stands in tasks for those of these stages that go by evaluation texts, with the n-grams in a file for all: a
+    text that changes during the run changes nothing. IntegrityError where it has changed since the run was planned."""
+    found: dict[int, RowStage] = {}
     for number in numbers:
         stage, name = recipe.stages[number], recipe.stage_names[number]
         if isinstance(stage, Decontaminate):
-            found[number] = work / f"ngrams-{digests[name][:16]}.npz"
-            if not found[number].exists():
+            path = work / f"ngrams-{digests[name][:16]}.npz"
+            if not path.exists():
                 table = stage.table(load_engine("cpu"))
                 if table.digest != digests[name]:
                     raise IntegrityError(f"the evaluation texts of {name} have changed while the run began; run again")
-                save_table(found[number], table)
+                save_table(path, table)
+            found[number] = LookUp(stage, path)
     return found
 
 

@@ -32,7 +32,7 @@ from curation.reading.inputs import Slice, SourceFile, entries_by_name, find_fil
 from curation.reading.slices import plan_slices
 from curation.recipe import Recipe, check_readable
 from curation.running import outputs, report
-from curation.running.barriers import check_against, load_removed, save_index, save_removed, save_tables
+from curation.running.barriers import check_against, load_removed, prepare, save_index, save_removed
 from curation.running.collecting import clear_work, collect
 from curation.running.exports import write_exports
 from curation.running.jobs import run_stored, store_job
@@ -306,7 +306,7 @@ def _run_segment(run_: _Run, segment: Segment, reached: _Reached | None) -> list
         before=None if reached is None else reached.parts.folder,
         starts=np.zeros(0, np.int64) if reached is None else reached.parts.starts,
         mask=None if reached is None else reached.mask,
-        tables=save_tables(run_.plan.recipe, segment.row_stages, run_.plan.against, run_.work),
+        prepared=prepare(run_.plan.recipe, segment.row_stages, run_.plan.against, run_.work),
     )
     names = [run_.plan.recipe.stage_names[k] for k in segment.row_stages]
     label = " + ".join([*([] if reached else ["read"]), *names]) or "keys"

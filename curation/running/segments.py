@@ -24,8 +24,6 @@ from curation.recipe import Recipe
 from curation.rules import Verdict
 from curation.running.ledger import SliceRecord, StageCount
 from curation.running.parts import BYTES, REMOVED_SCHEMA, PartWriter, TableFile, key_column, open_part
-from curation.stages import Decontaminate
-from curation.stages.ngram_table import load_table
 from curation.stages.outcome import CorpusStage, RowStage, added_columns
 
 
@@ -60,7 +58,7 @@ class SliceJob(NamedTuple):
     before: Path | None  # folder of the segment before; None reads the input
     starts: np.ndarray  # first row of each slice among all rows of the segment before
     mask: Path | None  # .npy of the rows (bool) that its barrier left
-    tables: dict[int, Path]  # stage -> n-grams of its evaluation texts
+    prepared: dict[int, RowStage]  # what stands here for some stages of the recipe
 
 
 def run_slice(job: SliceJob, number: int) -> None:
@@ -155,13 +153,9 @@ def _apply_stages(engine: Engine, job: SliceJob, frame: Frame, record: SliceReco
     """The row-local stages of the segment, one after the other; counts go to the record, removed rows to their file."""
     lengths = engine.byte_lengths(frame[TEXT])
     for number, count in zip(job.segment.row_stages, record.stages, strict=True):
-        stage = cast(RowStage | Decontaminate, job.recipe.stages[number])
+        stage = cast(RowStage, job.prepared.get(number, job.recipe.stages[number]))
         started = time.perf_counter()
-        outcome = (
-            stage.look_up(engine, frame, load_table(job.tables[number]))
-            if isinstance(stage, Decontaminate)
-            else stage.apply(engine, frame)
-        )
+        outcome = stage.apply(engine, frame)
         count.documents_in += len(frame)
         count.bytes_in += int(lengths.sum())
         if outcome.verdict is not None:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,7 +21,7 @@ from curation.reading.slices import plan_slices
 from curation.reading.streams import is_remote
 from curation.rules import Verdict
 from curation.stages.ngram_dedup import COMPARISONS
-from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable, table_of
+from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable, load_table, table_of
 from curation.stages.outcome import Outcome
 
 REASONS = ("contaminated",)
@@ -87,7 +89,7 @@ class Decontaminate(
         return self.look_up(engine, frame, self.table(engine))
 
     def look_up(self, engine: Engine, frame: Frame, table: NgramTable) -> Outcome:
-        """`apply` with the table that a run has made of the evaluation texts before its first task."""
+        """`apply` with a table of the evaluation texts."""
         text, _ = engine.rewrite(frame[TEXT], COMPARISONS[self.compare])
         found, owner = engine.ngram_hits(text, table, self.ngram)
         gone = found >= self.min_ngrams
@@ -95,6 +97,16 @@ class Decontaminate(
         counts = np.bincount(owner[gone], minlength=len(table.names)).tolist()
         details = {name: count for name, count in zip(table.names, counts, strict=True) if count}
         return Outcome(engine.filter_rows(frame, verdict.kept), verdict, details=details)
+
+
+class LookUp(NamedTuple):
+    """A `Decontaminate` in the tasks of a run, which share the table that was made before the first one."""
+
+    stage: Decontaminate
+    table: Path
+
+    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+        return self.stage.look_up(engine, frame, load_table(self.table))
 
 
 class _Texts:
@@ -143,4 +155,4 @@ def _load(texts: _Texts) -> NgramTable:
     return table_of(names, distinct, np.concatenate(owners)[first])
 
 
-__all__ = ["Decontaminate"]
+__all__ = ["Decontaminate", "LookUp"]
