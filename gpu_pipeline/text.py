@@ -92,6 +92,15 @@ def _on_cpu(text: "cudf.Series", rows: np.ndarray, function: Callable[[Engine, F
     return function(engine, engine.from_arrow(pa.table({TEXT: string_array(text.take(rows))})))
 
 
+def _add_long(
+    text: "cudf.Series", column: Column, results: Sequence[np.ndarray], function: Callable[..., Sequence[np.ndarray]]
+) -> None:
+    """Puts what the CPU engine gives for the long documents into their places in the results of all."""
+    if len(column.long):
+        for values, found in zip(results, _on_cpu(text, column.long, function), strict=True):
+            values[column.long] = found
+
+
 def _in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int], None]) -> None:
     """Calls run(first, last) for one batch of rows after the other: as many as take SCRATCH_SHARE times the text, or
     half of it if that does not fit, and so on. `run` is called again with fewer rows where it ran out of memory."""
@@ -279,10 +288,7 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
 
         _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
         result = cp.asnumpy(label), cp.asnumpy(score)
-    if len(column.long):
-        found = _on_cpu(text, column.long, lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
-        for values, values_of_long in zip(result, found, strict=True):
-            values[column.long] = values_of_long
+    _add_long(text, column, result, lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
     return result
 
 
@@ -438,8 +444,5 @@ def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.n
                 values[first : first + len(counts)] = cp.asnumpy(piece)
 
         _for_each_hashed(column, Shingling(ngram, False, 12), look_up)
-    if len(column.long):
-        found = _on_cpu(text, column.long, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))
-        for values, values_of_long in zip(result, found, strict=True):
-            values[column.long] = values_of_long
+    _add_long(text, column, result, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))
     return result
