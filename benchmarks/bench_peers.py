@@ -20,6 +20,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -122,13 +123,21 @@ COMPARISONS = {
         slow=True,
         note="ours checks candidates by their true Jaccard similarity, datatrove does not",
     ),
-    "near_python": Comparison(
-        "near-duplicates, beside libraries without reader and writer",
+    "near_files": Comparison(
+        "near-duplicates, from files to files",
         Side("curate run: JSON Lines to Parquet", "", "our_near"),
+        (Side("text-dedup, JSON Lines to a data set", "text-dedup", "text_dedup_files"),),
+        note="ours checks candidates by their true Jaccard similarity, text-dedup does not",
+    ),
+    "near_memory": Comparison(
+        "near-duplicates, from texts in memory to verdicts",
+        Side("curation.fuzzy_dedup", "", "our_near_memory"),
         (
-            Side("datasketch, texts in memory to verdicts", "datasketch", "datasketch_near"),
-            Side("rensa, texts in memory to verdicts", "rensa", "rensa_near"),
-            Side("text-dedup, JSON Lines to a data set on disk", "text-dedup", "text_dedup_near"),
+            Side(
+                "text-dedup, its own times for MinHashing, clustering and filtering", "text-dedup", "text_dedup_steps"
+            ),
+            Side("datasketch", "datasketch", "datasketch_near"),
+            Side("rensa", "rensa", "rensa_near"),
         ),
         note="ours checks candidates by their true Jaccard similarity, the others do not",
     ),
@@ -202,6 +211,9 @@ def our_gopher(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
 
 def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ...]) -> Facts:
+    from curation.running.resources import settle_allocators
+
+    settle_allocators()  # as `curate` does
     from curation.reading.inputs import Input
     from curation.recipe import Output, Recipe
     from curation.running.runner import run
@@ -215,6 +227,16 @@ def our_near(path: Path, folder: Path, place: Place) -> Facts:
     from curation.stages import FuzzyDedup
 
     return _run(path, folder, [FuzzyDedup()], ())
+
+
+def our_near_memory(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    import pandas as pd
+
+    import curation
+
+    frame = pd.DataFrame({"text": _texts(path)})
+    yield {}
+    yield {"kept": len(curation.fuzzy_dedup(frame))}
 
 
 def our_job(path: Path, folder: Path, place: Place) -> Facts:
@@ -389,19 +411,35 @@ def datasketch_near(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     yield {"kept": kept}
 
 
-def text_dedup_near(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
-    """Its own command with xxh3, which is faster than its default, and our settings."""
-    from datasets import load_from_disk
-
-    yield {}
+def _text_dedup(path: Path, folder: Path) -> str:
+    """What its own command prints, with xxh3, which is faster than its default, and our settings."""
     options = {
         "path": "json", "data_files": path, "split": "train", "cache_dir": folder / "cache", "output": folder / "out",
         "column": "text", "num_perm": 128, "threshold": 0.8, "ngram": 5, "hash_func": "xxh3", "hash_bits": 32,
         "num_proc": 1,
     }  # fmt: skip
     command = [sys.executable, "-m", "text_dedup.minhash", *(f"--{name}={value}" for name, value in options.items())]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"COLUMNS": "200"}
+    ).stdout
+
+
+def text_dedup_files(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    from datasets import load_from_disk
+
+    yield {}
+    _text_dedup(path, folder)
     yield {"kept": load_from_disk(str(folder / "out")).num_rows}
+
+
+def text_dedup_steps(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    """Its times are of the wall clock; it is one thread, on a core of its own."""
+    from datasets import load_from_disk
+
+    yield {}
+    told = _text_dedup(path, folder)
+    steps = [float(re.search(rf"{step}\s*: ([\d.]+)s", told)[1]) for step in ("MinHashing", "Clustering", "Filtering")]
+    yield {"kept": load_from_disk(str(folder / "out")).num_rows, "user": sum(steps), "system": 0.0}
 
 
 def rensa_near(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
@@ -422,9 +460,10 @@ def rensa_near(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 WORKS: dict[str, Callable[[Path, Path, Place], Any]] = {
     function.__name__: function
     for function in (
-        our_read, our_read_gzip, our_pack, our_megatron, our_gopher, our_near, our_job, orjson_loop, gzip_loop,
-        pandas_lines, tiktoken_batch, tiktoken_numpy, datatrove_megatron, datatrove_gopher, datatrove_minhash,
-        datatrove_chain, dolma_gopher, datasketch_near, rensa_near, text_dedup_near,
+        our_read, our_read_gzip, our_pack, our_megatron, our_gopher, our_near, our_near_memory, our_job, orjson_loop,
+        gzip_loop, pandas_lines, tiktoken_batch, tiktoken_numpy, datatrove_megatron, datatrove_gopher,
+        datatrove_minhash, datatrove_chain, dolma_gopher, datasketch_near, rensa_near, text_dedup_files,
+        text_dedup_steps,
     )
 }  # fmt: skip
 
@@ -443,7 +482,8 @@ def _usage() -> tuple[float, float]:
 
 
 def measure(work: Callable[[Path, Path, Place], Any], path: Path, folder: Path, place: Place) -> Facts:
-    """A work's facts with its `user` and `system` seconds; a generator prepares up to its first `yield`."""
+    """A work's facts with its `user` and `system` seconds, unless it tells them; a generator prepares up to its first
+    `yield`."""
     folder.mkdir(parents=True)
     if "Iterator" in str(work.__annotations__["return"]):
         steps = work(path, folder, place)
@@ -454,7 +494,7 @@ def measure(work: Callable[[Path, Path, Place], Any], path: Path, folder: Path, 
         before = _usage()
         facts = work(path, folder, place)
     user, system = (now - then for now, then in zip(_usage(), before, strict=True))
-    return facts | {"user": user, "system": system}
+    return {"user": user, "system": system} | facts
 
 
 def child(options: argparse.Namespace) -> None:

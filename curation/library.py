@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from curation.arrays import pieces_by_size
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import choose_engine, engine_of, load_engine
 from curation.errors import EngineError, InputError, RecipeError, nearest
@@ -326,7 +327,7 @@ class _Survey(NamedTuple):
 
 def _survey(frame: Frame, stage: ExactDedup | FuzzyDedup) -> _Survey:
     engine = engine_of(frame)
-    keys, sources = stage.keys(engine, frame), []
+    keys, sources = _keys(engine, frame, stage), []
     keep = getattr(stage, "keep", "first")
     if keep == "longest":
         keys[BYTES] = engine.byte_lengths(frame[TEXT])
@@ -337,6 +338,14 @@ def _survey(frame: Frame, stage: ExactDedup | FuzzyDedup) -> _Survey:
         runs = pc.run_end_encode(engine.to_arrow(frame[[SOURCE]]).column(SOURCE).combine_chunks())
         sources = list(zip(runs.values.to_pylist(), np.diff(runs.run_ends.to_numpy(), prepend=0).tolist(), strict=True))
     return _Survey(len(frame), keys, sources)
+
+
+def _keys(engine: Engine, frame: Frame, stage: ExactDedup | FuzzyDedup) -> dict[str, np.ndarray]:
+    """The keys of a frame's rows, computed for a batch of them at a time, in memory that is used again."""
+    ends = np.cumsum(engine.byte_lengths(frame[TEXT]))
+    pieces = list(pieces_by_size(ends, engine.batch_bytes(1))) or [slice(0, 0)]
+    found = [stage.keys(engine, frame.iloc[piece]) for piece in pieces]
+    return {name: np.concatenate([keys[name] for keys in found]) for name in found[0]}
 
 
 class _Frames:

@@ -9,11 +9,9 @@ What a run needs was measured (benchmarks/LOG.md, 2026-11-21; MiB, the default r
     virtual (VmSize)    570      572, 680, 1061, 1521                        270 + 175 and 1.2 slices per worker
 
 A worker's memory is that of writing and tokenising a row group (16 MiB of text); reading takes 20 MiB and 16 batches,
-which is more only with batches above 8 MiB. Compiling the kernels, once in every process, takes 190. A thread beside
-the workers writes `removed/`: 45 more (BESIDE), derived and not measured, as a quarter of the 178 at which files of a
-million rows peaked (they have 250,000 now). Not in the rule: at most 40 bytes per document at a barrier; a document
-that is far longer than a batch (20 times its length, 43 times in virtual memory); the mapped file of signatures of
-`verify: signature`.
+which is more only with batches above 8 MiB. Compiling the kernels, once in every process, takes 190. Not in the rule:
+at most 40 bytes per document at a barrier; a document that is far longer than a batch (20 times its length, 43 times in
+virtual memory); the mapped file of signatures of `verify: signature`.
 
 All numbers are of the CPU engine with the allocators of `settle_allocators`.
 """
@@ -35,8 +33,7 @@ from typing import NamedTuple
 from curation.errors import CurationError, OutOfMemoryError
 
 MIB = 1 << 20
-BESIDE = 45 * MIB  # `removed/`, while documents are written
-SHARED = {"resident": 170 * MIB + BESIDE, "private": 170 * MIB + BESIDE, "virtual": 270 * MIB + BESIDE}
+SHARED = {"resident": 170 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
 WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
 STACKS = 20 * MIB  # of a worker's threads: address space that is hardly touched
 MAPPED_SLICES = 1.2
@@ -58,8 +55,9 @@ GROUP_FILES = (  # limit, use, and how memory.stat calls what of it is files tha
     ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 )
 OBJECTS_BETWEEN_COLLECTIONS = 50_000  # Python's own default is 700
-M_ARENA_MAX = -8  # of glibc's mallopt
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's mallopt
 PROCESSORS_PER_ARENA = 8
+KEPT_BYTES, MAPPED_FROM = 128 * MIB, 32 * MIB  # free memory that is kept, and the size of what is given back at once
 NO_THREAD = ("can't start new thread", "Failed to launch worker thread")
 
 
@@ -273,17 +271,24 @@ def settle_allocators() -> None:
     Arrow's own pool (mimalloc) reserves 1 GiB of addresses and keeps more of what is freed, glibc has an arena per
     thread: with its malloc for both, and one arena, a run of two workers peaks at 540 MB where it was 614, and is no
     slower (benchmarks/LOG.md). Up to 8 processors there is one; above, where nothing is measured, one for every 8 and
-    two at least, so that threads wait less. OpenBLAS, which hardly anything here calls, would reserve 41 MB per
-    processor. Libraries leave half a million Python objects that stay; looking for cycles among them less often saves
-    0.2 s of the start.
+    two at least, so that threads wait less. The memory of a batch is kept for the next one: given back each time, and
+    cleared by the system when it is fetched again, it took a twenty-fifth of the CPU time, and the peak is the same.
+    OpenBLAS, which hardly anything here calls, would reserve 41 MB per processor. Libraries leave half a million Python
+    objects that stay; looking for cycles among them less often saves 0.2 s of the start.
     """
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     libc, arenas = ctypes.CDLL(None), arenas_for(read_processors())
-    if "MALLOC_ARENA_MAX" not in os.environ and hasattr(libc, "mallopt"):  # musl and macOS have no arenas
-        libc.mallopt(M_ARENA_MAX, arenas)
-    defaults = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": str(arenas), "OPENBLAS_NUM_THREADS": "1"}
-    for name, value in defaults.items():
-        os.environ.setdefault(name, value)
+    settings = {
+        "MALLOC_ARENA_MAX": (M_ARENA_MAX, arenas),
+        "MALLOC_TRIM_THRESHOLD_": (M_TRIM_THRESHOLD, KEPT_BYTES),
+        "MALLOC_MMAP_THRESHOLD_": (M_MMAP_THRESHOLD, MAPPED_FROM),
+    }
+    for name, (parameter, value) in settings.items():
+        if name not in os.environ and hasattr(libc, "mallopt"):  # not in musl and macOS
+            libc.mallopt(parameter, value)
+        os.environ.setdefault(name, str(value))  # for processes that this one starts
+    for name, text in {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}.items():
+        os.environ.setdefault(name, text)
 
 
 # When it runs out in spite of all

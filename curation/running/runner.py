@@ -267,14 +267,17 @@ def _phases(run_: _Run) -> dict[str, Any]:
     bases = np.cumsum(rows) - rows  # the first doc of each slice
     _name_groups(counts, removed, run_.plan.slices, bases)
     folders = [_segment_folder(run_, segment.number) for segment in segments]
-    with ThreadPoolExecutor(1) as beside:
+    sources, part_records = _write_documents(run_, reached, bases)
+    with ThreadPoolExecutor(1) as beside:  # each of the two keeps one processor busy
         side_files = beside.submit(_write_side_files, run_, folders, bases, first_records, removed)
-        written = _write_documents(run_, reached, bases)
+        tokens = write_tokens(recipe, _outputs_folder(run_), sources, part_records, run_.folder)
     digests = side_files.result()
     digests |= write_exports(run_.engine, recipe.output, run_.plan.slices, bases, run_.batch_bytes, run_.folder)
     if recipe.output.index:
         run_.progress.say("saving the index")
         digests |= save_index(run_.folder, recipe, run_.engine, removed, run_.plan.slices, bases, run_.workers)
+    copies = sum(record["documents"] for record in part_records) - int(np.count_nonzero(reached.alive))
+    written = {"records": part_records, "tokens": tokens, "copies": copies}
     return _conclude(run_, counts, first_records, written, digests, removed)
 
 
@@ -368,8 +371,15 @@ def _sources(slices: Sequence[Slice], parts: Parts) -> list[tuple[str, int, int]
     return [(name, low, high) for name, (low, high) in spans.items()]
 
 
-def _write_documents(run_: _Run, reached: _Reached, bases: np.ndarray) -> dict[str, Any]:
-    """`documents/` and `tokens/`; gives counts, digests and pairs."""
+def _outputs_folder(run_: _Run) -> Path:
+    return run_.work / "outputs"
+
+
+def _write_documents(
+    run_: _Run, reached: _Reached, bases: np.ndarray
+) -> tuple[list[tuple[int, str]], list[dict[str, Any]]]:
+    """`documents/`, and in the work folder the tokens of its parts; gives (number, source) of the parts, and their
+    records."""
     output = run_.plan.recipe.output
     sources = _sources(run_.plan.slices, reached.parts)
     copies = {name: entry.copies for name, entry in entries_by_name(run_.plan.recipe.input).items()}
@@ -381,7 +391,7 @@ def _write_documents(run_: _Run, reached: _Reached, bases: np.ndarray) -> dict[s
         parts=reached.parts,
         mask=reached.mask,
         output_parts=parts,
-        work=run_.work / "outputs",
+        work=_outputs_folder(run_),
         documents=run_.folder / "documents",
     )
     label = "write + tokenise" if output.formats else "write"
@@ -391,10 +401,7 @@ def _write_documents(run_: _Run, reached: _Reached, bases: np.ndarray) -> dict[s
             outputs.write_empty_documents(job.documents, job.schema)
             | dict.fromkeys(("documents", "bytes", "tokens"), 0)
         ]
-    numbered = [(part.number, part.source) for part in parts]
-    tokens = write_tokens(run_.plan.recipe, job.work, numbered, records, run_.folder)
-    copied = sum(part.documents for part in parts) - int(np.count_nonzero(reached.alive))
-    return {"records": records, "tokens": tokens, "copies": copied}
+    return [(part.number, part.source) for part in parts], records
 
 
 def _write_side_files(

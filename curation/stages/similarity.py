@@ -81,6 +81,7 @@ class ExactJaccard:
     def __init__(self, engine: Engine, folder: Path, workers: int = 1) -> None:
         self.engine = engine
         self.workers = workers
+        self.pool = ThreadPoolExecutor(workers)  # starting threads for every few pairs took a seventh of the time
         self.hashes = folder / SHINGLES
         self.offsets = map_file(folder / OFFSETS, np.int64)
 
@@ -121,8 +122,7 @@ class ExactJaccard:
         def compare(pairs: slice) -> None:
             common[pairs] = self._common(other, left[pairs], right[pairs])
 
-        with ThreadPoolExecutor(self.workers) as pool:
-            list(pool.map(compare, pieces_by_size(np.cumsum(both), at_once)))
+        list(self.pool.map(compare, pieces_by_size(np.cumsum(both), at_once)))
         return common / (both - common)
 
     def _common(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -14,7 +14,10 @@ from curation.packing.forms import Blocks, Chunks, Packed, TokenShards, blocks, 
 from curation.packing.forms import documents as documents_module
 from curation.packing.forms import shards as shards_module
 from curation.packing.forms.documents import Documents, TokenStream
+from curation.packing.forms.writing import write_forms
 from curation.packing.ordering import seeded_order
+from curation.packing.tokenization import load_tokenizer
+from curation.recipe import Output
 from tests.forms.samples import flat, make_documents, opened, write_parts
 
 PAD = 499
@@ -46,6 +49,13 @@ def test_documents_come_in_order_without_the_empty_ones(tmp_path, monkeypatch, b
     assert (source.count, source.tokens) == (len(kept), len(flat(made)))
     starts, lengths = source.extents()
     assert source.gather(starts, lengths).tolist() == flat(expected)
+
+
+def test_without_forms_no_token_file_is_opened(tmp_path):
+    missing = {"": [(tmp_path / "000000.ids", tmp_path / "000000.lengths")]}
+    assert write_forms(Output(formats=("megatron",)), load_tokenizer("gpt2"), missing, tmp_path) == {}
+    with pytest.raises(FileNotFoundError):
+        write_forms(Output(formats=("blocks",)), load_tokenizer("gpt2"), missing, tmp_path)
 
 
 def test_orders_of_neighbouring_seeds_have_nothing_in_common():

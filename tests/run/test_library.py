@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import cpu_fallback.session
 import curation
 import curation.library
 from curation import errors
@@ -473,3 +474,18 @@ def test_all_that_pandas_calls_strings(dtype: Any):
     frame = pd.DataFrame({"text": pd.Series(["a", None, "bcd"], dtype=dtype)})
     assert curation.measure(frame, ["characters"])["characters"].tolist() == [1, 0, 3]
     assert curation.redact(frame).text.tolist()[2] == "bcd"
+
+
+@pytest.mark.parametrize("deduplicate", [curation.exact_dedup, curation.fuzzy_dedup])
+def test_keys_of_a_long_frame_are_computed_batch_by_batch(deduplicate, monkeypatch):
+    frame = pd.DataFrame({"text": [*made_texts(60, 1), "", "", *made_texts(60, 1)[::2]]})
+    whole = deduplicate(frame)
+    sizes = []
+    monkeypatch.setattr(cpu_fallback.session, "BATCH_BYTES", 2_000)
+    for stage in (curation.ExactDedup, curation.FuzzyDedup):
+        keys = stage.keys
+        monkeypatch.setattr(
+            stage, "keys", lambda self, engine, part, keys=keys: sizes.append(len(part)) or keys(self, engine, part)
+        )
+    pd.testing.assert_frame_equal(deduplicate(frame), whole)
+    assert len(sizes) > 2 and sum(sizes) == len(frame) > len(whole)

@@ -59,7 +59,7 @@ def test_a_limit_that_is_too_low_is_refused_before_anything_is_loaded(corpus: Pa
     refused = curate_within(300 * MIB, "run", "-i", corpus, "--engine", "cpu", "-o", "out")
     assert refused.returncode == 1
     assert re.fullmatch(
-        r"curate: ulimit -v leaves \d+ MB, and the smallest run takes 566 MB; raise ulimit -v to 1.2 GB \(\d+\)\n",
+        r"curate: ulimit -v leaves \d+ MB, and the smallest run takes 566 MB; raise ulimit -v to 1.1 GB \(\d+\)\n",
         refused.stderr,
     )
     assert not (tmp_path / "out").exists()

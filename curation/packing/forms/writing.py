@@ -64,11 +64,14 @@ def write_forms(
     Documents come in the order of the run, source after source; with `output.shuffle` in a seeded order over all
     sources. Gives the manifest of each form. Whatever an earlier attempt left in a form's folder is deleted first.
     """
+    forms = chosen_forms(output)
+    if not forms:  # the tokens are not mapped for nothing
+        return {}
     seed = output.seed if output.shuffle else None
     documents = {split: Documents(found, tokenizer.dtype, seed) for split, found in parts.items()}
     documents = {split: found for split, found in documents.items() if found.count}
     manifests = {}
-    for form in chosen_forms(output):
+    for form in forms:
         remove(folder / form)
         make_folder(folder / form)
         written = {name: _write(output, tokenizer, form, found, folder, name) for name, found in documents.items()}
