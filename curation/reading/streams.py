@@ -78,6 +78,9 @@ DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 class _Decompressed(io.RawIOBase):
     """A stream by its `read`."""
 
+    def readable(self) -> bool:
+        return True
+
     def readinto(self, buffer: Any) -> int:
         found = self.read(len(buffer))
         buffer[: len(found)] = found

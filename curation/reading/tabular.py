@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -16,6 +18,10 @@ from curation.errors import InputError
 from curation.reading.documents import Documents, is_text, schema_of, table_rows
 from curation.reading.inputs import FilePart, SourceFile
 from curation.reading.streams import UNKNOWN_SIZE, is_of_system, is_remote, open_raw, open_stream, shown
+
+ARROW_FILE = b"ARROW1\0\0"  # begins the file form
+STREAM_BYTES = 1 << 20
+AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
 def schema_in(file: SourceFile) -> pa.Schema:
@@ -153,29 +159,52 @@ def read_arrow(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
 
 
 def _arrow_schema(file: SourceFile) -> pa.Schema:
-    with open_stream(file.path, file.compression) as stream:
-        return _open_arrow(stream, file).schema
+    with _opened_arrow(file) as opened:
+        return opened.schema
 
 
-def _open_arrow(stream: Any, file: SourceFile) -> Any:
-    """A reader of the file form, which can be indexed, or of the stream form."""
-    source = pa.PythonFile(stream, "r")
-    try:
-        if not file.compression and file.bytes != UNKNOWN_SIZE:
-            try:
-                return pa.ipc.open_file(source)
-            except pa.ArrowInvalid:
-                source.seek(0)
-        return pa.ipc.open_stream(source)
-    except (pa.ArrowInvalid, EOFError, OSError) as error:
-        raise InputError(f"{shown(file.path)} is not readable Arrow IPC: {error}") from None
+@contextmanager
+def _opened_arrow(file: SourceFile) -> Iterator[Any]:
+    """A reader of the file form, which can be indexed, or of the stream form. The file form is the stream form behind
+    eight bytes, and is read so where its end is not at hand. InputError where it is neither."""
+    with (
+        open_stream(file.path, file.compression) as stream,
+        io.BufferedReader(stream, STREAM_BYTES) as buffered,
+    ):
+        try:
+            opened = _open_arrow(buffered, not file.compression and file.bytes != UNKNOWN_SIZE)
+        except (pa.ArrowException, EOFError, OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{shown(file.path)} is not readable Arrow IPC: {error}") from None
+        yield opened
+
+
+def _open_arrow(buffered: io.BufferedReader, seekable: bool) -> Any:
+    source = pa.PythonFile(buffered, "r")
+    if seekable:
+        try:
+            return pa.ipc.open_file(source)
+        except pa.ArrowInvalid:  # a stream, or a file that is cut off
+            buffered.seek(0)
+    if buffered.peek(len(ARROW_FILE)).startswith(ARROW_FILE):
+        buffered.read(len(ARROW_FILE))
+    return pa.ipc.open_stream(source)
 
 
 def _arrow_batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
-    with open_stream(file.path, file.compression) as stream:
-        opened = _open_arrow(stream, file)
+    with _opened_arrow(file) as opened:
         names = _wanted(opened.schema.names, file)
         if hasattr(opened, "num_record_batches"):
-            yield from (opened.get_batch(k).select(names) for k in range(opened.num_record_batches))
+            batches = (opened.get_batch(number) for number in range(opened.num_record_batches))
         else:
-            yield from (batch.select(names) for batch in opened)
+            batches = iter(opened)
+        for batch in batches:
+            wanted = batch.select(names)
+            for column in wanted.columns:
+                _check_offsets(column)
+            yield wanted
+
+
+def _check_offsets(column: pa.Array) -> None:
+    """ArrowInvalid for a damaged column. Arrow takes what it reads on trust, and a wrong offset would end the process;
+    bytes that are no UTF-8 are looked for later, and cost one row."""
+    column.view(AS_BYTES.get(column.type, column.type)).validate(full=True)

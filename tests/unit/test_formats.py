@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import struct
 import tracemalloc
 import zlib
 from collections.abc import Iterator
@@ -409,6 +410,50 @@ def test_arrow(tmp_path: Path, stream: bool):
     found = read(path)
     assert (found["id"], found["text"]) == (["1", "3"], ["a", "c"])
     assert found["rejected"] == [Rejected(1, 1, -1, "text is null")]
+
+
+def arrow_of(texts: list[str], stream: bool) -> bytes:
+    """In batches of ten, without compression."""
+    sink = io.BytesIO()
+    table = pa.table({"text": texts})
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=10)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".xz"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_compressed_arrow(tmp_path: Path, stream: bool, suffix: str):
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}.get(suffix)
+    texts = [f"text {number}" for number in range(30)]
+    data = arrow_of(texts, stream)
+    path = tmp_path / f"a.arrow{suffix}"
+    path.write_bytes(pack(data) if pack else bytes(pa.compress(data, "zstd")))
+    assert read(path)["text"] == texts
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_arrow_that_is_cut_off_gives_the_batches_before(tmp_path: Path, stream: bool):
+    data = arrow_of([f"text {number}" for number in range(30)], stream)
+    (tmp_path / "a.arrow").write_bytes(data[: len(data) // 2])
+    found = read(tmp_path / "a.arrow")
+    assert 0 < len(found["text"]) < 30 and found["text"] == [f"text {k}" for k in range(len(found["text"]))]
+    assert "damaged or cut off" in found["rejected"][0].error
+
+
+def test_a_wrong_offset_in_arrow_is_damage_and_wrong_utf8_one_row(tmp_path: Path):
+    data = arrow_of([f"text {number:02d}" for number in range(30)], False)
+    offsets = [7 * number for number in range(11)]
+    sound, wrong = (struct.pack("<11i", *values) for values in (offsets, [*offsets[:5], 0x7F000000, *offsets[6:]]))
+    assert data.count(sound) == 3
+    last = data.rindex(sound)
+    (tmp_path / "a.arrow").write_bytes(data[:last] + data[last:].replace(sound, wrong))
+    found = read(tmp_path / "a.arrow")
+    assert len(found["text"]) == 20 and "damaged or cut off" in found["rejected"][0].error
+    (tmp_path / "a.arrow").write_bytes(data.replace(b"text 12", b"text 1\xff"))
+    found = read(tmp_path / "a.arrow")
+    assert len(found["text"]) == 29
+    assert found["rejected"] == [Rejected(12, 12, -1, "text is not valid UTF-8")]
 
 
 def test_plain_text(tmp_path: Path):
