@@ -34,7 +34,7 @@ from curation.running.parts import REMOVED_SCHEMA, Parts, open_part, with_ids
 from curation.stages.outcome import added_columns
 from curation.stages.saved_index import SavedIndex
 
-REMOVED_ROWS = 250_000  # of one file in removed/: 45 MB, less than a worker takes for documents
+REMOVED_ROWS = 250_000  # of one file in removed/
 ROW_GROUP_DOCUMENTS = 20_000
 ROW_GROUP_BYTES = 16 << 20  # of text
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import gc
 import math
 import os
 import resource
@@ -54,7 +53,6 @@ GROUP_FILES = (  # limit, use, and how memory.stat calls what of it is files tha
     ("memory.high", "memory.current", ("inactive_file", "active_file")),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 )
-OBJECTS_BETWEEN_COLLECTIONS = 50_000  # Python's own default is 700
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's mallopt
 PROCESSORS_PER_ARENA = 8
 KEPT_BYTES, MAPPED_FROM = 128 * MIB, 32 * MIB  # free memory that is kept, and the size of what is given back at once
@@ -272,11 +270,9 @@ def settle_allocators() -> None:
     thread: with its malloc for both, and one arena, a run of two workers peaks at 540 MB where it was 614, and is no
     slower (benchmarks/LOG.md). Up to 8 processors there is one; above, where nothing is measured, one for every 8 and
     two at least, so that threads wait less. The memory of a batch is kept for the next one: given back each time, and
-    cleared by the system when it is fetched again, it took a twenty-fifth of the CPU time, and the peak is the same.
-    OpenBLAS, which hardly anything here calls, would reserve 41 MB per processor. Libraries leave half a million Python
-    objects that stay; looking for cycles among them less often saves 0.2 s of the start.
+    cleared by the system when it is fetched again, it took a twenty-fifth of the CPU time; peaks differ by a tenth
+    either way. OpenBLAS, which hardly anything here calls, would reserve 41 MB per processor.
     """
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     libc, arenas = ctypes.CDLL(None), arenas_for(read_processors())
     settings = {
         "MALLOC_ARENA_MAX": (M_ARENA_MAX, arenas),

@@ -104,7 +104,7 @@ def run(
     slice_bytes: int = 0,
     progress: Silent | None = None,
 ) -> Finished:
-    """Runs a recipe and leaves the output folder of `docs/design.md`. Gives the content of its `report.json`, and
+    """Runs a recipe and leaves the output folder that README.md describes. Gives the content of its `report.json`, and
     whether the run was complete before.
 
     engine       "auto", "cpu" or "gpu"
@@ -267,16 +267,18 @@ def _phases(run_: _Run) -> dict[str, Any]:
     bases = np.cumsum(rows) - rows  # the first doc of each slice
     _name_groups(counts, removed, run_.plan.slices, bases)
     folders = [_segment_folder(run_, segment.number) for segment in segments]
-    sources, part_records = _write_documents(run_, reached, bases)
+    parts, part_records = _write_documents(run_, reached, bases)
     with ThreadPoolExecutor(1) as beside:  # each of the two keeps one processor busy
         side_files = beside.submit(_write_side_files, run_, folders, bases, first_records, removed)
-        tokens = write_tokens(recipe, _outputs_folder(run_), sources, part_records, run_.folder)
+        numbered = [(part.number, part.source) for part in parts]
+        tokens = write_tokens(recipe, _outputs_folder(run_), numbered, part_records, run_.folder)
     digests = side_files.result()
     digests |= write_exports(run_.engine, recipe.output, run_.plan.slices, bases, run_.batch_bytes, run_.folder)
     if recipe.output.index:
         run_.progress.say("saving the index")
         digests |= save_index(run_.folder, recipe, run_.engine, removed, run_.plan.slices, bases, run_.workers)
-    copies = sum(record["documents"] for record in part_records) - int(np.count_nonzero(reached.alive))
+    planned = sum(part.documents for part in parts)  # the ledger compares it with what was written
+    copies = planned - int(np.count_nonzero(reached.alive))
     written = {"records": part_records, "tokens": tokens, "copies": copies}
     return _conclude(run_, counts, first_records, written, digests, removed)
 
@@ -377,9 +379,8 @@ def _outputs_folder(run_: _Run) -> Path:
 
 def _write_documents(
     run_: _Run, reached: _Reached, bases: np.ndarray
-) -> tuple[list[tuple[int, str]], list[dict[str, Any]]]:
-    """`documents/`, and in the work folder the tokens of its parts; gives (number, source) of the parts, and their
-    records."""
+) -> tuple[list[outputs.OutputPart], list[dict[str, Any]]]:
+    """`documents/`, and in the work folder the tokens of its parts; gives the parts as planned, and their records."""
     output = run_.plan.recipe.output
     sources = _sources(run_.plan.slices, reached.parts)
     copies = {name: entry.copies for name, entry in entries_by_name(run_.plan.recipe.input).items()}
@@ -401,7 +402,7 @@ def _write_documents(
             outputs.write_empty_documents(job.documents, job.schema)
             | dict.fromkeys(("documents", "bytes", "tokens"), 0)
         ]
-    return [(part.number, part.source) for part in parts], records
+    return parts, records
 
 
 def _write_side_files(

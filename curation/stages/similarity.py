@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -122,7 +122,10 @@ class ExactJaccard:
         def compare(pairs: slice) -> None:
             common[pairs] = self._common(other, left[pairs], right[pairs])
 
-        list(self.pool.map(compare, pieces_by_size(np.cumsum(both), at_once)))
+        pieces = [self.pool.submit(compare, pairs) for pairs in pieces_by_size(np.cumsum(both), at_once)]
+        wait(pieces)  # nothing reads on when the files are deleted because of an error
+        for piece in pieces:
+            piece.result()
         return common / (both - common)
 
     def _common(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:

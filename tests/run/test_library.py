@@ -489,3 +489,6 @@ def test_keys_of_a_long_frame_are_computed_batch_by_batch(deduplicate, monkeypat
         )
     pd.testing.assert_frame_equal(deduplicate(frame), whole)
     assert len(sizes) > 2 and sum(sizes) == len(frame) > len(whole)
+    sizes.clear()
+    frame["text"] = frame["text"].astype("category")  # a batch of it would hold the categories of all
+    assert deduplicate(frame).index.equals(whole.index) and sizes == [len(frame)]

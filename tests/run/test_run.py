@@ -21,7 +21,7 @@ from curation.errors import EngineError, InputError, IntegrityError, OutputError
 from curation.packing.indexed import IndexedReader
 from curation.packing.tokenization import load_tokenizer
 from curation.recipe import as_builtins, load_recipe
-from curation.running import workdir
+from curation.running import outputs, workdir
 from curation.running.runner import Finished, run
 from curation.running.verify import verify
 from tests.run.runs import (
@@ -49,6 +49,19 @@ def corpus(tmp_path: Path) -> Path:
     path = tmp_path / "made.jsonl"
     path.write_bytes(records_of(made_texts(300)))
     return path
+
+
+def test_documents_that_are_lost_while_they_are_written_fail_the_run(corpus, tmp_path, monkeypatch):
+    whole = outputs._kept_documents
+
+    def lossy(*arguments: Any) -> Iterator[pa.Table]:
+        tables = list(whole(*arguments))
+        return iter([*tables[:-1], tables[-1].slice(1)])
+
+    monkeypatch.setattr(outputs, "_kept_documents", lossy)
+    with pytest.raises(IntegrityError, match="the ledger does not add up"):
+        cpu(recipe_of(corpus), tmp_path / "out")
+    assert not (tmp_path / "out" / "report.json").exists()
 
 
 def expected_of(texts: list[str], source: str) -> tuple[list[Any], list[Any]]:

@@ -154,6 +154,24 @@ def test_a_file_of_ngrams_that_was_cut_is_an_error(tmp_path):
         found.of(left, right)
 
 
+def test_comparisons_end_before_the_error_of_one_is_told(tmp_path, monkeypatch):
+    corpus = corpus_of(tmp_path, FuzzyDedup(), [words(k, 50) for k in range(6)])
+    similarity.ExactJaccard.write(CPU, corpus, np.arange(6), FuzzyDedup().settings, tmp_path)
+    found, ended = similarity.ExactJaccard(CPU, tmp_path, 3), []
+
+    def common(_, left, right):
+        if left[0] == 0:
+            raise OSError("the disk is gone")
+        time.sleep(0.2)
+        ended.append(int(left[0]))
+        return np.zeros(len(left), np.int64)
+
+    monkeypatch.setattr(similarity.ExactJaccard, "_common", lambda self, *pair: common(*pair))
+    with pytest.raises(OSError, match="the disk is gone"):
+        found.of(np.arange(3), np.arange(3, 6))
+    assert sorted(ended) == [1, 2]
+
+
 def test_signature_check_is_near_to_the_exact_one(truth, tmp_path):
     texts = truth.texts[:2000]
     exact = removed(tmp_path / "exact", FuzzyDedup(), texts)
