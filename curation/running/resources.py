@@ -13,7 +13,8 @@ which is more only with batches above 8 MiB. Compiling the kernels, once in ever
 at most 40 bytes per document at a barrier; a document that is far longer than a batch (20 times its length, 43 times in
 virtual memory); the mapped file of signatures of `verify: signature`.
 
-All numbers are of the CPU engine with the allocators of `settle_allocators`.
+All numbers are of the CPU engine with the allocators of `settle_allocators`, before they kept free memory for the next
+batch; since then peaks differ by a tenth either way.
 """
 
 from __future__ import annotations
