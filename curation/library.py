@@ -343,7 +343,7 @@ def _survey(frame: Frame, stage: ExactDedup | FuzzyDedup) -> _Survey:
 def _keys(engine: Engine, frame: Frame, stage: ExactDedup | FuzzyDedup) -> dict[str, np.ndarray]:
     """The keys of a frame's rows, computed for a batch of them at a time, in memory that is used again."""
     pieces = [slice(0, len(frame))]
-    if len(frame) and not hasattr(frame[TEXT].dtype, "categories"):  # every piece of a column would have all of them
+    if len(frame) and not hasattr(frame[TEXT].dtype, "categories"):  # a piece of such a column has those of all
         ends = np.cumsum(engine.byte_lengths(frame[TEXT]))
         pieces = list(pieces_by_size(ends, engine.batch_bytes(1)))
     found = [stage.keys(engine, frame.iloc[piece]) for piece in pieces]

@@ -207,4 +207,5 @@ def _arrow_batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
 def _check_offsets(column: pa.Array) -> None:
     """ArrowInvalid for a damaged column. Arrow takes what it reads on trust, and a wrong offset would end the process;
     bytes that are no UTF-8 are looked for later, and cost one row."""
-    column.view(AS_BYTES.get(column.type, column.type)).validate(full=True)
+    kind = AS_BYTES.get(column.type)
+    (column.view(kind) if kind else column).validate(full=True)
