@@ -226,28 +226,31 @@ def _load_within_limits() -> None:
     settle_allocators()
 
 
-def _run(options: argparse.Namespace) -> int:
-    _load_within_limits()
+def _run_recipe(recipe: Recipe, folder: str, **settings: Any) -> Finished:
+    """Runs a recipe in sight of the user, and prints what came of it."""
     from curation.running.progress import choose_progress
+    from curation.running.report import print_funnel
     from curation.running.runner import run
 
-    finished = run(
-        _recipe(options),
-        options.output,
-        engine=options.engine,
-        force=options.force,
-        workers=options.workers,
-        scheduler=options.scheduler,
-        progress=choose_progress(),
-    )
-    return _show(finished, options.output)
+    finished = run(recipe, folder, progress=choose_progress(), **settings)
+    if finished.already_complete:
+        print(f"already complete: {folder}")
+    else:
+        print_funnel(finished.report)
+        print(f"{finished.report['seconds']:.1f} s; everything is in {folder}/, the counts in {folder}/report.json")
+    return finished
+
+
+def _run(options: argparse.Namespace) -> int:
+    _load_within_limits()
+    settings = {name: getattr(options, name) for name in ("engine", "force", "workers", "scheduler")}
+    _run_recipe(_recipe(options), options.output, **settings)
+    return 0
 
 
 def _tokenize(options: argparse.Namespace) -> int:
     _load_within_limits()
     from curation.recipe import as_builtins, convert_recipe, load_recipe
-    from curation.running.progress import choose_progress
-    from curation.running.runner import run
 
     base = as_builtins(load_recipe(options.recipe)) if options.recipe else {}
     tokenizer, output = base.get("tokenizer", {}), base.get("output", {}) | {"index": False}
@@ -256,9 +259,8 @@ def _tokenize(options: argparse.Namespace) -> int:
     if options.formats:
         output = output | {"formats": _listed(options.formats)}
     content = {"name": "tokenize", "input": _inputs(options), "stages": [], "tokenizer": tokenizer, "output": output}
-    recipe = convert_recipe(content, "tokenize")
-    finished = run(recipe, options.output, force=options.force, progress=choose_progress())
-    return _show(finished, options.output)
+    _run_recipe(convert_recipe(content, "tokenize"), options.output, force=options.force)
+    return 0
 
 
 def _inputs(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -274,15 +276,12 @@ def _measure(options: argparse.Namespace) -> int:
     _load_within_limits()
     from curation.recipe import convert_recipe
     from curation.running.percentiles import print_percentiles
-    from curation.running.progress import choose_progress
-    from curation.running.runner import run
     from curation.stages.outcome import added_columns
 
     stage = {"kind": "measure", "names": _listed(options.names) if options.names else []}
     content = {"name": "measure", "input": _inputs(options), "stages": [stage], "output": {"formats": []}}
     recipe = convert_recipe(content, "measure")
-    finished = run(recipe, options.output, engine=options.engine, force=options.force, progress=choose_progress())
-    _show(finished, options.output)
+    finished = _run_recipe(recipe, options.output, engine=options.engine, force=options.force)
     print_percentiles(Path(options.output), finished.report["documents"]["kept"], added_columns(recipe.stages))
     return 0
 
@@ -324,32 +323,18 @@ def _repack(options: argparse.Namespace) -> int:
     return 0
 
 
-def _show(finished: Finished, folder: str) -> int:
-    from curation.running.report import print_funnel
-
-    if finished.already_complete:
-        print(f"already complete: {folder}")
-        return 0
-    print_funnel(finished.report)
-    print(f"{finished.report['seconds']:.1f} s; everything is in {folder}/, the counts in {folder}/report.json")
-    return 0
-
-
 def _demo(options: argparse.Namespace) -> int:
     _load_within_limits()
     from curation.demo import prepare_corpus
     from curation.reading.inputs import Input
     from curation.recipe import DEFAULT_RECIPE, load_recipe
-    from curation.running.progress import choose_progress
-    from curation.running.runner import run
 
     folder = Path(options.output)
     corpus, told = prepare_corpus(folder)
     print(told)
     recipe = load_recipe(DEFAULT_RECIPE, Input(path=str(corpus), name="documentation"))
     out = folder / "out"
-    finished = run(recipe, out, engine=options.engine, progress=choose_progress())
-    _show(finished, str(out))
+    _run_recipe(recipe, str(out), engine=options.engine)
     print(
         f"\nNext: curate inspect {out}/tokens/documentation_00000_text_document\n"
         f"      curate verify {out}\n"

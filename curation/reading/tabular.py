@@ -167,10 +167,7 @@ def _arrow_schema(file: SourceFile) -> pa.Schema:
 def _opened_arrow(file: SourceFile) -> Iterator[Any]:
     """A reader of the file form, which can be indexed, or of the stream form. The file form is the stream form behind
     eight bytes, and is read so where its end is not at hand. InputError where it is neither."""
-    with (
-        open_stream(file.path, file.compression) as stream,
-        io.BufferedReader(stream, STREAM_BYTES) as buffered,
-    ):
+    with io.BufferedReader(open_stream(file.path, file.compression), STREAM_BYTES) as buffered:
         try:
             opened = _open_arrow(buffered, not file.compression and file.bytes != UNKNOWN_SIZE)
         except (pa.ArrowException, EOFError, OSError, UnicodeDecodeError) as error:
