@@ -26,6 +26,7 @@ from curation.engine import choose_engine, engine_of, load_engine
 from curation.errors import EngineError, InputError, RecipeError, nearest
 from curation.measures import Measure
 from curation.reading import probe, read_documents, schema_of
+from curation.reading.changes import check_unchanged
 from curation.reading.inputs import READING, Input, Slice, find_files, list_inputs, refuse_streamed
 from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
@@ -176,12 +177,15 @@ def _inputs(paths: Any, settings: dict[str, Any]) -> list[Input]:
 
 
 def _count_rows(piece: Slice, batch_bytes: int) -> int:
-    return sum(documents.rows for documents in read_documents(piece, batch_bytes))
+    rows = sum(documents.rows for documents in read_documents(piece, batch_bytes))
+    check_unchanged(piece)
+    return rows
 
 
 def _read_frame(piece: Slice, bases: np.ndarray, engine: str, batch_bytes: int, columns: Sequence[str]) -> Frame:
     module = load_engine(engine)
     tables = [documents.table for documents in read_documents(piece, batch_bytes)]
+    check_unchanged(piece)
     table = pa.concat_tables([schema_of(piece.columns).empty_table(), *tables])
     share = piece.parts[0].file.sample
     if share < 1:

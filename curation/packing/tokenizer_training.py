@@ -18,6 +18,7 @@ from curation.files import as_json, commit_all
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.vocabularies import BOS_TEXTS, CONFIG_FILE, EOD_TEXTS
 from curation.reading import probe, read_documents, shown
+from curation.reading.changes import check_unchanged
 from curation.reading.inputs import Input, find_files, list_inputs, refuse_streamed
 from curation.reading.slices import plan_slices
 
@@ -159,6 +160,7 @@ class _Texts:
                 if len(self.sample) < MAX_SAMPLED:
                     self.sample += [text for text in texts if text][:SAMPLED_OF_BATCH]
                 yield texts
+            check_unchanged(piece)
         if not self.bytes:
             raise InputError(f"no text to train a tokenizer on: {counted(self.texts, 'document')}, 0 bytes")
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading import responses
+from curation.reading.changes import open_planned
 from curation.reading.documents import Documents, schema_of, strings, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import Piece, open_stream, read_pieces
+from curation.reading.streams import Piece, read_pieces
 from curation.reading.wet import Record, read_records
 
 FIELDS = {"url": "warc-target-uri", "date": "warc-date"}
@@ -48,7 +49,7 @@ def _read(part: FilePart, batch_bytes: int, kind: str, text_of: Callable[[Record
 
 
 def _pieces(file: SourceFile, size: int) -> Iterator[Piece]:
-    with open_stream(file.path, file.compression) as stream:
+    with open_planned(file) as stream:
         yield from read_pieces(stream, size)
 
 

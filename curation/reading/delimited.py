@@ -20,9 +20,10 @@ import pyarrow as pa
 
 from curation.contract import Rejected
 from curation.errors import InputError
+from curation.reading.changes import open_planned
 from curation.reading.documents import MALFORMED, Documents, schema_of, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import DamageError, open_stream, shown
+from curation.reading.streams import DamageError, shown
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 MAX_FIELD = 2**31 - 1  # the module's own limit is 128 KiB
@@ -34,7 +35,7 @@ OR_UNCLOSED = ", or a quoted field that begins in this line is not closed"
 
 def header(file: SourceFile) -> list[str]:
     """The names in the first row; InputError where there is none."""
-    with open_stream(file.path, file.compression) as stream:
+    with open_planned(file) as stream:
         try:
             first = next(iter(_Rows(stream, file)), Row(0, []))
         except (OSError, EOFError, UnicodeError) as error:
@@ -199,7 +200,7 @@ def _is_encodable(value: str) -> bool:
 
 def read_delimited(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
     file = part.file
-    with open_stream(file.path, file.compression) as stream:
+    with open_planned(file) as stream:
         rows = _Rows(stream, file)
         numbered = iter(rows)
         waiting = _Waiting(file, next(numbered, Row(0, [])).values)

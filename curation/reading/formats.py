@@ -17,7 +17,7 @@ from curation.errors import InputError
 from curation.reading import archives, delimited, lines, plain, tabular
 from curation.reading.documents import Documents, shown_names
 from curation.reading.inputs import FilePart, Slice, SourceFile
-from curation.reading.streams import is_remote, open_stream, read_piece, shown
+from curation.reading.streams import UNKNOWN_SIZE, is_remote, open_stream, read_piece, shown
 
 READERS: dict[str, Callable[[FilePart, int], Iterator[Documents]]] = {
     "jsonl": lines.read_jsonl,
@@ -56,13 +56,15 @@ def read_documents(piece: Slice, batch_bytes: int) -> Iterator[Documents]:
 
 def _parts(piece: Slice, batch_bytes: int) -> Iterator[Documents]:
     """The documents of one file after the other, numbered through."""
-    first = 0  # rows of the parts before
-    for number, part in enumerate(piece.parts):
+    first = number = 0  # rows and parts before
+    for parts in lines.runs(piece.parts):
+        reader = READERS[parts[0].file.format]
         rows = 0
-        for documents in READERS[part.file.format](part, batch_bytes):
+        for documents in reader(parts[0], batch_bytes) if len(parts) == 1 else lines.read_files(parts, batch_bytes):
             rows += documents.rows
             yield _shifted(documents, first, number) if number else documents
         first += rows
+        number += len(parts)
 
 
 def _joined(found: Sequence[Documents]) -> Documents:
@@ -79,7 +81,7 @@ def _joined(found: Sequence[Documents]) -> Documents:
 def _shifted(documents: Documents, first: int, number: int) -> Documents:
     """Documents of a later part of a slice, numbered behind those before."""
     rows = pc.add(documents.table.column(ROW), pa.scalar(first, pa.int64()))
-    rejected = [entry._replace(row=entry.row + first, part=number) for entry in documents.rejected]
+    rejected = [entry._replace(row=entry.row + first, part=entry.part + number) for entry in documents.rejected]
     return documents._replace(table=documents.table.set_column(0, ROW, rows), rejected=rejected)
 
 
@@ -218,6 +220,8 @@ def _load(raw: bytes) -> object:
 
 def _head(file: SourceFile, size: int = PROBED_BYTES) -> bytes:
     """The first bytes of a file; InputError where there is nothing but damage."""
+    if not file.compression and file.bytes != UNKNOWN_SIZE:
+        size = min(size, file.bytes)  # room for a megabyte takes longer than a small file
     with open_stream(file.path, file.compression) as stream:
         head = read_piece(stream, size)
     if head.damage and not head.data:

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from curation.contract import Rejected
+from curation.reading.changes import open_planned
 from curation.reading.documents import MALFORMED, Documents, schema_of, strings, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import Piece, open_stream, read_pieces, shown
+from curation.reading.streams import Piece, read_pieces, shown
 
 FIELDS = ("path",)  # what `columns` may name
 TOO_LARGE = None  # stands for a document that is not held
@@ -23,7 +24,7 @@ TOO_LARGE = None  # stands for a document that is not held
 
 def read_text(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
     row = 0
-    with open_stream(part.file.path, part.file.compression) as stream:
+    with open_planned(part.file) as stream:
         pieces = _without_mark(_as_utf8(read_pieces(stream, batch_bytes), part.file.encoding))
         for texts, damage in _cut(pieces, part.file.separator.encode(), part.file.max_document_bytes):
             documents = _as_documents(texts, part.file, row, damage)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from curation.contract import ID, TEXT, Batch, Engine, Frame
+from curation.reading.changes import check_unchanged
 from curation.reading.inputs import Slice
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -27,7 +28,8 @@ def chosen(engine: Engine, frame: Frame, share: float, seed: int) -> np.ndarray:
 
 
 def read_sampled(engine: Engine, piece: Slice, batch_bytes: int, seed: int) -> Iterator[tuple[Batch, int]]:
-    """The batches of a slice with the chosen documents alone, and how many were passed over."""
+    """The batches of a slice with the chosen documents alone, and how many were passed over. InputError behind the last
+    one where a file is not what was planned."""
     share = piece.parts[0].file.sample
     for batch in engine.read_slice(piece, batch_bytes):
         if share >= 1:
@@ -35,3 +37,4 @@ def read_sampled(engine: Engine, piece: Slice, batch_bytes: int, seed: int) -> I
             continue
         taken = chosen(engine, batch.frame, share, seed)
         yield batch._replace(frame=engine.filter_rows(batch.frame, taken)), int(np.count_nonzero(~taken))
+    check_unchanged(piece)

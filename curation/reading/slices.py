@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from curation.reading import row_groups
+from curation.reading.changes import edges_of
 from curation.reading.inputs import MAX_FILES_PER_SLICE, FilePart, Slice, SourceFile
 
 
@@ -27,27 +28,27 @@ def plan_slices(
 def _grouped(files: Sequence[SourceFile], size: Callable[[int], int]) -> Iterator[list[FilePart]]:
     """Small files of an input together; parts of larger ones alone. `size`: of the next slice, by what is left."""
     waiting: list[FilePart] = []
+    waiting_bytes = 0
     left = sum(max(file.bytes, 0) for file in files)
     for file in files:
         slice_bytes = size(left)
         left -= max(file.bytes, 0)
-        parts = [FilePart(file=file, start=start, stop=stop) for start, stop in _spans(file, size, left)]
+        parts = [
+            FilePart(file=file, start=start, stop=stop, edges=edges_of(file, start, stop))
+            for start, stop in _spans(file, size, left)
+        ]
         small = len(parts) == 1 and 0 <= file.bytes < slice_bytes
-        if waiting and not (small and _fits(waiting, file, slice_bytes)):
+        together = small and len(waiting) < MAX_FILES_PER_SLICE and waiting_bytes + file.bytes <= slice_bytes
+        if waiting and not (together and waiting[0].file.source == file.source):
             yield waiting
-            waiting = []
+            waiting, waiting_bytes = [], 0
         if small:
-            waiting = [*waiting, *parts]
+            waiting += parts
+            waiting_bytes += file.bytes
         else:
             yield from ([part] for part in parts)
     if waiting:
         yield waiting
-
-
-def _fits(waiting: list[FilePart], file: SourceFile, slice_bytes: int) -> bool:
-    size = sum(part.file.bytes for part in waiting) + file.bytes
-    same = waiting[0].file.source == file.source
-    return same and size <= slice_bytes and len(waiting) < MAX_FILES_PER_SLICE
 
 
 def _spans(file: SourceFile, size: Callable[[int], int], behind: int) -> list[tuple[int, int]]:

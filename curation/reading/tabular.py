@@ -90,7 +90,8 @@ def open_parquet(file: SourceFile) -> pq.ParquetFile:
     try:
         if is_remote(file.path):
             return pq.ParquetFile(pa.PythonFile(open_raw(file.path), "r"))
-        return pq.ParquetFile(file.path, memory_map=True)
+        # Not mapped: a mapped file that gets shorter ends the process. A buffer for all row groups gains nothing.
+        return pq.ParquetFile(file.path, pre_buffer=False)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{shown(file.path)} is not a readable Parquet file: {error}") from None
 

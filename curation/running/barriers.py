@@ -20,9 +20,8 @@ from curation.running.outputs import RemovedRows, ids_of
 from curation.running.parts import AliveCorpus, Parts
 from curation.running.workdir import check_inputs
 from curation.stages import Decontaminate, FuzzyDedup
-from curation.stages.decontaminate import LookUp
 from curation.stages.ngram_table import save_table
-from curation.stages.outcome import Duplicates, OldDuplicates, RowStage
+from curation.stages.outcome import Duplicates, OldDuplicates
 from curation.stages.saved_index import FOLDER, index_digests
 
 
@@ -49,10 +48,18 @@ def check_against(recipe: Recipe, folder: Path) -> None:
             raise RecipeError(f"against: {stage.against} lies in the output folder {folder}; give another --output")
 
 
-def prepare(recipe: Recipe, numbers: Sequence[int], digests: Mapping[str, str], work: Path) -> dict[int, RowStage]:
-    """What stands in tasks for those of these stages that go by evaluation texts, with the n-grams in a file for all: a
-    text that changes during the run changes nothing. IntegrityError where it has changed since the run was planned."""
-    found: dict[int, RowStage] = {}
+def check_indexes(recipe: Recipe, numbers: Sequence[int], digests: Mapping[str, str]) -> None:
+    """IntegrityError where the saved index of one of these stages is another one than the run was planned with."""
+    for number in numbers:
+        stage, name = recipe.stages[number], recipe.stage_names[number]
+        if isinstance(stage, FuzzyDedup) and stage.against and stage.open_index().digest != digests[name]:
+            raise IntegrityError(f"the index {stage.against} changed during the run. Put it back, then run again")
+
+
+def prepare(recipe: Recipe, numbers: Sequence[int], digests: Mapping[str, str], work: Path) -> dict[int, Path]:
+    """The files with the n-grams of evaluation texts that tasks look up, by the numbers of their stages: a text that
+    changes during the run changes nothing. IntegrityError where it has changed since the run was planned."""
+    found: dict[int, Path] = {}
     for number in numbers:
         stage, name = recipe.stages[number], recipe.stage_names[number]
         if isinstance(stage, Decontaminate):
@@ -62,7 +69,7 @@ def prepare(recipe: Recipe, numbers: Sequence[int], digests: Mapping[str, str], 
                 if table.digest != digests[name]:
                     raise IntegrityError(f"the evaluation texts of {name} have changed while the run began; run again")
                 save_table(path, table)
-            found[number] = LookUp(stage, path)
+            found[number] = path
     return found
 
 

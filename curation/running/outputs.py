@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import orjson
 import pyarrow as pa
@@ -24,11 +25,13 @@ import pyarrow.parquet as pq
 
 from curation.arrays import cut_tables, end_of_piece, joined, positions_of
 from curation.contract import ID, ROW, TEXT
+from curation.errors import IntegrityError
 from curation.files import begin_sync, commit, file_sha256, piece_path, write_json
 from curation.packing.token_files import token_files
 from curation.reading.inputs import Slice, SourceFile
 from curation.reading.streams import shown
-from curation.recipe import Output, Recipe
+from curation.recipe import Output
+from curation.running.jobs import Plan
 from curation.running.ledger import SliceRecord
 from curation.running.parts import REMOVED_SCHEMA, Parts, open_part, with_ids
 from curation.stages.outcome import added_columns
@@ -96,11 +99,9 @@ def cut_output_parts(
     return parts
 
 
-class OutputJob(NamedTuple):
-    """What a worker needs to write any output part; picklable."""
+class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker needs, with the plan, to write any output part."""
 
-    recipe: Recipe
-    slices: list[Slice]
     bases: np.ndarray  # first doc of each slice
     parts: Parts
     mask: Path
@@ -108,27 +109,26 @@ class OutputJob(NamedTuple):
     work: Path
     documents: Path
 
-    @property
-    def schema(self) -> pa.Schema:
-        return document_schema(self.slices, self.recipe.stages)
 
-
-def write_output_part(job: OutputJob, number: int) -> None:
+def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
     """Writes `documents/part-NNNNN.parquet`, the tokens of its documents, and last the done-record."""
     part = job.output_parts[number]
     started = time.perf_counter()
     path = job.documents / f"part-{number:05d}.parquet"
-    mask = np.load(job.mask, mmap_mode="r")
+    schema, mask = document_schema(plan.slices, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
-    files = token_files(job.recipe, job.work, number) if job.recipe.output.formats else nullcontext()
+    files = token_files(plan.recipe, job.work, number) if plan.recipe.output.formats else nullcontext()
     with (
         files as tokens,
         commit(path) as temporary,
         pa.OSFile(str(temporary), "wb") as file,
-        pq.ParquetWriter(file, job.schema, **PARQUET_OPTIONS) as writer,
+        pq.ParquetWriter(file, schema, **PARQUET_OPTIONS) as writer,
     ):
-        for table in _row_groups(_kept_documents(job, part, mask)):
+        if tokens and tokens.tokenizer.identity != plan.tokenizer:
+            name = plan.recipe.tokenizer.name
+            raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
+        for table in _row_groups(_kept_documents(plan, job, part, mask, schema)):
             writer.write_table(table)
             begin_sync(file.fileno())
             _digest_documents(digest, table)
@@ -157,11 +157,13 @@ PARQUET_OPTIONS: dict[str, Any] = {
 }
 
 
-def _kept_documents(job: OutputJob, part: OutputPart, mask: np.ndarray) -> Iterator[pa.Table]:
+def _kept_documents(
+    plan: Plan, job: OutputJob, part: OutputPart, mask: np.ndarray, schema: pa.Schema
+) -> Iterator[pa.Table]:
     """The kept documents of an output part, batch by batch, with `doc`, `id` and `source`."""
-    schema, added = job.schema, added_columns(job.recipe.stages)
+    added = added_columns(plan.recipe.stages)
     for span in job.parts.spans(part.start, part.stop):
-        piece = job.slices[span.piece]
+        piece = plan.slices[span.piece]
         table = open_part(job.parts.path(span.piece))
         table = table.select([ROW, ID, TEXT, *piece.columns, *added])
         table = table.slice(span.start, span.stop - span.start)

@@ -28,7 +28,7 @@ from curation.running.sources import contributions, source_rows, unreached_budge
 from curation.running.summary import funnel_line, language_lines, numbers, redaction_lines, shown_numbers
 
 if TYPE_CHECKING:
-    from curation.running.plans import Plan
+    from curation.running.jobs import Plan
 
 UNSPACED_SHARE = 0.1  # above it the report warns
 
@@ -55,7 +55,7 @@ def build(
     return {
         "versions": {"gpu-pipeline": plan.version} | versions,
         "recipe": as_builtins(plan.recipe),
-        "files": [file.as_shown() for file in plan.files],
+        "files": msgspec.to_builtins(plan.files),
         "against": plan.against,
         "models": plan.models,
         "tokenizer": plan.tokenizer,

@@ -32,14 +32,14 @@ from curation.reading.inputs import Slice, SourceFile, entries_by_name, find_fil
 from curation.reading.slices import plan_slices
 from curation.recipe import Recipe, check_readable
 from curation.running import outputs, report
-from curation.running.barriers import check_against, load_removed, prepare, save_index, save_removed
+from curation.running.barriers import check_against, check_indexes, load_removed, prepare, save_index, save_removed
 from curation.running.collecting import clear_work, collect
 from curation.running.exports import write_exports
-from curation.running.jobs import run_stored, store_job
+from curation.running.jobs import Plan, Stored, run_stored, store_job, urls_of
 from curation.running.ledger import SliceRecord, StageCount, check_ledger, total_stages
 from curation.running.moved import mend
 from curation.running.parts import BYTES, AliveCorpus, Parts
-from curation.running.plans import Plan, find_tokenizer, identity_of, make_plan
+from curation.running.plans import check_same, find_tokenizer, identity_in, identity_of, make_plan
 from curation.running.progress import Silent
 from curation.running.resources import Room, choose, read_limits, read_processors, shortage_told
 from curation.running.segments import Segment, SliceJob, cut_segments, run_slice
@@ -71,6 +71,7 @@ class _Run(NamedTuple):
     """Everything the phases share."""
 
     plan: Plan
+    stored_plan: Stored
     folder: Path
     engine: Engine
     engine_name: str
@@ -131,8 +132,9 @@ def run(
     tokenizer = find_tokenizer(recipe, folder)
     identity = identity_of(recipe, files, tokenizer)
     with locked(folder, progress):
-        finished = None if force else find_finished(folder, identity)
+        finished = None if force else find_finished(folder)
         if finished:
+            check_same(folder, identity_in(finished), identity)
             if mend(folder, finished):
                 progress.say(f"the folder has moved: tokens/_meta/ was written anew, with paths of {folder}")
             if not recipe.output.keep_work:
@@ -151,7 +153,7 @@ def run(
                 ready = [probe(file) if file.label else file for file in ready]
                 room = _find_room(module, choice.name, workers, scheduler)  # what that loaded stays
             sweep(folder)
-            plan = make_plan(folder, recipe, identity, files, ready, _slices_by(slice_bytes, room))
+            plan, stored = make_plan(folder, recipe, identity, files, ready, _slices_by(slice_bytes, room))
         progress.say(f"engine {choice.name} ({choice.reason}); {counted(room.workers, 'worker')}; {_described(plan)}")
         progress.say(f"memory: {room}")
         if not compiled_before():
@@ -162,7 +164,7 @@ def run(
             ThreadPoolExecutor(1) as beside,
         ):
             said = beside.submit(_say_note, tokenizer, progress)  # while the input is read
-            shared = plan, folder, module, choice.name, session, progress, room.workers, room.batch_bytes
+            shared = plan, stored, folder, module, choice.name, session, progress, room.workers, room.batch_bytes
             content = _phases(_Run(*shared))
             said.result()
         sweep(folder)  # what dead workers of a cluster have left
@@ -233,14 +235,15 @@ def _size_of(files: Sequence[SourceFile]) -> int:
 
 
 def _do_pieces(
-    run_: _Run, label: str, function: Callable[[Any, int], None], job: Any, folder: Path, count: int
+    run_: _Run, label: str, function: Callable[..., None], job: Any, folder: Path, items: Sequence[tuple[Any, ...]]
 ) -> list[Any]:
-    """Runs `function` of the job and the number of every piece without a done-record, and gives all records."""
+    """Runs `function` of the plan, the job and the item of every piece without a done-record, and gives all records.
+    Items are the numbers from 0 on, each with whatever else its task carries."""
     make_folder(folder)
-    records = [piece_path(folder, number, ".json") for number in range(count)]
-    task = partial(run_stored, function, store_job(job, folder))
-    with run_.progress.watch(label, folder, count):
-        run_.session.map(task, [number for number, path in enumerate(records) if not path.exists()])
+    records = [piece_path(folder, item[0], ".json") for item in items]
+    task = partial(run_stored, function, type(job), run_.stored_plan, store_job(job, folder))
+    with run_.progress.watch(label, folder, len(items)):
+        run_.session.map(task, [item for item, path in zip(items, records, strict=True) if not path.exists()])
     return [read_json(path) for path in records]
 
 
@@ -302,20 +305,19 @@ def _segment_folder(run_: _Run, number: int) -> Path:
 def _run_segment(run_: _Run, segment: Segment, reached: _Reached | None) -> list[SliceRecord]:
     slices = run_.plan.slices
     job = SliceJob(
-        recipe=run_.plan.recipe,
         segment=segment,
-        slices=slices,
         engine=run_.engine_name,
         batch_bytes=run_.batch_bytes,
         folder=_segment_folder(run_, segment.number),
         before=None if reached is None else reached.parts.folder,
         starts=np.zeros(0, np.int64) if reached is None else reached.parts.starts,
         mask=None if reached is None else reached.mask,
-        prepared=prepare(run_.plan.recipe, segment.row_stages, run_.plan.against, run_.work),
+        tables=prepare(run_.plan.recipe, segment.row_stages, run_.plan.against, run_.work),
     )
     names = [run_.plan.recipe.stage_names[k] for k in segment.row_stages]
     label = " + ".join([*([] if reached else ["read"]), *names]) or "keys"
-    records = _do_pieces(run_, label, run_slice, job, job.folder, len(slices))
+    items = [(piece.index, *([urls] if reached is None and (urls := urls_of(piece)) else [])) for piece in slices]
+    records = _do_pieces(run_, label, run_slice, job, job.folder, items)
     return [msgspec.convert(record, SliceRecord) for record in records]
 
 
@@ -344,6 +346,7 @@ def _barrier(run_: _Run, segment: Segment, records: list[SliceRecord], counts: l
 
 def _decide(run_: _Run, segment: Segment, parts: Parts, mask: Path) -> None:
     """Runs the whole-corpus stages; `mask` is written last and is their done-record."""
+    check_indexes(run_.plan.recipe, segment.corpus_stages, run_.plan.against)
     alive = np.ones(len(parts), bool)
     for number in segment.corpus_stages:
         started = time.perf_counter()
@@ -386,8 +389,6 @@ def _write_documents(
     copies = {name: entry.copies for name, entry in entries_by_name(run_.plan.recipe.input).items()}
     parts = outputs.cut_output_parts(sources, reached.parts.column(BYTES), reached.alive, output, copies)
     job = outputs.OutputJob(
-        recipe=run_.plan.recipe,
-        slices=run_.plan.slices,
         bases=bases,
         parts=reached.parts,
         mask=reached.mask,
@@ -396,12 +397,11 @@ def _write_documents(
         documents=run_.folder / "documents",
     )
     label = "write + tokenise" if output.formats else "write"
-    records = _do_pieces(run_, label, outputs.write_output_part, job, job.work, len(parts))
+    records = _do_pieces(run_, label, outputs.write_output_part, job, job.work, [(part.number,) for part in parts])
     if not records:
-        records = [
-            outputs.write_empty_documents(job.documents, job.schema)
-            | dict.fromkeys(("documents", "bytes", "tokens"), 0)
-        ]
+        schema = outputs.document_schema(run_.plan.slices, run_.plan.recipe.stages)
+        written = outputs.write_empty_documents(job.documents, schema)
+        records = [written | dict.fromkeys(("documents", "bytes", "tokens"), 0)]
     return parts, records
 
 

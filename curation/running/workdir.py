@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,20 +14,16 @@ from curation.errors import InputError, OutputError, counted
 from curation.files import TEMPORARY, make_folder, read_json, remove, sync_folder
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.forms import FORMS
-from curation.reading.inputs import HUB_MARK, RUN_PLAN, RUN_REPORT, is_run
-from curation.reading.streams import shown
-from curation.recipe import changed_keys
+from curation.reading.inputs import HUB_MARK, RUN_PLAN, RUN_REPORT, RealPaths, is_run
 from curation.running.exports import EXPORTED
 from curation.running.progress import Silent
-from curation.stages.language import changed_models
 
 (WORK, PLAN), REPORT = RUN_PLAN, RUN_REPORT
 OWN_NAMES = (
     WORK, "documents", "removed", "tokens", "index", *FORMS, INDEX_FOLDER, "rejected.jsonl", REPORT, "report.html",
     *EXPORTED,
 )  # fmt: skip
-FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
-SHOWN_CHANGES, SHOWN_GONE = 10, 5
+SHOWN_GONE = 5
 
 
 @contextmanager
@@ -74,19 +70,17 @@ def plan_path(folder: Path) -> Path:
 
 def check_inputs(folder: Path, paths: Iterable[str]) -> None:
     """InputError for an input that lies where the run writes, and where `--force` deletes."""
-    inside = f"{folder}{os.sep}"
+    inside, real = f"{folder}{os.sep}", RealPaths()
     for given in paths:
-        path = os.path.realpath(given.removeprefix("file://").removeprefix(HUB_MARK))
+        path = real(given.removeprefix("file://").removeprefix(HUB_MARK))
         if path.startswith(inside) and _is_own(path.removeprefix(inside).split(os.sep)[0]):
             raise InputError(f"input {given} lies in the output folder {folder}; give another --output")
 
 
-def find_finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The report of the folder's finished run; None where there is none, OutputError for one of another identity, or
-    whose outputs are gone."""
+def find_finished(folder: Path) -> dict[str, Any] | None:
+    """The report of the folder's finished run; None where there is none, OutputError where its outputs are gone."""
     finished = read_json(folder / REPORT)
     if finished is not None:
-        check_same(folder, finished, identity)
         _check_there(folder, finished["outputs"])
     return finished
 
@@ -99,32 +93,6 @@ def _check_there(folder: Path, outputs: Collection[str]) -> None:
             f"gone from the finished run in {folder}: {named} ({len(gone):,} of {counted(len(outputs), 'output')}). "
             "Give a new --output, or --force, which makes them anew"
         )
-
-
-def check_same(folder: Path, before: dict[str, Any], identity: dict[str, Any]) -> None:
-    """OutputError where what a folder's plan or report says of its run is not this run's `identity`."""
-    changes = changed_keys(before["recipe"], identity["recipe"]) + _changed_files(before["files"], identity["files"])
-    changes += changed_keys(before.get("against", {}), identity["against"], "against")
-    changes += changed_models(before.get("models", {}), identity["models"])
-    changes += changed_keys(before.get("tokenizer", {}), identity["tokenizer"], "tokenizer")
-    if changes:
-        shown_changes = ", ".join(changes[:SHOWN_CHANGES]) + (", ..." if len(changes) > SHOWN_CHANGES else "")
-        raise OutputError(
-            f"{folder} belongs to another recipe or input; changed: {shown_changes}. Give a new --output, or --force"
-        )
-
-
-def _changed_files(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> list[str]:
-    old, new = ({shown(file["path"]): file for file in files} for files in (before, now))
-    pairs = ((path, old.get(path, {}), new.get(path, {})) for path in sorted({*old, *new}))
-    return [f"file {path} ({_what_changed(was, is_)})" for path, was, is_ in pairs if was != is_]
-
-
-def _what_changed(was: dict[str, Any], is_: dict[str, Any]) -> str:
-    if not was or not is_:
-        return "gone" if was else "new"
-    keys = [key for key in {**was, **is_} if was.get(key) != is_.get(key)]
-    return ", ".join(FACTS_OF_FILES.get(key, key) for key in keys)
 
 
 def check_empty(folder: Path, force: bool) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import InputError, nearest
 from curation.reading import probe, read_documents, shown
+from curation.reading.changes import check_unchanged
 from curation.reading.inputs import READING, Input, SourceFile, find_files, is_hub
 from curation.reading.slices import plan_slices
 from curation.reading.streams import is_remote
@@ -136,6 +137,7 @@ class _Texts:
                 text = self.engine.from_arrow(documents.table)[TEXT]
                 compared, _ = self.engine.rewrite(text, COMPARISONS[self.compare])
                 yield self.engine.shingles(compared, self.ngram, False)[0]
+            check_unchanged(piece)
             before += rows
 
 

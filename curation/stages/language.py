@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
-from curation.errors import nearest
+from curation.errors import IntegrityError, nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.reading.inputs import RESERVED
 from curation.rules import Verdict
@@ -95,6 +95,12 @@ def models_of(names: Sequence[str], stages: Sequence[object]) -> dict[str, dict[
     return {name: describe_model(stage.model) for name, stage in pairs if isinstance(stage, Language)}
 
 
+def check_models(names: Sequence[str], stages: Sequence[object], planned: Mapping[str, Mapping[str, str]]) -> None:
+    """IntegrityError where the model of a stage is another file than the run was planned with."""
+    if changes := changed_models(planned, models_of(names, stages)):
+        raise IntegrityError(f"{', '.join(changes)}: it changed during the run. Put it back, then run again")
+
+
 def changed_models(before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
     """The stages of two `models_of` whose model is another one, in words."""
     return [
@@ -104,4 +110,4 @@ def changed_models(before: Mapping[str, Mapping[str, str]], now: Mapping[str, Ma
     ]
 
 
-__all__ = ["Language", "changed_models", "models_of"]
+__all__ = ["Language", "changed_models", "check_models", "models_of"]

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.errors import OutputError, RecipeError
+from curation.errors import IntegrityError, OutputError, RecipeError
 from curation.recipe import Recipe, convert_recipe
 from curation.running import runner
 from curation.running.report import as_html, print_funnel
@@ -286,3 +286,18 @@ def test_another_model_under_the_same_path_is_refused(
 
 def test_a_run_without_a_model_names_none(tmp_path: Path, corpus: Path):
     assert go(tmp_path / "out", recipe(corpus, {"kind": "exact_dedup"}))["models"] == {}
+
+
+def test_a_model_that_changes_during_a_run_ends_it(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch):
+    model = write_model(tmp_path / "own.bin", 4.0)
+    chosen = recipe(corpus, {"kind": "language", "keep": ["good"], "model": str(model)})
+    planned = runner.make_plan
+
+    def then_change(*arguments: object) -> object:
+        found = planned(*arguments)
+        write_model(model, 3.0)
+        return found
+
+    monkeypatch.setattr(runner, "make_plan", then_change)
+    with pytest.raises(IntegrityError, match=r"model of language \(.*own\.bin is another file now\): it changed"):
+        go(tmp_path / "out", chosen)

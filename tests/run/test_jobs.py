@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from curation.engine import load_engine
-from curation.running.jobs import run_stored, store_job
+from curation.recipe import Recipe
+from curation.running.jobs import Plan, digest_of, run_stored, store_job, store_plan
 from curation.running.runner import run
 from tests.run.runs import data_digests, made_texts, recipe_of, records_of
 
@@ -37,16 +39,19 @@ def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypat
     assert data_digests(tmp_path / "0") == data_digests(tmp_path / "1")
 
 
+class Named(msgspec.Struct):
+    name: str
+
+
 def test_a_job_of_the_same_folder_is_not_taken_for_another(tmp_path: Path):
+    plan = Plan(version="1", recipe=Recipe(), files=[], slices=[], against={}, models={}, tokenizer={})
+    store_plan(tmp_path / "plan.json", plan)
     seen: list[tuple[str, int]] = []
-
-    def function(job: str, number: int) -> None:
-        seen.append((job, number))
-
-    for job in ("first", "second", "first"):
-        run_stored(function, store_job(job, tmp_path), len(seen))
+    for name in ("first", "second", "first"):
+        task = (Named, digest_of(tmp_path / "plan.json"), store_job(Named(name), tmp_path / "work"), (len(seen),))
+        run_stored(lambda _, job, number: seen.append((job.name, number)), *task)
     assert seen == [("first", 0), ("second", 1), ("first", 2)]
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list((tmp_path / "work").iterdir())) == 2
 
 
 def test_tasks_are_begun_in_their_order():

@@ -630,13 +630,20 @@ def test_an_error_of_reading_is_no_damage(kind: str, tmp_path: Path, monkeypatch
             raise OSError(errno.EIO, "Input/output error")
         return io.BytesIO.read(opened, min(size or 0, 1000))
 
+    def fail_into(opened: _Opened, buffer: Any) -> int:
+        found = fail(opened, len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
     disk = _Disk(PACKED.get(kind, bytes)(HASHES))
-    monkeypatch.setattr("curation.reading.streams.open_raw", disk.open)
+    for module in ("streams", "changes"):
+        monkeypatch.setattr(f"curation.reading.{module}.open_raw", disk.open)
     monkeypatch.setattr(_Opened, "read", fail)
+    monkeypatch.setattr(_Opened, "readinto", fail_into)
     with open_stream("x", kind) as stream, pytest.raises(OSError, match="Input/output error"):
         assert not any(piece.damage for piece in read_pieces(stream, 1000))
     for name, text in (("a.csv", b"text\n" + HASHES), ("a.jsonl", b'{"text": "a"}\n' * 50_000)):
-        (tmp_path / name).write_bytes(b"")
+        (tmp_path / name).write_bytes(text)
         disk.data = text
         with pytest.raises(OSError, match="Input/output error"):
             read(tmp_path / name, 1000, text_column="text")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all tasks of a phase share is read once in a process."""
+"""What tasks share is stored as data, read once per process, and refused where it is not what was stored."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,31 +7,97 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-from curation.running.jobs import run_stored, store_job
+import msgspec
+import numpy as np
+import pytest
 
-LOADS: list[int] = []
+from curation.errors import IntegrityError
+from curation.reading.inputs import Input, find_files
+from curation.reading.slices import plan_slices
+from curation.recipe import Recipe
+from curation.running import jobs
+from curation.running.jobs import (
+    Plan,
+    as_plan,
+    digest_of,
+    load_job,
+    load_plan,
+    read_stored_plan,
+    run_stored,
+    store_job,
+    store_plan,
+)
+from curation.running.parts import Parts
 
 
-class Slow:
-    """A job that takes a while to read, and says that it was."""
-
-    def __setstate__(self, _: dict[str, Any]) -> None:
-        LOADS.append(1)
-        time.sleep(0.05)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"a": 1}
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    folder: Path
+    mask: Path | None
+    rows: np.ndarray
+    parts: Parts
+    tables: dict[int, Path]
 
 
-def test_threads_that_begin_together_read_a_job_once(tmp_path: Path):
-    path, together, seen = store_job(Slow(), tmp_path), Barrier(8), []
+def job_in(folder: Path) -> Job:
+    return Job(
+        folder=folder,
+        mask=None,
+        rows=np.array([3, 2**62], np.int64),
+        parts=Parts(folder / "segment", [2, 5]),
+        tables={7: folder / "x"},
+    )
+
+
+def plan_of(folder: Path) -> Plan:
+    for name in ("a", "b"):
+        (folder / f"{name}.jsonl").write_bytes(b'{"text": "x"}\n' * 3)
+    slices = plan_slices(find_files([Input(path=str(folder))]), 20)
+    return Plan(version="1", recipe=Recipe(), files=[], slices=slices, against={}, models={}, tokenizer={"sha256": "0"})
+
+
+def test_a_job_is_read_as_it_was_stored(tmp_path: Path):
+    job = job_in(tmp_path)
+    found = load_job(Job, store_job(job, tmp_path))
+    assert (found.folder, found.mask, found.tables) == (tmp_path, None, {7: tmp_path / "x"})
+    assert found.rows.dtype == np.int64 and found.rows.tolist() == [3, 2**62]
+    assert found.parts.folder == tmp_path / "segment" and found.parts.starts.tolist() == [0, 2, 7]
+
+
+def test_a_plan_is_read_as_it_was_stored(tmp_path: Path):
+    plan, path = plan_of(tmp_path), tmp_path / "plan.json"
+    store_plan(path, plan)
+    assert len(plan.slices) > 2
+    assert load_plan(digest_of(path)) == plan
+    stored = read_stored_plan(path)
+    assert stored is not None and len(stored.read) == 2 and as_plan(stored, stored.read) == plan
+
+
+def test_nothing_that_was_changed_is_loaded(tmp_path: Path):
+    stored = store_job(job_in(tmp_path), tmp_path)
+    stored.path.write_bytes(stored.path.read_bytes().replace(b"segment", b"elsewhere"))
+    with pytest.raises(IntegrityError, match=r"job-\w+\.json has changed"):
+        load_job(Job, stored)
+
+
+def test_threads_that_begin_together_read_a_job_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store_plan(tmp_path / "plan.json", plan_of(tmp_path))
+    plan, job = digest_of(tmp_path / "plan.json"), store_job(job_in(tmp_path), tmp_path)
+    together, seen, loads = Barrier(8), [], []
+    decode = jobs._decode
+
+    def slow(kind: type[Any], value: Any) -> Any:
+        if kind is np.ndarray:
+            loads.append(1)
+            time.sleep(0.05)
+        return decode(kind, value)
+
+    monkeypatch.setattr(jobs, "_decode", slow)
 
     def task(number: int) -> None:
         together.wait()
-        run_stored(lambda job, at: seen.append((id(job), at)), path, number)
+        run_stored(lambda _, job, at: seen.append((id(job), at)), Job, plan, job, (number,))
 
-    LOADS.clear()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(task, range(8)))
-    assert len(LOADS) == 1 and len({job for job, _ in seen}) == 1
+    assert len(loads) == 1 and len({job for job, _ in seen}) == 1
     assert sorted(at for _, at in seen) == list(range(8))

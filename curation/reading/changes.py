@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a file is still what the plan of a run says.
+
+A plan holds the size and the modification time (ns) of each file, and of each part of a text file (JSON Lines, CSV,
+TSV, text, WET, WARC; not compressed) the first and last EDGE_BYTES. Such a file may grow behind its planned size, as a
+log does: what is new is not read. Every other change is an error, since documents of two states of a file would be
+mixed, or lost. What this cannot see: an edit that leaves size, modification time and edges as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from typing import Any, NoReturn
+
+from curation.errors import InputError
+from curation.reading.inputs import FilePart, Slice, SourceFile
+from curation.reading.streams import UNKNOWN_SIZE, is_remote, open_raw, open_stream, shown
+
+COLUMNAR = ("parquet", "arrow")
+EDGE_BYTES = 4096
+DIGEST_BYTES = 8
+
+
+def edges_of(file: SourceFile, start: int, stop: int) -> str:
+    """What the first and last bytes of a part are recognised by; "" for files that may not grow."""
+    if not _may_grow(file):
+        return ""
+    with open_raw(file.path) as raw:
+        return _edges(raw, start, stop)
+
+
+def check_unchanged(piece: Slice) -> None:
+    """InputError for the first file of a slice that is not what was planned; to be called when the slice was read."""
+    for part in piece.parts:
+        if is_remote(part.file.path):
+            _check_remote(part.file)
+        else:
+            _check_local(part)
+
+
+def open_planned(file: SourceFile) -> Any:
+    """The decompressed bytes of a file, of one that may grow up to its planned size. InputError where it is shorter."""
+    if file.compression or file.bytes == UNKNOWN_SIZE:
+        return open_stream(file.path, file.compression)
+    return _Planned(file)
+
+
+class _Planned(io.RawIOBase):
+    """A file up to its planned size."""
+
+    def __init__(self, file: SourceFile) -> None:
+        self._file = file
+        self._raw = open_raw(file.path)
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._file.bytes}[whence]
+        self._position = int(self._raw.seek(start + offset))
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), max(self._file.bytes - self._position, 0))
+        count: int = self._raw.readinto(memoryview(buffer)[:wanted]) if wanted else 0
+        if wanted and not count:
+            _changed(self._file, f"it ends after {self._position:,} bytes, and had {self._file.bytes:,}")
+        self._position += count
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _changed(file: SourceFile, how: str) -> NoReturn:
+    raise InputError(
+        f"{file.label or shown(file.path)} has changed while it was read: {how}. Documents could be lost, or come from "
+        "two states of the file. Wait until it is complete, then run again with a new --output, or --force"
+    )
+
+
+def _may_grow(file: SourceFile) -> bool:
+    return not (file.compression or file.format in COLUMNAR or is_remote(file.path))
+
+
+def _check_local(part: FilePart) -> None:
+    file = part.file
+    with open_raw(file.path) as raw:
+        status = os.fstat(raw.fileno())
+        if status.st_size < file.bytes:
+            _changed(file, f"it has {status.st_size:,} bytes, and had {file.bytes:,}")
+        grown = status.st_size > file.bytes
+        if grown and not _may_grow(file):
+            _changed(file, f"it has {status.st_size:,} bytes, and had {file.bytes:,}")
+        if not grown and status.st_mtime_ns != file.modified_ns:
+            _changed(file, "its modification time is another")
+        if part.edges and _edges(raw, part.start, part.stop) != part.edges:
+            _changed(file, f"other bytes are in it between {part.start:,} and {part.stop:,}")
+
+
+def _check_remote(file: SourceFile) -> None:
+    if file.bytes == UNKNOWN_SIZE:
+        return
+    with open_raw(file.path) as raw:
+        if raw.size != file.bytes:
+            _changed(file, f"the server says {raw.size:,} bytes, and said {file.bytes:,}")
+
+
+def _edges(raw: Any, start: int, stop: int) -> str:
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for first, last in ((start, min(stop, start + EDGE_BYTES)), (max(start, stop - EDGE_BYTES), stop)):
+        raw.seek(first)
+        digest.update(raw.read(last - first))
+    return digest.hexdigest()
+
+
+__all__ = ["check_unchanged", "edges_of", "open_planned"]
