@@ -179,7 +179,8 @@ def as_builtins(recipe: Recipe) -> dict[str, Any]:
     are left out."""
     content = dict(_without_nulls(msgspec.json.decode(msgspec.json.encode(recipe))))
     for entry in content["input"]:
-        entry["path"], entry["base"] = shown(entry["path"]), shown(entry["base"])
+        for field in ("path", "base", "data_files"):
+            entry[field] = shown(entry[field])
     return content
 
 
@@ -196,8 +197,14 @@ def parse_recipe(text: str | bytes, where: str = "recipe") -> Recipe:
     try:
         content = yaml.load(text, _strict_loader())
     except yaml.YAMLError as error:
-        raise RecipeError(f"{where} is not valid YAML: {error}") from None
+        raise RecipeError(f"{where} is not valid YAML: {_yaml_problem(error)}") from None
     return convert_recipe(content if content is not None else {}, where)
+
+
+def _yaml_problem(error: Any) -> str:
+    """What is wrong and where, without the line itself, which may hold the password of an URL."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+    return f"{problem} (line {mark.line + 1}, column {mark.column + 1})" if mark else str(problem)
 
 
 def _strict_loader() -> Any:
@@ -299,17 +306,17 @@ def check_readable(recipe: object) -> None:
 
 
 def _find_recipe(name: str) -> Recipe:
-    path = Path(name)
+    path, told = Path(name), shown(name)
     if split_suffix(name)[0] and not (path.suffix.lower() in EITHER and _may_be_recipe(path)):
-        raise RecipeError(f"{name} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
+        raise RecipeError(f"{told} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
     if path.is_file():
         return parse_recipe(path.read_bytes(), name)
     shipped = shipped_recipes()
     if name in shipped:
         return parse_recipe(shipped[name], name)
     if path.suffix in (".yaml", ".yml", *EITHER) or path.parent != Path():
-        raise RecipeError(f"recipe {name} does not exist; give a YAML file or one of {', '.join(shipped)}")
-    raise RecipeError(f"no recipe named {name!r}{nearest(name, shipped)}")
+        raise RecipeError(f"recipe {told} does not exist; give a YAML file or one of {', '.join(shipped)}")
+    raise RecipeError(f"no recipe named {told!r}{nearest(told, shipped)}")
 
 
 def _may_be_recipe(path: Path) -> bool:

@@ -18,6 +18,7 @@ from curation.errors import InputError, nearest
 from curation.reading.documents import is_text, shown_names
 from curation.reading.formats import TEXT_COLUMNS
 from curation.reading.inputs import HUB_MARK, Input, hub_label
+from curation.reading.streams import scrubbed
 
 BATCH_ROWS = 200  # taken from the data set at a time; a place is the end of such a batch
 HTTP_ERRORS = {"httpx": "HTTPError", "httpx2": "HTTPError", "aiohttp": "ClientError"}  # that are no OSError
@@ -120,7 +121,7 @@ def _load(entry: Input, label: str, revision: str) -> tuple[Any, list[tuple[str,
 
 def _explained(error: Exception, entry: Input, label: str) -> str:
     """What is wrong, and what to do: by the status that the hub answered, else by the kind of the error."""
-    told = " ".join(str(error).split())
+    told = scrubbed(" ".join(str(error).split()))
     status = _status(error)
     if status >= 500 or status == 429:
         return f"{label}: the hub answers {status}; it has trouble of its own. Try the same command later"
@@ -147,7 +148,7 @@ def _explained(error: Exception, entry: Input, label: str) -> str:
 
 
 def _on_one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{type(error).__name__}: {scrubbed(' '.join(str(error).split()))}"
 
 
 def _status(error: BaseException | None) -> int:

@@ -19,7 +19,16 @@ from typing import Any
 import msgspec
 
 from curation.errors import InputError
-from curation.reading.streams import is_remote, open_raw, open_stream, shown
+from curation.reading.streams import (
+    cause_of,
+    check_url,
+    is_remote,
+    open_raw,
+    open_stream,
+    refuse_remote,
+    scrubbed,
+    shown,
+)
 
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -107,7 +116,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if not self.path:
             raise ValueError("path is empty; give a file, a folder, a glob or an URL")
         if self.base and not self.path.startswith(LIST_MARK):
-            raise ValueError(f"base goes with a list of paths; write path: '{LIST_MARK}{self.path}'")
+            raise ValueError(f"base goes with a list of paths; write path: '{LIST_MARK}{shown(self.path)}'")
         if self.format not in FORMATS:
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         if self.name and not NAME.fullmatch(self.name):
@@ -155,9 +164,11 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 )
         for field in ("config", "revision", "data_files"):
             if getattr(self, field):
-                raise ValueError(f"{field} is for data sets of Hugging Face; write path: '{HUB_MARK}{self.path}'")
+                raise ValueError(
+                    f"{field} is for data sets of Hugging Face; write path: '{HUB_MARK}{shown(self.path)}'"
+                )
         if self.split != "train":
-            raise ValueError(f"split is for data sets of Hugging Face; write path: '{HUB_MARK}{self.path}'")
+            raise ValueError(f"split is for data sets of Hugging Face; write path: '{HUB_MARK}{shown(self.path)}'")
 
 
 # Fields of an Input that say how the files of its path are read: what functions and stages that read files take.
@@ -214,7 +225,7 @@ def is_hub(path: str) -> bool:
 def hub_label(entry: Input) -> str:
     """How messages and reports call a data set: `hf:ORG/NAME:CONFIG[SPLIT]@REVISION`."""
     config = f":{entry.config}" if entry.config else ""
-    files = f":{entry.data_files}" if entry.data_files else ""
+    files = f":{shown(entry.data_files)}" if entry.data_files else ""
     return f"{entry.path}{config}{files}[{entry.split}]" + (f"@{entry.revision}" if entry.revision else "")
 
 
@@ -410,8 +421,14 @@ def _remote_matches(url: str) -> list[str]:
         return [url]
     import fsspec
 
-    system, pattern = fsspec.core.url_to_fs(url)
-    found = sorted(system.unstrip_protocol(match) for match in system.glob(pattern))
+    check_url(url)
+    try:
+        system, pattern = fsspec.core.url_to_fs(url)
+        found = sorted(system.unstrip_protocol(match) for match in system.glob(pattern))
+    except Exception as raised:  # file systems raise errors of their own libraries
+        error = cause_of(raised)
+        refuse_remote(url, error)
+        raise InputError(f"{shown(url)} cannot be listed: {scrubbed(error) or type(error).__name__}") from None
     if not found:
         raise InputError(f"no file matches {shown(url)}")
     return found
@@ -509,7 +526,7 @@ def _remote_status(url: str) -> tuple[int, int]:
 
 def _default_name(path: str) -> str:
     """A name made of the last part of the path that has no wildcard."""
-    parts = [part for part in Path(path).parts if not glob.has_magic(part)]
+    parts = [part for part in Path(shown(path)).parts if not glob.has_magic(part)]
     stem = parts[-1].split(".")[0] if parts else ""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")
     if not name:

@@ -22,9 +22,14 @@ COMPRESSED_STEP = 1 << 16
 MOST_AHEAD = 1 << 17  # bytes that a decompressor may have ready beyond what it was asked for
 REMOTE_STEP = 1 << 20
 REMOTE_TRIES = 5
+NOT_FOUND, DENIED = 404, (401, 403)  # what servers answer
 UNKNOWN_SIZE = -1
 OF_FILE = "the file"  # how messages begin about all that follows in a file; those about a record do not
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try
+CHAIN = re.compile(r"::(?![^\[]*\])")  # between URLs, but not in an IPv6 address
+AUTHORITY_END = re.compile(r"[/?#]")
+QUERY = re.compile(r"[?#]")
+SECRETS_IN_TEXT = re.compile(r"""//[^\s/'"]*@|\?[^\s'")\]>]+""")
 
 
 class DamageError(EOFError):
@@ -43,10 +48,40 @@ def is_remote(path: str) -> bool:
 
 
 def shown(path: str) -> str:
-    """A path for messages and reports: without user names, passwords and signed queries."""
-    if not is_remote(path):
-        return path
-    return re.sub(r"\?.*$", "", re.sub(r"//[^/@]*@", "//", path))
+    """A path for messages and reports: without user names, passwords and signed queries, also those of a chain of URLs
+    (`simplecache::https://...`)."""
+    return "::".join(map(_without_secrets, CHAIN.split(path))) if is_remote(path) else path
+
+
+def _without_secrets(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    authority = AUTHORITY_END.split(rest, maxsplit=1)[0]
+    if "@" in authority or _has_raw_marks(authority, rest):
+        rest = rest.rpartition("@")[2]  # the last one: a password may hold what ends an authority
+    return f"{scheme}://{QUERY.split(rest, maxsplit=1)[0]}"
+
+
+def _has_raw_marks(authority: str, rest: str) -> bool:
+    """Whether a password has a `/`, `?` or `#`, at which the authority of an URL ends (RFC 3986, section 3.2): what is
+    before is no port then."""
+    _, colon, port = authority.rpartition(":")
+    return bool(colon) and not port.isdigit() and not port.endswith("]") and "@" in rest[len(authority) :]
+
+
+def check_url(url: str) -> None:
+    """InputError for an URL whose parts cannot be told apart."""
+    for link in CHAIN.split(url):
+        rest = link.partition("://")[2]
+        authority = AUTHORITY_END.split(rest, maxsplit=1)[0]
+        if "@" not in authority and _has_raw_marks(authority, rest):
+            raise InputError(f"{shown(url)}: in its user name or password write / as %2F, ? as %3F and # as %23")
+
+
+def scrubbed(text: object) -> str:
+    """The text of another library's error without what URLs in it keep secret."""
+    return SECRETS_IN_TEXT.sub(lambda found: "//" if found[0].startswith("//") else "", str(text))
 
 
 def open_raw(path: str) -> Any:
@@ -290,11 +325,35 @@ def read_pieces(stream: Any, size: int) -> Iterator[Piece]:
             return
 
 
+def cause_of(error: BaseException) -> BaseException:
+    """What is behind an error: fsspec says of every answer of a server that there is no such file."""
+    cause = error.__cause__
+    hidden = isinstance(error, FileNotFoundError) and cause is not None and getattr(cause, "status", 0) != NOT_FOUND
+    return cause if hidden and cause is not None else error
+
+
+def refuse_remote(url: str, error: BaseException) -> None:
+    """InputError for an error of a file system that another try does not change."""
+    status = getattr(error, "status", 0)
+    if status in DENIED:
+        raise InputError(f"{shown(url)} may not be read: the server answers {status}") from None
+    match error:
+        case FileNotFoundError():
+            raise InputError(f"{shown(url)} does not exist") from None
+        case PermissionError():
+            raise InputError(f"{shown(url)} may not be read: {scrubbed(error)}") from None
+        case ImportError():
+            raise InputError(f"{shown(url)} needs another package: {scrubbed(error)}") from None
+        case ValueError():  # no such protocol, host or port
+            raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error)}") from None
+
+
 class _RetryingFile(io.RawIOBase):
     """A remote file that is opened again where it was when reading fails. `size` is -1 where the server does not say
     it; such a file is read to its end, and a place in it is reached by reading."""
 
     def __init__(self, path: str) -> None:
+        check_url(path)
         self.path = path
         self.position = 0
         self.file: Any = None
@@ -321,14 +380,16 @@ class _RetryingFile(io.RawIOBase):
         for attempt in range(1, REMOTE_TRIES + 1):
             try:
                 return action()
-            except FileNotFoundError:
-                raise InputError(f"{shown(self.path)} does not exist") from None
-            except ImportError as error:
-                raise InputError(f"{shown(self.path)} needs another package: {error}") from None
-            except OSError as error:
+            except InputError:
+                raise
+            except Exception as raised:  # file systems raise errors of their own libraries
+                error = cause_of(raised)
+                refuse_remote(self.path, error)
                 self.file = None
                 if attempt == REMOTE_TRIES:
-                    raise InputError(f"{shown(self.path)}: {type(error).__name__} in {attempt} tries") from None
+                    status = getattr(error, "status", "")  # of HTTP
+                    what = " ".join(map(str, filter(None, [type(error).__name__, status])))
+                    raise InputError(f"{shown(self.path)}: {what} in {attempt} tries") from None
                 time.sleep(wait)
                 wait *= 2
 

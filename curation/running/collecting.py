@@ -24,6 +24,7 @@ from curation.files import commit, piece_path, read_json, remove, write_json
 from curation.reading.hub import HubSource
 from curation.reading.inputs import Budget, Input, SourceFile, entries_by_name, hub_label, is_hub
 from curation.reading.sampling import chosen
+from curation.reading.streams import scrubbed, shown
 from curation.recipe import Recipe
 from curation.running.progress import Silent
 
@@ -128,7 +129,7 @@ class _Source:
                 if not tries:
                     raise InputError(
                         f"{self.file.path}: the connection broke after {self.documents:,} documents, {TRIES} times "
-                        f"({error}). They are kept; the same command, without --force, goes on from here"
+                        f"({scrubbed(error)}). They are kept; the same command, without --force, goes on from here"
                     ) from None
                 time.sleep(wait)
         progress.say(f"{self.file.source}: {self.documents:,} documents, {self.bytes / 1e6:,.1f} MB collected")
@@ -151,7 +152,7 @@ class _Source:
         """Takes what an earlier try left of the same input, and deletes what it left of another."""
         description = {
             "version": __version__,
-            "input": msgspec.to_builtins(self.entry),
+            "input": msgspec.to_builtins(self.entry) | {"data_files": shown(self.entry.data_files)},
             "left": list(self.left),
             "seed": self.seed,
         }
