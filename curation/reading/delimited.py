@@ -117,10 +117,15 @@ class _Rows:
 
     def _skip_line(self) -> None:
         """Reads to the end of a line without keeping it."""
-        line, size = self.row[0], self.limit + BESIDE_TEXT + 1
-        while line and not (line.endswith("\n") or (line.endswith("\r") and len(line) < size)):
-            size = SKIPPED_STEP
+        most = self.limit + BESIDE_TEXT
+        line, size = self.row[0], most + 1
+        while len(line) == size and not line.endswith("\n"):
+            ends = line.endswith("\r")  # here, or with "\n" behind it
+            size = most + 1 if ends else SKIPPED_STEP
             line = self.text.readline(size)
+            if ends and line != "\n":
+                self.again.append(line)
+                return
 
 
 class _Source(io.RawIOBase):

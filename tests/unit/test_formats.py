@@ -22,9 +22,9 @@ import pytest
 
 from curation.contract import Rejected
 from curation.errors import InputError
-from curation.reading import probe, read_documents, schema_of, shown
-from curation.reading.delimited import _Rows
-from curation.reading.inputs import Input, _listed, find_files
+from curation.reading import delimited, probe, read_documents, schema_of, shown
+from curation.reading.delimited import DELIMITERS, Row, _Rows
+from curation.reading.inputs import Input, SourceFile, _listed, find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import Piece, open_stream, read_pieces
 from curation.reading.wet import Record, read_records
@@ -392,6 +392,24 @@ def test_many_quotes_that_are_not_closed_cost_linear_time(tmp_path: Path, row: s
             found = read(path, max_document_bytes=limit)
             assert sum(taken) <= 4 * path.stat().st_size
             assert found["rows"] == len(found["text"]) + len(found["rejected"])
+
+
+def rows_of(text: str, limit: int, delimiter: str) -> Iterator[Row]:
+    (form,) = (name for name, found in DELIMITERS.items() if found == delimiter)
+    file = SourceFile(
+        path="a", source="a", format=form, compression="", bytes=len(text), modified_ns=0, text_column="text",
+        id_column="", max_document_bytes=limit,
+    )  # fmt: skip
+    return iter(_Rows(io.BytesIO(text.encode()), file))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_the_row_behind_a_line_that_is_too_large_is_read(end: str):
+    """Whichever step of reading the line end falls into."""
+    for first in (1000 + delimited.BESIDE_TEXT, 1000 + delimited.BESIDE_TEXT + delimited.SKIPPED_STEP):
+        for size in (first - 2, first - 1, first, first + 1, first + 2):
+            found = list(rows_of("x" * size + end + "next" + end, 1000, ","))
+            assert found[-1] == Row(1, ["next"]) and len(found) == 2, size - first
 
 
 def test_rejected_rows_of_csv_have_the_line_they_begin_in(tmp_path: Path):
