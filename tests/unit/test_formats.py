@@ -11,7 +11,8 @@ import lzma
 import struct
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,19 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading import delimited, probe, read_documents, schema_of, shown
 from curation.reading.delimited import DELIMITERS, Row, _Rows
+from curation.reading.documents import too_large
 from curation.reading.inputs import Input, SourceFile, _listed, find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import Piece, open_stream, read_pieces
 from curation.reading.wet import Record, read_records
+from tests.oracle.delimited import LARGE, LARGE_OR_UNCLOSED, read_rows
 
 HEADER = b"WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Target-URI: http://x/%d\r\nWARC-Date: 2024-05-18T01:58:10Z\r\n"
 HEADER += b"WARC-Record-ID: <urn:uuid:id-%d>\r\nContent-Length: %d\r\n\r\n"
@@ -372,26 +377,62 @@ def test_rows_behind_a_quote_that_is_not_closed_are_read(tmp_path: Path, limit: 
         assert (entry.row, entry.line) == (1000, 1001) and "a quoted field that begins in this" in entry.error
 
 
-@pytest.mark.parametrize("row", ['{},"row', '{},"', '"{},row', '{},""row"', '{},"""row', '{},row"'])
-def test_many_quotes_that_are_not_closed_cost_linear_time(tmp_path: Path, row: str, monkeypatch: pytest.MonkeyPatch):
-    path = tmp_path / "a.csv"
-    taken = []
-    real = _Rows._lines
+@pytest.mark.parametrize("beside_text", [200, 1 << 16])
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{},"row',
+        '{},"',
+        '"{},row',
+        '{},""row"',
+        '{},"""row',
+        '{},row"',
+        '{}","',
+        '{}""","',
+        '{}","\n{}',
+        '{}","\n"b"{}d',
+    ],
+)
+def test_quotes_that_are_not_closed_cost_linear_time(row: str, beside_text: int, monkeypatch: pytest.MonkeyPatch):
+    """A line is parsed twice: inside a quoted field, and as the start of a row. Once more where that start is bad, and
+    in a row that is whole behind one that is too large."""
+    parsed: Counter[str] = Counter()
+    real = csv.reader
 
-    def lines(rows: _Rows) -> Iterator[str]:
-        for line in real(rows):
-            taken.append(len(line))
-            yield line
+    def counting(lines: Iterable[str], **settings: Any) -> Any:
+        return real((parsed.update([line]) or line for line in lines), **settings)
 
-    monkeypatch.setattr(_Rows, "_lines", lines)
+    monkeypatch.setattr(csv, "reader", counting)
+    monkeypatch.setattr(delimited, "BESIDE_TEXT", beside_text)
     for quiet in (0, 1, 40):  # rows without quotes between those with one
         rows = ["{},row"] * quiet
-        path.write_text("\n".join(["id,text", *([row, *rows] * (5000 // (quiet + 1)))]).replace("{}", "1"))
-        for limit in (1, 100_000_000):
-            taken.clear()
-            found = read(path, max_document_bytes=limit)
-            assert sum(taken) <= 4 * path.stat().st_size
-            assert found["rows"] == len(found["text"]) + len(found["rejected"])
+        lines = "\n".join([row, *rows] * (2000 // (quiet + 1))).split("\n")
+        text = "".join(line.replace("{}", str(k)) + "\n" for k, line in enumerate(lines))
+        parsed.clear()
+        found = list(rows_of(text, 1, ","))
+        del parsed['"']  # which asks whether a quoted field is open
+        bad_starts = {f"{line}\n" for line in text.split("\n") if line.startswith('"b"') or '""row' in line}
+        most = {line: 2 + (line in bad_starts) + (beside_text == 200) for line in parsed}
+        assert not {line: times for line, times in parsed.items() if times > most[line]}
+        assert found[-1].line >= len(lines) - 2  # a row of two lines
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(st.sampled_from(["a", '"', ",", "\t", "\n", "\r", "\r\n", 'a","\n', 'a"\t"\n', '",a\n']), max_size=40),
+    st.one_of(st.integers(1, 30), st.just(10_000)),
+    st.sampled_from([",", "\t"]),
+)
+def test_csv_rows_are_those_of_their_definition(pieces: list[str], most: int, delimiter: str):
+    text = "".join(pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "BESIDE_TEXT", 0)
+        patch.setattr(delimited, "SKIPPED_STEP", 2)
+        found = list(rows_of(text, most, delimiter))
+    large = too_large(most)
+    errors = {"": "", UNCLOSED: UNCLOSED, LARGE: large, LARGE_OR_UNCLOSED: large + delimited.OR_UNCLOSED}
+    expected = [(line, values, errors[error]) for line, values, error in read_rows(text, delimiter, most)]
+    assert [tuple(row) for row in found] == expected
 
 
 def rows_of(text: str, limit: int, delimiter: str) -> Iterator[Row]:
@@ -401,6 +442,17 @@ def rows_of(text: str, limit: int, delimiter: str) -> Iterator[Row]:
         id_column="", max_document_bytes=limit,
     )  # fmt: skip
     return iter(_Rows(io.BytesIO(text.encode()), file))
+
+
+def test_a_row_behind_one_that_is_too_large_ends_where_it_ends(monkeypatch: pytest.MonkeyPatch):
+    """The second row begins inside the quoted field of the first one, and is whole."""
+    monkeypatch.setattr(delimited, "BESIDE_TEXT", 0)
+    found = list(rows_of('x","xxxx\na","\nb"\nc,d\n', 12, ","))
+    assert found == [
+        Row(0, [], "larger than max_document_bytes (12)" + delimited.OR_UNCLOSED),
+        Row(1, ['a"', "\nb"]),
+        Row(3, ["c", "d"]),
+    ]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
