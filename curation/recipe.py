@@ -31,6 +31,7 @@ PADDED = ("blocks", "chunks", "packed")
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
 EITHER = (".json", ".txt")  # suffixes of data that a recipe may have
+SHOWN_CHARACTERS = 40  # of a wrong value in a message
 LARGEST_BYTES = 1 << 20  # of a recipe of such a name
 EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
 
@@ -201,10 +202,23 @@ def parse_recipe(text: str | bytes, where: str = "recipe") -> Recipe:
 
 
 def _strict_loader() -> Any:
-    """PyYAML's safe loader, but of two equal keys the last does not win without a word."""
+    """PyYAML's safe loader, but of two equal keys the last does not win without a word, and what Python cannot make a
+    value of (`2001-13-45`, a number of 5,000 digits) is a YAMLError as well."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML carries no types
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                found = super().construct_object(node, deep)
+                if isinstance(found, int):
+                    float(found)  # OverflowError for one that messages could not show
+            except (ValueError, ArithmeticError, LookupError, AttributeError):  # as PyYAML's constructors end
+                kind, value = node.tag.rpartition(":")[2], str(node.value)
+                value = value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}..."
+                problem = f"{value!r} is not a valid {kind}; quote it if it is text"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+            return found
+
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
             keys = [key.value for key, _ in node.value]
             for key in keys:
@@ -319,7 +333,8 @@ def _may_be_recipe(path: Path) -> bool:
     if not path.is_file():
         return True
     try:
-        return path.stat().st_size <= LARGEST_BYTES and isinstance(yaml.safe_load(path.read_bytes()), dict)
+        small = path.stat().st_size <= LARGEST_BYTES
+        return small and isinstance(yaml.compose(path.read_bytes(), yaml.SafeLoader), yaml.MappingNode)
     except (yaml.YAMLError, ValueError):
         return False
 
