@@ -325,6 +325,9 @@ class _RetryingFile(io.RawIOBase):
                 raise InputError(f"{shown(self.path)} does not exist") from None
             except ImportError as error:
                 raise InputError(f"{shown(self.path)} needs another package: {error}") from None
+            except ValueError as error:  # as of a length that is no number; its text may hold the URL with its secrets
+                told = f"{shown(self.path)} cannot be opened or read: {type(error).__name__} in the library"
+                raise InputError(f"{told}; check the address and the server's headers") from None
             except OSError as error:
                 self.file = None
                 if attempt == REMOTE_TRIES:

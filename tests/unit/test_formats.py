@@ -985,3 +985,9 @@ def test_a_connection_that_stays_broken_is_one_message(monkeypatch: pytest.Monke
     monkeypatch.setattr("curation.reading.streams.FIRST_WAIT_SECONDS", 0.0)
     with pytest.raises(InputError, match=r"s3://bucket/a\.jsonl: ConnectionError in 5 tries"):
         read("s3://key:secret@bucket/a.jsonl")
+
+
+def test_an_answer_of_a_server_with_a_wrong_number_is_one_message(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fsspec, "open", lambda *_: int("9" * 5000))
+    with pytest.raises(InputError, match=r"http://x/a\.jsonl cannot be opened or read: ValueError"):
+        read("http://user:secret@x/a.jsonl")
