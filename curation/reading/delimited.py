@@ -3,9 +3,10 @@
 
 pyarrow reads three times as fast, but loses the place of a bad row, ends at one with malformed UTF-8, and at a row that
 is larger than its block. A quote that is not closed takes all rows up to the next quote into one field in csv and
-pandas; here a row of several lines that does not end well costs its first line, and the lines behind it are read again:
-once, since a later row that opens a quote fails on the same line as the first one did. Lines behind a row that is too
-large are read three times at most. What is held for that is bounded by max_document_bytes.
+pandas; here a row of several lines that does not end well costs its first line, and the lines behind it are read again.
+A later row of them that opens a quote fails on the same line, and is not read through. So a line is parsed three times
+at most: inside a quoted field, as the start of a row, and again where that start is bad, or where a row is whole behind
+one that is too large. What is held for that is bounded by max_document_bytes.
 """
 
 from __future__ import annotations
