@@ -31,7 +31,10 @@ PADDED = ("blocks", "chunks", "packed")
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
 EITHER = (".json", ".txt")  # suffixes of data that a recipe may have
+SHOWN_CHARACTERS = 40  # of a wrong value in a message
 LARGEST_BYTES = 1 << 20  # of a recipe of such a name
+MAX_VALUES = 1_000_000  # of a recipe
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
 
 
@@ -132,7 +135,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if self.stage_names.count(name) > 1:
                 raise ValueError(f"two stages are named {name!r}; give each its own name:")
         self._check_columns()
-        for wrong in _wrong_numbers(msgspec.to_builtins(self), ""):
+        for wrong in _wrong_values(msgspec.to_builtins(self), ""):
             raise ValueError(wrong)
         if self.output.index and not any(isinstance(stage, FuzzyDedup) for stage in self.stages):
             raise ValueError("output.index is set, but no stage is fuzzy_dedup, whose keys an index holds; add one")
@@ -159,16 +162,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return names
 
 
-def _wrong_numbers(value: Any, path: str) -> Iterator[str]:
+def _wrong_values(value: Any, path: str) -> Iterator[str]:
     """What neither the engines' 64 bits nor the plan, which is JSON, can hold. A rule's bound may be infinite."""
     if isinstance(value, dict):
         for key, entry in value.items():
-            yield from _wrong_numbers(entry, f"{path}.{key}" if path else str(key))
+            yield from _wrong_values(entry, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list | tuple):
         for number, entry in enumerate(value):
-            yield from _wrong_numbers(entry, f"{path}[{number}]")
+            yield from _wrong_values(entry, f"{path}[{number}]")
     elif isinstance(value, int) and not -(2**63) <= value < 2 ** (64 if path.endswith("seed") else 63):
         yield f"{path} must fit 64 bits, not {value}"
+    elif isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
+        yield f"{path} must be text that UTF-8 can hold, not {value!r}"
     elif isinstance(value, float) and not math.isfinite(value) and not path.startswith("stages"):
         yield f"{path} must be finite, not {value}"
 
@@ -196,9 +201,28 @@ def parse_recipe(text: str | bytes, where: str = "recipe") -> Recipe:
 
     try:
         content = yaml.load(text, _strict_loader())
+        size = _expanded_size(content, {})
     except yaml.YAMLError as error:
         raise RecipeError(f"{where} is not valid YAML: {_yaml_problem(error)}") from None
+    except RecursionError:
+        raise RecipeError(f"{where} is nested too deeply; a recipe has at most six levels") from None
+    if size > MAX_VALUES:
+        raise RecipeError(f"{where} has {size:,} values with those that its aliases (*name) repeat; write it out")
     return convert_recipe(content if content is not None else {}, where)
+
+
+def _expanded_size(value: object, known: dict[int, int]) -> int:
+    """Values with all that aliases repeat, each counted once per place where it is; RecursionError for one that
+    contains itself."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = -1
+        inner = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_expanded_size(entry, known) for entry in inner)
+    if known[id(value)] < 0:
+        raise RecursionError
+    return known[id(value)]
 
 
 def _yaml_problem(error: Any) -> str:
@@ -208,15 +232,30 @@ def _yaml_problem(error: Any) -> str:
 
 
 def _strict_loader() -> Any:
-    """PyYAML's safe loader, but of two equal keys the last does not win without a word."""
+    """PyYAML's safe loader, but of two equal keys the last does not win without a word, and what Python cannot make a
+    value of (`2001-13-45`, a number of 5,000 digits) is a YAMLError as well."""
     import yaml
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML carries no types
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                found = super().construct_object(node, deep)
+                if isinstance(found, int):
+                    float(found)  # OverflowError for one that messages could not show
+            except (ValueError, ArithmeticError, LookupError, AttributeError):  # as PyYAML's constructors end
+                kind, value = node.tag.rpartition(":")[2], str(node.value)
+                value = value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}..."
+                problem = f"{value!r} is not a valid {kind}; quote it if it is text"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+            return found
+
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [key.value for key, _ in node.value]
-            for key in keys:
-                if keys.count(key) > 1:
-                    raise yaml.constructor.ConstructorError(None, None, f"key {key!r} comes twice", node.start_mark)
+            seen = set()
+            for key, _ in node.value:
+                if str(key.value) in seen:
+                    problem = f"key {key.value!r} comes twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(str(key.value))
             return super().construct_mapping(node, deep)
 
     return Loader
@@ -230,6 +269,8 @@ def convert_recipe(content: object, where: str = "recipe") -> Recipe:
         told = str(error)
         hint = _unknown_key_hint(told) + _unknown_kind_hint(told) + _exponent_hint(told, content)
         raise RecipeError(f"{where}: {told}{hint}") from None
+    except UnicodeEncodeError as error:
+        raise RecipeError(f"{where}: {error.object!r} is not text that UTF-8 can hold") from None
 
 
 def _unknown_key_hint(message: str) -> str:
@@ -326,7 +367,8 @@ def _may_be_recipe(path: Path) -> bool:
     if not path.is_file():
         return True
     try:
-        return path.stat().st_size <= LARGEST_BYTES and isinstance(yaml.safe_load(path.read_bytes()), dict)
+        small = path.stat().st_size <= LARGEST_BYTES
+        return small and isinstance(yaml.compose(path.read_bytes(), yaml.SafeLoader), yaml.MappingNode)
     except (yaml.YAMLError, ValueError):
         return False
 

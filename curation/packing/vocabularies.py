@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
 from curation.errors import TokenizerError
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
@@ -244,8 +246,8 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
     return Vocabulary(
         kind="huggingface",
         size=size,
-        eod=_special_id(tokenizer, config.get("eos_token"), EOD_TEXTS),
-        bos=_special_id(tokenizer, config.get("bos_token"), BOS_TEXTS),
+        eod=_special_id(tokenizer, _text(config.eos_token), EOD_TEXTS),
+        bos=_special_id(tokenizer, _text(config.bos_token), BOS_TEXTS),
         special_tokens=[added[i].content for i in sorted(added) if added[i].special],
         digest=hashlib.sha256(data).hexdigest(),
         versions={"tokenizers": version("tokenizers")},
@@ -264,20 +266,37 @@ def _check_no_gap(path: Path, ids: Iterable[int], size: int) -> None:
         )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+class _AddedToken(msgspec.Struct):
+    content: str | None = None
+
+
+class _Config(msgspec.Struct):
+    """What is read of tokenizer_config.json: tokenizer.json does not say which token ends a document."""
+
+    eos_token: str | _AddedToken | None = None
+    bos_token: str | _AddedToken | None = None
+
+
+def _read_config(path: Path) -> _Config:
     if not path.is_file():
-        return {}
+        return _Config()
     try:
-        config: dict[str, Any] = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise TokenizerError(f"expected JSON in {path}: {error}. Repair or remove the file.") from error
+        content = path.read_bytes().decode()
+        config = msgspec.convert(json.loads(content), _Config)
+        for text in (_text(config.eos_token), _text(config.bos_token)):
+            text.encode()  # a lone surrogate, which JSON can spell
+    except (ValueError, RecursionError) as error:  # msgspec's own errors too
+        raise TokenizerError(
+            f"expected JSON with special tokens in {path}: {error}. Repair or remove the file."
+        ) from error
     return config
 
 
-def _special_id(tokenizer: Any, configured: str | dict[str, Any] | None, usual: tuple[str, ...]) -> int | None:
-    """tokenizer.json does not say which token ends a document; its config does, by text or as an AddedToken."""
-    if isinstance(configured, dict):
-        configured = configured.get("content")
+def _text(token: str | _AddedToken | None) -> str:
+    return (token.content if isinstance(token, _AddedToken) else token) or ""
+
+
+def _special_id(tokenizer: Any, configured: str, usual: tuple[str, ...]) -> int | None:
     found = (tokenizer.token_to_id(text) for text in ([configured] if configured else usual))
     return next((token for token in found if token is not None), None)
 

@@ -3,9 +3,10 @@
 
 pyarrow reads three times as fast, but loses the place of a bad row, ends at one with malformed UTF-8, and at a row that
 is larger than its block. A quote that is not closed takes all rows up to the next quote into one field in csv and
-pandas; here a row of several lines that does not end well costs its first line, and the lines behind it are read again:
-once, since a line that opens a quote cannot stand inside a quoted field that is read through. What is held for that is
-bounded by max_document_bytes.
+pandas; here a row of several lines that does not end well costs its first line, and the lines behind it are read again.
+A later row of them that opens a quote fails on the same line, and is not read through. So a line is parsed three times
+at most: inside a quoted field, as the start of a row, and again where that start is bad, or where a row is whole behind
+one that is too large. What is held for that is bounded by max_document_bytes.
 """
 
 from __future__ import annotations
@@ -62,11 +63,12 @@ class _Rows:
         csv.field_size_limit(MAX_FIELD)
         self.text = io.TextIOWrapper(io.BufferedReader(_Source(stream)), file.encoding, MALFORMED, newline="")
         self.limit = file.max_document_bytes
+        self.most = self.limit + BESIDE_TEXT  # characters of a row
         self.delimiter = DELIMITERS[file.format]
         self.line = 0  # where the row begins that is read next
         self.row: list[str] = []  # its lines so far
-        self.size = 0  # their characters
-        self.again: deque[str] = deque()  # lines behind the first one of a row that failed
+        self.size = 0  # the characters of the row, or of `again` while its rows are read
+        self.again: deque[str] = deque()  # lines behind the first one of a row that failed; "" is the end of the file
         self.begun = False
 
     def __iter__(self) -> Iterator[Row]:
@@ -84,11 +86,13 @@ class _Rows:
                 else:
                     error += OR_UNCLOSED
             except csv.Error:
-                values, error = self._once_more() if len(self.row) == 1 else None, UNCLOSED
+                values, error = self._parse(self.row[0], strict=False) if len(self.row) == 1 else None, UNCLOSED
             if values is None:
                 yield Row(self.line, [], error)
-                self.again.extendleft(reversed(self.row[1:]))
+                self.again.extend(self.row[1:])
+                self.size -= len(self.row[0])
                 self.line += 1
+                yield from self._rows_again(fails=error == UNCLOSED)
                 reader = self._reader()
                 continue
             if values:
@@ -99,7 +103,7 @@ class _Rows:
         return csv.reader(self._lines(), delimiter=self.delimiter, strict=True)
 
     def _lines(self) -> Iterator[str]:
-        most = self.limit + BESIDE_TEXT
+        most = self.most
         while line := self.again.popleft() if self.again else self.text.readline(most + 1):
             if not self.begun:
                 self.begun, line = True, line.removeprefix("\ufeff")
@@ -108,20 +112,65 @@ class _Rows:
             if self.size > most:
                 raise _TooLargeError
             yield line
+        self.row.append("")
 
-    def _once_more(self) -> list[str] | None:
-        """A row of one line with text behind a closing quote, which goes to the field as in csv and pandas. None where
-        that opens a field again: in a row of several lines such a quote may be that of a later row."""
-        reader = csv.reader([self.row[0], '"'], delimiter=self.delimiter)
+    def _rows_again(self, fails: bool) -> Iterator[Row]:
+        """The rows that begin in `again`, before its last line. Inside a quoted field, each of its lines but the last
+        one leaves the field open; on the last one a row fails if `fails`, else that line has not been parsed so far."""
+        again = self.again
+        while len(again) > 1:
+            count, error = 1, UNCLOSED
+            try:
+                values = self._parse(again[0], strict=not fails)
+            except csv.Error:
+                values = self._parse(again[0], strict=False)
+            else:
+                if values is None and not fails:
+                    ends = self._ends()
+                    if ends is None:
+                        error = too_large(self.limit) + OR_UNCLOSED
+                    elif ends:
+                        values, count = self._parse(*again, strict=True), len(again)
+                    else:
+                        fails = True
+            if values is None:
+                yield Row(self.line, [], error)
+            elif values:
+                yield Row(self.line, values)
+            self.line += count
+            self.size -= sum(len(again.popleft()) for _ in range(count))
+
+    def _ends(self) -> bool | None:
+        """Whether the row ends well that opens a quote in the first line of `again`; None where it is too large. Reads
+        on until that is known."""
+        while self.size <= self.most:
+            line = self.again[-1]
+            try:
+                if not line or self._parse('"', line, strict=True) is not None:
+                    return bool(line)
+            except csv.Error:
+                return False
+            self.again.append(self.text.readline(self.most + 1))
+            self.size += len(self.again[-1])
+        return None
+
+    def _parse(self, *lines: str, strict: bool) -> list[str] | None:
+        """The values of a row, None where it asks for another line. If not `strict`, text behind a closing quote goes
+        to the field as in csv and pandas: for rows of one line, since in others the quote may be a later row's."""
+        reader = csv.reader((*lines, '"'), delimiter=self.delimiter, strict=strict)
         values = next(reader)
-        return values if reader.line_num == 1 else None
+        return values if reader.line_num <= len(lines) else None
 
     def _skip_line(self) -> None:
         """Reads to the end of a line without keeping it."""
-        line, size = self.row[0], self.limit + BESIDE_TEXT + 1
-        while line and not (line.endswith("\n") or (line.endswith("\r") and len(line) < size)):
-            size = SKIPPED_STEP
+        line, size = self.row[0], self.most + 1
+        while len(line) == size and not line.endswith("\n"):
+            ends = line.endswith("\r")  # here, or with "\n" behind it
+            size = self.most + 1 if ends else SKIPPED_STEP
             line = self.text.readline(size)
+            if ends and line != "\n":
+                self.again.append(line)
+                return
 
 
 class _Source(io.RawIOBase):

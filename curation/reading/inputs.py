@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from curation.errors import InputError
+from curation.errors import InputError, IntegrityError
+from curation.files import read_json
 from curation.reading.streams import (
     cause_of,
     check_url,
@@ -328,9 +329,8 @@ def is_run(folder: str) -> bool:
     if os.path.isfile(os.path.join(folder, *RUN_PLAN)):
         return True
     try:
-        with open(os.path.join(folder, RUN_REPORT), "rb") as file:
-            report = msgspec.json.decode(file.read())
-    except (OSError, msgspec.DecodeError):
+        report = read_json(Path(folder, RUN_REPORT))
+    except (OSError, IntegrityError):
         return False
     return isinstance(report, dict) and report.keys() >= RUN_KEYS
 

@@ -26,6 +26,7 @@ MAX_HEADER_BYTES = 64 << 10
 HELD_BYTES = 4 * MAX_HEADER_BYTES  # of a record that is passed over
 RECORD_FIELDS = {"warc-type", "content-length"}
 UNKNOWN = 1 << 62
+MOST_DIGITS = 18  # of a length below UNKNOWN; `int` refuses more than 4,300
 SURE, BLANK = "sure", "blank"
 NO_RECORD = "expected a WARC record, found other bytes"
 
@@ -224,5 +225,9 @@ def _parse_headers(raw: bytes) -> dict[str, str]:
 
 
 def _content_length(headers: dict[str, str]) -> int:
+    """The length that a record claims; 0 where it is no number."""
     value = headers.get("content-length", "")
-    return int(value) if value.isascii() and value.isdigit() else 0
+    if not (value.isascii() and value.isdigit()):
+        return 0
+    digits = value.lstrip("0")
+    return int(digits or 0) if len(digits) <= MOST_DIGITS else UNKNOWN

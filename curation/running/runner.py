@@ -8,6 +8,7 @@ at a document.
 from __future__ import annotations
 
 import resource
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -191,8 +192,8 @@ def _check_kept_inputs(recipe: Recipe, files: Sequence[SourceFile]) -> None:
 
 def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
     for name, number in (("workers", workers), ("slice_bytes", slice_bytes)):
-        if number < 0:
-            raise EngineError(f"{name} must be 0 (chosen for this machine) or more, not {number}")
+        if not 0 <= number <= sys.maxsize:
+            raise EngineError(f"{name} must be 0 (chosen for this machine) or more, and fit 64 bits, not {number}")
     if scheduler in ("threads", "processes"):
         return
     if ":" not in scheduler:

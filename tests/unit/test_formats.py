@@ -11,7 +11,8 @@ import lzma
 import struct
 import tracemalloc
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,19 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from curation.contract import Rejected
 from curation.errors import InputError
-from curation.reading import probe, read_documents, schema_of, shown
-from curation.reading.delimited import _Rows
-from curation.reading.inputs import Input, _listed, find_files
+from curation.reading import delimited, probe, read_documents, schema_of, shown
+from curation.reading.delimited import DELIMITERS, Row, _Rows
+from curation.reading.documents import too_large
+from curation.reading.inputs import Input, SourceFile, _listed, find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import Piece, open_stream, read_pieces
 from curation.reading.wet import Record, read_records
+from tests.oracle.delimited import LARGE, LARGE_OR_UNCLOSED, read_rows
 
 HEADER = b"WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Target-URI: http://x/%d\r\nWARC-Date: 2024-05-18T01:58:10Z\r\n"
 HEADER += b"WARC-Record-ID: <urn:uuid:id-%d>\r\nContent-Length: %d\r\n\r\n"
@@ -88,11 +93,14 @@ def test_wet(tmp_path: Path, form: str, batch_bytes: int):
 
 def test_wet_with_a_wrong_content_length_loses_no_record(tmp_path: Path):
     """A record that claims more, or less, than it has ends where the next one begins."""
-    for wrong in (b"Content-Length: 9999\r\n", b"Content-Length: 2\r\n", b"Content-Length: no\r\n", b""):
+    values = (b"9999", b"2", b"no", b"", b"9" * 19, b"9" * 5000, b"9" * 60_000, b"-6", b"0x6", "٦".encode())
+    for wrong in (b"", *(b"Content-Length: %s\r\n" % value for value in values)):
         broken = record(1, b"second").replace(b"Content-Length: 6\r\n", wrong)
         path = tmp_path / "a.wet"
         path.write_bytes(record(0, b"first") + broken + record(2, b"third"))
         assert read(path)["text"] == ["first", "second", "third"], wrong
+    path.write_bytes(record(0, b"first\r\n\r\nend").replace(b": 12", b": " + b"0" * 5000 + b"12"))
+    assert read(path)["text"] == ["first\r\n\r\nend"]
 
 
 def test_wet_with_malformed_utf8_is_repaired_and_counted(tmp_path: Path):
@@ -148,8 +156,8 @@ def test_a_right_content_length_is_honoured_everywhere(step: int, max_bytes: int
 @pytest.mark.parametrize("step", [1, 7, 64, 1 << 20])
 @pytest.mark.parametrize("max_bytes", [6, 7, 50, 10_000])
 def test_a_wrong_content_length_means_the_same_whatever_is_held(step: int, max_bytes: int):
-    for wrong in (2, 60, 150, 5000, 10**15):
-        broken = record(1, b"second").replace(b"Content-Length: 6\r\n", b"Content-Length: %d\r\n" % wrong)
+    for wrong in (b"2", b"60", b"150", b"5000", b"9" * 15, b"9" * 19, b"9" * 5000):
+        broken = record(1, b"second").replace(b"Content-Length: 6\r\n", b"Content-Length: %s\r\n" % wrong)
         found = records_in(record(0, b"first") + broken + record(2, b"third"), max_bytes, step)
         assert [entry.content for entry in found] == [b"first", b"second", b"third"], wrong
         assert not any(entry.damage or entry.too_large for entry in found)
@@ -372,26 +380,97 @@ def test_rows_behind_a_quote_that_is_not_closed_are_read(tmp_path: Path, limit: 
         assert (entry.row, entry.line) == (1000, 1001) and "a quoted field that begins in this" in entry.error
 
 
-@pytest.mark.parametrize("row", ['{},"row', '{},"', '"{},row', '{},""row"', '{},"""row', '{},row"'])
-def test_many_quotes_that_are_not_closed_cost_linear_time(tmp_path: Path, row: str, monkeypatch: pytest.MonkeyPatch):
-    path = tmp_path / "a.csv"
-    taken = []
-    real = _Rows._lines
+@pytest.mark.parametrize("beside_text", [200, 1 << 16])
+@pytest.mark.parametrize(
+    "row",
+    [
+        '{},"row',
+        '{},"',
+        '"{},row',
+        '{},""row"',
+        '{},"""row',
+        '{},row"',
+        '{}","',
+        '{}""","',
+        '{}","\n{}',
+        '{}","\n"b"{}d',
+        '{}","\n' * 60 + '{}"b',
+    ],
+)
+def test_quotes_that_are_not_closed_cost_linear_time(row: str, beside_text: int, monkeypatch: pytest.MonkeyPatch):
+    """A line is parsed twice: inside a quoted field, and as the start of a row. Once more where that start is bad, and
+    in a row that is whole behind one that is too large."""
+    parsed: Counter[str] = Counter()
+    real = csv.reader
 
-    def lines(rows: _Rows) -> Iterator[str]:
-        for line in real(rows):
-            taken.append(len(line))
-            yield line
+    def counting(lines: Iterable[str], **settings: Any) -> Any:
+        return real((parsed.update([line]) or line for line in lines), **settings)
 
-    monkeypatch.setattr(_Rows, "_lines", lines)
+    monkeypatch.setattr(csv, "reader", counting)
+    monkeypatch.setattr(delimited, "BESIDE_TEXT", beside_text)
     for quiet in (0, 1, 40):  # rows without quotes between those with one
-        rows = ["{},row"] * quiet
-        path.write_text("\n".join(["id,text", *([row, *rows] * (5000 // (quiet + 1)))]).replace("{}", "1"))
-        for limit in (1, 100_000_000):
-            taken.clear()
-            found = read(path, max_document_bytes=limit)
-            assert sum(taken) <= 4 * path.stat().st_size
-            assert found["rows"] == len(found["text"]) + len(found["rejected"])
+        block = [*row.split("\n"), *["{},row"] * quiet]
+        lines = block * (2000 // len(block))
+        text = "".join(line.replace("{}", str(k)) + "\n" for k, line in enumerate(lines))
+        parsed.clear()
+        found = list(rows_of(text, 1, ","))
+        del parsed['"']  # which asks whether a quoted field is open
+        bad_starts = {f"{line}\n" for line in text.split("\n") if line.startswith('"b"') or '""row' in line}
+        most = {line: 3 if line in bad_starts or beside_text == 200 else 2 for line in parsed}
+        assert not {line: times for line, times in parsed.items() if times > most[line]}
+        assert found[-1].line >= len(lines) - 2  # a row of two lines
+
+
+CHARACTERS = st.sampled_from(["a", '"', ",", "\t", "\n", "\r", "\r\n"])
+OPENING = st.sampled_from(['a","\n', '","\r\n', '",a,"aa\n'])  # close a quoted field, and open one
+OTHERS = st.sampled_from(['a"\n', '"\n', 'a"b\n', "a,a\n", 'a""a\n', '"a"a\n'])
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(st.one_of(CHARACTERS, OPENING, OPENING, OTHERS), max_size=30),
+    st.one_of(st.integers(1, 30), st.just(10_000)),
+    st.sampled_from([",", "\t"]),
+)
+def test_csv_rows_are_those_of_their_definition(pieces: list[str], most: int, delimiter: str):
+    text = "".join(pieces).replace(",", delimiter)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "BESIDE_TEXT", 0)
+        patch.setattr(delimited, "SKIPPED_STEP", 2)
+        found = list(rows_of(text, most, delimiter))
+    large = too_large(most)
+    errors = {"": "", UNCLOSED: UNCLOSED, LARGE: large, LARGE_OR_UNCLOSED: large + delimited.OR_UNCLOSED}
+    expected = [(line, values, errors[error]) for line, values, error in read_rows(text, delimiter, most)]
+    assert [tuple(row) for row in found] == expected
+
+
+def rows_of(text: str, limit: int, delimiter: str) -> Iterator[Row]:
+    (form,) = (name for name, found in DELIMITERS.items() if found == delimiter)
+    file = SourceFile(
+        path="a", source="a", format=form, compression="", bytes=len(text), modified_ns=0, text_column="text",
+        id_column="", max_document_bytes=limit,
+    )  # fmt: skip
+    return iter(_Rows(io.BytesIO(text.encode()), file))
+
+
+def test_a_row_behind_one_that_is_too_large_ends_where_it_ends(monkeypatch: pytest.MonkeyPatch):
+    """The second row begins inside the quoted field of the first one, and is whole."""
+    monkeypatch.setattr(delimited, "BESIDE_TEXT", 0)
+    found = list(rows_of('x","xxxx\na","\nb"\nc,d\n', 15, ","))
+    assert found == [
+        Row(0, [], "larger than max_document_bytes (15)" + delimited.OR_UNCLOSED),
+        Row(1, ['a"', "\nb"]),
+        Row(3, ["c", "d"]),
+    ]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_the_row_behind_a_line_that_is_too_large_is_read(end: str):
+    """Whichever step of reading the line end falls into."""
+    for first in (1000 + delimited.BESIDE_TEXT, 1000 + delimited.BESIDE_TEXT + delimited.SKIPPED_STEP):
+        for size in (first - 2, first - 1, first, first + 1, first + 2):
+            found = list(rows_of("x" * size + end + "next" + end, 1000, ","))
+            assert found[-1] == Row(1, ["next"]) and len(found) == 2, size - first
 
 
 def test_rejected_rows_of_csv_have_the_line_they_begin_in(tmp_path: Path):
@@ -919,3 +998,9 @@ def test_a_connection_that_stays_broken_is_one_message(monkeypatch: pytest.Monke
     monkeypatch.setattr("curation.reading.streams.FIRST_WAIT_SECONDS", 0.0)
     with pytest.raises(InputError, match=r"s3://bucket/a\.jsonl: ConnectionError in 5 tries"):
         read("s3://key:secret@bucket/a.jsonl")
+
+
+def test_an_answer_of_a_server_with_a_wrong_number_is_one_message(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fsspec, "open", lambda *_: int("9" * 5000))
+    with pytest.raises(InputError, match=r"http://x/a\.jsonl cannot be opened: "):
+        read("http://user:secret@x/a.jsonl")

@@ -204,7 +204,7 @@ def test_folders_of_runs_are_no_inputs(folder: Path, name: str):
     assert len(files) == 9 and not any("out/" in path for path in files)
     assert [os.path.basename(path) for path in found("data/out/documents")] == ["part-00000.parquet"]
     (run / name).unlink()
-    for content in (b'{"recipe": {}}', b"[]", b"{", b"\xff"):
+    for content in (b'{"recipe": {}}', b"[]", b"{", b"\xff", b'"\xff"', b"[" * 100_000, b"9" * 5000):
         (run / "report.json").write_bytes(content)
         assert [path for path in found("data") if "out/" in path][-1] == "data/out/documents/part-00000.parquet"
 

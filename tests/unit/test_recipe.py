@@ -136,6 +136,20 @@ WRONG = {
     "stages: [{kind: decontaminate, against: [{path: x, ngram: 3}]}]": ("unknown field `ngram`", ".against[0]`$"),
 }  # fmt: skip
 
+# What YAML takes for a number, a date or a truth value, and Python does not.
+NO_VALUES = {
+    "name: 2001-13-45": "'2001-13-45' is not a valid timestamp",
+    "name: !!timestamp today": "'today' is not a valid timestamp",
+    "name: !!bool maybe": "'maybe' is not a valid bool",
+    "name: !!int ''": "'' is not a valid int",
+    "name: !!float x": "'x' is not a valid float",
+    "name: " + "9" * 5000: f"'{'9' * 40}...' is not a valid int",
+    "output: {seed: -" + "9" * 5000 + "}": f"'-{'9' * 39}...' is not a valid int",
+    "budget: {max_bytes: 0x" + "f" * 5000 + "}": f"'0x{'f' * 38}...' is not a valid int",
+    "name: " + ":".join(["59"] * 300) + ".5": f"'{'59:' * 13}5...' is not a valid float",
+    "? " + "9" * 5000 + "\n: 1": f"'{'9' * 40}...' is not a valid int",
+}
+
 
 @pytest.mark.parametrize("text", WRONG)
 def test_wrong_recipes_name_the_place(text: str):
@@ -150,6 +164,37 @@ def test_wrong_recipes_name_the_place(text: str):
 def test_what_is_no_yaml(text: str):
     with pytest.raises(RecipeError, match=r"mine\.yaml is not valid YAML"):
         parse_recipe(text, "mine.yaml")
+
+
+NINE_TIMES = "".join(
+    f"{name}: &{name} [{', '.join([before] * 9)}]\n"
+    for before, name in zip(("x", "*a", "*b", "*c", "*d", "*e", "*f"), "abcdefg", strict=True)
+)
+NO_RECIPES = {
+    'name: "\\uD800"': r"name must be text that UTF-8 can hold, not '\\ud800'",
+    'stages: [{kind: filter, rules: [{measure: words, min: 5, reason: "\\uDC00"}]}]': r"rules\[0\]\.reason must be text",
+    '"\\uD800": 1': r"'\\ud800' is not text that UTF-8 can hold",
+    "[" * 3000: "nested too deeply",
+    "- " * 3000 + "x": "nested too deeply",
+    "a: " + "[" * 900 + "]" * 900: "nested too deeply",
+    "a: &a [*a]": "nested too deeply",
+    NINE_TIMES: r"has 5,\d{3},\d{3} values with those that its aliases",
+}
+
+
+@pytest.mark.parametrize("text", NO_RECIPES)
+def test_what_cannot_be_a_recipe_ends_in_one_message(text: str):
+    with pytest.raises(RecipeError, match=NO_RECIPES[text]):
+        parse_recipe(text)
+
+
+@pytest.mark.parametrize("text", NO_VALUES)
+def test_scalars_that_are_no_values_name_the_line(tmp_path: Path, text: str):
+    (tmp_path / "mine.txt").write_text(text)
+    with pytest.raises(RecipeError) as error:
+        load_recipe(tmp_path / "mine.txt")
+    message = str(error.value)
+    assert f"{NO_VALUES[text]}; quote it if it is text" in message and "line 1" in message and len(message) < 400
 
 
 def test_shipped_recipes_load_and_can_be_listed():

@@ -337,6 +337,27 @@ def test_config_names_the_end_of_document(tmp_path, eos):
     assert (tokenizer.eod, tokenizer.bos) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[]", "Expected `object`, got `array`"),
+        (b"null", "Expected `object`, got `null`"),
+        (b'{"eos_token": 5}', r"got `int` - at `\$\.eos_token`"),
+        (b'{"bos_token": ["a"]}', r"got `array` - at `\$\.bos_token`"),
+        (b'{"eos_token": {"content": 5}}', r"got `int` - at `\$\.eos_token.content`"),
+        (b'{"eos_token": "\\ud800"}', "surrogates not allowed"),
+        (b'{"model_max_length": ' + b"9" * 5000 + b"}", r"Exceeds the limit \(4300 digits\)"),
+        (b'{"x": ' + b"[" * 100_000, "maximum recursion depth exceeded"),
+        (b"\xff", "invalid start byte"),
+    ],
+)
+def test_a_config_that_is_none_is_one_message(tmp_path, content, message):
+    name = word_level(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_bytes(content)
+    with pytest.raises(TokenizerError, match=rf"tokenizer_config\.json: .*{message}.*\. Repair or remove the file"):
+        load_tokenizer(name)
+
+
 def test_missing_end_of_document_is_an_error_unless_not_wanted(tmp_path):
     name = word_level(tmp_path, config={"eos_token": "<nowhere>"})
     with pytest.raises(TokenizerError, match="append_eod: true needs an end-of-document token"):
