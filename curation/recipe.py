@@ -197,7 +197,9 @@ def parse_recipe(text: str | bytes, where: str = "recipe") -> Recipe:
         content = yaml.load(text, _strict_loader())
     except yaml.YAMLError as error:
         raise RecipeError(f"{where} is not valid YAML: {error}") from None
-    return convert_recipe(content if content is not None else {}, where)
+    if content is None:
+        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
+    return convert_recipe(content, where)
 
 
 def _strict_loader() -> Any:
