@@ -13,19 +13,15 @@ from typing import Any
 from curation.errors import InputError, OutputError, counted
 from curation.files import TEMPORARY, make_folder, read_json, remove, sync_folder
 from curation.packing.blends import INDEX_FOLDER
-from curation.packing.forms import FORMS
 from curation.reading.inputs import HUB_MARK, RUN_PLAN, RUN_REPORT, is_run
 from curation.reading.streams import shown
 from curation.recipe import changed_keys
-from curation.running.exports import EXPORTED
 from curation.running.progress import Silent
+from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 from curation.stages.language import changed_models
 
 (WORK, PLAN), REPORT = RUN_PLAN, RUN_REPORT
-OWN_NAMES = (
-    WORK, "documents", "removed", "tokens", "index", *FORMS, INDEX_FOLDER, "rejected.jsonl", REPORT, "report.html",
-    *EXPORTED,
-)  # fmt: skip
+OWN_NAMES = (WORK, *OUTPUT_NAMES, INDEX_FOLDER, REPORT, "report.html")
 FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
 SHOWN_CHANGES, SHOWN_GONE = 10, 5
 
@@ -82,10 +78,12 @@ def check_inputs(folder: Path, paths: Iterable[str]) -> None:
 
 
 def find_finished(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The report of the folder's finished run; None where there is none, OutputError for one of another identity, or
-    whose outputs are gone."""
-    finished = read_json(folder / REPORT)
+    """The report of the folder's finished run; None where there is none, OutputError for one that no run has written,
+    of another identity, or whose outputs are gone."""
+    finished: dict[str, Any] | None = read_json(folder / REPORT)
     if finished is not None:
+        if wrong := wrong_in_report(finished):
+            raise OutputError(f"{folder}: {wrong}. Give a new --output, or --force")
         check_same(folder, finished, identity)
         _check_there(folder, finished["outputs"])
     return finished
