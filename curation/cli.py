@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`curate`: the command line. It only parses, calls and prints; imports wait until a command needs them.
 
-Exit codes: 0 done, 1 the run failed, 2 wrong use, recipe or input, 130 interrupted.
+Exit codes: 0 done, 1 the run failed, 2 wrong use, recipe or input, 3 done and nothing kept, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from curation.recipe import Recipe
     from curation.running.runner import Finished
 
+NOTHING_KEPT = 3  # the exit code
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
 ENGINES = ("auto", "gpu", "cpu")
 INPUT_HELP = (
@@ -104,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--scheduler", default="threads", metavar="S", help="threads, processes, or the address of a Dask scheduler"
     )
+    _add_allow_empty(run)
     run.set_defaults(command=_run)
 
     _add_measure(commands)
@@ -146,6 +148,7 @@ def _add_measure(commands: Any) -> None:
     measure.add_argument("--engine", choices=ENGINES, default="auto")
     measure.add_argument("--text-column", default="", metavar="NAME", help=TEXT_COLUMN_HELP)
     measure.add_argument("--force", action="store_true", help="delete what an earlier run left in DIR")
+    _add_allow_empty(measure)
     measure.set_defaults(command=_measure)
 
 
@@ -160,6 +163,7 @@ def _add_token_commands(commands: Any) -> None:
     )
     tokenize.add_argument("--text-column", default="", metavar="NAME", help=TEXT_COLUMN_HELP)
     tokenize.add_argument("--force", action="store_true", help="delete what an earlier run left in DIR")
+    _add_allow_empty(tokenize)
     tokenize.set_defaults(command=_tokenize)
 
     _add_training(commands)
@@ -204,6 +208,11 @@ def _add_input(parser: argparse.ArgumentParser, required: bool = True) -> None:
     )
 
 
+def _add_allow_empty(parser: argparse.ArgumentParser) -> None:
+    told = f"exit with 0, not {NOTHING_KEPT}, where the run keeps no document"
+    parser.add_argument("--allow-empty", action="store_true", help=told)
+
+
 def _recipe(options: argparse.Namespace) -> Recipe:
     """The recipe of the command line; `--input` replaces its inputs."""
     from curation.errors import RecipeError
@@ -241,11 +250,18 @@ def _run_recipe(recipe: Recipe, folder: str, **settings: Any) -> Finished:
     return finished
 
 
+def _exit_code(finished: Finished, options: argparse.Namespace) -> int:
+    """NOTHING_KEPT where no document is kept, after the likely cause on standard error; 0 for any other run."""
+    if not finished.nothing_kept or getattr(options, "allow_empty", False):
+        return 0
+    print(f"curate: {finished.nothing_kept}", file=sys.stderr)
+    return NOTHING_KEPT
+
+
 def _run(options: argparse.Namespace) -> int:
     _load_within_limits()
     settings = {name: getattr(options, name) for name in ("engine", "force", "workers", "scheduler")}
-    _run_recipe(_recipe(options), options.output, **settings)
-    return 0
+    return _exit_code(_run_recipe(_recipe(options), options.output, **settings), options)
 
 
 def _tokenize(options: argparse.Namespace) -> int:
@@ -259,8 +275,7 @@ def _tokenize(options: argparse.Namespace) -> int:
     if options.formats:
         output = output | {"formats": _listed(options.formats)}
     content = {"name": "tokenize", "input": _inputs(options), "stages": [], "tokenizer": tokenizer, "output": output}
-    _run_recipe(convert_recipe(content, "tokenize"), options.output, force=options.force)
-    return 0
+    return _exit_code(_run_recipe(convert_recipe(content, "tokenize"), options.output, force=options.force), options)
 
 
 def _inputs(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -283,7 +298,7 @@ def _measure(options: argparse.Namespace) -> int:
     recipe = convert_recipe(content, "measure")
     finished = _run_recipe(recipe, options.output, engine=options.engine, force=options.force)
     print_percentiles(Path(options.output), finished.report["documents"]["kept"], added_columns(recipe.stages))
-    return 0
+    return _exit_code(finished, options)
 
 
 def _train_tokenizer(options: argparse.Namespace) -> int:
@@ -334,7 +349,8 @@ def _demo(options: argparse.Namespace) -> int:
     print(told)
     recipe = load_recipe(DEFAULT_RECIPE, Input(path=str(corpus), name="documentation"))
     out = folder / "out"
-    _run_recipe(recipe, str(out), engine=options.engine)
+    if code := _exit_code(_run_recipe(recipe, str(out), engine=options.engine), options):
+        return code
     print(
         f"\nNext: curate inspect {out}/tokens/documentation_00000_text_document\n"
         f"      curate verify {out}\n"

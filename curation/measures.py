@@ -152,6 +152,63 @@ DESCRIPTIONS: dict[str, str] = {
     "num_3grams": "words - 2, at least 0",
 }
 
+# Measure -> measures that it counts a part of. What has characters counts as one of them: a word as its first one.
+# Not here: `top_*gram_characters`, since equal n-grams may overlap, and upper case in letters (Ⓐ is no letter).
+PARTS: dict[str, tuple[str, ...]] = {
+    "characters": ("bytes",),
+    "words": ("word_characters",),
+    "lines": ("characters",),
+    "text_lines": ("lines", "words"),
+    "paragraphs": ("text_lines",),
+    "sentences": ("words",),
+    "newlines": ("space_characters", "lines"),
+    "line_characters": ("characters",),
+    "word_characters": ("line_characters",),
+    "max_word_characters": ("word_characters",),
+    "words_with_letter": ("words", "alphabetic_characters"),
+    "hash_signs": ("symbol_characters",),
+    "ellipses": ("symbols",),
+    "ellipsis_characters": ("symbol_characters", "ellipses"),
+    "symbols": ("punctuation_characters",),
+    "symbol_characters": ("symbols",),
+    "bullet_lines": ("bullet_or_star_lines",),
+    "bullet_or_star_lines": ("text_lines",),
+    "ellipsis_lines": ("punctuated_lines",),
+    "ellipsis_character_lines": ("ellipsis_lines", "ellipsis_characters"),
+    "punctuated_lines": ("text_lines",),
+    "short_lines": ("text_lines",),
+    "alphabetic_characters": ("alphanumeric_characters",),
+    "alphanumeric_characters": ("word_characters",),
+    "digit_characters": ("alphanumeric_characters",),
+    "uppercase_characters": ("word_characters",),
+    "space_characters": ("characters",),
+    "bracket_characters": ("punctuation_characters",),
+    "punctuation_characters": ("word_characters",),
+    "unspaced_characters": ("word_characters",),
+    "stop_words": ("distinct_words", "words_with_letter"),
+    "function_words": ("words_with_letter",),
+    "urls": ("words_with_letter", "url_characters"),
+    "url_characters": ("word_characters",),
+    "duplicate_lines": ("text_lines", "duplicate_line_characters"),
+    "duplicate_line_characters": ("line_characters",),
+    "duplicate_paragraphs": ("paragraphs", "duplicate_lines", "duplicate_paragraph_characters"),
+    "duplicate_paragraph_characters": ("characters",),
+    "distinct_words": ("words",),
+    "top_2gram_count": ("num_2grams",),
+    "top_3gram_count": ("num_3grams", "top_2gram_count"),
+    "top_4gram_count": ("top_3gram_count",),
+    **{f"duplicate_{n}gram_characters": (f"covered_{n}gram_characters",) for n in range(5, 11)},
+    **{f"covered_{n}gram_characters": (f"covered_{n - 1}gram_characters",) for n in range(6, 11)},
+    "covered_5gram_characters": ("word_characters",),
+    "num_2grams": ("words",),
+    "num_3grams": ("num_2grams",),
+}
+
+
+def is_part(part: str, whole: str) -> bool:
+    """Whether the first measure counts a part of what the second counts, or the same, so that it is never larger."""
+    return part == whole or any(is_part(between, whole) for between in PARTS.get(part, ()))
+
 
 def name_of(measure: object) -> str:
     """The name of a measure, given as such or as a `Measure`; ValueError for anything else."""

@@ -208,7 +208,9 @@ def parse_recipe(text: str | bytes, where: str = "recipe") -> Recipe:
         raise RecipeError(f"{where} is nested too deeply; a recipe has at most six levels") from None
     if size > MAX_VALUES:
         raise RecipeError(f"{where} has {size:,} values with those that its aliases (*name) repeat; write it out")
-    return convert_recipe(content if content is not None else {}, where)
+    if content is None:
+        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
+    return convert_recipe(content, where)
 
 
 def _expanded_size(value: object, known: dict[int, int]) -> int:

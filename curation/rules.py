@@ -15,11 +15,15 @@ import msgspec
 import numpy as np
 
 from curation.errors import nearest
-from curation.measures import name_of
+from curation.measures import is_part, name_of
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keep documents with `min <= value <= max`, where value is `measure`, or `ratio[0] / max(1, ratio[1])`."""
+    """Keep documents with `min <= value <= max`, where value is `measure`, or `ratio[0] / max(1, ratio[1])`.
+
+    Bounds that remove no document, or every one, raise ValueError: no value is below 0, and none above 1 where the
+    first measure of the ratio counts a part of the second (`curation.measures.PARTS`).
+    """
 
     measure: str = ""
     ratio: tuple[str, ...] = ()
@@ -41,6 +45,27 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("a rule without min and max keeps everything; give one of them")
         if self.min > self.max:
             raise ValueError(f"min {self.min} is above max {self.max}: the rule would remove everything")
+        self._check_effect()
+
+    def _check_effect(self) -> None:
+        """ValueError for a bound that removes no document whatever its text, or every one."""
+        share = bool(self.ratio) and is_part(*self.ratio)
+        highest = 1.0 if share else math.inf
+        if self.max < 0:
+            bound, effect = "max", "removes everything"
+        elif self.min > highest or self.min == math.inf:
+            bound, effect = "min", "removes everything"
+        elif highest < self.max < math.inf or (self.min <= 0 and self.max >= highest):
+            bound, effect = "min" if self.max == math.inf else "max", "can never remove anything"
+        else:
+            return
+        value, advice = getattr(self, bound), "Give one in between" if share else "Give a finite one above"
+        if share and 1 < value <= 100:
+            advice = f"Write {value / 100:g} for {value:g} %"
+        why = f"{' is part of '.join(self.ratio)}, the ratio is between 0 and 1"
+        if not share:
+            why = f"{' per '.join(self.measures)} is finite and never below 0"
+        raise ValueError(f"{bound}: {value:g} {effect}: {why}. {advice}")
 
     @property
     def measures(self) -> tuple[str, ...]:

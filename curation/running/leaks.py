@@ -15,10 +15,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from curation.errors import IntegrityError
 from curation.files import read_json
 from curation.packing.forms.shards import MANIFEST
 from curation.packing.indexed import IndexedReader
@@ -27,6 +29,17 @@ from curation.packing.ordering import sides, split_names
 
 BATCH_DOCUMENTS = 10_000
 REVERSIBLE = ("tiktoken",)  # other tokenizers may drop what tells two texts apart
+
+
+class _Side(msgspec.Struct):
+    documents: int
+
+
+class _Manifest(msgspec.Struct):
+    """What is read of the manifest of a form."""
+
+    splits: dict[str, _Side]
+
 
 Counts = Mapping[tuple[str, str], int]  # (source or form, split) -> documents
 
@@ -47,7 +60,11 @@ def leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     for (_, split), count in expected.items():
         whole[split] += count
     for form in (name for name in output["formats"] if name != "megatron"):
-        found = _in_form(folder / form, form, split_names(output["splits"]))
+        try:
+            found = _in_form(folder / form, form, split_names(output["splits"]))
+        except (IntegrityError, msgspec.ValidationError) as error:
+            yield f"{form}/{MANIFEST} is not what a run writes: {error}"
+            continue
         yield from _miscounted(found, {key: whole[key[1]] for key in found}, empty)
         if sum(found.values()) != tokens["documents"]:
             yield f"{form}: {sum(found.values())} documents on all sides, the report counts {tokens['documents']}"
@@ -97,8 +114,8 @@ def _in_pairs(folder: Path, content: dict[str, Any]) -> Counts:
 
 
 def _in_form(folder: Path, form: str, names: Sequence[str]) -> Counts:
-    written = read_json(folder / MANIFEST)["splits"]
-    return {(form, split): written.get(split, {}).get("documents", 0) for split in names}
+    written = msgspec.convert(read_json(folder / MANIFEST), _Manifest).splits
+    return {(form, split): written[split].documents if split in written else 0 for split in names}
 
 
 def _miscounted(found: Counts, expected: Counts, empty: int) -> Iterator[str]:

@@ -22,6 +22,7 @@ from curation.packing.samples import unwritten_sample
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import entries_by_name
 from curation.recipe import as_builtins
+from curation.running.emptiness import emptiness
 from curation.running.ledger import SliceRecord, StageCount, as_report
 from curation.running.shortfalls import shortfalls
 from curation.running.sources import contributions, source_rows, unreached_budgets
@@ -66,6 +67,7 @@ def build(
         "sources": contributions(plan.recipe.input, plan.slices, records, parts, _drawn(plan, pairs)),
         "warnings": [
             *shortfalls(documents, plan.recipe.input, plan.slices, records),
+            *emptiness(documents, stages, plan.slices, records, folder / "rejected.jsonl"),
             *warnings(stages),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *unwritten_sample(plan.recipe.output.sample, forms),

@@ -35,6 +35,7 @@ from curation.recipe import Recipe, check_readable
 from curation.running import outputs, report
 from curation.running.barriers import check_against, check_indexes, load_removed, prepare, save_index, save_removed
 from curation.running.collecting import clear_work, collect
+from curation.running.emptiness import nothing_kept
 from curation.running.exports import write_exports
 from curation.running.jobs import Plan, Stored, run_stored, store_job, urls_of
 from curation.running.ledger import SliceRecord, StageCount, check_ledger, total_stages
@@ -66,6 +67,11 @@ class Finished(NamedTuple):
 
     report: dict[str, Any]
     already_complete: bool
+
+    @property
+    def nothing_kept(self) -> str:
+        """Why the run kept no document, in one sentence; empty where it kept some."""
+        return nothing_kept(self.report)
 
 
 class _Run(NamedTuple):

@@ -20,14 +20,11 @@ Read = tuple[Slice, SliceRecord]
 def shortfalls(
     documents: Mapping[str, int], entries: Sequence[Input], slices: Sequence[Slice], records: Sequence[SliceRecord]
 ) -> list[str]:
-    """That nothing is left, that much of the input is no documents, or that parts of it are not there."""
+    """That much of the input is no documents, or that parts of it are not there."""
     read, rejected = documents["read"], documents["rejected"]
     found = []
     if rejected > read * REJECTED_SHARE:
         found.append(f"{rejected:,} of {read:,} records ({rejected / read:.0%}) were rejected; rejected.jsonl says why")
-    if not documents["kept"]:
-        why = "every record was rejected" if rejected else "the input has no documents"
-        found.append(f"nothing is kept: {'every document was removed' if documents['removed'] else why}")
     pairs = list(zip(slices, records, strict=True))
     found += _damaged(pairs)
     for name in entries_by_name(entries):

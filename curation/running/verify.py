@@ -4,34 +4,46 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation.errors import CurationError, IntegrityError, OutputError
 from curation.files import as_json, file_sha256, read_json
-from curation.packing.forms import FORMS
+from curation.packing.blends import INDEX_FOLDER
 from curation.packing.indexed import check_pair
-from curation.running.exports import CLEANED, RAW, part_files
+from curation.running.exports import part_files
 from curation.running.leaks import leaks
 from curation.running.ledger import StageCount, check_ledger
 from curation.running.report import as_html, digest
+from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
+from curation.running.workdir import REPORT, WORK, plan_path
 
-FOLDERS = ("documents", "removed", "tokens", "index", RAW, CLEANED, *FORMS)
+COLUMNS = {
+    "documents": {"doc": pa.int64(), "source": pa.string(), "text": pa.large_string()},
+    "removed": {"doc": pa.int64()},
+}
+ENTERED = (*OUTPUT_NAMES, INDEX_FOLDER)  # the folders of a run whose files are looked at
 
 
 def verify(folder: str | Path) -> list[str]:
     """Everything that is wrong with a run, in words; an empty list where nothing is.
 
-    Checks the SHA-256 of every output, that no file was added, that the ledger adds up, the order and number of kept
-    and removed documents, every `.idx` against its `.bin`, that all ids are in range, and that documents are on the
-    sides of a split that their texts say (`leaks`). Raises OutputError where `folder` holds no finished run.
+    Checks the SHA-256 of every output, that no file or folder was added, that nothing is a link, that the ledger adds
+    up, the order and number of kept and removed documents, every `.idx` against its `.bin`, that all ids are in range,
+    and that documents are on the sides of a split that their texts say (`leaks`). Links are not followed. Raises
+    OutputError where `folder` holds no finished run.
     """
     folder = Path(folder)
+    if (folder / REPORT).is_symlink():
+        return [_link(REPORT)]
     try:
         content = read_json(folder / "report.json")
     except IntegrityError as error:
@@ -42,36 +54,89 @@ def verify(folder: str | Path) -> list[str]:
         return ["report.json has changed: its own digest is another"]
     if (folder / "report.json").read_bytes() != as_json(content, indent=True):
         return ["report.json has changed: it says the same in other bytes"]
-    if changed := [*_digests(folder, content), *_strangers(folder, content)]:
+    if wrong := wrong_in_report(content):
+        return [wrong]
+    if changed := _files(folder, content):
         return changed  # what is in damaged files says nothing
+    if unreadable := [*_tables(folder)]:
+        return unreadable
     checks: tuple[Callable[[Path, dict[str, Any]], Iterator[str]], ...] = (
         _ledger, _documents, _removed, _pairs, leaks,
     )  # fmt: skip
     return [problem for check in checks for problem in check(folder, content)]
 
 
-def _digests(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    page = hashlib.sha256(as_html(content).encode()).hexdigest()
-    for name, expected in (*content["outputs"].items(), ("report.html", page)):
-        path = folder / name
-        if not path.is_file():
-            yield f"{name} is missing"
-        elif file_sha256(path) != expected:
-            yield f"{name} has changed: its SHA-256 is not the one that report.json asks for"
+def _files(folder: Path, content: dict[str, Any]) -> list[str]:
+    """Links, outputs that are gone or have changed, and what is no output."""
+    found = dict(_entries(folder, content))
+    links = {name for name, mode in found.items() if stat.S_ISLNK(mode)}
+    expected = content["outputs"] | {"report.html": hashlib.sha256(as_html(content).encode()).hexdigest()}
+    problems = [_link(name) for name in sorted(links)]
+    for name, sha256 in expected.items():
+        if not stat.S_ISREG(found.get(name, 0)):
+            behind = links & {name, *(parent.as_posix() for parent in PurePosixPath(name).parents)}
+            what = "is no regular file" if name in found else "is missing"
+            problems += [] if behind else [f"{_shown(name)} {what}"]
+        elif file_sha256(folder / name) != sha256:
+            problems.append(f"{_shown(name)} has changed: its SHA-256 is not the one that report.json asks for")
+    strangers = sorted(found.keys() - expected.keys() - {REPORT} - links)
+    return problems + [f"{_shown(name)} is not part of the run" for name in strangers if not _is_cache(name, content)]
 
 
-def _strangers(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    for name in FOLDERS:
-        for path in sorted((folder / name).rglob("*")):
-            relative = path.relative_to(folder).as_posix()
-            if path.is_file() and relative not in content["outputs"] and not _is_index_cache(relative, content):
-                yield f"{relative} is not part of the run"
+def _shown(name: str) -> str:
+    """A name that others may have given, without characters that a terminal would act on."""
+    return repr(name)[1:-1]
 
 
-def _is_index_cache(name: str, content: dict[str, Any]) -> bool:
-    """Whether Megatron has made the file beside a pair when training on it."""
+def _link(name: str) -> str:
+    return (
+        f"{_shown(name)} is a link, a run writes none: what it points to is not checked. Put the files themselves there"
+    )
+
+
+def _entries(folder: Path, content: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Path in the run's folder and mode of whatever is there and no folder of a run. Links are not followed."""
+    for parent, folders, names in os.walk(folder, onerror=_cannot_list):
+        below = Path(parent).relative_to(folder)
+        entered = []
+        for name in sorted((*folders, *names)):
+            path = below / name
+            mode = os.lstat(folder / path).st_mode
+            if stat.S_ISDIR(mode) and path.parts[0] in ENTERED:
+                entered.append(name)
+            elif path != Path(WORK) or not stat.S_ISDIR(mode) or not _may_work(folder, content):
+                yield path.as_posix(), mode
+        folders[:] = entered
+
+
+def _may_work(folder: Path, content: dict[str, Any]) -> bool:
+    """Whether `_work/` may be there: where the recipe keeps it, and after a kill between the report and the deletion of
+    the folder, which the next run catches up on. Nothing is read in it."""
+    return content["recipe"]["output"]["keep_work"] or plan_path(folder).is_file()
+
+
+def _cannot_list(error: OSError) -> None:
+    raise error
+
+
+def _is_cache(name: str, content: dict[str, Any]) -> bool:
+    """Whether Megatron or NeMo has made the file when training on a pair."""
     prefix, separator, _ = name.partition("/cache/")
-    return bool(separator) and f"{prefix}.idx" in content["outputs"]
+    return name.startswith(f"{INDEX_FOLDER}/") or (bool(separator) and f"{prefix}.idx" in content["outputs"])
+
+
+def _tables(folder: Path) -> Iterator[str]:
+    """Parts without the columns that the checks read."""
+    for name, wanted in COLUMNS.items():
+        for path in part_files(folder / name):
+            try:
+                schema = pq.read_schema(path)
+            except (OSError, ValueError) as error:
+                yield f"{name}/{path.name} cannot be read: {error}"
+                continue
+            for column, kind in wanted.items():
+                if schema.names.count(column) != 1 or schema.field(column).type != kind:
+                    yield f"{name}/{path.name} has no column {column!r} of type {kind}"
 
 
 def _ledger(folder: Path, content: dict[str, Any]) -> Iterator[str]:
@@ -109,7 +174,9 @@ def _ascending(folder: Path, name: str, copies: int = 0) -> Generator[str, None,
             yield f"{name}/{path.name} cannot be read: {error}"
             continue
         rows += len(doc)
-        if len(doc):
+        if doc.null_count:
+            yield f"{name}/{path.name} has rows without doc"
+        elif len(doc):
             rises = len(doc) == 1 or bool(pc.all(pc.greater(doc[1:], doc[:-1])).as_py())
             copies -= rises and doc[0].as_py() <= last
             if not rises or copies < 0:

@@ -13,16 +13,12 @@ from typing import Any
 from curation.errors import InputError, OutputError, counted
 from curation.files import TEMPORARY, make_folder, read_json, remove, sync_folder
 from curation.packing.blends import INDEX_FOLDER
-from curation.packing.forms import FORMS
 from curation.reading.inputs import HUB_MARK, RUN_PLAN, RUN_REPORT, RealPaths, is_run
-from curation.running.exports import EXPORTED
 from curation.running.progress import Silent
+from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 
 (WORK, PLAN), REPORT = RUN_PLAN, RUN_REPORT
-OWN_NAMES = (
-    WORK, "documents", "removed", "tokens", "index", *FORMS, INDEX_FOLDER, "rejected.jsonl", REPORT, "report.html",
-    *EXPORTED,
-)  # fmt: skip
+OWN_NAMES = (WORK, *OUTPUT_NAMES, INDEX_FOLDER, REPORT, "report.html")
 SHOWN_GONE = 5
 
 
@@ -78,9 +74,12 @@ def check_inputs(folder: Path, paths: Iterable[str]) -> None:
 
 
 def find_finished(folder: Path) -> dict[str, Any] | None:
-    """The report of the folder's finished run; None where there is none, OutputError where its outputs are gone."""
-    finished = read_json(folder / REPORT)
+    """The report of the folder's finished run; None where there is none, OutputError for one that no run has written,
+    or whose outputs are gone."""
+    finished: dict[str, Any] | None = read_json(folder / REPORT)
     if finished is not None:
+        if wrong := wrong_in_report(finished):
+            raise OutputError(f"{folder}: {wrong}. Give a new --output, or --force")
         _check_there(folder, finished["outputs"])
     return finished
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curate`: exit codes 0, 1, 2 and 130, one message on standard error, results on standard output, a quick start."""
+"""`curate`: exit codes 0, 1, 2, 3 and 130, one message on standard error, results on standard output, a quick start."""
 
 import argparse
 import errno

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verify` finds whatever changed in a finished run: any byte of any file, files that are gone, files that came."""
 
+import contextlib
+import functools
 import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.cli import main
-from curation.errors import OutputError
-from curation.files import file_sha256
+from curation.errors import IntegrityError, OutputError
+from curation.files import file_sha256, write_json
 from curation.recipe import Output
 from curation.running import report
 from curation.running.exports import part_files, write_cleaned
+from curation.running.moved import mend
 from curation.running.runner import run
 from curation.running.verify import verify
+from curation.running.workdir import find_finished
 from tests.run.runs import files_below, kept_rows, made_texts, recipe_of, records_of
 
 KINDS = ("documents/part-00001.parquet", "removed/part-00000.parquet", "rejected.jsonl", "report.json", "report.html")
@@ -111,6 +116,211 @@ def test_the_index_cache_of_a_training_run_is_no_stranger(copy: Path):
     other.mkdir(parents=True)
     (other / "x.npy").write_bytes(b"")
     assert verify(copy) == ["tokens/other/cache/x.npy is not part of the run"]
+
+
+LINKED = "is a link, a run writes none: what it points to is not checked. Put the files themselves there"
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "notes", "blocks", "sample_dataset.pt", "report.json.1.tmp", ".hidden", "a\x1b\udcff"]
+)
+def test_a_stranger_beside_the_report(copy: Path, name: str):
+    (copy / name).write_bytes(b"")
+    assert verify(copy) == [f"{name} is not part of the run".replace("\x1b\udcff", r"\x1b\udcff")]
+
+
+def test_a_folder_beside_the_report_is_named_once(copy: Path):
+    (copy / "notes" / "below").mkdir(parents=True)
+    (copy / "notes" / "below" / "x").write_bytes(b"")
+    (copy / "index_mapping").mkdir()  # where NeMo keeps its indexes
+    (copy / "index_mapping" / "x.npy").write_bytes(b"")
+    assert verify(copy) == ["notes is not part of the run"]
+
+
+def test_a_work_folder_is_a_strangers_unless_a_run_has_left_it(copy: Path, tmp_path: Path):
+    (copy / "_work" / "segment-0").mkdir(parents=True)
+    assert verify(copy) == ["_work is not part of the run"]
+    (copy / "_work" / "plan.json").write_bytes(b"{}")  # a kill before the deletion
+    assert verify(copy) == []
+    shutil.rmtree(copy / "_work")
+    (copy / "_work").write_bytes(b"")
+    assert verify(copy) == ["_work is not part of the run"]
+    (tmp_path / "a.jsonl").write_bytes(records_of(made_texts(9)))
+    run(recipe_of(tmp_path / "a.jsonl", output={"keep_work": True}), tmp_path / "kept", engine="cpu")
+    (tmp_path / "kept" / "_work" / "plan.json").unlink()
+    assert verify(tmp_path / "kept") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("documents/part-00001.parquet", "{finished}/documents/part-00001.parquet"),
+        ("rejected.jsonl", "{finished}/rejected.jsonl"),
+        ("report.json", "{finished}/report.json"),
+        ("report.html", "{finished}/report.html"),
+        ("documents", "{finished}/documents"),
+        ("tokens/_meta", "{finished}/tokens/_meta"),
+        ("documents/more", "/"),
+        ("removed/more", "/etc/passwd"),
+        ("tokens/made_00000_text_document/cache", "/"),
+        ("index_mapping", "/"),
+        ("_work", "/"),
+        ("more", "/nowhere"),
+    ],
+)
+def test_a_link_is_named_and_not_followed(
+    finished: Path, copy: Path, name: str, target: str, monkeypatch: pytest.MonkeyPatch
+):
+    path = copy / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(exist_ok=True)
+    path.symlink_to(target.format(finished=finished))
+    opened: list[Path] = []
+    monkeypatch.setattr("curation.running.verify.file_sha256", lambda path: opened.append(path) or file_sha256(path))
+    assert verify(copy) == [f"{name} {LINKED}"]
+    assert not [path for path in opened if path.resolve() != path]
+
+
+def test_what_is_no_regular_file(copy: Path):
+    for name in ("documents/part-00000.parquet", "removed/pipe"):
+        (copy / name).unlink(missing_ok=True)
+        os.mkfifo(copy / name)
+    assert verify(copy) == ["documents/part-00000.parquet is no regular file", "removed/pipe is not part of the run"]
+
+
+# Reports that nobody's run has written, with the right digest
+
+
+REJECTED = {"rejected.jsonl": "0" * 64}
+FORGED: list[tuple[str, Any, str]] = [
+    ("outputs", None, "Object missing required field `outputs`"),
+    ("outputs", 3, "Expected `object`, got `int` - at `$.outputs`"),
+    ("outputs", {}, "outputs lacks rejected.jsonl"),
+    ("outputs", {"../../etc/passwd": "0" * 64, **REJECTED}, "'../../etc/passwd', which is no file that a run writes"),
+    ("outputs", {"documents/../../x": "0" * 64, **REJECTED}, "outputs names 'documents/../../x', which"),
+    ("outputs", {"/etc/passwd": "0" * 64, **REJECTED}, "outputs names '/etc/passwd', which"),
+    ("outputs", {"notes.txt": "0" * 64, **REJECTED}, "outputs names 'notes.txt', which"),
+    ("outputs", {"report.json": "0" * 64, **REJECTED}, "outputs names 'report.json', which"),
+    ("outputs", {"documents/\0": "0" * 64, **REJECTED}, r"outputs names 'documents/\x00', which"),
+    ("outputs", {"rejected.jsonl": "x"}, "- at `$.outputs[...]`"),
+    ("stages", [], "0 stages are counted, the recipe has 3"),
+    ("documents", {"read": 1}, "Object missing required field `copies` - at `$.documents`"),
+    ("documents.kept", None, "Object missing required field `kept` - at `$.documents`"),
+    ("documents.kept", -1, "Expected `int` >= 0 - at `$.documents.kept`"),
+    ("recipe.output.formats", ["../x"], "Invalid enum value '../x' - at `$.recipe.output.formats[0]`"),
+    ("recipe.output.splits", {"train": 2.0}, "the share of split train must be above 0"),
+    ("tokens", {}, "Object missing required field `count`"),
+    ("models", [], "Expected `object`, got `array` - at `$.models`"),
+]  # fmt: skip
+
+
+def forge(folder: Path, path: str, value: Any) -> None:
+    """Sets an entry of the report, or deletes it (None), and makes its digest right."""
+    content = json.loads((folder / "report.json").read_bytes())
+    *parents, last = path.split(".")
+    place = functools.reduce(lambda found, key: found[int(key) if isinstance(found, list) else key], parents, content)
+    key = int(last) if isinstance(place, list) else last
+    if value is None:
+        del place[key]
+    else:
+        place[key] = value
+    write_json(folder / "report.json", content | {"digest": report.digest(content)}, indent=True)
+
+
+@pytest.mark.parametrize(("path", "value", "told"), FORGED)
+def test_a_forged_report_is_one_message(
+    copy: Path, path: str, value: Any, told: str, capsys: pytest.CaptureFixture[str]
+):
+    forge(copy, path, value)
+    [problem] = verify(copy)
+    assert problem.startswith("report.json is not what a run writes: ") and told in problem
+    assert main(["verify", str(copy)]) == 1
+    assert capsys.readouterr().out == f"wrong: {problem}\n"
+    (copy.parent / "a.jsonl").write_bytes(records_of(["one"]))
+    with pytest.raises(OutputError, match=r"Give a new --output, or --force$") as error:
+        run(recipe_of(copy.parent / "a.jsonl", stages=[]), copy, engine="cpu")
+    assert problem in str(error.value)
+
+
+def paths_of(value: Any, path: str = "") -> Iterator[str]:
+    """Every entry of a JSON value, as `forge` takes it."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, entry in pairs:
+        if "." not in str(key):
+            yield f"{path}{key}"
+            yield from paths_of(entry, f"{path}{key}.")
+
+
+FORGERIES = (None, 3, "x", -1, [], {}, [{}], {"x": "y"})
+
+
+@pytest.mark.parametrize("shift", [0, 3])  # two of eight: 1.4 s
+def test_no_entry_of_a_report_ends_in_a_traceback(finished: Path, copy: Path, shift: int):
+    whole = (finished / "report.json").read_bytes()
+    content = json.loads(whole)
+    told = 0
+    paths = [path for path in paths_of(content) if not path.startswith(("digest", "outputs."))]
+    for number, path in enumerate(paths, shift):
+        forge(copy, path, FORGERIES[number % len(FORGERIES)])
+        told += verify(copy) != []
+        with contextlib.suppress(OutputError, IntegrityError):
+            find_finished(copy, {key: content[key] for key in ("recipe", "files", "against", "models", "tokenizer")})
+            mend(copy, json.loads((copy / "report.json").read_bytes()))
+        (copy / "report.json").write_bytes(whole)
+    assert told > 100
+
+
+NOT_IN_REPORT = "has pairs without tokens, or of inputs or splits that report.json does not have"
+
+
+@pytest.mark.parametrize(
+    ("forged", "told"),
+    [
+        (lambda pair: 3, "is not what a run writes: Expected `array`, got `int` - at `$.pairs`"),
+        (lambda pair: [{"source": "made"}], "is not what a run writes: Object missing required field `prefix`"),
+        (lambda pair: [pair | {"source": "other"}], NOT_IN_REPORT),
+        (lambda pair: [pair | {"split": "train"}], NOT_IN_REPORT),
+        (lambda pair: [pair | {"tokens": 0}], NOT_IN_REPORT),
+    ],
+    ids=["no list", "no pair", "other input", "other split", "no tokens"],
+)
+def test_a_forged_manifest_of_a_moved_run(
+    copy: Path, forged: Callable[[Any], Any], told: str, capsys: pytest.CaptureFixture[str]
+):
+    path = copy / "tokens" / "_meta" / "manifest.json"
+    [pair] = json.loads(path.read_bytes())["pairs"]
+    write_json(path, {"pairs": forged(pair)})
+    assert rewritten(copy, lambda content: None) == []
+    assert main(["verify", str(copy)]) == 1
+    assert capsys.readouterr().err.startswith(f"curate: tokens/_meta/manifest.json {told}")
+
+
+def test_a_forged_manifest_of_a_form(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_bytes(records_of(made_texts(30)))
+    output = {"formats": ["blocks"], "blocks": {"length": 4}, "splits": {"train": 0.5, "valid": 0.5}}
+    run(recipe_of(tmp_path / "a.jsonl", stages=[], output=output), tmp_path / "out", engine="cpu")
+    for manifest in (b"{}", b"[]", b'{"splits": {"train": {}}}', b"no"):
+        (tmp_path / "out" / "blocks" / "manifest.json").write_bytes(manifest)
+        [problem] = rewritten(tmp_path / "out", lambda content: None)
+        assert problem.startswith("blocks/manifest.json is not what a run writes: ")
+
+
+def test_parts_without_what_a_run_writes(copy: Path):
+    path = copy / "removed" / "part-00000.parquet"
+    table = pq.read_table(path)
+    told = "removed/part-00000.parquet has no column 'doc' of type int64"
+    doc = table.column("doc")
+    pq.write_table(table.set_column(0, "doc", doc.cast(pa.string())), path)
+    assert rewritten(copy, lambda content: None) == [told]
+    pq.write_table(table.drop_columns("doc"), path)
+    assert rewritten(copy, lambda content: None) == [told]
+    pq.write_table(table.set_column(0, "doc", pa.array([None] * len(doc), pa.int64())), path)
+    assert "removed/part-00000.parquet has rows without doc" in rewritten(copy, lambda content: None)
+    path.write_bytes(b"PAR1")
+    [problem] = rewritten(copy, lambda content: None)
+    assert problem.startswith("removed/part-00000.parquet cannot be read: ")
 
 
 # Runs whose files are all as the report says, and which still contradict themselves

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rule sets against the plain Python of `tests/oracle/rules.py`: the same reason and the same value."""
 
+import re
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 
-from curation.measures import Measure
+from curation.measures import PARTS, Measure, is_part
 from curation.rules import RULE_SETS, Rule, Verdict, decide, expand_rules
 from tests.conftest import frame_of
-from tests.corpus import NASTY, document_lists, real_documents
+from tests.corpus import NASTY, assigned_characters, document_lists, real_documents
 from tests.oracle import rules as oracle
 
 PLAIN_RULES = {
@@ -229,3 +231,97 @@ def test_measures_of_a_rule_may_be_members():
 def test_a_bound_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="nothing is above or below NaN"):
         Rule(measure="words", min=float("nan"))
+
+
+# Bounds that decide nothing
+
+
+NAMES = tuple(measure.name for measure in Measure)
+SHARES = [(part, whole) for part in NAMES for whole in NAMES if is_part(part, whole)]
+FIVE_WORDS = "a b. c d e "
+
+
+def check_parts(engine: ModuleType, texts: list[str]) -> None:
+    found = engine.measure(frame_of(engine, texts)["text"], NAMES)
+    for part, whole in SHARES:
+        larger = np.flatnonzero(found[part] > found[whole])
+        assert not len(larger), f"{part} is above {whole} in {texts[larger[0]][:200]!r}"
+
+
+def test_a_part_is_never_above_its_whole(engine: ModuleType):
+    assert {*PARTS} <= {*NAMES} and {name for wholes in PARTS.values() for name in wholes} <= {*NAMES}
+    check_parts(engine, [*NASTY, *real_documents(60), *(FIVE_WORDS * count for count in range(8))])
+    check_parts(engine, list(assigned_characters()))
+
+
+@given(texts=document_lists())
+def test_a_part_is_never_above_its_whole_in_made_texts(engine: ModuleType, texts: list[str]):
+    check_parts(engine, texts)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "text"),
+    [
+        ("top_2gram_characters", "characters", "a a a a"),  # three times "a a", which overlap: 9 of 7
+        ("uppercase_characters", "alphabetic_characters", "\u24b6"),  # an upper-case symbol
+        ("newlines", "line_characters", "\n"),
+        ("duplicate_paragraph_characters", "line_characters", "a\nb\n\n" * 4),  # line ends within count
+        ("lines", "text_lines", "\n"),
+        ("bytes", "characters", "é"),
+    ],
+)
+def test_what_is_no_part(engine: ModuleType, part: str, whole: str, text: str):
+    found = engine.measure(frame_of(engine, [text, ""])["text"], NAMES)
+    assert found[part][0] > found[whole][0] and not is_part(part, whole)
+
+
+NOTHING, EVERYTHING = "can never remove anything", "removes everything"
+POSITIVE = "is finite and never below 0. Give a finite one above"
+SHARE = "bullet_lines is part of lines, the ratio is between 0 and 1"
+RATIO, WORDS = {"ratio": ("bullet_lines", "lines")}, {"measure": "words"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (RATIO | {"max": 30}, f"max: 30 {NOTHING}: {SHARE}. Write 0.3 for 30 %"),
+        (RATIO | {"max": 2.5}, f"max: 2.5 {NOTHING}: {SHARE}. Write 0.025 for 2.5 %"),
+        (RATIO | {"max": 300}, f"max: 300 {NOTHING}: {SHARE}. Give one in between"),
+        (RATIO | {"max": 1}, f"max: 1 {NOTHING}: {SHARE}. Give one in between"),
+        (RATIO | {"min": 0, "max": 1}, f"max: 1 {NOTHING}: {SHARE}. Give one in between"),
+        (RATIO | {"min": 0}, f"min: 0 {NOTHING}: {SHARE}. Give one in between"),
+        (RATIO | {"min": 0.1, "max": 90}, f"max: 90 {NOTHING}: {SHARE}. Write 0.9 for 90 %"),
+        (RATIO | {"min": 10, "max": 90}, f"min: 10 {EVERYTHING}: {SHARE}. Write 0.1 for 10 %"),
+        (RATIO | {"min": 1.5}, f"min: 1.5 {EVERYTHING}: {SHARE}. Write 0.015 for 1.5 %"),
+        (RATIO | {"max": -0.1}, f"max: -0.1 {EVERYTHING}: {SHARE}. Give one in between"),
+        (WORDS | {"min": 0}, f"min: 0 {NOTHING}: words {POSITIVE}"),
+        (WORDS | {"min": -5}, f"min: -5 {NOTHING}: words {POSITIVE}"),
+        (WORDS | {"max": -1}, f"max: -1 {EVERYTHING}: words {POSITIVE}"),
+        (WORDS | {"max": -float("inf")}, f"max: -inf {EVERYTHING}: words {POSITIVE}"),
+        (WORDS | {"min": float("inf")}, f"min: inf {EVERYTHING}: words {POSITIVE}"),
+        ({"ratio": ("newlines", "words"), "min": 0}, f"min: 0 {NOTHING}: newlines per words {POSITIVE}"),
+    ],
+)
+def test_a_bound_that_decides_nothing_is_refused(settings: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=rf"^{re.escape(message)}$"):
+        Rule(**settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        RATIO | {"max": 0},
+        RATIO | {"min": 1},
+        RATIO | {"min": 0.2, "max": 1},
+        RATIO | {"min": 0, "max": 0.3},
+        RATIO | {"min": -1, "max": 0.3},
+        WORDS | {"max": 0},
+        WORDS | {"min": 0, "max": 30},
+        WORDS | {"min": 5, "max": float("inf")},
+        {"ratio": ("top_2gram_characters", "characters"), "max": 1.5},
+        {"ratio": ("newlines", "words"), "max": 30},
+        {"ratio": ("lines", "bullet_lines"), "max": 30},
+    ],
+)
+def test_bounds_that_decide_something(settings: dict[str, Any]):
+    assert Rule(**settings).min <= Rule(**settings).max

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `report.json` must have before anything in it is believed: whoever can write into a folder can write a report
+and its digest. Further keys are allowed, so that reports of other versions pass."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from curation.packing.blends import Blend, Megatron
+from curation.packing.forms import FORMS
+from curation.packing.ordering import check_shares
+from curation.reading.inputs import SourceFile
+from curation.recipe import OUTPUT_FORMATS
+from curation.running.exports import EXPORTED
+
+OUTPUT_NAMES = ("documents", "removed", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+SHOWN_DETAILS = ("language", "redact")  # stages whose details are counts
+
+
+class _Documents(msgspec.Struct):
+    read: Count
+    copies: Count
+    kept: Count
+    removed: Count
+    rejected: Count
+
+
+class _Bytes(msgspec.Struct):
+    read: Count
+    kept: Count
+
+
+class _Stage(msgspec.Struct):
+    kind: str
+    name: str
+    documents_in: Count
+    documents_out: Count
+    bytes_in: Count
+    bytes_out: Count
+    edited: Count
+    reasons: dict[str, Count]
+    seconds: float
+    details: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.kind in SHOWN_DETAILS:
+            msgspec.convert(self.details, dict[str, Count])
+
+
+class _Source(msgspec.Struct):
+    name: str
+    documents_read: Count
+    not_sampled: Count
+    bytes_read: Count
+    documents_kept: Count
+    copies: Count
+    bytes_kept: Count
+    tokens: Count
+    blend_weight: Annotated[float, msgspec.Meta(gt=0)]
+    share_before: float
+    share_after: float
+    share_drawn: float = 0.0
+
+
+class _Model(msgspec.Struct):
+    file: str
+    sha256: str
+    licence: str = ""
+
+
+class _Tokenizer(msgspec.Struct):
+    name: str
+    kind: str
+
+
+class _Tokens(msgspec.Struct):
+    count: Count
+    documents: Count
+    empty_documents: Count
+    vocabulary: Count
+    per_byte: float
+    dtype: str
+    tokenizer: _Tokenizer
+
+
+class _Lengths(msgspec.Struct):
+    mean: float
+    median: float
+    percentiles: dict[str, float]
+
+
+class _Blocks(msgspec.Struct):
+    blocks: Count
+
+
+class _Chunks(msgspec.Struct):
+    chunks: Count
+    dropped_chunks: Count
+    lengths: _Lengths
+
+
+class _Packed(msgspec.Struct):
+    """Nothing of it is shown."""
+
+
+class _Shards(msgspec.Struct):
+    files: Count
+
+
+class _Forms(msgspec.Struct, forbid_unknown_fields=True):
+    """Per form its splits."""
+
+    blocks: dict[str, _Blocks] = {}
+    chunks: dict[str, _Chunks] = {}
+    packed: dict[str, _Packed] = {}
+    token_shards: dict[str, _Shards] = {}
+
+
+class _Numbers(msgspec.Struct):
+    original: Count
+    duplicates_removed: Count
+    kept: Count
+    final_bytes: Count
+    short_removed: Count = 0
+    blocks: Count = 0
+    chunks: Count | msgspec.UnsetType = msgspec.UNSET
+    chunk_percentiles: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
+    median_chunk_tokens: float | msgspec.UnsetType = msgspec.UNSET
+    shards: Count = 0
+
+    def __post_init__(self) -> None:
+        shown = (self.chunks, self.chunk_percentiles, self.median_chunk_tokens)
+        if msgspec.UNSET in shown and shown != (msgspec.UNSET,) * 3:
+            raise ValueError("chunks, chunk_percentiles and median_chunk_tokens belong together")
+
+
+class _Input(msgspec.Struct):
+    copies: Count
+
+
+class _RecipeStage(msgspec.Struct):
+    rules: str | list[Any] = []
+
+
+class _Output(msgspec.Struct):
+    formats: list[Literal[OUTPUT_FORMATS]]  # type: ignore[valid-type]  # they name folders
+    splits: dict[str, float]
+    seed: Count
+    keep_work: bool
+    blend: Blend
+    megatron: Megatron
+
+    def __post_init__(self) -> None:
+        check_shares(self.splits)
+
+
+class _Recipe(msgspec.Struct):
+    name: str
+    input: list[_Input]
+    stages: list[_RecipeStage]
+    output: _Output
+
+
+class _Report(msgspec.Struct):
+    engine: str
+    engine_reason: str
+    recipe: _Recipe
+    files: list[SourceFile]
+    documents: _Documents
+    bytes: _Bytes
+    documents_digest: Digest
+    stages: list[_Stage]
+    sources: list[_Source]
+    warnings: list[str]
+    tokens: dict[str, Any]
+    forms: _Forms
+    outputs: dict[str, Digest]
+    seconds: float
+    numbers: _Numbers
+    funnel: str
+    against: dict[str, str] = {}
+    models: dict[str, _Model] = {}
+    tokenizer: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.tokens or self.recipe.output.formats:
+            msgspec.convert(self.tokens, _Tokens)
+        if len(self.stages) != len(self.recipe.stages):
+            raise ValueError(f"{len(self.stages)} stages are counted, the recipe has {len(self.recipe.stages)}")
+        for name in (stage.name for stage in self.stages if stage.kind == "language"):
+            if name not in self.models:
+                raise ValueError(f"models lacks that of the stage {name!r}")
+        if "rejected.jsonl" not in self.outputs:
+            raise ValueError("outputs lacks rejected.jsonl")
+        for name in self.outputs:
+            if not _is_output(name):
+                raise ValueError(f"outputs names {name!r}, which is no file that a run writes")
+
+
+def _is_output(name: str) -> bool:
+    """Whether a name is a path below the run's folder, of one of its outputs."""
+    parts = name.split("/")
+    return parts[0] in OUTPUT_NAMES and not {"", ".", ".."} & {*parts} and "\0" not in name
+
+
+def wrong_in_report(content: object) -> str:
+    """What keeps the content of a `report.json` from being that of a run; empty where nothing does."""
+    try:
+        msgspec.convert(content, _Report)
+    except msgspec.ValidationError as error:
+        return f"report.json is not what a run writes: {error}"
+    return ""
