@@ -11,7 +11,7 @@ from importlib.metadata import version
 import dask.multiprocessing
 import dask.threaded
 
-from curation.cluster import DaskSession, connect
+from curation.cluster import DaskSession, connect, process_pool
 
 LIBRARIES = ("pandas", "pyarrow", "numba", "dask")
 BATCH_BYTES = 4 << 20  # more only adds memory (benchmarks/LOG.md)
@@ -27,7 +27,8 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
         with ThreadPoolExecutor(workers) as pool:  # what runs on beside an error ends before the run lets its folder go
             yield DaskSession(partial(dask.threaded.get, pool=pool))
     elif scheduler == "processes":
-        yield DaskSession(partial(dask.multiprocessing.get, num_workers=workers))
+        with process_pool(workers) as pool:
+            yield DaskSession(partial(dask.multiprocessing.get, pool=pool, chunksize=1))
     else:
         with connect(scheduler) as get:
             yield DaskSession(get)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`curate`: the command line. It only parses, calls and prints; imports wait until a command needs them.
 
-Exit codes: 0 done, 1 the run failed, 2 wrong use, recipe or input, 3 done and nothing kept, 130 interrupted.
+Exit codes: 0 done, 1 the run failed, 2 wrong use, recipe or input, 3 done and nothing kept, 129, 130 and 143 ended by
+SIGHUP, SIGINT and SIGTERM.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ from __future__ import annotations
 import argparse
 import errno
 import gc
-import os
+import signal
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from curation import __version__
+from curation import __version__, interrupts
 from curation.errors import CurationError, TokenizerError
+from curation.terminal import complain, protect_streams, say, stdout_is_lost
 
 if TYPE_CHECKING:
     from curation.packing.tokenization import Tokenizer
@@ -38,6 +40,8 @@ SHOWN_JACCARD = 0.5  # where the S-curve that `plan` prints begins
 def command() -> int:
     """The script `curate`: `main` in a process of its own. Some 200,000 objects of the libraries live as long as it
     does; looking among them for garbage took 0.1 s while they were loaded and 0.3 s at the end."""
+    interrupts.install()
+    protect_streams()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     code = main()
     gc.freeze()
@@ -51,21 +55,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _parser().print_help()
         return 2
     try:
-        code = int(options.command(options))
+        try:
+            code = int(options.command(options))
+        except Exception:
+            interrupts.check()  # of a signal in the middle of other people's code
+            raise
         sys.stdout.flush()
         return code
     except CurationError as error:
-        print(f"curate: {error}", file=sys.stderr)
+        complain(f"curate: {error}")
         return error.exit_code
-    except BrokenPipeError:  # `curate ... | head`; what is still in the buffer has nowhere to go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:  # a full disk, a folder that may not be written
-        print(f"curate: {error}{_room_wanted(error, options)}", file=sys.stderr)
+        complain(f"curate: {error}{_room_wanted(error, options)}")
         return 1
-    except KeyboardInterrupt:
-        print(f"curate: interrupted{_goes_on(options)}", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        complain(f"curate: interrupted{_goes_on(options)}")
+        return getattr(error, "exit_code", 128 + signal.SIGINT)
 
 
 def _room_wanted(error: OSError, options: argparse.Namespace) -> str:
@@ -243,10 +248,10 @@ def _run_recipe(recipe: Recipe, folder: str, **settings: Any) -> Finished:
 
     finished = run(recipe, folder, progress=choose_progress(), **settings)
     if finished.already_complete:
-        print(f"already complete: {folder}")
+        say(f"already complete: {folder}")
     else:
         print_funnel(finished.report)
-        print(f"{finished.report['seconds']:.1f} s; everything is in {folder}/, the counts in {folder}/report.json")
+        say(f"{finished.report['seconds']:.1f} s; everything is in {folder}/, the counts in {folder}/report.json")
     return finished
 
 
@@ -254,7 +259,7 @@ def _exit_code(finished: Finished, options: argparse.Namespace) -> int:
     """NOTHING_KEPT where no document is kept, after the likely cause on standard error; 0 for any other run."""
     if not finished.nothing_kept or getattr(options, "allow_empty", False):
         return 0
-    print(f"curate: {finished.nothing_kept}", file=sys.stderr)
+    complain(f"curate: {finished.nothing_kept}")
     return NOTHING_KEPT
 
 
@@ -307,6 +312,7 @@ def _train_tokenizer(options: argparse.Namespace) -> int:
     from curation.packing.tokenizer_training import SPECIAL, train_tokenizer
     from curation.running.report import tokenizer_warning
 
+    interrupts.begin_writing()
     trained = train_tokenizer(
         _inputs(options),
         options.output,
@@ -317,12 +323,12 @@ def _train_tokenizer(options: argparse.Namespace) -> int:
         progress=sys.stderr.isatty(),
     )
     tokenizer, size = trained.tokenizer, f"{trained.bytes / 1e6:,.2f} MB"
-    print(f"{trained.path}: {counted(tokenizer.vocabulary, 'token')}, of {counted(trained.texts, 'text')}, {size}")
-    print(f"{trained.tokens_per_byte:.3f} tokens per byte of a sample of them")
+    say(f"{trained.path}: {counted(tokenizer.vocabulary, 'token')}, of {counted(trained.texts, 'text')}, {size}")
+    say(f"{trained.tokens_per_byte:.3f} tokens per byte of a sample of them")
     if trained.rejected:
-        print(f"warning: passed over {counted(trained.rejected, 'record')}, which cannot be read as documents")
+        say(f"warning: passed over {counted(trained.rejected, 'record')}, which cannot be read as documents")
     if tokenizer.note:
-        print(f"warning: {tokenizer_warning(tokenizer)}")
+        say(f"warning: {tokenizer_warning(tokenizer)}")
     return 0
 
 
@@ -332,9 +338,10 @@ def _repack(options: argparse.Namespace) -> int:
 
     if options.max_bytes < 1:
         raise RecipeError(f"--max-bytes must be above 0, not {options.max_bytes}")
+    interrupts.begin_writing()
     for pair in repack(options.prefixes, options.output, options.max_bytes, force=options.force):
         counts = (counted(pair.documents, "document"), counted(pair.tokens, "token"), counted(pair.bytes, "byte"))
-        print(f"{pair.prefix}: {', '.join(counts)}")
+        say(f"{pair.prefix}: {', '.join(counts)}")
     return 0
 
 
@@ -346,12 +353,12 @@ def _demo(options: argparse.Namespace) -> int:
 
     folder = Path(options.output)
     corpus, told = prepare_corpus(folder)
-    print(told)
+    say(told)
     recipe = load_recipe(DEFAULT_RECIPE, Input(path=str(corpus), name="documentation"))
     out = folder / "out"
     if code := _exit_code(_run_recipe(recipe, str(out), engine=options.engine), options):
         return code
-    print(
+    say(
         f"\nNext: curate inspect {out}/tokens/documentation_00000_text_document\n"
         f"      curate verify {out}\n"
         f"      curate run --input 'your/*.jsonl' --output DIR"
@@ -373,9 +380,9 @@ def _plan(options: argparse.Namespace) -> int:
         load_tokenizer(recipe.tokenizer)  # which a run refuses at once
     named = enumerate(zip(recipe.stage_names, recipe.stages, strict=True), 1)
     chain = [f"# {number}. {name}{_explained(stage)}" for number, (name, stage) in named]
-    print(yaml.safe_dump(as_builtins(recipe), sort_keys=False, allow_unicode=True), end="")
-    print("# the chain", *chain, sep="\n")
-    print(f"# {counted(len(files), 'file')}, {sum(max(file.bytes, 0) for file in files):,} bytes")
+    say(yaml.safe_dump(as_builtins(recipe), sort_keys=False, allow_unicode=True), end="")
+    say("\n".join(["# the chain", *chain]))
+    say(f"# {counted(len(files), 'file')}, {sum(max(file.bytes, 0) for file in files):,} bytes")
     return 0
 
 
@@ -411,13 +418,15 @@ def _inspect(options: argparse.Namespace) -> int:
     reader = IndexedReader(options.prefix)
     tokenizer, note = (load_tokenizer(options.tokenizer), "") if options.tokenizer else _own_tokenizer(reader.prefix)
     counts = (counted(len(reader.documents) - 1, "document"), counted(len(reader.tokens), "token"), reader.dtype.name)
-    print(f"{reader.prefix}: {', '.join(counts)}")
+    say(f"{reader.prefix}: {', '.join(counts)}")
     if note:
-        print(f"ids, not text: {note}; --tokenizer NAME shows text")
+        say(f"ids, not text: {note}; --tokenizer NAME shows text")
     for number in range(min(options.documents, len(reader))):
+        if stdout_is_lost():  # `curate inspect ... | head`
+            break
         ids = reader[number]
-        print(f"\n--- document {number}: {counted(len(ids), 'token')}")
-        print(tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids[:200].tolist())))
+        say(f"\n--- document {number}: {counted(len(ids), 'token')}")
+        say(tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids[:200].tolist())))
     return 0
 
 
@@ -446,12 +455,12 @@ def _verify(options: argparse.Namespace) -> int:
 
     problems = verify(options.folder)
     for problem in problems:
-        print(f"wrong: {problem}")
+        say(f"wrong: {problem}")
     if not problems:
         content = read_json(Path(options.folder) / "report.json")
-        print(f"{options.folder}: {len(content['outputs'])} outputs, all as they were written")
+        say(f"{options.folder}: {len(content['outputs'])} outputs, all as they were written")
         if meta_of_today(Path(options.folder).resolve(), content):
-            print(
+            say(
                 f"The folder has moved, the paths in {options.folder}/{META}/ point elsewhere: the command that made "
                 f"the run, with --output {options.folder}, writes them anew"
             )
@@ -465,13 +474,13 @@ def _recipes(options: argparse.Namespace) -> int:
     shipped = shipped_recipes()
     if options.action == "list":
         for name, text in shipped.items():
-            print(f"{name:<20}{_first_sentence(text)}")
+            say(f"{name:<20}{_first_sentence(text)}")
         return 0
     if not options.name:
         raise RecipeError(f"give the name of a recipe to show: {', '.join(shipped)}")
     if options.name not in shipped:
         raise RecipeError(f"no recipe named {options.name!r}{nearest(options.name, shipped)}")
-    print(shipped[options.name], end="")
+    say(shipped[options.name], end="")
     return 0
 
 
@@ -487,7 +496,7 @@ def _doctor(options: argparse.Namespace) -> int:
     from curation.doctor import diagnose
 
     lines, sound = diagnose()
-    print("\n".join(lines))
+    say("\n".join(lines))
     return 0 if sound else 1
 
 

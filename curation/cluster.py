@@ -6,9 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -34,6 +39,34 @@ class DaskSession:
         names = [f"{run}-{number:09d}" for number in reversed(range(len(items)))]
         tasks = [(partial(function, item),) for item in items]
         return list(self.get(dict(zip(names, tasks, strict=True)), names))
+
+
+@contextmanager
+def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end when this one does, however it ends. After an error the tasks that have begun are waited for,
+    and no other begins."""
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_worker)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _begin_worker() -> None:
+    """Leaves the signals of the terminal to the parent, and watches it: a killed one cannot end its workers, and they
+    would go on writing into a folder that another run may hold."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])  # a pipe, which the system closes
+        os._exit(1)
 
 
 @contextmanager
@@ -87,4 +120,4 @@ async def _gather(client: Any, futures: list[Any]) -> list[Any]:
     return results.result()
 
 
-__all__ = ["DaskSession", "connect"]
+__all__ = ["DaskSession", "connect", "process_pool"]

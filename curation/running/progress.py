@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from curation.terminal import complain, printable_line
+
 POLL_SECONDS = 0.2
 
 
@@ -28,7 +30,7 @@ class Lines(Silent):
     """One line when a phase begins and one when it ends."""
 
     def say(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        complain(printable_line(line))
 
     @contextmanager
     def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
@@ -47,7 +49,7 @@ class Bars(Silent):
         self.console = Console(stderr=True)
 
     def say(self, line: str) -> None:
-        self.console.print(line, markup=False, highlight=False)
+        self.console.print(printable_line(line), markup=False, highlight=False)
 
     @contextmanager
     def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
@@ -57,7 +59,7 @@ class Bars(Silent):
         columns = [name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
         stop = threading.Event()
         with Progress(*columns, console=self.console) as bars:
-            task = bars.add_task(label, total=total)
+            task = bars.add_task(printable_line(label), total=total)
 
             def poll() -> None:
                 while not stop.wait(POLL_SECONDS):

@@ -27,6 +27,7 @@ from curation.running.ledger import SliceRecord, StageCount, as_report
 from curation.running.shortfalls import shortfalls
 from curation.running.sources import contributions, source_rows, unreached_budgets
 from curation.running.summary import funnel_line, language_lines, numbers, redaction_lines, shown_numbers
+from curation.terminal import printable_line
 
 if TYPE_CHECKING:
     from curation.running.jobs import Plan
@@ -222,17 +223,18 @@ def print_funnel(content: dict[str, Any]) -> None:
     for step, reason, number, share, size in funnel(content):
         style = "dim" if reason else ""
         shown = f"{size / 1e6:,.2f}" if not reason else ""
-        table.add_row(Text(step), Text(reason), _signed(number, reason), f"{share:.2%}", shown, style=style)
+        names = (Text(printable_line(name)) for name in (step, reason))
+        table.add_row(*names, _signed(number, reason), f"{share:.2%}", shown, style=style)
     console = Console(soft_wrap=True)
     console.print(table)
     for line in _shown_lines(content):
-        console.print(line, highlight=False, markup=False)
+        console.print(printable_line(line), highlight=False, markup=False)
     for line in _warning_lines(content):
-        console.print(line, style="bold", highlight=False, markup=False)
+        console.print(printable_line(line), style="bold", highlight=False, markup=False)
     if content["tokens"]:
         tokens = content["tokens"]
         console.print(
-            f"{tokens['count']:,} tokens ({tokens['tokenizer']['name']}, {tokens['dtype']}) in "
+            f"{tokens['count']:,} tokens ({printable_line(tokens['tokenizer']['name'])}, {tokens['dtype']}) in "
             f"{counted(tokens['documents'], 'document')}, {tokens['per_byte']:.3f} per byte",
             highlight=False,
             markup=False,

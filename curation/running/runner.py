@@ -25,6 +25,8 @@ from curation.contract import Engine, Session
 from curation.engine import choose_engine, load_engine
 from curation.errors import EngineError, counted
 from curation.files import commit, make_folder, piece_path, read_json, remove, sync_folder
+from curation.interrupts import begin_writing
+from curation.interrupts import check as check_interrupts
 from curation.kernels import compiled_before
 from curation.packing.token_files import write_tokens
 from curation.packing.tokenization import Tokenizer
@@ -138,6 +140,7 @@ def run(
     _check_kept_inputs(recipe, files)
     tokenizer = find_tokenizer(recipe, folder)
     identity = identity_of(recipe, files, tokenizer)
+    begin_writing()
     with locked(folder, progress):
         finished = None if force else find_finished(folder)
         if finished:
@@ -249,6 +252,7 @@ def _do_pieces(
     make_folder(folder)
     records = [piece_path(folder, item[0], ".json") for item in items]
     task = partial(run_stored, function, type(job), run_.stored_plan, store_job(job, folder))
+    check_interrupts()
     with run_.progress.watch(label, folder, len(items)):
         run_.session.map(task, [item for item, path in zip(items, records, strict=True) if not path.exists()])
     return [read_json(path) for path in records]
@@ -356,6 +360,7 @@ def _decide(run_: _Run, segment: Segment, parts: Parts, mask: Path) -> None:
     check_indexes(run_.plan.recipe, segment.corpus_stages, run_.plan.against)
     alive = np.ones(len(parts), bool)
     for number in segment.corpus_stages:
+        check_interrupts()
         started = time.perf_counter()
         stage = cast(CorpusStage, run_.plan.recipe.stages[number])
         name = run_.plan.recipe.stage_names[number]

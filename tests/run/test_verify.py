@@ -21,6 +21,7 @@ from curation.recipe import Output
 from curation.running import report
 from curation.running.exports import part_files, write_cleaned
 from curation.running.moved import mend
+from curation.running.plans import check_same, identity_in
 from curation.running.runner import run
 from curation.running.verify import verify
 from curation.running.workdir import find_finished
@@ -266,7 +267,9 @@ def test_no_entry_of_a_report_ends_in_a_traceback(finished: Path, copy: Path, sh
         forge(copy, path, FORGERIES[number % len(FORGERIES)])
         told += verify(copy) != []
         with contextlib.suppress(OutputError, IntegrityError):
-            find_finished(copy, {key: content[key] for key in ("recipe", "files", "against", "models", "tokenizer")})
+            forged = find_finished(copy)
+            assert forged is not None
+            check_same(copy, identity_in(forged), identity_in(content))
             mend(copy, json.loads((copy / "report.json").read_bytes()))
         (copy / "report.json").write_bytes(whole)
     assert told > 100

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals, lost streams and killed parents: one message, no temporary files, nothing that goes on, the same bytes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from curation.files import TEMPORARY
+from curation.recipe import load_recipe
+from curation.running.runner import run
+from curation.terminal import printable, printable_line
+from tests.run.runs import data_digests, files_below, made_texts, recipe_of, records_of
+
+CURATE = [sys.executable, "-m", "curation"]
+# Sends a signal to itself when the run has said so many lines.
+SIGNALLED = """
+import os, sys
+from curation.cli import command
+from curation.running.progress import Lines
+
+number, wanted = int(sys.argv.pop(1)), sys.argv.pop(1)
+
+def say(self, line, say=Lines.say):
+    say(self, line)
+    if wanted in line:
+        os.kill(os.getpid(), number)
+
+Lines.say = say
+sys.exit(command())
+"""
+
+
+STAGES = [{"kind": "filter", "name": "größe", "rules": [{"measure": "words", "min": 5}]}]
+
+
+def write_corpus(folder: Path) -> Path:
+    path = folder / "made.jsonl"
+    path.write_bytes(records_of(made_texts(400)))
+    (folder / "short.yaml").write_text(yaml.safe_dump({"stages": STAGES}, allow_unicode=True), "utf-8")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_corpus(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The digests of a run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(recipe_of(write_corpus(folder), stages=STAGES), folder / "out", engine="cpu")
+    return data_digests(folder / "out")
+
+
+def default_signals() -> None:
+    """What starts the tests may have them ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted"),
+    [(signal.SIGINT, "done in"), (signal.SIGTERM, "to do"), (signal.SIGHUP, "to do")],
+    ids=["INT", "TERM", "HUP"],
+)
+def test_a_signal_ends_a_run_that_can_go_on(
+    number: signal.Signals,
+    wanted: str,
+    corpus: Path,
+    whole: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    command = ["run", "short.yaml", "--input", corpus.name, "--output", "out", "--engine", "cpu"]
+    stopped = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, str(int(number)), wanted, *command],
+        cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=default_signals,
+    )  # fmt: skip
+    assert stopped.returncode == 128 + number
+    assert stopped.stderr.endswith("curate: interrupted; the same command goes on from here\n")
+    assert not [path for path in files_below(tmp_path / "out") if path.endswith(TEMPORARY)]
+    recipe = load_recipe(tmp_path / "short.yaml", input=corpus.name)
+    monkeypatch.chdir(tmp_path)
+    run(recipe, "out", engine="cpu")
+    assert data_digests(tmp_path / "out") == whole
+
+
+DROPPED = """
+import os, signal, sys
+from curation import cli, interrupts
+
+def load():
+    {begin}
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        pass
+
+cli._load_within_limits = load
+sys.exit(cli.command())
+"""
+
+
+@pytest.mark.parametrize("begin", ["pass", "interrupts.begin_writing()"])
+def test_a_signal_is_not_lost_where_other_code_drops_its_exception(begin: str, corpus: Path, tmp_path: Path):
+    stopped = subprocess.run(
+        [sys.executable, "-c", DROPPED.format(begin=begin), "run", "-i", corpus.name, "-o", "out", "--engine", "cpu"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=default_signals,
+    )  # fmt: skip
+    assert stopped.returncode == 130 and "curate: interrupted" in stopped.stderr
+    assert not (tmp_path / "out" / "documents").exists()
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path: Path):
+    """As `nohup` has it."""
+    script = "import os, signal; from curation import interrupts; interrupts.install(); os.kill(os.getpid(), 1)"
+    ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {script}; print('went on')"
+    done = subprocess.run([sys.executable, "-c", ignoring], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "went on\n")
+
+
+WORKER = """
+import os, sys, time
+from functools import partial
+from pathlib import Path
+from curation.cluster import process_pool
+
+def work(folder, number):
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(60)
+
+if __name__ == "__main__":
+    with process_pool(2) as pool:
+        list(pool.map(partial(work, sys.argv[1]), range(2)))
+"""
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_worker_processes_end_with_a_killed_parent(tmp_path: Path):
+    script, folder = tmp_path / "script.py", tmp_path / "workers"
+    script.write_text(WORKER)
+    folder.mkdir()
+    with subprocess.Popen([sys.executable, str(script), str(folder)]) as parent:
+        deadline = time.monotonic() + 60
+        while len(found := list(folder.iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(found) == 2
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while any(is_alive(int(path.name)) for path in found) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_alive(int(path.name)) for path in found)
+
+
+STREAMS = {
+    "all closed": "<&- >&- 2>&-",
+    "stdout full": "> /dev/full",
+    "stderr full": "2> /dev/full",
+    "nobody reads": "2>&1 | true",
+    "ASCII": "> ascii.txt",
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_run_does_not_depend_on_its_streams(name: str, corpus: Path, tmp_path: Path, whole: dict[str, str]):
+    shell = f"{sys.executable} -m curation run short.yaml -i made.jsonl -o out --engine cpu {STREAMS[name]}"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | ({"PYTHONIOENCODING": "ascii"} if name == "ASCII" else {}),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert data_digests(tmp_path / "out") == whole
+
+
+def test_no_control_character_reaches_a_terminal(tmp_path: Path):
+    escape = "\x1b]0;owned\x07\x1b[2J\x9b31m"
+    texts = [f"{escape} some words of a text {number}" for number in range(3)] + ["short"]
+    (tmp_path / f"a{escape}.jsonl").write_bytes(records_of(texts) + b"no record\n" * 9)
+    (tmp_path / "evil.yaml").write_text(
+        'name: "n\\e[2J"\nstages: [{kind: filter, name: "s\\e[2J", '
+        'rules: [{measure: words, min: 2, reason: "r\\e[2J\\x9b1m"}]}]\n'
+    )
+    commands = (
+        ["run", "evil.yaml", "-i", f"a{escape}.jsonl", "-o", "out", "--engine", "cpu"],
+        ["run", "evil.yaml", "-i", f"a{escape}.jsonl", "-o", "out", "--engine", "cpu"],
+        ["run", "evil.yaml", "-i", f"missing{escape}.jsonl", "-o", "out"],
+        ["plan", "evil.yaml", "-i", f"a{escape}.jsonl"],
+        ["inspect", "out/tokens/a-0-owned-2J-31m_00000_text_document"],
+        ["verify", "out"],
+        ["recipes", "show", f"x{escape}"],
+    )
+    for command in commands:
+        done = subprocess.run([*CURATE, *command], cwd=tmp_path, capture_output=True, check=False)
+        shown = (done.stdout + done.stderr).decode()
+        assert shown and b"Traceback" not in done.stderr
+        assert not [character for character in shown if character < " " and character not in "\t\n"], command
+        assert "\x9b" not in shown and "\x7f" not in shown, command
+
+
+def test_what_is_printed_of_control_characters():
+    assert printable("a\x1b[1m\tb\n\x9b\udc80é") == "a\\x1b[1m\tb\n\\x9b\\udc80é"
+    assert printable_line("a\tb\nc") == "a\\tb\\nc"
