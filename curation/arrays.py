@@ -6,7 +6,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -41,6 +41,19 @@ def map_file(path: Path, dtype: type | str) -> np.ndarray:
         return np.zeros(0, dtype)
     with open(path, "rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)
+
+
+def write_array(file: BinaryIO, values: np.ndarray) -> None:
+    """Appends the bytes of an array. OSError says why that fails, such as a full disk: NumPy's `tofile` does not."""
+    file.write(np.ascontiguousarray(values).view(np.uint8).data)
+
+
+def save_array(path: Path, values: np.ndarray) -> None:
+    """As `np.save`, with the errors of `write_array`."""
+    with open(path, "wb") as file:
+        header = np.lib.format.header_data_from_array_1_0(values)
+        np.lib.format.write_array_header_1_0(file, header)
+        write_array(file, values)
 
 
 def joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -348,10 +348,11 @@ def _repack(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     _load_within_limits()
     from curation.demo import prepare_corpus
+    from curation.files import local_output
     from curation.reading.inputs import Input
     from curation.recipe import DEFAULT_RECIPE, load_recipe
 
-    folder = Path(options.output)
+    folder = local_output(options.output)
     corpus, told = prepare_corpus(folder)
     say(told)
     recipe = load_recipe(DEFAULT_RECIPE, Input(path=str(corpus), name="documentation"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -21,9 +22,11 @@ from typing import Any
 
 import orjson
 
-from curation.errors import IntegrityError
+from curation.errors import IntegrityError, OutputError
 
 TEMPORARY = ".tmp"
+LARGEST_ID = 1 << 22  # of processes and threads on Linux
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 SYNC_FILE_RANGE_WRITE = 2
 _LIBC = ctypes.CDLL(None)
 
@@ -58,6 +61,36 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(folder)
+
+
+def local_output(path: str | os.PathLike[str]) -> Path:
+    """Where to write; OutputError for a URL, and for a name that is not UTF-8."""
+    given = os.fspath(path)
+    if URL.match(given):
+        scheme = given.partition(":")[0]
+        advice = f"Give /{given.partition(':')[2].lstrip('/')}" if scheme == "file" else "Give a local folder"
+        raise OutputError(f"the output is a URL ({scheme}://), expected a path of this machine. {advice}")
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise OutputError(f"the name of the output {given!r} is not valid UTF-8. Give another --output") from None
+    return Path(given)
+
+
+def check_name(folder: Path, name: str, what: str) -> None:
+    """OutputError where a file of that name could not be written to a folder: its temporary name is longer. `what` says
+    what to shorten."""
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    longest = f"{name}.{os.uname().nodename}-{LARGEST_ID}-{LARGEST_ID}{TEMPORARY}"
+    for length, limit in (
+        (len(longest.encode()), os.pathconf(there, "PC_NAME_MAX")),
+        (len(os.fsencode(folder / longest)), os.pathconf(there, "PC_PATH_MAX") - 1),
+    ):
+        if length > limit:
+            raise OutputError(
+                f"{name} could not be written to {folder}: {length} bytes with its temporary name, and "
+                f"the file system takes {limit}. Shorten {what}"
+            )
 
 
 def sync_folder(folder: Path) -> None:

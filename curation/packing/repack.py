@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from curation.errors import InputError, OutputError
-from curation.files import make_folder, read_json
+from curation.files import local_output, make_folder, read_json
 from curation.packing.indexed import IndexedReader, bare_prefix, check_pair
 from curation.packing.megatron import PairInfo, in_chunks, is_of_stem, join_parts, refuse_existing, suffixed
 
@@ -30,6 +30,7 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
     damaged one, OutputError where `stem` is a folder or a pair of it exists (unless `force`: then those that the result
     does not replace are deleted).
     """
+    stem = local_output(stem)
     _refuse_folder(stem)
     found = _each_once(prefixes)
     _refuse_own_output(found, Path(stem))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from curation.arrays import write_array
 from curation.errors import IntegrityError, RecipeError
 from curation.files import begin_sync, commit_all, make_folder, piece_path
 from curation.packing.forms.writing import write_forms
@@ -70,7 +71,7 @@ class TokenFiles:
                 if len(self.splits) > 1:
                     ids, lengths = ids[np.repeat(side == number, lengths)], lengths[side == number]
                 for file, values in zip(self.files[2 * number :], (ids, lengths.astype("<i4")), strict=False):
-                    values.tofile(file)
+                    write_array(file, values)
                     begin_sync(file.fileno())
                 self.tokens[split] += len(ids)
 

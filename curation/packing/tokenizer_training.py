@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from curation.contract import TEXT
 from curation.errors import InputError, OutputError, TokenizerError, counted, nearest
-from curation.files import as_json, commit_all
+from curation.files import as_json, commit_all, local_output
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.vocabularies import BOS_TEXTS, CONFIG_FILE, EOD_TEXTS
 from curation.reading import probe, read_documents, shown
@@ -84,7 +84,7 @@ def train_tokenizer(
     no text.
     """
     _check(kind, vocabulary, special)
-    path = Path(output).expanduser()
+    path = local_output(output).expanduser()
     config = path.with_name(CONFIG_FILE)
     _check_output(path, config, force)
     texts = _Texts(_inputs(inputs))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import glob
+import logging
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,8 @@ from curation.reading.streams import (
     scrubbed,
     shown,
 )
+
+log = logging.getLogger(__name__)
 
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -313,7 +316,19 @@ def _files_below(folder: str) -> Iterable[str]:
         folders[:] = [name for name in sorted(folders) if _is_entered(os.path.join(parent, name), seen)]
         for name in sorted(names):
             if not name.startswith((".", "_")) and split_suffix(name)[0]:
-                yield os.path.join(parent, name)
+                path = os.path.join(parent, name)
+                if _is_readable_kind(path):
+                    yield path
+
+
+def _is_readable_kind(path: str) -> bool:
+    """Whether a path in a folder or of a glob is a file, or leads nowhere, which is an error when it is opened. Pipes
+    and devices may have no end: they are passed over with a warning."""
+    if os.path.isfile(path) or not os.path.exists(path):
+        return True
+    if not os.path.isdir(path):
+        log.warning("%s is passed over: it is no regular file", path)
+    return False
 
 
 def _is_entered(folder: str, seen: set[str]) -> bool:
@@ -366,7 +381,7 @@ def _matches(path: str, leave_out: str) -> list[str]:
         )
     if not glob.has_magic(path):
         raise InputError(f"input {path} does not exist (looked from {os.getcwd()})")
-    matches = sorted(match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
+    matches = sorted(match for match in glob.glob(path, recursive=True) if _is_readable_kind(match))
     found = _without(leave_out, matches, path)
     if not found:
         passed = leave_out if matches else ""
@@ -440,7 +455,8 @@ def _listed(entry: Input) -> list[str]:
         return [entry.path]
     path = os.path.expanduser(entry.path.removeprefix(LIST_MARK))
     if not is_remote(path) and not os.path.isfile(path):
-        raise InputError(f"list of inputs {path} does not exist (looked from {os.getcwd()})")
+        problem = "is no regular file" if os.path.exists(path) else f"does not exist (looked from {os.getcwd()})"
+        raise InputError(f"list of inputs {path} {problem}")
     with open_stream(path, _suffixes_of(path)[1]) as stream:
         try:
             lines = stream.read().decode("utf-8-sig", "replace").splitlines()

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import numpy as np
 
-from curation.arrays import positions_of
+from curation.arrays import positions_of, save_array
 from curation.contract import Engine, Session
 from curation.engine import choose_engine, load_engine
 from curation.errors import EngineError, counted
-from curation.files import commit, make_folder, piece_path, read_json, remove, sync_folder
+from curation.files import commit, local_output, make_folder, piece_path, read_json, remove, sync_folder
 from curation.interrupts import begin_writing
 from curation.interrupts import check as check_interrupts
 from curation.kernels import compiled_before
@@ -52,6 +52,7 @@ from curation.running.workdir import (
     WORK,
     check_empty,
     check_inputs,
+    check_names,
     discard,
     find_finished,
     locked,
@@ -131,13 +132,14 @@ def run(
     check_readable(recipe)
     started = time.perf_counter()
     progress = progress or Silent()
-    folder = Path(output).resolve()
+    folder = local_output(output).resolve()
     choice = choose_engine(engine)
     _check_session(workers, scheduler, slice_bytes)
     check_against(recipe, folder)  # before anything is read
     files = find_files(recipe.input, folder)
     check_inputs(folder, [file.path for file in files] + [entry.path for entry in recipe.input if is_hub(entry.path)])
     _check_kept_inputs(recipe, files)
+    check_names(recipe, folder)
     tokenizer = find_tokenizer(recipe, folder)
     identity = identity_of(recipe, files, tokenizer)
     begin_writing()
@@ -371,8 +373,8 @@ def _decide(run_: _Run, segment: Segment, parts: Parts, mask: Path) -> None:
         alive[found.all_rows] = False
         save_removed(_removed_path(run_, number), found, time.perf_counter() - started)
         del corpus, found  # up to 20 bytes per document, while the next stage decides
-    with commit(mask) as path, open(path, "wb") as file:
-        np.save(file, alive)
+    with commit(mask) as path:
+        save_array(path, alive)
 
 
 def _removed_path(run_: _Run, stage: int) -> Path:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from curation.errors import InputError, OutputError, counted
-from curation.files import TEMPORARY, make_folder, read_json, remove, sync_folder
+from curation.files import TEMPORARY, check_name, make_folder, read_json, remove, sync_folder
 from curation.packing.blends import INDEX_FOLDER
-from curation.reading.inputs import HUB_MARK, RUN_PLAN, RUN_REPORT, RealPaths, is_run
+from curation.reading.inputs import HUB_MARK, RUN_PLAN, RUN_REPORT, RealPaths, entries_by_name, is_run
+from curation.recipe import Recipe
 from curation.running.progress import Silent
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 
@@ -71,6 +72,12 @@ def check_inputs(folder: Path, paths: Iterable[str]) -> None:
         path = real(given.removeprefix("file://").removeprefix(HUB_MARK))
         if path.startswith(inside) and _is_own(path.removeprefix(inside).split(os.sep)[0]):
             raise InputError(f"input {given} lies in the output folder {folder}; give another --output")
+
+
+def check_names(recipe: Recipe, folder: Path) -> None:
+    """OutputError where the name of an input is too long to become part of the names of files."""
+    for name in entries_by_name(recipe.input):
+        check_name(folder / "tokens", f"{name}_train_00000_text_document.bin", f"the input's name: {name[:40]!r}...")
 
 
 def find_finished(folder: Path) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,8 @@ def _stamp(path: Path) -> tuple[int, int]:
         found = path.stat()
     except OSError as error:
         raise InputError(f"no fastText model can be read at {path}: {error.strerror}") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"no fastText model can be read at {path}: it is no regular file")
     return found.st_mtime_ns, found.st_size
 
 

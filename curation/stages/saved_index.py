@@ -27,7 +27,7 @@ import orjson
 import pyarrow as pa
 
 from curation import __version__
-from curation.arrays import map_file, pieces_by_size, pieces_of, positions_of
+from curation.arrays import map_file, pieces_by_size, pieces_of, positions_of, write_array
 from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
 from curation.files import commit, make_folder, remove, sync_folder, write_json
@@ -90,8 +90,8 @@ def _write_band(folder: Path, band: int, keys: np.ndarray) -> None:
     paths = folder / _keys_file(band), folder / _documents_file(band)
     with open(paths[0], "wb") as key_file, open(paths[1], "wb") as document_file:
         for piece in pieces_of(len(keys)):
-            keys[order[piece]].tofile(key_file)
-            order[piece].astype(position_type(len(keys))).tofile(document_file)
+            write_array(key_file, keys[order[piece]])
+            write_array(document_file, order[piece].astype(position_type(len(keys))))
 
 
 def _described(path: Path) -> dict[str, Any]:

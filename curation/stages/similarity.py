@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation import arrays
-from curation.arrays import map_file, pieces_by_size, pieces_of, positions_of
+from curation.arrays import map_file, pieces_by_size, pieces_of, positions_of, write_array
 from curation.contract import TEXT, Engine, Result, Text, position_type
 from curation.errors import IntegrityError
 from curation.kernels.files import read_pieces
@@ -95,10 +95,10 @@ class ExactJaccard:
 
         total = 0
         with open(folder / SHINGLES, "wb") as hash_file, open(folder / OFFSETS, "wb") as offset_file:
-            np.zeros(1, np.int64).tofile(offset_file)
+            write_array(offset_file, np.zeros(1, np.int64))
             for hashes, offsets in for_texts(corpus, documents, shingle):
-                hashes.tofile(hash_file)
-                (offsets[1:] + total).tofile(offset_file)
+                write_array(hash_file, hashes)
+                write_array(offset_file, offsets[1:] + total)
                 total += len(hashes)
 
     def _sizes(self, numbers: np.ndarray) -> np.ndarray:
@@ -175,7 +175,7 @@ class SignatureJaccard:
 
         with open(folder / SIGNATURES, "wb") as file:
             for signed in for_texts(corpus, documents, sign):
-                signed.tofile(file)
+                write_array(file, signed)
 
     def bound(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.ones(len(left))
