@@ -25,7 +25,7 @@ from curation.recipe import Recipe, as_builtins
 from curation.running.parts import Parts
 
 _LOADING = Lock()  # of the threads that begin a phase one reads the files, the others wait for it
-_LOADED: dict[Stored, Any] = {}  # by kind and digest, the two that were used last: a plan and a job
+_LOADED: dict[Stored, Any] = {}  # the two that were used last: a plan and a job
 Loaded = TypeVar("Loaded")
 
 
@@ -180,11 +180,13 @@ def _load(stored: Stored, decode: Callable[[bytes], Loaded]) -> Loaded:
                 raise IntegrityError(f"{stored.path} has changed while the run needs it. Begin anew with --force")
             _keep(stored, decode(data))
         found: Loaded = _LOADED[stored]
+        _keep(stored, found)
         return found
 
 
 def _keep(stored: Stored, value: Any) -> None:
-    _LOADED[stored] = value
+    _LOADED.pop(stored, None)
+    _LOADED[stored] = value  # at the end: used last
     while len(_LOADED) > 2:
         del _LOADED[next(iter(_LOADED))]
 

@@ -9,7 +9,8 @@ What a run needs was measured (benchmarks/LOG.md, 2026-11-21; MiB, the default r
     virtual (VmSize)    570      572, 680, 1061, 1521                        270 + 175 and 1.2 slices per worker
 
 A worker's memory is that of writing and tokenising a row group (16 MiB of text); reading takes 20 MiB and 16 batches,
-which is more only with batches above 8 MiB. Compiling the kernels, once in every process, takes 190. Not in the rule:
+which is more only with batches above 8 MiB. Compiling the kernels, once in every process, takes 190. A file takes 1.6 KB
+of each process (200,000 files: 281 MB more than 20,000, most of it at the end, for the report). Not in the rule:
 at most 40 bytes per document at a barrier; a document that is far longer than a batch (20 times its length, 43 times in
 virtual memory); the mapped file of signatures of `verify: signature`.
 
@@ -37,6 +38,7 @@ SHARED = {"resident": 170 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
 WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
 STACKS = 20 * MIB  # of a worker's threads: address space that is hardly touched
 MAPPED_SLICES = 1.2
+FILE_BYTES = 1600  # of the plan and the report, for each input file
 COMPILING = 190 * MIB
 LOADED = {"resident": 150 * MIB, "private": 240 * MIB, "virtual": 570 * MIB}
 LEAST_LOADED = {"resident": 80 * MIB, "private": 150 * MIB, "virtual": 455 * MIB}  # without a tokenizer
@@ -121,13 +123,14 @@ def needs_in_processes(kind: str, workers: int, batch_bytes: int, slice_bytes: i
 
 def choose(
     limits: Sequence[Limit], workers: int, batch_bytes: int, slice_bytes: int, *,
-    fixed_workers: bool = False, processes: bool = False, compiled: bool = True,
+    files: int = 0, fixed_workers: bool = False, processes: bool = False, compiled: bool = True,
 ) -> Room:  # fmt: skip
     """The most workers up to `workers`, and the largest batches and slices, that fit all limits.
 
     limits         as `read_limits` gives them once everything is loaded
     slice_bytes    the most of a slice; it and batches are lowered before workers, but only where the tightest limit
                    gains by it: slices count in virtual memory, batches above 8 MiB
+    files          of the input
     fixed_workers  workers are not lowered
     compiled       whether the kernels were compiled by an earlier run; if not, every process compiles them
 
@@ -143,7 +146,8 @@ def choose(
             rooms = []
             for limit in limits:
                 compilers = 0 if compiled else count if processes and limit.kind == "resident" else 1
-                taken = need(limit.kind, count, batch, piece) + compilers * COMPILING
+                holders = count + 1 if processes and limit.kind == "resident" else 1
+                taken = need(limit.kind, count, batch, piece) + compilers * COMPILING + holders * files * FILE_BYTES
                 rooms.append(Room(count, batch, piece, limit, taken, remark))
             tried = min(rooms, key=_left, default=tightest)
             if _left(tried) >= 0:

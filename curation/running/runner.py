@@ -153,7 +153,7 @@ def run(
                 remove(folder / WORK)
             return Finished(finished, True)
         module, ready = load_engine(choice.name), files
-        room = _find_room(module, choice.name, workers, scheduler)
+        room = _find_room(module, choice.name, workers, scheduler, len(files))
         with shortage_told(room):
             if force or not plan_path(folder).exists():
                 check_empty(folder, force)
@@ -163,7 +163,7 @@ def run(
                 clear_work(folder / WORK)
                 ready = collect(recipe, ready, module, folder / WORK, progress)
                 ready = [probe(file) if file.label else file for file in ready]
-                room = _find_room(module, choice.name, workers, scheduler)  # what that loaded stays
+                room = _find_room(module, choice.name, workers, scheduler, len(ready))  # what that loaded stays
             sweep(folder)
             plan, stored = make_plan(folder, recipe, identity, files, ready, _slices_by(slice_bytes, room))
         progress.say(f"engine {choice.name} ({choice.reason}); {counted(room.workers, 'worker')}; {_described(plan)}")
@@ -213,7 +213,7 @@ def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         raise EngineError(f"scheduler {scheduler} needs Dask's distributed: install gpu-pipeline[distributed]")
 
 
-def _find_room(engine: Engine, name: str, workers: int, scheduler: str) -> Room:
+def _find_room(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Room:
     """Tasks at once and the input of each: all processors, unless the memory of this machine is short. What the GPU
     engine takes of it, or the workers of a cluster of theirs, was not measured."""
     count = workers or read_processors()
@@ -222,7 +222,7 @@ def _find_room(engine: Engine, name: str, workers: int, scheduler: str) -> Room:
         return Room(count, batch, MAX_SLICE_BYTES)
     return choose(
         read_limits(), count, batch, MAX_SLICE_BYTES,
-        fixed_workers=workers > 0, processes=scheduler == "processes", compiled=compiled_before(),
+        files=files, fixed_workers=workers > 0, processes=scheduler == "processes", compiled=compiled_before(),
     )  # fmt: skip
 
 

@@ -101,3 +101,15 @@ def test_threads_that_begin_together_read_a_job_once(tmp_path: Path, monkeypatch
         list(pool.map(task, range(8)))
     assert len(loads) == 1 and len({job for job, _ in seen}) == 1
     assert sorted(at for _, at in seen) == list(range(8))
+
+
+def test_a_plan_is_kept_over_the_jobs_of_all_phases(tmp_path: Path):
+    """A second copy of it would take a kilobyte per file."""
+    plan, path = plan_of(tmp_path), tmp_path / "plan.json"
+    store_plan(path, plan)
+    stored, seen = digest_of(path), []
+    jobs.keep_plan(stored, plan)
+    for number in range(4):
+        job = store_job(job_in(tmp_path / str(number)), tmp_path)
+        run_stored(lambda found, *_: seen.append(found is plan), Job, stored, job, (number,))
+    assert seen == [True] * 4

@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -659,3 +660,50 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path):
         path.write_bytes(data)
         with pytest.raises(InputError, match="not a readable Parquet file"):
             probe(source_file(path))
+
+
+# Small files, which are parsed together
+
+
+CONTENTS = st.lists(
+    st.sampled_from([*GOOD[:12], *BAD[:12], b"", b" ", b"\r", b"not json", BYTE_ORDER_MARK, b'{"text": "CRLF"}\r']),
+    max_size=4,
+)
+
+
+@given(
+    contents=st.lists(st.tuples(st.booleans(), CONTENTS, st.booleans()), min_size=2, max_size=8),
+    batch_bytes=st.sampled_from([1, 64, BATCH_BYTES]),
+)
+def test_small_files_are_read_as_one_after_the_other(
+    scratch: Path, contents: list[tuple[bool, list[bytes], bool]], batch_bytes: int
+):
+    files = []
+    for number, (marked, lines, ended) in enumerate(contents):
+        data = BYTE_ORDER_MARK * marked + b"\n".join(lines) + b"\n" * ended
+        files.append(written(scratch.with_name(f"{number}.jsonl"), data))
+    [piece] = plan_slices(files, 1 << 30)
+    assert len(piece.parts) == len(files)
+    documents, rejected, rows, lines = [], [], 0, 0
+    for batch in read_documents(piece, batch_bytes):
+        batch.table.validate(full=True)
+        documents += zip(*(batch.table.column(name).to_pylist() for name in (ROW, TEXT, ID)), strict=True)
+        rejected += [tuple(entry) for entry in batch.rejected]
+        rows, lines = rows + batch.rows, lines + batch.lines
+    wanted_documents, wanted_rejected, before, all_lines = [], [], 0, 0
+    for part, file in enumerate(files):
+        found = expected(Path(file.path).read_bytes(), file)
+        wanted_documents += [(before + row, text, id_) for row, text, id_ in found.documents]
+        wanted_rejected += [(before + row, *rest, part) for row, *rest in found.rejected]
+        before, all_lines = before + found.rows, all_lines + found.lines
+    assert (documents, rejected, rows, lines) == (wanted_documents, wanted_rejected, before, all_lines)
+
+
+def test_files_with_other_columns_are_not_parsed_together(tmp_path: Path):
+    files = [
+        probe(msgspec.structs.replace(written(tmp_path / f"{number}.jsonl", data), text_column=""))
+        for number, data in enumerate([b'{"text": "a"}\n', b'{"content": "b"}\n', b'{"content": "c"}\n'])
+    ]
+    [piece] = plan_slices(files, 1 << 30)
+    [batch] = read_documents(piece, 1 << 20)
+    assert batch.table.column(TEXT).to_pylist() == ["a", "b", "c"] and batch.table.column(ROW).to_pylist() == [0, 1, 2]

@@ -11,6 +11,7 @@ import pytest
 
 from curation.errors import InputError, OutOfMemoryError
 from curation.running.resources import (
+    FILE_BYTES,
     MIB,
     Limit,
     Room,
@@ -182,6 +183,13 @@ def test_kernels_that_are_not_compiled_yet_take_more():
     assert choose([limit_of("resident", 100 << 30)], 4, BATCH, SLICE, **settings).taken == 4 * (one + 190 * MIB)
     alone = needs_in_processes("virtual", 1, BATCH, SLICE) + 190 * MIB  # ulimit counts each for itself
     assert choose([limit_of("virtual", 100 << 30)], 4, BATCH, SLICE, **settings).taken == alone
+
+
+def test_files_count_in_every_process():
+    limit, million = limit_of("resident", 1 << 40), 1_000_000
+    for processes, holders in ((False, 1), (True, 3)):
+        few, many = (choose([limit], 2, BATCH, SLICE, files=files, processes=processes) for files in (0, million))
+        assert many.taken - few.taken == holders * million * FILE_BYTES
 
 
 def test_processes_are_loaded_once_each_and_limited_one_by_one():
