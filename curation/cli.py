@@ -38,9 +38,8 @@ SHOWN_JACCARD = 0.5  # where the S-curve that `plan` prints begins
 
 
 def command() -> int:
-    """The script `curate`: `main` in a process of its own. Some 200,000 objects of the libraries live as long as it
+    """`main` in a process of its own. Some 200,000 objects of the libraries live as long as it
     does; looking among them for garbage took 0.1 s while they were loaded and 0.3 s at the end."""
-    interrupts.install()
     protect_streams()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     code = main()
@@ -499,7 +498,3 @@ def _doctor(options: argparse.Namespace) -> int:
     lines, sound = diagnose()
     say("\n".join(lines))
     return 0 if sound else 1
-
-
-if __name__ == "__main__":
-    sys.exit(command())

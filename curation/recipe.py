@@ -22,7 +22,7 @@ from curation.packing.ordering import check_shares
 from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import Budget, Input, is_hub, list_inputs, split_suffix
-from curation.reading.streams import shown
+from curation.reading.urls import shown
 from curation.stages import FuzzyDedup, Stage
 from curation.stages.outcome import added_columns
 

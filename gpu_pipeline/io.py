@@ -18,8 +18,8 @@ import pyarrow as pa
 from curation.contract import ID, ROW, TEXT, Batch
 from curation.reading import read_documents, row_groups
 from curation.reading.inputs import FilePart, Slice, SourceFile
-from curation.reading.streams import is_remote
 from curation.reading.tabular import schema_in
+from curation.reading.urls import is_remote
 from gpu_pipeline import kernels
 from gpu_pipeline.buffers import DEVICE, buffers_of, memory_errors, prepare_device
 

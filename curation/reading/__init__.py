@@ -6,6 +6,6 @@ One module per format. Each gives `Documents` batch by batch, whatever the size 
 
 from curation.reading.documents import Documents, schema_of
 from curation.reading.formats import field_names, probe, read_documents, row_groups
-from curation.reading.streams import shown
+from curation.reading.urls import shown
 
 __all__ = ["Documents", "field_names", "probe", "read_documents", "row_groups", "schema_of", "shown"]

@@ -16,7 +16,9 @@ from typing import Any, NoReturn
 
 from curation.errors import InputError
 from curation.reading.inputs import FilePart, Slice, SourceFile
-from curation.reading.streams import UNKNOWN_SIZE, is_remote, open_raw, open_stream, shown
+from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.streams import open_raw, open_stream
+from curation.reading.urls import is_remote, shown
 
 COLUMNAR = ("parquet", "arrow")
 EDGE_BYTES = 4096
@@ -106,11 +108,11 @@ def _check_local(part: FilePart) -> None:
 
 
 def _check_remote(file: SourceFile) -> None:
-    if file.bytes == UNKNOWN_SIZE:
-        return
     with open_raw(file.path) as raw:
         if raw.size != file.bytes:
             _changed(file, f"the server says {raw.size:,} bytes, and said {file.bytes:,}")
+        if raw.version != file.version:
+            _changed(file, "the server has another version")
 
 
 def _edges(raw: Any, start: int, stop: int) -> str:

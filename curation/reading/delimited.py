@@ -24,7 +24,8 @@ from curation.errors import InputError
 from curation.reading.changes import open_planned
 from curation.reading.documents import MALFORMED, Documents, schema_of, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import DamageError, shown
+from curation.reading.streams import DamageError
+from curation.reading.urls import shown
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 MAX_FIELD = 2**31 - 1  # the module's own limit is 128 KiB

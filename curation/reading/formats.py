@@ -17,7 +17,9 @@ from curation.errors import InputError
 from curation.reading import archives, delimited, lines, plain, tabular
 from curation.reading.documents import Documents, shown_names
 from curation.reading.inputs import FilePart, Slice, SourceFile
-from curation.reading.streams import UNKNOWN_SIZE, is_remote, open_stream, read_piece, shown
+from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.streams import open_stream, read_piece
+from curation.reading.urls import is_remote, shown
 
 READERS: dict[str, Callable[[FilePart, int], Iterator[Documents]]] = {
     "jsonl": lines.read_jsonl,

@@ -18,7 +18,7 @@ from curation.errors import InputError, nearest
 from curation.reading.documents import is_text, shown_names
 from curation.reading.formats import TEXT_COLUMNS
 from curation.reading.inputs import HUB_MARK, Input, hub_label
-from curation.reading.streams import scrubbed
+from curation.reading.urls import scrubbed
 
 BATCH_ROWS = 200  # taken from the data set at a time; a place is the end of such a batch
 HTTP_ERRORS = {"httpx": "HTTPError", "httpx2": "HTTPError", "aiohttp": "ClientError"}  # that are no OSError

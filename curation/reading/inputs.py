@@ -21,16 +21,9 @@ import msgspec
 
 from curation.errors import InputError, IntegrityError
 from curation.files import read_json
-from curation.reading.streams import (
-    cause_of,
-    check_url,
-    is_remote,
-    open_raw,
-    open_stream,
-    refuse_remote,
-    scrubbed,
-    shown,
-)
+from curation.reading.remote import cause_of, refuse_remote
+from curation.reading.streams import open_raw, open_stream
+from curation.reading.urls import check_url, is_remote, scrubbed, shown
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +47,7 @@ LIST_MARK = "@"
 HUB_MARK = "hf:"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MAX_FILES_PER_SLICE = 1000
+MAX_FILE_BYTES = 1 << 44  # 17.6 TB: half a million slices, and far from what one file has
 STDIN = "-"
 UTF8 = ("utf-8", "utf-8-sig")  # as `codecs` names what every format has
 ENCODED = ("text", "csv", "tsv")  # formats that may be in another encoding
@@ -255,6 +249,7 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     sample: float = 1.0
     label: str = ""  # of a file made from a data set: the data set
     commit: str = ""  # of the hub, that it was read at
+    version: str = ""  # of an URL, as its server tells it
 
     def without_secrets(self) -> SourceFile:
         """As plans and reports have it: without what an URL keeps secret."""
@@ -485,8 +480,11 @@ def _source_file(path: str, entry: Input, name: str) -> SourceFile:
         raise InputError(f"{shown(path)}: Parquet is compressed inside; decompress the file first")
     _check_read(entry, path, format_)
     where = path if is_remote(path) else os.path.abspath(path)
-    status = _remote_status(path) if is_remote(path) else _status(path)
-    return _described(where, entry, name, format_, compression, status)
+    if not is_remote(path):
+        return _described(where, entry, name, format_, compression, _status(path))
+    with open_raw(path) as file:
+        described = _described(where, entry, name, format_, compression, (file.size, 0))
+        return msgspec.structs.replace(described, version=file.version)
 
 
 def _check_read(entry: Input, path: str, format_: str) -> None:
@@ -506,6 +504,8 @@ def _check_read(entry: Input, path: str, format_: str) -> None:
 def _described(
     path: str, entry: Input, name: str, format_: str, compression: str, status: tuple[int, int]
 ) -> SourceFile:
+    if status[0] > MAX_FILE_BYTES:
+        raise InputError(f"{shown(path)} says that it has {status[0]:,} bytes, more than {MAX_FILE_BYTES:,}; cut it")
     return SourceFile(
         path=path,
         source=name,
@@ -533,11 +533,6 @@ def _status(path: str) -> tuple[int, int]:
     except OSError as error:  # such as a link to nothing
         raise InputError(f"cannot open {path}: {error.strerror}") from None
     return status.st_size, status.st_mtime_ns
-
-
-def _remote_status(url: str) -> tuple[int, int]:
-    with open_raw(url) as file:
-        return file.size, 0
 
 
 def _default_name(path: str) -> str:

@@ -21,7 +21,9 @@ from curation.kernels import jsonl
 from curation.reading.changes import open_planned
 from curation.reading.documents import Documents, schema_of, shown_names, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import UNKNOWN_SIZE, is_remote, read_behind, read_piece
+from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.streams import read_behind, read_piece
+from curation.reading.urls import is_remote
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SMALL_FILE_BYTES = 1 << 20  # several files of up to this size are parsed as one block: 15 us each instead of 300

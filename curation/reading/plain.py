@@ -16,7 +16,8 @@ from curation.contract import Rejected
 from curation.reading.changes import open_planned
 from curation.reading.documents import MALFORMED, Documents, schema_of, strings, too_large
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import Piece, read_pieces, shown
+from curation.reading.streams import Piece, read_pieces
+from curation.reading.urls import shown
 
 FIELDS = ("path",)  # what `columns` may name
 TOO_LARGE = None  # stands for a document that is not held

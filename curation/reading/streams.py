@@ -6,9 +6,6 @@ from __future__ import annotations
 import bz2
 import io
 import lzma
-import os
-import re
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,19 +14,12 @@ import numpy as np
 from isal import igzip_lib
 
 from curation.errors import InputError
+from curation.reading.remote import RemoteFile
+from curation.reading.urls import is_remote
 
 COMPRESSED_STEP = 1 << 16
 MOST_AHEAD = 1 << 17  # bytes that a decompressor may have ready beyond what it was asked for
-REMOTE_STEP = 1 << 20
-REMOTE_TRIES = 5
-NOT_FOUND, DENIED = 404, (401, 403)  # what servers answer
-UNKNOWN_SIZE = -1
 OF_FILE = "the file"  # how messages begin about all that follows in a file; those about a record do not
-FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try
-CHAIN = re.compile(r"::(?![^\[]*\])")  # between URLs, but not in an IPv6 address
-AUTHORITY_END = re.compile(r"[/?#]")
-QUERY = re.compile(r"[?#]")
-SECRETS_IN_TEXT = re.compile(r"""//[^\s/'"]*@|\?[^\s'")\]>]+""")
 
 
 class DamageError(EOFError):
@@ -42,52 +32,10 @@ def is_of_system(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None
 
 
-def is_remote(path: str) -> bool:
-    """Whether a path is an URL for fsspec (`s3://`, `https://`, `memory://`, ...)."""
-    return "://" in path
-
-
-def shown(path: str) -> str:
-    """A path for messages and reports: without user names, passwords and signed queries, also those of a chain of URLs
-    (`simplecache::https://...`)."""
-    return "::".join(map(_without_secrets, CHAIN.split(path))) if is_remote(path) else path
-
-
-def _without_secrets(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        return url
-    authority = AUTHORITY_END.split(rest, maxsplit=1)[0]
-    if "@" in authority or _has_raw_marks(authority, rest):
-        rest = rest.rpartition("@")[2]  # the last one: a password may hold what ends an authority
-    return f"{scheme}://{QUERY.split(rest, maxsplit=1)[0]}"
-
-
-def _has_raw_marks(authority: str, rest: str) -> bool:
-    """Whether a password has a `/`, `?` or `#`, at which the authority of an URL ends (RFC 3986, section 3.2): what is
-    before is no port then."""
-    _, colon, port = authority.rpartition(":")
-    return bool(colon) and not port.isdigit() and not port.endswith("]") and "@" in rest[len(authority) :]
-
-
-def check_url(url: str) -> None:
-    """InputError for an URL whose parts cannot be told apart."""
-    for link in CHAIN.split(url):
-        rest = link.partition("://")[2]
-        authority = AUTHORITY_END.split(rest, maxsplit=1)[0]
-        if "@" not in authority and _has_raw_marks(authority, rest):
-            raise InputError(f"{shown(url)}: in its user name or password write / as %2F, ? as %3F and # as %23")
-
-
-def scrubbed(text: object) -> str:
-    """The text of another library's error without what URLs in it keep secret."""
-    return SECRETS_IN_TEXT.sub(lambda found: "//" if found[0].startswith("//") else "", str(text))
-
-
 def open_raw(path: str) -> Any:
     """The bytes of a file as they are stored; seekable. InputError where it cannot be opened."""
     if is_remote(path):
-        return _RetryingFile(path)
+        return RemoteFile(path)
     try:
         return open(path, "rb", buffering=0)
     except OSError as error:
@@ -323,99 +271,3 @@ def read_pieces(stream: Any, size: int) -> Iterator[Piece]:
             yield piece
         if piece.damage or not piece.data:
             return
-
-
-def cause_of(error: BaseException) -> BaseException:
-    """What is behind an error: fsspec says of every answer of a server that there is no such file."""
-    cause = error.__cause__
-    hidden = isinstance(error, FileNotFoundError) and cause is not None and getattr(cause, "status", 0) != NOT_FOUND
-    return cause if hidden and cause is not None else error
-
-
-def refuse_remote(url: str, error: BaseException) -> None:
-    """InputError for an error of a file system that another try does not change."""
-    status = getattr(error, "status", 0)
-    if status in DENIED:
-        raise InputError(f"{shown(url)} may not be read: the server answers {status}") from None
-    match error:
-        case FileNotFoundError():
-            raise InputError(f"{shown(url)} does not exist") from None
-        case PermissionError():
-            raise InputError(f"{shown(url)} may not be read: {scrubbed(error)}") from None
-        case ImportError():
-            raise InputError(f"{shown(url)} needs another package: {scrubbed(error)}") from None
-        case ValueError():  # no such protocol, host or port
-            raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error)}") from None
-
-
-class _RetryingFile(io.RawIOBase):
-    """A remote file that is opened again where it was when reading fails. `size` is -1 where the server does not say
-    it; such a file is read to its end, and a place in it is reached by reading."""
-
-    def __init__(self, path: str) -> None:
-        check_url(path)
-        self.path = path
-        self.position = 0
-        self.file: Any = None
-        self.size = 0
-        size = self._try(lambda: getattr(self._open(), "size", None))
-        self.size = UNKNOWN_SIZE if size is None else int(size)
-
-    def _open(self) -> Any:
-        if self.file is None:
-            import fsspec
-
-            file = fsspec.open(self.path, "rb").open()
-            if self.size == UNKNOWN_SIZE:
-                left = self.position
-                while left and (piece := file.read(min(left, REMOTE_STEP))):
-                    left -= len(piece)
-            else:
-                file.seek(self.position)
-            self.file = file
-        return self.file
-
-    def _try(self, action: Any) -> Any:
-        wait = FIRST_WAIT_SECONDS
-        for attempt in range(1, REMOTE_TRIES + 1):
-            try:
-                return action()
-            except InputError:
-                raise
-            except Exception as raised:  # file systems raise errors of their own libraries
-                error = cause_of(raised)
-                refuse_remote(self.path, error)
-                self.file = None
-                if attempt == REMOTE_TRIES:
-                    status = getattr(error, "status", "")  # of HTTP
-                    what = " ".join(map(str, filter(None, [type(error).__name__, status])))
-                    raise InputError(f"{shown(self.path)}: {what} in {attempt} tries") from None
-                time.sleep(wait)
-                wait *= 2
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if whence == os.SEEK_END and self.size == UNKNOWN_SIZE:
-            raise InputError(f"{shown(self.path)}: the server does not say how long it is; download it first")
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size}[whence] + offset
-        if self.file is not None and start != self.position:
-            if self.size == UNKNOWN_SIZE:
-                self.file = None
-            else:
-                self.file.seek(start)
-        self.position = start
-        return start
-
-    def tell(self) -> int:
-        return self.position
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._try(lambda: self._open().read(len(buffer)))
-        buffer[: len(data)] = data
-        self.position += len(data)
-        return len(data)

@@ -17,7 +17,9 @@ from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
 from curation.reading.documents import Documents, is_text, schema_of, table_rows
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import UNKNOWN_SIZE, is_of_system, is_remote, open_raw, open_stream, shown
+from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.streams import is_of_system, open_raw, open_stream
+from curation.reading.urls import is_remote, shown
 
 ARROW_FILE = b"ARROW1\0\0"  # begins the file form
 STREAM_BYTES = 1 << 20

@@ -24,7 +24,7 @@ from curation.files import commit, piece_path, read_json, remove, write_json
 from curation.reading.hub import HubSource
 from curation.reading.inputs import Budget, Input, SourceFile, entries_by_name, hub_label, is_hub
 from curation.reading.sampling import chosen
-from curation.reading.streams import scrubbed, shown
+from curation.reading.urls import scrubbed, shown
 from curation.recipe import Recipe
 from curation.running.progress import Silent
 

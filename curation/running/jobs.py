@@ -20,7 +20,7 @@ import numpy as np
 from curation.errors import IntegrityError
 from curation.files import commit, piece_path
 from curation.reading.inputs import FilePart, Slice, SourceFile
-from curation.reading.streams import shown
+from curation.reading.urls import shown
 from curation.recipe import Recipe, as_builtins
 from curation.running.parts import Parts
 

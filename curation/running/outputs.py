@@ -29,7 +29,7 @@ from curation.errors import IntegrityError
 from curation.files import begin_sync, commit, file_sha256, piece_path, write_json
 from curation.packing.token_files import token_files
 from curation.reading.inputs import Slice, SourceFile
-from curation.reading.streams import shown
+from curation.reading.urls import shown
 from curation.recipe import Output
 from curation.running.jobs import Plan
 from curation.running.ledger import SliceRecord

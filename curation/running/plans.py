@@ -15,7 +15,7 @@ from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import Slice, SourceFile, is_hub
-from curation.reading.streams import shown
+from curation.reading.urls import shown
 from curation.recipe import Recipe, as_builtins, changed_keys
 from curation.running.barriers import against_digests
 from curation.running.collecting import FOLDER as COLLECTED

@@ -9,8 +9,8 @@ What a run needs was measured (benchmarks/LOG.md, 2026-11-21; MiB, the default r
     virtual (VmSize)    570      572, 680, 1061, 1521                        270 + 175 and 1.2 slices per worker
 
 A worker's memory is that of writing and tokenising a row group (16 MiB of text); reading takes 20 MiB and 16 batches,
-which is more only with batches above 8 MiB. Compiling the kernels, once in every process, takes 190. A file takes 1.6 KB
-of each process (200,000 files: 281 MB more than 20,000, most of it at the end, for the report). Not in the rule:
+which is more only with batches above 8 MiB. Compiling the kernels, once in every process, takes 190. An input file
+takes 1.6 KB of each process (200,000: 281 MB more than 20,000, a good part of it for the report). Not in the rule:
 at most 40 bytes per document at a barrier; a document that is far longer than a batch (20 times its length, 43 times in
 virtual memory); the mapped file of signatures of `verify: signature`.
 

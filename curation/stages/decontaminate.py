@@ -19,7 +19,7 @@ from curation.reading import probe, read_documents, shown
 from curation.reading.changes import check_unchanged
 from curation.reading.inputs import READING, Input, SourceFile, find_files, is_hub
 from curation.reading.slices import plan_slices
-from curation.reading.streams import is_remote
+from curation.reading.urls import is_remote
 from curation.rules import Verdict
 from curation.stages.ngram_dedup import COMPARISONS
 from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable, load_table, table_of

@@ -21,7 +21,7 @@ CURATE = [sys.executable, "-m", "curation"]
 # Sends a signal to itself when the run has said so many lines.
 SIGNALLED = """
 import os, sys
-from curation.cli import command
+from curation.__main__ import command
 from curation.running.progress import Lines
 
 number, wanted = int(sys.argv.pop(1)), sys.argv.pop(1)
@@ -95,6 +95,7 @@ def test_a_signal_ends_a_run_that_can_go_on(
 DROPPED = """
 import os, signal, sys
 from curation import cli, interrupts
+from curation.__main__ import command
 
 def load():
     {begin}
@@ -104,7 +105,7 @@ def load():
         pass
 
 cli._load_within_limits = load
-sys.exit(cli.command())
+sys.exit(command())
 """
 
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passwords and signed queries of URLs are in no file of a run, and a run goes on with new ones."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,40 +10,12 @@ from curation.errors import OutputError
 from curation.running import runner
 from curation.running.progress import Silent
 from curation.running.runner import run
+from tests.run.http_files import served
 from tests.run.runs import data_digests, made_texts, recipe_of, records_of
 
 pytest.importorskip("aiohttp")
 CORPUS = records_of(made_texts(200))
 SECRETS = (b"S3CRET", b"ALICE")
-
-
-class Files(BaseHTTPRequestHandler):
-    """The corpus under any path, also parts of it, for whoever has the password."""
-
-    def do_HEAD(self) -> None:
-        self._answer(False)
-
-    def do_GET(self) -> None:
-        self._answer(True)
-
-    def _answer(self, with_body: bool) -> None:
-        if self.headers.get("Authorization") != "Basic QUxJQ0U6UzNDUkVU":  # ALICE:S3CRET
-            self.send_error(401)
-            return
-        start, stop = 0, len(CORPUS)
-        if wanted := self.headers.get("Range"):
-            first, _, last = wanted.removeprefix("bytes=").partition("-")
-            start, stop = int(first), min(int(last) + 1, stop)
-        self.send_response(206 if wanted else 200)
-        self.send_header("Content-Length", str(stop - start))
-        self.send_header("Accept-Ranges", "bytes")
-        if wanted:
-            self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(CORPUS)}")
-        self.end_headers()
-        if with_body:
-            self.wfile.write(CORPUS[start:stop])
-
-    def log_message(self, *_: object) -> None: ...
 
 
 class Noting(Silent):
@@ -58,13 +28,9 @@ class Noting(Silent):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Files)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(CORPUS) as files:
+        files.authorization = "Basic QUxJQ0U6UzNDUkVU"  # ALICE:S3CRET
+        yield files.address
 
 
 def files_with(folder: Path, secrets: tuple[bytes, ...]) -> list[str]:

@@ -918,6 +918,10 @@ class _Flaky:
     def __init__(self, data: bytes) -> None:
         self.data, self.position, self.reads, self.opened = data, 0, 0, 0
         self.size = len(data)
+        self.fs, self.path = self, ""
+
+    def info(self, _: str) -> dict[str, str]:
+        return {"ETag": hashlib.sha256(self.data).hexdigest()}
 
     def open(self) -> "_Flaky":
         self.opened += 1
@@ -938,8 +942,8 @@ class _Flaky:
 def test_a_broken_connection_is_taken_up_where_it_was(monkeypatch: pytest.MonkeyPatch):
     data = b"".join(b'{"text": "%d"}\n' % k for k in range(200))
     flaky = _Flaky(data)
-    monkeypatch.setattr(fsspec, "open", lambda *_: flaky)
-    monkeypatch.setattr("curation.reading.streams.FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(fsspec, "open", lambda *_, **__: flaky)
+    monkeypatch.setattr("curation.reading.remote.FIRST_WAIT_SECONDS", 0.0)
     assert read("memory://x/a.jsonl", 300, text_column="text")["text"] == [str(k) for k in range(200)]
     assert flaky.opened > 10
 
@@ -971,7 +975,7 @@ class _Endless(_Flaky):
 
 
 def test_a_remote_file_of_unknown_length_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("curation.reading.streams.FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("curation.reading.remote.FIRST_WAIT_SECONDS", 0.0)
     texts = [str(k) for k in range(50)]
     lines = b"".join(b'{"text": "%b"}\n' % text.encode() for text in texts)
     table = pa.table({"text": texts})
@@ -981,7 +985,7 @@ def test_a_remote_file_of_unknown_length_is_read_to_its_end(tmp_path: Path, monk
     (tmp_path / "a.jsonl").write_bytes(lines)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines))
     (tmp_path / "a.csv").write_text("\n".join(["text", *texts]))
-    monkeypatch.setattr(fsspec, "open", lambda url, _: _Endless((tmp_path / Path(url).name).read_bytes()))
+    monkeypatch.setattr(fsspec, "open", lambda url, *_, **__: _Endless((tmp_path / Path(url).name).read_bytes()))
     for name in ("a.jsonl", "a.jsonl.gz", "a.csv", "a.arrow"):
         (file,) = find_files([Input(path=f"https://x/{name}")])
         assert file.bytes == -1
@@ -991,16 +995,16 @@ def test_a_remote_file_of_unknown_length_is_read_to_its_end(tmp_path: Path, monk
 
 
 def test_a_connection_that_stays_broken_is_one_message(monkeypatch: pytest.MonkeyPatch):
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise ConnectionError("no route")
 
     monkeypatch.setattr(fsspec, "open", refuse)
-    monkeypatch.setattr("curation.reading.streams.FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("curation.reading.remote.FIRST_WAIT_SECONDS", 0.0)
     with pytest.raises(InputError, match=r"s3://bucket/a\.jsonl: ConnectionError in 5 tries"):
         read("s3://key:secret@bucket/a.jsonl")
 
 
 def test_an_answer_of_a_server_with_a_wrong_number_is_one_message(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fsspec, "open", lambda *_: int("9" * 5000))
+    monkeypatch.setattr(fsspec, "open", lambda *_, **__: int("9" * 5000))
     with pytest.raises(InputError, match=r"http://x/a\.jsonl cannot be opened: "):
         read("http://user:secret@x/a.jsonl")

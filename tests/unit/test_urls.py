@@ -5,7 +5,7 @@ import pytest
 
 from curation.errors import InputError, RecipeError
 from curation.reading.inputs import Input, find_files, input_names
-from curation.reading.streams import scrubbed, shown
+from curation.reading.urls import scrubbed, shown
 from curation.recipe import load_recipe, parse_recipe
 
 SHOWN = {
@@ -60,7 +60,7 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("url", UNUSABLE)
 def test_a_url_that_cannot_be_used_ends_in_one_message(url: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("curation.reading.streams.FIRST_WAIT_SECONDS", 0)
+    monkeypatch.setattr("curation.reading.remote.FIRST_WAIT_SECONDS", 0)
     with pytest.raises(InputError, match=UNUSABLE[url]) as caught:
         find_files([Input(path=url)])
     assert "SEC" not in str(caught.value).removeprefix("s4://bucket/SECRET@a.jsonl")
