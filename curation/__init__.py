@@ -13,7 +13,7 @@ Everything is loaded on first use, so that `import curation` costs nothing.
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 _HOMES = {
     "curation.library": (

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from curation.errors import IntegrityError
+from curation import __version__
+from curation.errors import IntegrityError, OutputError
 from curation.files import commit, piece_path
 from curation.reading.inputs import FilePart, Slice, SourceFile
 from curation.reading.urls import shown
@@ -64,6 +65,10 @@ class StoredPlan(msgspec.Struct, kw_only=True):
     tokenizer: dict[str, Any]
 
 
+class _Versioned(msgspec.Struct):
+    version: str
+
+
 def store_plan(path: Path, plan: Plan) -> None:
     """Writes a plan. Passwords and signed queries of URLs stay in memory: `urls_of` gives them to tasks."""
     numbers: dict[int, int] = {}
@@ -86,9 +91,15 @@ def store_plan(path: Path, plan: Plan) -> None:
 
 
 def read_stored_plan(path: Path) -> StoredPlan | None:
-    """The content of a plan's file; None where there is none, IntegrityError where it is damaged."""
+    """The content of a plan's file; None where there is none. OutputError for one of another version of this program,
+    IntegrityError for a damaged one."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=StoredPlan)
+        data = path.read_bytes()
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version != __version__:
+            begun = f"{path.parent.parent} was begun by version {version}, this is {__version__}"
+            raise OutputError(f"{begun}. Give a new --output, or --force")
+        return msgspec.json.decode(data, type=StoredPlan)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:

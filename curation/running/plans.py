@@ -108,8 +108,6 @@ def make_plan(
     if content is not None:
         compared = Identity(content.recipe, content.files, content.against, content.models, content.tokenizer)
         check_same(folder, compared, identity)
-        if content.version != __version__:
-            raise OutputError(f"{folder} was begun by version {content.version}, this is {__version__}; use --force")
         plan = as_plan(content, _read_now(folder, content, files))
     else:
         plan = Plan(
