@@ -80,7 +80,11 @@ def local_output(path: str | os.PathLike[str]) -> Path:
 def check_name(folder: Path, name: str, what: str) -> None:
     """OutputError where a file of that name could not be written to a folder: its temporary name is longer. `what` says
     what to shorten."""
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    there = folder.parents[-1]
+    for parent in reversed(folder.parents):  # from above: the name of one below may be too long to ask for
+        if not parent.is_dir():
+            break
+        there = parent
     longest = f"{name}.{os.uname().nodename}-{LARGEST_ID}-{LARGEST_ID}{TEMPORARY}"
     for length, limit in (
         (len(longest.encode()), os.pathconf(there, "PC_NAME_MAX")),

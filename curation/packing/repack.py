@@ -30,7 +30,7 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
     damaged one, OutputError where `stem` is a folder or a pair of it exists (unless `force`: then those that the result
     does not replace are deleted).
     """
-    stem = local_output(stem)
+    local_output(stem)
     _refuse_folder(stem)
     found = _each_once(prefixes)
     _refuse_own_output(found, Path(stem))

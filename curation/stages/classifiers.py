@@ -88,7 +88,7 @@ def _stamp(path: Path) -> tuple[int, int]:
         found = path.stat()
     except OSError as error:
         raise InputError(f"no fastText model can be read at {path}: {error.strerror}") from None
-    if not stat.S_ISREG(found.st_mode):
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):  # opening a folder fails at once
         raise InputError(f"no fastText model can be read at {path}: it is no regular file")
     return found.st_mtime_ns, found.st_size
 

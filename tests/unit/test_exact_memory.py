@@ -77,8 +77,9 @@ def test_bytes_per_document_of_the_barrier(tmp_path: Path, kind: str):
     for documents in SIZES:
         folder = tmp_path / str(documents)
         parts = write_part(folder / "_work" / "segment-0", documents, kind)
-        plan = SimpleNamespace(recipe=Recipe(stages=[ExactDedup()]), slices=[SimpleNamespace(source="made", index=0)])
-        run = runner._Run(plan, folder, CPU, "cpu", None, Silent(), workers=2, batch_bytes=0)
+        slices = [SimpleNamespace(source="made", index=0)]
+        plan = SimpleNamespace(recipe=Recipe(stages=[ExactDedup()]), slices=slices, against={})
+        run = runner._Run(plan, None, folder, CPU, "cpu", None, Silent(), workers=2, batch_bytes=0)
 
         def barrier(run=run, parts=parts):
             counts = [StageCount(kind="exact_dedup", name="exact_dedup")]

@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from curation.errors import IntegrityError
+from curation import __version__
+from curation.errors import IntegrityError, OutputError
 from curation.reading.inputs import Input, find_files
 from curation.reading.slices import plan_slices
 from curation.recipe import Recipe
@@ -52,7 +53,9 @@ def plan_of(folder: Path) -> Plan:
     for name in ("a", "b"):
         (folder / f"{name}.jsonl").write_bytes(b'{"text": "x"}\n' * 3)
     slices = plan_slices(find_files([Input(path=str(folder))]), 20)
-    return Plan(version="1", recipe=Recipe(), files=[], slices=slices, against={}, models={}, tokenizer={"sha256": "0"})
+    return Plan(
+        version=__version__, recipe=Recipe(), files=[], slices=slices, against={}, models={}, tokenizer={"sha256": "0"}
+    )
 
 
 def test_a_job_is_read_as_it_was_stored(tmp_path: Path):
@@ -113,3 +116,15 @@ def test_a_plan_is_kept_over_the_jobs_of_all_phases(tmp_path: Path):
         job = store_job(job_in(tmp_path / str(number)), tmp_path)
         run_stored(lambda found, *_: seen.append(found is plan), Job, stored, job, (number,))
     assert seen == [True] * 4
+
+
+def test_a_plan_of_another_version_is_not_read(tmp_path: Path):
+    path = tmp_path / "out" / "_work" / "plan.json"
+    store_plan(path, msgspec.structs.replace(plan_of(tmp_path), version="0.2.0"))
+    with pytest.raises(
+        OutputError, match=rf"{tmp_path}/out was begun by version 0\.2\.0, this is {__version__}\. Give"
+    ):
+        read_stored_plan(path)
+    path.write_bytes(b'{"version": "%b", "recipe": 3}' % __version__.encode())
+    with pytest.raises(IntegrityError, match=r"plan\.json is damaged: .* Begin anew with --force"):
+        read_stored_plan(path)
