@@ -50,6 +50,7 @@ def write_array(file: BinaryIO, values: np.ndarray) -> None:
 
 def save_array(path: Path, values: np.ndarray) -> None:
     """As `np.save`, with the errors of `write_array`."""
+    values = np.ascontiguousarray(values)
     with open(path, "wb") as file:
         header = np.lib.format.header_data_from_array_1_0(values)
         np.lib.format.write_array_header_1_0(file, header)

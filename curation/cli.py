@@ -352,6 +352,7 @@ def _demo(options: argparse.Namespace) -> int:
     from curation.recipe import DEFAULT_RECIPE, load_recipe
 
     folder = local_output(options.output)
+    interrupts.begin_writing()
     corpus, told = prepare_corpus(folder)
     say(told)
     recipe = load_recipe(DEFAULT_RECIPE, Input(path=str(corpus), name="documentation"))

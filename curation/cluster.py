@@ -19,9 +19,11 @@ from functools import partial
 from typing import Any
 
 from curation.errors import EngineError, OutOfMemoryError
+from curation.interrupts import Interrupted
 
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 LOOK_SECONDS = 5
+CLEAN_UP_SECONDS = 1.0
 GOES_ON = "What is done stays, the same command, without --force, goes on from here"
 
 log = logging.getLogger(__name__)
@@ -59,7 +61,15 @@ def _begin_worker() -> None:
     would go on writing into a folder that another run may hold."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end_worker)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_worker(number: int, _: Any) -> None:
+    """Leaves the task time to remove what is half written. The pool takes the exception for the task's, so that the
+    process ends by a timer."""
+    threading.Timer(CLEAN_UP_SECONDS, os._exit, (128 + number,)).start()
+    raise Interrupted(number)
 
 
 def _end_with_parent() -> None:

@@ -3,17 +3,18 @@
 
 A signal raises `Interrupted` where the program is. Before a run has written anything it ends the process at once
 instead: while libraries are loaded, their code catches and drops exceptions. `check` raises again what was dropped
-later. Of the library, which does not own the process, nothing here is called.
+later. The library does not own the process: without `install` the other functions do nothing.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_received = 0
+_received = _signals = 0
 _writing = False
 
 
@@ -46,12 +47,16 @@ def check() -> None:
 
 
 def _handle(number: int, _: FrameType | None) -> None:
-    global _received
-    _received = number
-    if not _writing:
-        os.write(2, b"curate: interrupted\n")
+    """The first signal raises; a second one would do so in the clean-up of the first; the third ends the process."""
+    global _received, _signals
+    _signals += 1
+    if not _writing or _signals > 2:
+        with suppress(OSError):  # nobody reads it any more
+            os.write(2, b"curate: interrupted\n")
         os._exit(128 + number)
-    raise Interrupted(number)
+    if not _received:
+        _received = number
+        raise Interrupted(number)
 
 
 __all__ = ["Interrupted", "begin_writing", "check", "install"]

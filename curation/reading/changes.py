@@ -4,7 +4,8 @@
 A plan holds the size and the modification time (ns) of each file, and of each part of a text file (JSON Lines, CSV,
 TSV, text, WET, WARC; not compressed) the first and last EDGE_BYTES. Such a file may grow behind its planned size, as a
 log does: what is new is not read. Every other change is an error, since documents of two states of a file would be
-mixed, or lost. What this cannot see: an edit that leaves size, modification time and edges as they were.
+mixed, or lost. What this cannot see: a change that restores size and modification time, or one of a file that has grown
+as well, where it leaves all edges as they were.
 """
 
 from __future__ import annotations
@@ -96,11 +97,11 @@ def _check_local(part: FilePart) -> None:
     file = part.file
     with open_raw(file.path) as raw:
         status = os.fstat(raw.fileno())
-        if status.st_size < file.bytes:
-            _changed(file, f"it has {status.st_size:,} bytes, and had {file.bytes:,}")
         grown = status.st_size > file.bytes
-        if grown and not _may_grow(file):
+        if status.st_size < file.bytes or (grown and not _may_grow(file)):
             _changed(file, f"it has {status.st_size:,} bytes, and had {file.bytes:,}")
+        if not status.st_size and raw.read(1):
+            raise InputError(f"{file.path} has content, but no size, as files of /proc: copy it to a file first")
         if not grown and status.st_mtime_ns != file.modified_ns:
             _changed(file, "its modification time is another")
         if part.edges and _edges(raw, part.start, part.stop) != part.edges:

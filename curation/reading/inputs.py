@@ -438,7 +438,7 @@ def _remote_matches(url: str) -> list[str]:
     except Exception as raised:  # file systems raise errors of their own libraries
         error = cause_of(raised)
         refuse_remote(url, error)
-        raise InputError(f"{shown(url)} cannot be listed: {scrubbed(error) or type(error).__name__}") from None
+        raise InputError(f"{shown(url)} cannot be listed: {scrubbed(error, url) or type(error).__name__}") from None
     if not found:
         raise InputError(f"no file matches {shown(url)}")
     return found

@@ -21,12 +21,16 @@ UNKNOWN_SIZE = -1
 NOT_FOUND, DENIED, LATER = 404, (401, 403), (408, 425, 429)  # what servers answer
 # What file systems know of a version, the surest first: S3, GCS, HTTP, Azure, local and in memory.
 VERSIONS = (
-    "VersionId", "generation", "ETag", "etag", "md5Hash", "Content-MD5", "Last-Modified", "LastModified",
-    "last_modified", "updated", "mtime", "created",
+    "VersionId", "generation", "blob_id", "ETag", "etag", "md5Hash", "Content-MD5", "Last-Modified", "LastModified",
+    "last_modified", "updated", "mtime", "modify", "modificationTime", "created",
 )  # fmt: skip
 WEAK = "W/"  # an ETag that other bytes of the same meaning may have (RFC 9110, section 8.8.1)
 VERSION_DIGITS = 16
 Answer = TypeVar("Answer")
+
+
+class ShortAnswerError(OSError):
+    """A server ended a file before the length that it had announced."""
 
 
 class RemoteFile(io.RawIOBase):
@@ -48,6 +52,7 @@ class RemoteFile(io.RawIOBase):
             import fsspec
 
             opened = fsspec.open(self.path, "rb", **_options(self.path))
+            opened.fs.invalidate_cache()  # a listing may hold the state of an earlier time
             self.version = version_of(opened.fs.info(opened.path))
             file = opened.open()
             if self.size == UNKNOWN_SIZE:
@@ -73,6 +78,7 @@ class RemoteFile(io.RawIOBase):
                 self.file = None
                 if attempt == TRIES:
                     what = " ".join(filter(None, [type(error).__name__, str(_status(error) or "")]))
+                    what = str(error) if isinstance(error, ShortAnswerError) else what
                     raise InputError(f"{shown(self.path)}: {what} in {attempt} tries") from None
             time.sleep(wait)
             wait *= 2
@@ -99,8 +105,20 @@ class RemoteFile(io.RawIOBase):
     def tell(self) -> int:
         return self.position
 
+    def close(self) -> None:
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+        super().close()
+
+    def _read(self, size: int) -> bytes:
+        data: bytes = self._open().read(size)
+        if size and not data and self.position < self.size:
+            raise ShortAnswerError(f"the server sends {self.position:,} of the {self.size:,} bytes that it announced")
+        return data
+
     def readinto(self, buffer: Any) -> int:
-        data = self._try(lambda: self._open().read(len(buffer)))
+        data = self._try(lambda: self._read(len(buffer)))
         buffer[: len(data)] = data
         self.position += len(data)
         return len(data)
@@ -118,7 +136,7 @@ def _options(url: str) -> dict[str, Any]:
 
 def version_of(info: Mapping[str, Any]) -> str:
     """A digest of the first of VERSIONS that a file system knows of a file; empty where it knows none."""
-    known = (str(info[name]) for name in VERSIONS if info.get(name))
+    known = (str(info[name]) for name in VERSIONS if info.get(name) not in (None, ""))
     found = next((value for value in known if not value.startswith(WEAK)), "")
     return hashlib.sha256(found.encode()).hexdigest()[:VERSION_DIGITS] if found else ""
 
@@ -147,11 +165,11 @@ def refuse_remote(url: str, error: BaseException) -> None:
         case FileNotFoundError():
             raise InputError(f"{shown(url)} does not exist") from None
         case PermissionError():
-            raise InputError(f"{shown(url)} may not be read: {scrubbed(error)}") from None
+            raise InputError(f"{shown(url)} may not be read: {scrubbed(error, url)}") from None
         case ImportError():
-            raise InputError(f"{shown(url)} needs another package: {scrubbed(error)}") from None
+            raise InputError(f"{shown(url)} needs another package: {scrubbed(error, url)}") from None
         case ValueError():  # no such protocol, host or port
-            raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error)}") from None
+            raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error, url)}") from None
 
 
 __all__ = ["UNKNOWN_SIZE", "RemoteFile", "cause_of", "refuse_remote", "version_of"]

@@ -10,7 +10,10 @@ from curation.errors import InputError
 CHAIN = re.compile(r"::(?![^\[]*\])")  # between URLs, but not in an IPv6 address
 AUTHORITY_END = re.compile(r"[/?#]")
 QUERY = re.compile(r"[?#]")
-SECRETS_IN_TEXT = re.compile(r"""//[^\s/'"]*@|\?[^\s'")\]>]+""")
+SECRETS_IN_TEXT = re.compile(r"""//[^\s'"]*@|\?[^\s'"]+""")
+PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+HTTP = ("http", "https")
+HIDDEN = "***"
 
 
 def is_remote(path: str) -> bool:
@@ -20,8 +23,20 @@ def is_remote(path: str) -> bool:
 
 def shown(path: str) -> str:
     """A path for messages and reports: without user names, passwords and signed queries, also those of a chain of URLs
-    (`simplecache::https://...`)."""
-    return "::".join(map(_without_secrets, CHAIN.split(path))) if is_remote(path) else path
+    (`simplecache::https://...`). Of a URL whose parts cannot be told apart the protocol alone."""
+    if not is_remote(path):
+        return path
+    links = CHAIN.split(path)
+    if not _is_chain(links):
+        return f"{path.partition('://')[0]}://{HIDDEN}"
+    return "::".join(map(_without_secrets, links))
+
+
+def _is_chain(links: list[str]) -> bool:
+    """Whether `::` separates URLs, all but the last of which may be the name of a protocol; it may stand in a password
+    or a query too."""
+    named = all("://" in link or PROTOCOL.fullmatch(link) for link in links[:-1])
+    return named and "://" in links[-1]
 
 
 def _without_secrets(url: str) -> str:
@@ -29,30 +44,35 @@ def _without_secrets(url: str) -> str:
     if not mark:
         return url
     authority = AUTHORITY_END.split(rest, maxsplit=1)[0]
-    if "@" in authority or _has_raw_marks(authority, rest):
+    if "@" in authority or _has_raw_marks(scheme, authority, rest):
         rest = rest.rpartition("@")[2]  # the last one: a password may hold what ends an authority
     return f"{scheme}://{QUERY.split(rest, maxsplit=1)[0]}"
 
 
-def _has_raw_marks(authority: str, rest: str) -> bool:
-    """Whether a password has a `/`, `?` or `#`, at which the authority of an URL ends (RFC 3986, section 3.2): what is
-    before is no port then."""
+def _has_raw_marks(scheme: str, authority: str, rest: str) -> bool:
+    """Whether a password has a `/`, `?` or `#`, at which the authority of an URL ends (RFC 3986, section 3.2). What is
+    before is no port then; digits may be one, but only paths of HTTP have an `@`."""
     _, colon, port = authority.rpartition(":")
-    return bool(colon) and not port.isdigit() and not port.endswith("]") and "@" in rest[len(authority) :]
+    is_port = port.endswith("]") or (port.isdigit() and scheme in HTTP)
+    return bool(colon) and not is_port and "@" in rest[len(authority) :]
 
 
 def check_url(url: str) -> None:
     """InputError for an URL whose parts cannot be told apart."""
-    for link in CHAIN.split(url):
-        rest = link.partition("://")[2]
+    links = CHAIN.split(url)
+    if not _is_chain(links):
+        raise InputError(f"{shown(url)}: `::` separates URLs; in a password or a query write %3A%3A")
+    for link in links:
+        scheme, _, rest = link.partition("://")
         authority = AUTHORITY_END.split(rest, maxsplit=1)[0]
-        if "@" not in authority and _has_raw_marks(authority, rest):
+        if "@" not in authority and _has_raw_marks(scheme, authority, rest):
             raise InputError(f"{shown(url)}: in its user name or password write / as %2F, ? as %3F and # as %23")
 
 
-def scrubbed(text: object) -> str:
-    """The text of another library's error without what URLs in it keep secret."""
-    return SECRETS_IN_TEXT.sub(lambda found: "//" if found[0].startswith("//") else "", str(text))
+def scrubbed(text: object, url: str = "") -> str:
+    """The text of another library's error without what `url`, and others in it, keep secret."""
+    told = str(text).replace(url, shown(url)) if url else str(text)
+    return SECRETS_IN_TEXT.sub(lambda found: "//" if found[0].startswith("//") else "", told)
 
 
 __all__ = ["check_url", "is_remote", "scrubbed", "shown"]

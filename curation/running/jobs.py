@@ -64,6 +64,14 @@ class StoredPlan(msgspec.Struct, kw_only=True):
     models: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        for parts in self.slices:
+            if not parts:
+                raise ValueError("a slice without parts")
+            for number, start, stop, _ in parts:
+                if not (0 <= number < len(self.read) and 0 <= start <= stop):
+                    raise ValueError(f"a slice from {start} to {stop} of file {number}")
+
 
 class _Versioned(msgspec.Struct):
     version: str
@@ -102,7 +110,7 @@ def read_stored_plan(path: Path) -> StoredPlan | None:
         return msgspec.json.decode(data, type=StoredPlan)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise IntegrityError(f"{path} is damaged: {error}. Begin anew with --force") from None
 
 

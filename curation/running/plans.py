@@ -67,7 +67,8 @@ def identity_in(report: dict[str, Any]) -> Identity:
 
 def check_same(folder: Path, before: Identity, now: Identity) -> None:
     """OutputError where what a folder's plan or report says of its run is not this run's identity."""
-    changes = changed_keys(before.recipe, now.recipe) + _changed_files(before.files, now.files)
+    files = _without_new_facts(before.files, now.files)
+    changes = changed_keys(before.recipe, now.recipe) + _changed_files(before.files, files)
     changes += changed_keys(before.against, now.against, "against")
     changes += changed_models(before.models, now.models)
     changes += changed_keys(before.tokenizer, now.tokenizer, "tokenizer")
@@ -76,6 +77,12 @@ def check_same(folder: Path, before: Identity, now: Identity) -> None:
         raise OutputError(
             f"{folder} belongs to another recipe or input; changed: {shown_changes}. Give a new --output, or --force"
         )
+
+
+def _without_new_facts(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> list[SourceFile]:
+    """The files of today without the versions of URLs that reports up to 0.2.0 do not have."""
+    known = {file.path: file.version for file in before}
+    return [msgspec.structs.replace(file, version="") if not known.get(file.path, "?") else file for file in now]
 
 
 def _changed_files(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> list[str]:

@@ -63,7 +63,8 @@ def served(data: bytes) -> Iterator[Files]:
                 first, _, last = wanted.removeprefix("bytes=").partition("-")
                 start, stop = int(first), min(int(last) + 1, size)
             self.send_response(206 if wanted else 200)
-            self.send_header("Content-Length", str(stop - start))
+            body = answer.data[start:stop]
+            self.send_header("Content-Length", str(len(body) if wanted else stop - start))
             self.send_header("Accept-Ranges", "bytes")
             if wanted:
                 self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
@@ -71,7 +72,6 @@ def served(data: bytes) -> Iterator[Files]:
                 self.send_header("ETag", answer.etag)
             self.end_headers()
             if with_body:
-                body = answer.data[start:stop]
                 self.wfile.write(body if answer.cut < 0 else body[: answer.cut])
 
         def log_message(self, *_: object) -> None: ...

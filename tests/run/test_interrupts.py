@@ -17,6 +17,7 @@ from curation.running.runner import run
 from curation.terminal import printable, printable_line
 from tests.run.runs import data_digests, files_below, made_texts, recipe_of, records_of
 
+ROOT = Path(__file__).resolve().parents[2]
 CURATE = [sys.executable, "-m", "curation"]
 # Sends a signal to itself when the run has said so many lines.
 SIGNALLED = """
@@ -107,6 +108,42 @@ def load():
 cli._load_within_limits = load
 sys.exit(command())
 """
+
+
+TWICE = """
+import os, signal, sys, threading, time
+from curation.__main__ import command
+from curation.running.progress import Lines
+
+def say(self, line, say=Lines.say):
+    say(self, line)
+    if "to do" in line:
+        threading.Timer(0.05, os.killpg, (0, signal.SIGTERM)).start()
+        threading.Timer(0.10, os.killpg, (0, signal.SIGTERM)).start()
+        time.sleep(0.03)
+
+Lines.say = say
+if __name__ == "__main__":
+    sys.exit(command())
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_a_group_that_is_ended_twice_leaves_no_temporary_files(
+    scheduler: str, corpus: Path, whole: dict[str, str], tmp_path: Path
+):
+    """As `timeout` and batch systems do it."""
+    script = tmp_path / "twice.py"
+    script.write_text(TWICE)
+    corpus.write_bytes(corpus.read_bytes() * 30)
+    command = ["run", "short.yaml", "-i", corpus.name, "-o", "out", "--engine", "cpu", "--scheduler", scheduler]
+    stopped = subprocess.run(
+        [sys.executable, str(script), *command], cwd=tmp_path, capture_output=True, text=True, check=False,
+        preexec_fn=default_signals, start_new_session=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert stopped.returncode == 143, stopped.stderr
+    assert "Traceback" not in stopped.stderr and stopped.stderr.count("curate: interrupted") == 1
+    assert not [path for path in files_below(tmp_path / "out") if path.endswith(TEMPORARY)]
 
 
 @pytest.mark.parametrize("begin", ["pass", "interrupts.begin_writing()"])

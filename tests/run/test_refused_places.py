@@ -109,7 +109,14 @@ def test_a_model_that_is_a_pipe_is_not_waited_for(tmp_path: Path):
         curation.Language(keep=["en"], model=str(tmp_path / "model.bin"))
 
 
-ARRAYS = (np.arange(5), np.zeros((2, 3), np.uint32), np.zeros(0, np.int64), np.zeros((0, 4)), np.arange(9)[::2])
+ARRAYS = (
+    np.arange(5),
+    np.zeros((2, 3), np.uint32),
+    np.zeros(0, np.int64),
+    np.zeros((0, 4)),
+    np.arange(9)[::2],
+    np.ones((2, 3)).T,
+)
 
 
 def test_arrays_are_written_as_numpy_does(tmp_path: Path):

@@ -128,3 +128,13 @@ def test_a_plan_of_another_version_is_not_read(tmp_path: Path):
     path.write_bytes(b'{"version": "%b", "recipe": 3}' % __version__.encode())
     with pytest.raises(IntegrityError, match=r"plan\.json is damaged: .* Begin anew with --force"):
         read_stored_plan(path)
+
+
+@pytest.mark.parametrize("slices", ["[[]]", '[[[2, 0, 1, ""]]]', '[[[-1, 0, 1, ""]]]', '[[[0, 5, 1, ""]]]'])
+def test_a_forged_plan_is_damaged(slices: str, tmp_path: Path):
+    path = tmp_path / "plan.json"
+    store_plan(path, plan_of(tmp_path))
+    content = msgspec.json.decode(path.read_bytes())
+    path.write_bytes(msgspec.json.encode(content | {"slices": msgspec.json.decode(slices)}))
+    with pytest.raises(IntegrityError, match=r"plan\.json is damaged: a slice .* Begin anew with --force"):
+        read_stored_plan(path)

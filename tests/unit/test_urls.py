@@ -23,6 +23,11 @@ SHOWN = {
     "http://user:pw@[::1]:8080/a.jsonl": "http://[::1]:8080/a.jsonl",
     "simplecache::https://user:pw@host/a.jsonl?sig=x": "simplecache::https://host/a.jsonl",
     "zip://a.jsonl::https://user:p/w@host/b.zip": "zip://a.jsonl::https://host/b.zip",
+    "https://h/x?sig=a::SECRET": "https://***",
+    "https://h/a::b?sig=SECRET": "https://***",
+    "ftp://u:se::cret@h/x": "ftp://***",
+    "ftp://u:1234/5@h/x": "ftp://h/x",
+    "https://u:p@w@h/a@1?b@c": "https://c",
     "/data/a?b@c.jsonl": "/data/a?b@c.jsonl",
     "s3://bucket/key=1/a.jsonl": "s3://bucket/key=1/a.jsonl",
 }
@@ -39,6 +44,8 @@ SCRUBBED = {
         "Max retries exceeded with url: /a/b (Caused by x)"
     ),
     "403, url=URL('https://user:SECRET@host/a?sig=SECRET')": "403, url=URL('https://host/a')",
+    "no port in https://u:SEC/RET@h:80": "no port in https://h:80",
+    "at http://h/x?sig=(SECRET)SECRET": "at http://h/x",
     "nothing to hide": "nothing to hide",
 }
 
@@ -48,7 +55,14 @@ def test_what_is_left_of_the_text_of_an_error(text: str):
     assert scrubbed(text) == SCRUBBED[text]
 
 
+def test_a_known_url_is_scrubbed_whatever_it_holds():
+    url = "https://user:SEC RET'@host/a?sig=SEC RET"
+    assert scrubbed(f"cannot open {url}: no", url) == f"cannot open {shown(url)}: no"
+
+
 UNUSABLE = {
+    "https://h/x.jsonl?sig=a::SECRET.jsonl": r"https://\*\*\*: `::` separates URLs; in a password or a query write",
+    "ftp://u:1234/SECRET@h/x.jsonl": r"ftp://h/x\.jsonl: in its user name or password write / as %2F",
     "s4://bucket/SECRET@a.jsonl": r"s4://.*cannot be opened: Protocol not known: s4",
     "http://user:SECRET@host:port/a.jsonl": r"http://host:port/a\.jsonl cannot be opened: ",
     "http://user:SEC/RET@host/a.jsonl": r"http://host/a\.jsonl: in its user name or password write / as %2F",
