@@ -260,7 +260,9 @@ def test_a_killed_split_is_whole_or_refused_and_the_same_command_ends_it(tmp_pat
         if (out / "s.unfinished").exists():
             refused += 1
             for name in left:
-                with pytest.raises(InputError, match=r"is part of a set that was not finished .*: run the same command"):
+                with pytest.raises(
+                    InputError, match=r"is part of a set that was not finished .*: run the same command"
+                ):
                     IndexedReader(out / name)
         else:
             assert left in (old, new)
