@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs that belong together, whole or not at all: `merge` and `split` leave all pairs of a set, or say that some miss.
 
-All of a set is written to a folder in the folder of the result, then renamed. Several renames are not one step: the file
+All of a set is written to a folder in that of the result, then renamed. Several renames are not one step: the file
 `STEM.unfinished` names the pairs from before the first to after the last, and readers refuse those pairs.
 """
 
@@ -39,7 +39,8 @@ def refuse_unfinished(prefix: Path) -> None:
         stem = prefix.with_name(found[1])
         if prefix.name in named_unfinished(stem):
             raise InputError(
-                f"{prefix} is part of a set that was not finished ({_marker(stem)} names it): run the same command again"
+                f"{prefix} is part of a set that was not finished ({_marker(stem)} names it): run the same command "
+                "again"
             )
 
 
@@ -59,8 +60,8 @@ def unpublished(stem: Path) -> Iterator[Path]:
     unfinished = _read_marker(stem)
     if unfinished and (stem.parent / unfinished.folder).exists():
         raise OutputError(
-            f"another process writes the pairs of {stem} from {stem.parent / unfinished.folder}; wait for it, or delete "
-            "that folder where none does"
+            f"another process writes the pairs of {stem} from {stem.parent / unfinished.folder}; wait for it, or "
+            "delete that folder where none does"
         )
     while True:
         folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=stem.parent))

@@ -152,8 +152,8 @@ class Tokenizer:
             if not is_failure(error):
                 raise
             raise IntegrityError(
-                f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. Report it to "
-                "gigatoken; without gigatoken installed the reference does all of the work."
+                f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. Report "
+                "it to gigatoken; without gigatoken installed the reference does all of the work."
             ) from None
         self._check(texts, ids, counts)
         return ids, counts
@@ -211,8 +211,8 @@ class Tokenizer:
         failed = self._first_failure(PROBES)
         if failed is not None:
             raise TokenizerError(
-                f"tokenizer {self.name!r} cannot encode {PROBES[failed[0]][:SHOWN_CHARACTERS]!r}: {failed[1]}. Correct its "
-                "file, or take another tokenizer."
+                f"tokenizer {self.name!r} cannot encode {PROBES[failed[0]][:SHOWN_CHARACTERS]!r}: {failed[1]}. Correct "
+                "its file, or take another tokenizer."
             )
 
     def _first_failure(self, texts: Sequence[str]) -> tuple[int, str] | None:
@@ -235,8 +235,8 @@ class Tokenizer:
                 raise
             number, told = self._first_failure(texts) or (0, _first_line(error))
             raise InputError(
-                f"document {numbers[number]} of the batch, {texts[number][:SHOWN_CHARACTERS]!r}: tokenizer {self.name!r} "
-                f"fails on it: {told}. Remove the document, or take another tokenizer"
+                f"document {numbers[number]} of the batch, {texts[number][:SHOWN_CHARACTERS]!r}: tokenizer "
+                f"{self.name!r} fails on it: {told}. Remove the document, or take another tokenizer"
             ) from None
 
     def _why_not_fast(self) -> str:

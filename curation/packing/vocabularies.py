@@ -65,11 +65,11 @@ class Vocabulary(NamedTuple):
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether a tokenizer's library has failed, and not the process around it. `tokenizers` raises Exception itself, and
-    a panic of Rust arrives as a BaseException of pyo3."""
-    return (
-        isinstance(error, Exception) and not isinstance(error, MemoryError) or type(error).__name__ == "PanicException"
-    )
+    """Whether a tokenizer's library has failed, and not the process around it. `tokenizers` raises Exception itself; a
+    panic of Rust arrives as a BaseException of pyo3."""
+    return (isinstance(error, Exception) and not isinstance(error, MemoryError)) or type(
+        error
+    ).__name__ == "PanicException"
 
 
 def load_vocabulary(name: str) -> Vocabulary:
