@@ -152,8 +152,8 @@ class Tokenizer:
             if not is_failure(error):
                 raise
             raise IntegrityError(
-                f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. Report "
-                "it to gigatoken; without gigatoken installed the reference does all of the work."
+                f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. "
+                "Report it to gigatoken; without gigatoken installed the reference does all of the work."
             ) from None
         self._check(texts, ids, counts)
         return ids, counts

@@ -67,9 +67,8 @@ class Vocabulary(NamedTuple):
 def is_failure(error: BaseException) -> bool:
     """Whether a tokenizer's library has failed, and not the process around it. `tokenizers` raises Exception itself; a
     panic of Rust arrives as a BaseException of pyo3."""
-    return (isinstance(error, Exception) and not isinstance(error, MemoryError)) or type(
-        error
-    ).__name__ == "PanicException"
+    own = isinstance(error, Exception) and not isinstance(error, MemoryError)
+    return own or type(error).__name__ == "PanicException"
 
 
 def load_vocabulary(name: str) -> Vocabulary:

@@ -290,9 +290,7 @@ def _check_pruning(reader: _Reader, settings: _Settings, pruned: np.ndarray) -> 
     """How many rows the buckets that are left take."""
     buckets, numbers = pruned.T
     if settings.buckets > MAX_PRUNED_BUCKETS:
-        raise reader.wrong(
-            f"it says bucket {settings.buckets} and leaves some out, expected {MAX_PRUNED_BUCKETS} at most"
-        )
+        raise reader.wrong(f"it leaves out some of {settings.buckets} buckets, expected {MAX_PRUNED_BUCKETS} at most")
     if len(pruned) and not 0 <= buckets.min() <= buckets.max() < settings.buckets:
         raise reader.wrong(f"it keeps buckets outside 0 to {settings.buckets - 1}")
     if numbers.min(initial=0) < 0:

@@ -284,7 +284,7 @@ def quantised(height: int, width: int, parts: tuple[int, int, int]) -> bytes:
     head, size = struct.pack("<?qqi", True, len(WORDS) + 1, 2, len(WORDS) + 1), struct.pack("<4i", 2, 1, 2, 2)
     assert made.count(head) == 1
     changed = made.replace(head, struct.pack("<?qqi", True, height, width, len(WORDS) + 1))
-    return changed.replace(size, struct.pack("<4i", 2, *parts))
+    return changed.replace(size, struct.pack("<4i", width, *parts))
 
 
 BROKEN = {
@@ -304,7 +304,7 @@ BROKEN = {
     "too many word n-grams": (changed(MODELS["words"], word_ngrams=101, buckets=1), "wordNgrams 101, expected 100 at"),
     "too many buckets": (
         changed(MODELS["words"], pruned={1: 0}, buckets=100_000_001),
-        "bucket 100000001 and leaves some",
+        "some of 100000001 buckets",
     ),
     "rows of nothing": (
         changed(MODELS["words"]).replace(struct.pack("<qq", 11, 6), struct.pack("<qq", 2**62, 0)),
