@@ -14,6 +14,7 @@ from curation.packing.token_files import token_files, token_paths, write_tokens
 from curation.packing.tokenization import load_tokenizer
 from curation.recipe import convert_recipe
 from curation.running import outputs, runner
+from curation.running.jobs import Plan
 from curation.running.workdir import sweep
 from tests.forms.samples import make_texts, train_tokenizer, write_jsonl
 
@@ -73,10 +74,10 @@ def stopped(tmp_path, monkeypatch):
     )
     write = outputs.write_output_part
 
-    def fail(job: outputs.OutputJob, number: int) -> None:
+    def fail(plan: Plan, job: outputs.OutputJob, number: int) -> None:
         if number == 2:
             raise KeyError("a fault")
-        write(job, number)
+        write(plan, job, number)
 
     monkeypatch.setattr(outputs, "write_output_part", fail)
     with pytest.raises(KeyError):
