@@ -380,6 +380,12 @@ def _matches(path: str, leave_out: str) -> list[str]:
             "file first"
         )
     if not glob.has_magic(path):
+        try:
+            os.stat(path)
+        except PermissionError as error:  # of a folder above it
+            raise InputError(f"cannot open {path}: {error.strerror}") from None
+        except (OSError, ValueError):
+            pass
         raise InputError(f"input {path} does not exist (looked from {os.getcwd()})")
     _check_listed(path)
     matches = sorted(match for match in glob.glob(path, recursive=True) if _is_readable_kind(match))

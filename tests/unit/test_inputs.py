@@ -170,6 +170,19 @@ def test_a_glob_that_meets_a_folder_that_is_closed(
         find_files([Input(path=pattern)])
 
 
+def test_a_file_in_a_folder_that_is_closed(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    real = os.stat
+
+    def stat(path: Any, **options: Any) -> Any:
+        if str(path).startswith("data/sub/"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(InputError, match=r"cannot open data/sub/x\.jsonl: Permission denied"):
+        find_files([Input(path="data/sub/x.jsonl")])
+
+
 def test_a_glob_needs_no_list_of_what_it_does_not_enter(folder: Path, monkeypatch: pytest.MonkeyPatch):
     real = os.scandir
 
