@@ -24,6 +24,8 @@ from curation.interrupts import Interrupted
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 LOOK_SECONDS = 5
 CLEAN_UP_SECONDS = 1.0
+# Of this process. Those of workers and schedulers, which a cluster of this process has too, stay.
+CLIENT_LOGS = tuple(f"distributed.{name}" for name in ("client", "core", "batched", "utils"))
 GOES_ON = "What is done stays, the same command, without --force, goes on from here"
 
 log = logging.getLogger(__name__)
@@ -84,12 +86,27 @@ def connect(cluster: Any) -> Iterator[Callable[..., list[Any]]]:
     """Dask's `get` on a cluster, which is given as such or by the address of its scheduler."""
     from distributed import Client
 
+    with _silent(CLIENT_LOGS):
+        try:
+            client = Client(cluster)
+        except OSError as error:
+            raise EngineError(f"no scheduler answers at {cluster}: {error}. Start one with `dask scheduler`") from error
+        with client:
+            yield partial(_get, client)
+
+
+@contextmanager
+def _silent(names: Sequence[str]) -> Iterator[None]:
+    """Logs print nothing: tracebacks of a lost connection, of which `_get` raises the error that says what to do."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
-        client = Client(cluster)
-    except OSError as error:
-        raise EngineError(f"no scheduler answers at {cluster}: {error}. Start one with `dask scheduler`") from error
-    with client:
-        yield partial(_get, client)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _get(client: Any, graph: Any, names: list[str]) -> list[Any]:

@@ -63,6 +63,26 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
     sync_folder(folder)
 
 
+def sweep_dead(*paths: Path) -> None:
+    """Deletes the temporary files of `commit` for these paths that killed processes of this machine have left."""
+    for path in paths:
+        start = f"{path.name}.{os.uname().nodename}-"
+        for left in path.parent.glob(f"*{TEMPORARY}"):
+            found = re.fullmatch(rf"{re.escape(start)}(\d+)-\d+{re.escape(TEMPORARY)}", left.name)
+            if found and not _is_alive(int(found[1])):
+                left.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
 def local_output(path: str | os.PathLike[str]) -> Path:
     """Where to write; OutputError for a URL, and for a name that is not UTF-8."""
     given = os.fspath(path)

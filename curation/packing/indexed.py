@@ -26,6 +26,7 @@ from curation.packing.megatron import (
     map_array,
     suffixed,
 )
+from curation.packing.pair_sets import refuse_unfinished
 
 SHOWN_PAIRS = 5
 
@@ -34,14 +35,16 @@ class IndexedReader:
     """A pair, memory-mapped: `len()` sequences, `reader[i]` the ids of one (a read-only view, no copy).
 
     `dtype`; `lengths` (int32, tokens), `pointers` (int64, bytes into the `.bin`), `documents` (int64, index of the
-    first sequence of each document, and S at the end). Raises `InputError` where a file is missing, `IntegrityError`
-    where the index is none, or where the sizes of the files are not what it says.
+    first sequence of each document, and S at the end). Raises `InputError` where a file is missing or the pair is of a
+    set that was not finished, `IntegrityError` where the index is none, or where the sizes of the files are not what it
+    says.
 
     `prefix` may be the path of either file too.
     """
 
     def __init__(self, prefix: str | Path) -> None:
         self.prefix = bare_prefix(prefix)
+        refuse_unfinished(self.prefix)
         index_path, bin_path = suffixed(self.prefix, ".idx"), suffixed(self.prefix, ".bin")
         for path in (index_path, bin_path):
             if not path.is_file():

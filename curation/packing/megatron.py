@@ -26,6 +26,7 @@ import shutil
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from itertools import count, takewhile
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
@@ -276,10 +277,10 @@ def join_parts(
     return pairs
 
 
-def refuse_existing(stem: Path) -> None:
-    """OutputError where there is a pair of this stem, of whatever number."""
+def refuse_existing(stem: Path, besides: Sequence[str] = ()) -> None:
+    """OutputError where there is a pair of this stem, of whatever number, that is not named `besides`."""
     for path in sorted(stem.parent.glob("*_text_document.*")):
-        if path.suffix in (".idx", ".bin") and is_of_stem(stem, path.stem):
+        if path.suffix in (".idx", ".bin") and is_of_stem(stem, path.stem) and path.stem not in besides:
             raise OutputError(f"{path} exists already. Choose another name, or force the replacement.")
 
 
@@ -310,16 +311,19 @@ def _prefix(stem: Path, number: int) -> Path:
     return stem.with_name(f"{stem.name}_{number:05d}_text_document")
 
 
+def list_pairs(stem: Path, first: int = 0) -> list[Path]:
+    """The prefixes of a stem from a number on, up to the first that has no file: what lies behind a gap is somebody
+    else's."""
+    numbered = (_prefix(stem, number) for number in count(first))
+    return list(takewhile(lambda prefix: any(suffixed(prefix, end).exists() for end in (".idx", ".bin")), numbered))
+
+
 def _delete_pairs(stem: Path, first: int) -> None:
-    """Deletes the pairs of a stem from a number on, up to the first that is not there: what lies behind a gap is
-    somebody else's. The last goes first, so that a kill leaves no gap; and indexes before their tokens."""
-    last = first
-    while any(suffixed(_prefix(stem, last), suffix).exists() for suffix in (".idx", ".bin")):
-        last += 1
-    for number in reversed(range(first, last)):
+    """The last goes first, so that a kill leaves no gap; and indexes before their tokens."""
+    for prefix in reversed(list_pairs(stem, first)):
         for suffix in (".idx", ".bin"):
-            suffixed(_prefix(stem, number), suffix).unlink(missing_ok=True)
-        remove_stale_cache(_prefix(stem, number))
+            suffixed(prefix, suffix).unlink(missing_ok=True)
+        remove_stale_cache(prefix)
 
 
 class _Cutter:

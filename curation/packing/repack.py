@@ -7,7 +7,6 @@ In constant memory: the tokens are copied by the kernel, an index is read and wr
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from curation.errors import InputError, OutputError
 from curation.files import local_output, make_folder, read_json
 from curation.packing.indexed import IndexedReader, bare_prefix, check_pair
 from curation.packing.megatron import PairInfo, in_chunks, is_of_stem, join_parts, refuse_existing, suffixed
+from curation.packing.pair_sets import named_unfinished, publish, unpublished
 
 
 def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, force: bool = False) -> list[PairInfo]:
@@ -29,22 +29,28 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
     one is given twice, has documents of several sequences, or would be replaced by the result, IntegrityError for a
     damaged one, OutputError where `stem` is a folder or a pair of it exists (unless `force`: then those that the result
     does not replace are deleted).
+
+    The pairs are there all or not at all: `curation/packing/pair_sets.py` says how a kill is noticed.
     """
-    local_output(stem)
-    _refuse_folder(stem)
+    given, stem = os.fspath(stem), local_output(stem)
+    _refuse_folder(given)  # a path drops the slash at its end
     found = _each_once(prefixes)
-    _refuse_own_output(found, Path(stem))
+    _refuse_own_output(found, stem)
     if not force:
-        refuse_existing(Path(stem))
+        refuse_existing(stem, named_unfinished(stem))
     _check_tokenizers(found)
     _check_splits(found)
     dtype = _common_dtype(found)
-    with tempfile.TemporaryDirectory(prefix="_repack.", dir=_existing(Path(stem).parent)) as folder:
-        parts = [(suffixed(prefix, ".bin"), Path(folder) / f"{n}.lengths") for n, prefix in enumerate(found)]
+    with unpublished(stem) as folder:
+        parts = [(suffixed(prefix, ".bin"), folder / f"{n}.lengths") for n, prefix in enumerate(found)]
         for prefix, (_, path) in zip(found, parts, strict=True):
             with open(path, "wb") as file:
                 file.writelines(chunk.astype("<i4") for chunk in in_chunks(IndexedReader(prefix).lengths))
-        return join_parts(parts, stem, dtype, max_bytes, force=force)
+        make_folder(folder / "pairs")
+        pairs = join_parts(parts, folder / "pairs" / stem.name, dtype, max_bytes)
+        if not force:
+            refuse_existing(stem, named_unfinished(stem))  # another process may have written some meanwhile
+        return publish(pairs, folder, stem)
 
 
 def read_tokenizer(prefix: Path) -> dict[str, Any]:
@@ -94,11 +100,6 @@ def _check_splits(prefixes: Sequence[Path]) -> None:
         )
 
 
-def _existing(folder: Path) -> Path:
-    make_folder(folder)
-    return folder
-
-
 def _common_dtype(prefixes: Sequence[Path]) -> np.dtype:
     dtypes: dict[str, Path] = {}
     for prefix in prefixes:
@@ -115,8 +116,8 @@ def _common_dtype(prefixes: Sequence[Path]) -> np.dtype:
     return np.dtype(next(iter(dtypes)))
 
 
-def _refuse_folder(stem: str | Path) -> None:
-    if str(stem).endswith(os.sep) or Path(stem).is_dir():
+def _refuse_folder(stem: str) -> None:
+    if stem.endswith(os.sep) or Path(stem).is_dir():
         inside = os.path.join(stem, "merged")
         raise OutputError(
             f"{stem} is a folder, expected the beginning of names: {inside} gives {inside}_00000_text_document"

@@ -58,13 +58,14 @@ class TokenFiles:
         self.splits = split_names(self.output.splits)
         self.files = files  # ids and lengths of the first split, of the second, ...
         self.tokens = dict.fromkeys(self.splits, 0)
-        self.special_hits = self.tokenised = 0
+        self.special_hits = self.tokenised = self.tokenless = 0
 
     def write(self, text: pa.ChunkedArray) -> None:
         for chunk in text.chunks:
             packed = self.tokenizer.pack(chunk)
             self.special_hits += packed.special_hits
             self.tokenised += int(np.count_nonzero(packed.lengths))
+            self.tokenless += _with_text(chunk, packed.lengths == 0)
             side = self._sides(chunk)
             for number, split in enumerate(self.splits):
                 ids, lengths = packed.ids, packed.lengths
@@ -83,15 +84,27 @@ class TokenFiles:
         return sides(chunk.cast(pa.large_binary()).to_pylist(), self.output.splits, self.output.seed)
 
     def counts(self) -> dict[str, Any]:
-        """For the part's record: tokens, documents that have any, special tokens spelled out, tokens per split, and
-        which tokenizer it was."""
+        """For the part's record: tokens, documents that have any, documents with text that have none, special tokens
+        spelled out, tokens per split, and which tokenizer it was."""
         return {
             "tokens": sum(self.tokens.values()),
             "tokenised": self.tokenised,
+            "tokenless": self.tokenless,
             "special_hits": self.special_hits,
             "split_tokens": self.tokens,
             "tokenizer": self.tokenizer.identity,
         }
+
+
+def _with_text(chunk: pa.Array, chosen: np.ndarray) -> int:
+    """How many of the chosen documents have more than white space, which some tokenizers have no tokens for."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not chosen.any():
+        return 0
+    lengths = pc.binary_length(pc.utf8_trim_whitespace(chunk.filter(pa.array(chosen))))
+    return int(np.count_nonzero(lengths.to_numpy(zero_copy_only=False)))
 
 
 def write_tokens(

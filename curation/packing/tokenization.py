@@ -23,7 +23,7 @@ import numpy as np
 from curation.arrays import joined
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
-from curation.packing.vocabularies import Vocabulary, load_vocabulary, vocabulary_files
+from curation.packing.vocabularies import Vocabulary, is_failure, load_vocabulary, vocabulary_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +35,9 @@ CHECK_EVERY = 1000  # documents per document that the reference encodes again
 MAX_CACHE_GROWTH_BYTES = 256 << 20
 
 REFERENCE_DOCUMENTS = 256  # at once through the reference: `tokenizers` keeps about 100 bytes per token meanwhile
+
+MAX_SPECIAL_CHARACTERS = 10_000  # RE2 refuses a pattern of some megabytes
+SHOWN_CHARACTERS = 60
 
 PROBES = (
     "",
@@ -110,6 +113,7 @@ class Tokenizer:
         self._around = self._ids_around()
         self._pool = _Pool(vocabulary.build_fast)
         self._special_pattern = _pattern(self.special_tokens)
+        self._try_out()
 
     @functools.cached_property
     def note(self) -> str:
@@ -142,7 +146,15 @@ class Tokenizer:
         texts = _as_large_strings(texts)
         if not self.fast:
             return self._encode_by_reference(texts)
-        ids, counts = self._pool.encode(texts)
+        try:
+            ids, counts = self._pool.encode(texts)
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            raise IntegrityError(
+                f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. "
+                "Report it to gigatoken; without gigatoken installed the reference does all of the work."
+            ) from None
         self._check(texts, ids, counts)
         return ids, counts
 
@@ -188,22 +200,63 @@ class Tokenizer:
             )
         return token
 
+    def _try_out(self) -> None:
+        """TokenizerError where it cannot encode the probes, or its special tokens are too long to be looked for."""
+        longest = max(map(len, self.special_tokens), default=0)
+        if longest > MAX_SPECIAL_CHARACTERS:
+            raise TokenizerError(
+                f"tokenizer {self.name!r} has a special token of {longest:,} characters, expected "
+                f"{MAX_SPECIAL_CHARACTERS:,} at most. Correct its file."
+            )
+        failed = self._first_failure(PROBES)
+        if failed is not None:
+            raise TokenizerError(
+                f"tokenizer {self.name!r} cannot encode {PROBES[failed[0]][:SHOWN_CHARACTERS]!r}: {failed[1]}. Correct "
+                "its file, or take another tokenizer."
+            )
+
+    def _first_failure(self, texts: Sequence[str]) -> tuple[int, str] | None:
+        """The first text on which the reference raises, and its error."""
+        for number, text in enumerate(texts):
+            try:
+                list(self._source.encode([text]))
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
+                return number, _first_line(error)
+        return None
+
+    def _by_reference(self, texts: list[str], numbers: Sequence[int] | np.ndarray) -> list[Any]:
+        """The reference's ids of texts with these numbers in the batch; InputError names the one that it fails on."""
+        try:
+            return list(self._source.encode(texts))
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            number, told = self._first_failure(texts) or (0, _first_line(error))
+            raise InputError(
+                f"document {numbers[number]} of the batch, {texts[number][:SHOWN_CHARACTERS]!r}: tokenizer "
+                f"{self.name!r} fails on it: {told}. Remove the document, or take another tokenizer"
+            ) from None
+
     def _why_not_fast(self) -> str:
         """Empty where gigatoken gives the reference's ids for all probes."""
         probes = [*PROBES, *(f"a{text}b {text} " for text in self.special_tokens[:8])]
         try:
             found = self._pool.encode(_large_strings(probes))
-        except (ImportError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            told = str(error).partition("\n")[0]  # what follows is a place in its source
-            return f"gigatoken does not support this vocabulary: {told}"
+        except BaseException as error:
+            if not is_failure(error):
+                raise
+            return f"gigatoken does not support this vocabulary: {_first_line(error)}"
         wrong = _first_difference(found, self._source.encode(probes), range(len(probes)))
-        return "" if wrong is None else f"gigatoken differs from {self.kind} on {probes[wrong][:60]!r}"
+        return "" if wrong is None else f"gigatoken differs from {self.kind} on {probes[wrong][:SHOWN_CHARACTERS]!r}"
 
     def _encode_by_reference(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
         pieces: list[np.ndarray] = []
         counts: list[int] = []
         for first in range(0, len(texts), REFERENCE_DOCUMENTS):
-            found = list(self._source.encode(texts.slice(first, REFERENCE_DOCUMENTS).to_pylist()))
+            batch = texts.slice(first, REFERENCE_DOCUMENTS).to_pylist()
+            found = self._by_reference(batch, range(first, first + len(batch)))
             failed = [first + k for k, ids in enumerate(found) if ids is None]
             if failed:
                 raise InputError(
@@ -217,7 +270,8 @@ class Tokenizer:
 
     def _check(self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray) -> None:
         chosen = _sample(_offsets(texts))
-        wrong = _first_difference((ids, counts), self._source.encode(texts.take(chosen).to_pylist()), chosen)
+        right = self._by_reference(texts.take(chosen).to_pylist(), chosen)
+        wrong = _first_difference((ids, counts), right, chosen)
         if wrong is not None:
             raise IntegrityError(
                 f"document {wrong} of the batch: gigatoken and the reference give different ids with {self.name!r} "
@@ -267,6 +321,11 @@ def _private_bytes() -> int:
 
     memory = psutil.Process().memory_info()
     return int(memory.rss - getattr(memory, "shared", 0))
+
+
+def _first_line(error: BaseException) -> str:
+    """What follows in errors of Rust is a place in its source."""
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 _loading = threading.Lock()

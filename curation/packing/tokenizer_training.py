@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from curation.contract import TEXT
 from curation.errors import InputError, OutputError, TokenizerError, counted, nearest
-from curation.files import as_json, commit_all, local_output
+from curation.files import as_json, commit_all, local_output, sweep_dead
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.vocabularies import BOS_TEXTS, CONFIG_FILE, EOD_TEXTS
 from curation.reading import probe, read_documents, shown
@@ -88,6 +88,7 @@ def train_tokenizer(
     config = path.with_name(CONFIG_FILE)
     _check_output(path, config, force)
     texts = _Texts(_inputs(inputs))
+    sweep_dead(path, config)
     with commit_all(path, config) as (written, written_config):
         written_config.write_bytes(as_json(_config(special), indent=True))  # first: whether the folder can be written
         written.write_text(_train(kind, vocabulary, list(special), texts, progress), "utf-8")

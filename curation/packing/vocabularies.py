@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +42,13 @@ EOD_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]")
 BOS_TEXTS = ("<|startoftext|>", "<|begin_of_text|>", "<s>", "<bos>", "[BOS]")
 
 
+PRINTABLE = "".join(map(chr, range(32, 127)))
+PROBE_CHARACTERS = 300
+PROBED_PATTERNS = 100
+SHOWN_PATTERN = 40
+MAX_GROWTH = 100  # times; of what is in use, NFKD grows most: 18 letters of U+FDFA
+
+
 class Vocabulary(NamedTuple):
     """What a loader knows: identity, special ids, and the two ways to encode."""
 
@@ -55,6 +62,13 @@ class Vocabulary(NamedTuple):
     encode: Callable[[list[str]], Iterable[Any]]  # reference: ids of each text; None where it cannot encode one
     decode: Callable[[list[int]], str]
     build_fast: Callable[[], Any]  # a new gigatoken object; raises where the vocabulary is not supported
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether a tokenizer's library has failed, and not the process around it. `tokenizers` raises Exception itself; a
+    panic of Rust arrives as a BaseException of pyo3."""
+    own = isinstance(error, Exception) and not isinstance(error, MemoryError)
+    return own or type(error).__name__ == "PanicException"
 
 
 def load_vocabulary(name: str) -> Vocabulary:
@@ -234,8 +248,12 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
     data = path.read_bytes()
     try:
         tokenizer = tokenizers.Tokenizer.from_str(data.decode())
-    except Exception as error:  # `tokenizers` raises Exception itself
+        normalizer = json.loads(data).get("normalizer")
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         raise TokenizerError(f"expected a Hugging Face tokenizer.json in {path}: {error}. Correct its path.") from error
+    _check_growth(path, normalizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # special tokens spelled out in a text are text
@@ -255,6 +273,44 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         decode=lambda ids: tokenizer.decode(ids, skip_special_tokens=False),
         build_fast=lambda: _gigatoken_from_json(data),
     )
+
+
+def _check_growth(path: Path, normalizer: Any) -> None:
+    """TokenizerError for a normaliser that makes far more of a text than it was: a few such steps fill any memory.
+
+    Step after step: nine that write ten letters for one make 10^9 of it, and the library takes 16 bytes for each."""
+    import tokenizers
+
+    steps = list(_steps(normalizer))
+    longest = max((len(step.get(key) or "") for step in steps for key in ("content", "prepend")), default=0)
+    if longest > MAX_GROWTH:
+        raise TokenizerError(
+            f"the normaliser of {path} puts {longest:,} characters into a text at once, expected {MAX_GROWTH} at most. "
+            "Correct the file, or take another tokenizer."
+        )
+    alone: dict[str, Any] = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    built = [tokenizers.Tokenizer.from_str(json.dumps(alone | {"normalizer": step})).normalizer for step in steps]
+    looked_for = [text for step in steps for text in (step.get("pattern") or {}).values() if text]
+    for probe in (*PRINTABLE, *looked_for[:PROBED_PATTERNS]) if steps else ():
+        text = (probe * PROBE_CHARACTERS)[:PROBE_CHARACTERS]
+        limit = MAX_GROWTH * len(text.encode())
+        for step in built:
+            text = step.normalize_str(text)
+            if len(text.encode()) > limit:
+                raise TokenizerError(
+                    f"the normaliser of {path} makes more than {MAX_GROWTH} times as much of a text of "
+                    f"{probe[:SHOWN_PATTERN]!r}: documents would fill the memory. Correct the file, or take another "
+                    "tokenizer."
+                )
+
+
+def _steps(normalizer: Any) -> Iterator[dict[str, Any]]:
+    """The steps of a normaliser of tokenizer.json, which may be a sequence of sequences."""
+    if normalizer and normalizer.get("type") == "Sequence":
+        for step in normalizer["normalizers"]:
+            yield from _steps(step)
+    elif normalizer:
+        yield normalizer
 
 
 def _check_no_gap(path: Path, ids: Iterable[int], size: int) -> None:

@@ -375,13 +375,49 @@ def _matches(path: str, leave_out: str) -> list[str]:
             "file first"
         )
     if not glob.has_magic(path):
+        try:
+            os.stat(path)
+        except PermissionError as error:  # of a folder above it
+            raise InputError(f"cannot open {path}: {error.strerror}") from None
+        except (OSError, ValueError):
+            pass
         raise InputError(f"input {path} does not exist (looked from {os.getcwd()})")
+    _check_listed(path)
     matches = sorted(match for match in glob.glob(path, recursive=True) if _is_readable_kind(match))
     found = _without(leave_out, matches, path)
     if not found:
         passed = leave_out if matches else ""
         raise InputError(f"no file matches {path} (looked from {os.getcwd()}){_passed_over(passed)}")
     return found
+
+
+def _check_listed(pattern: str) -> None:
+    """InputError for a folder that a glob passes over, since it may not be listed or entered.
+
+    Part after part: the folders that the parts before it match are those that `glob` looks into."""
+    head, parts = pattern, []
+    while glob.has_magic(head):
+        head, part = os.path.split(head)
+        parts.append(part)
+    for part in reversed(parts):
+        folders = glob.glob(os.path.join(head, ""), recursive=True) if glob.has_magic(head) else [head or os.curdir]
+        if part == "**":
+            below = (glob.glob(os.path.join(glob.escape(folder), "**", ""), recursive=True) for folder in folders)
+            folders = [*folders, *chain.from_iterable(below)]
+        for folder in dict.fromkeys(map(os.path.normpath, folders)):
+            _check_folder(folder, glob.has_magic(part))
+        head = os.path.join(head, part)
+
+
+def _check_folder(folder: str, is_listed: bool) -> None:
+    try:
+        os.stat(os.path.join(folder, os.curdir))
+        if is_listed:
+            os.scandir(folder).close()
+    except (FileNotFoundError, NotADirectoryError):  # matches nothing
+        return
+    except OSError as error:
+        raise InputError(f"folder {folder} cannot be listed: {error.strerror}") from None
 
 
 def _passed_over(folder: str) -> str:

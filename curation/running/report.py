@@ -71,6 +71,7 @@ def build(
             *emptiness(documents, stages, plan.slices, records, folder / "rejected.jsonl"),
             *warnings(stages),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
+            *(tokenless_warning(tokenizer, parts) if tokenizer else []),
             *unwritten_sample(plan.recipe.output.sample, forms),
             *unreached_budgets(plan.recipe.input, plan.recipe.budget, plan.slices, records),
         ],
@@ -87,6 +88,17 @@ def build(
 
 def tokenizer_warning(tokenizer: Tokenizer) -> str:
     return f"tokenizer {tokenizer.name} goes at a tenth of its speed: {tokenizer.note}"
+
+
+def tokenless_warning(tokenizer: Tokenizer, parts: Sequence[dict[str, Any]]) -> list[str]:
+    """That documents with text are in no pair and no other form of the tokens."""
+    tokenless, documents = sum(part.get("tokenless", 0) for part in parts), sum(part["documents"] for part in parts)
+    if not tokenless:
+        return []
+    return [
+        f"tokenizer {tokenizer.name} has no token for {tokenless:,} of {documents:,} documents, which have text: the "
+        "output of tokens is without them. Take a tokenizer that was made for such text"
+    ]
 
 
 def warnings(stages: Sequence[StageCount]) -> list[str]:

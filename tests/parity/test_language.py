@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 import re
+import struct
 
 import numpy as np
 import pytest
@@ -277,6 +278,15 @@ def changed(model: reference.Model, **settings) -> bytes:
     return reference.as_bytes(model._replace(**settings))
 
 
+def quantised(height: int, width: int, parts: tuple[int, int, int]) -> bytes:
+    """A model of one row of one part, whose quantised matrix says something else of itself."""
+    made = reference.as_bytes(model_of(1, rows=1, width=2, buckets=9, pruned={}), quantised=True)
+    head, size = struct.pack("<?qqi", True, len(WORDS) + 1, 2, len(WORDS) + 1), struct.pack("<4i", 2, 1, 2, 2)
+    assert made.count(head) == 1
+    changed = made.replace(head, struct.pack("<?qqi", True, height, width, len(WORDS) + 1))
+    return changed.replace(size, struct.pack("<4i", width, *parts))
+
+
 BROKEN = {
     "not a model": (b"{}" * 40, "starts with"),
     "of a later version": (reference.as_bytes(MODELS["words"], version=13), "version 13"),
@@ -291,6 +301,18 @@ BROKEN = {
     "a row out of bounds": (changed(MODELS["words"], pruned={1: 8}, buckets=9), "input matrix"),
     "a negative row": (changed(MODELS["words"], pruned={1: -1}, buckets=9), "negative numbers"),
     "negative counts": (changed(MODELS["words, tree"], labels=[(b"a", -1)] * 5), "counts"),
+    "too many word n-grams": (changed(MODELS["words"], word_ngrams=101, buckets=1), "wordNgrams 101, expected 100 at"),
+    "too many buckets": (
+        changed(MODELS["words"], pruned={1: 0}, buckets=100_000_001),
+        "some of 100000001 buckets",
+    ),
+    "rows of nothing": (
+        changed(MODELS["words"]).replace(struct.pack("<qq", 11, 6), struct.pack("<qq", 2**62, 0)),
+        "a matrix of 4611686018427387904 rows of 0",
+    ),
+    "quantised rows of nothing": (quantised(2**62, 0, (1, 2, 2)), "a matrix of 4611686018427387904 rows of 0"),
+    "a part less than nothing": (quantised(12, 2, (2, 3, -1)), "2 parts of 3 and at last -1 do not make a row of 2"),
+    "a part that is too wide": (quantised(12, 65, (1, 65, 65)), "1 parts of 65 and at last 65 do not make a row of 65"),
     "not finite": (changed(MODELS["words"], output=[[float("nan")] * 6] * 5), "not finite"),
     "too large": (changed(MODELS["words"], output=[[1e9] * 6] * 5, rows=[[1e9] * 6] * 11), "too large"),
 }
@@ -317,7 +339,7 @@ def test_weights_that_are_not_finite_are_found_in_every_piece(tmp_path, monkeypa
 def test_missing_files_are_refused(tmp_path):
     with pytest.raises(InputError, match="No such file"):
         load_classifier(str(tmp_path / "absent.bin"))
-    with pytest.raises(InputError, match="Is a directory"):
+    with pytest.raises(InputError, match="it is no regular file"):
         load_classifier(str(tmp_path))
 
 

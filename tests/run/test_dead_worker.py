@@ -3,6 +3,7 @@
 ends them all, one message says so, and the run can go on."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -178,11 +179,19 @@ def test_no_worker_is_left(cluster: Cluster, place: Place, expected: dict[str, s
     assert digests(output) == expected
 
 
-def test_the_scheduler_is_gone(cluster: Cluster, place: Place):
+def test_the_scheduler_is_gone(cluster: Cluster, place: Place, caplog: pytest.LogCaptureFixture):
+    levels = [logging.getLogger(name).level for name in cluster_module.CLIENT_LOGS]
+    for name in cluster_module.CLIENT_LOGS:  # some of them pass nothing on to those above
+        logging.getLogger(name).addHandler(caplog.handler)
     address = cluster.provide(1)
+    caplog.clear()
     cluster.mark("segment-0-000003.arrow", victim=str(cluster.scheduler.pid))
     with pytest.raises(EngineError, match=f"the scheduler at {address} is gone"):
         place.run("gone", scheduler=address)
+    for name in cluster_module.CLIENT_LOGS:
+        logging.getLogger(name).removeHandler(caplog.handler)
+    assert [record for record in caplog.records if record.name.startswith("distributed")] == []
+    assert [logging.getLogger(name).level for name in cluster_module.CLIENT_LOGS] == levels
 
 
 def test_no_scheduler_answers(place: Place):

@@ -107,6 +107,23 @@ def test_text_in_another_encoding_is_a_warning(tmp_path: Path, wrong: int, told:
     )
 
 
+def test_documents_without_tokens_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Of three texts one is blank; of this tokenizer's letters, without one for what is unknown, one text has none."""
+    model = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+    (tmp_path / "tokenizer.json").write_bytes(orjson.dumps({"version": "1.0", "model": model, "added_tokens": []}))
+    tokenizer = {"name": str(tmp_path), "append_eod": False}
+    texts = records_of(["banana", "b\u00e9", " \n"])
+    for name, data, expected in (("some", texts, 1), ("none", records_of(["a", "", "\t"]), 0)):
+        found = warnings_of(tmp_path / name, data, stages=[], tokenizer=tokenizer, output={})
+        warning = (
+            f"tokenizer {tmp_path} has no token for 1 of 3 documents, which have text: the output of tokens is without "
+            "them. Take a tokenizer that was made for such text"
+        )
+        assert found[1:] == [warning] * expected and "tenth of its speed" in found[0]
+    print_funnel(report_of(tmp_path / "some" / "out"))
+    assert f"warning: {warning}" in capsys.readouterr().out
+
+
 def test_a_slow_tokenizer_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     slow = functools.cached_property(lambda _: "gigatoken differs")
     slow.__set_name__(Tokenizer, "note")

@@ -2,6 +2,7 @@
 """Paths become files with names, files become slices; whatever cannot be read is said before a run."""
 
 import os
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,78 @@ def test_settings_that_are_read(folder: Path):
     (folder / "data" / "g.csv").write_bytes(b"")
     find_files([Input(path="data/notes.log", format="text", encoding="latin-1", separator="x")])
     find_files([Input(path="data/g.csv", encoding="latin-1"), Input(path="data/b.jsonl", encoding="UTF8")])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "closed"),
+    [
+        ("data/**/*.jsonl", "data/sub/deep"),
+        ("data/*/*/*.jsonl", "data/sub/deep"),
+        ("data/sub/deep/*.jsonl", "data/sub/deep"),
+        ("**/*.jsonl", "data/sub/deep"),
+        ("**", "data"),
+        ("*/*.jsonl", "data"),
+        ("data/[s]ub/deep/y*", "data/sub/deep"),
+        ("data/.*/*.jsonl", "data/.cache"),
+    ],
+)
+@pytest.mark.parametrize("call", ["scandir", "stat"])
+def test_a_glob_that_meets_a_folder_that_is_closed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, closed: str, call: str
+):
+    """One that may not be listed, and one that may not be entered. A test may run as root, whom no mode stops."""
+    (folder / "data" / ".cache").mkdir(exist_ok=True)
+    assert find_files([Input(path="data/**/*.jsonl")])
+    real = getattr(os, call)
+    inside = (f"{closed}/.",) if call == "stat" else (closed, f"./{closed}")
+
+    def refuse(path: Any = ".", **options: Any) -> Any:
+        name = str(path).rstrip("/") if call == "scandir" else str(path)
+        if name in inside:
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, **options)
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(InputError, match=f"folder {re.escape(closed)} cannot be listed: Permission denied"):
+        find_files([Input(path=pattern)])
+
+
+def test_a_file_in_a_folder_that_is_closed(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    real = os.stat
+
+    def stat(path: Any, **options: Any) -> Any:
+        if str(path).startswith("data/sub/"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(InputError, match=r"cannot open data/sub/x\.jsonl: Permission denied"):
+        find_files([Input(path="data/sub/x.jsonl")])
+
+
+def test_a_glob_needs_no_list_of_what_it_does_not_enter(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        assert "sub" not in str(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert found("data/b.*") == found("./data/b.js[o]nl") == ["data/b.jsonl"]
+    assert found("data/*.ndjson") == ["data/c.ndjson"]
+
+
+def test_a_name_on_the_way_may_be_closed_where_a_glob_has_none(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """`data/*/x.jsonl` asks for one name in each folder, and lists none of them."""
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        if str(path).rstrip("/").endswith("sub"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert found("data/*/x.jsonl") == ["data/sub/x.jsonl"]
 
 
 def test_a_folder_that_cannot_be_listed(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -371,6 +371,104 @@ def test_gap_in_the_ids_is_an_error(tmp_path):
         load_tokenizer(name)
 
 
+def json_of(folder, model=None, special="</s>", **parts):
+    """A tokenizer.json of the letters a to z and a space, with parts of it replaced."""
+    letters = {letter: number for number, letter in enumerate("abcdefghijklmnopqrstuvwxyz ")}
+    content = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": 27, "content": special, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+             "normalized": False}
+        ],
+        "model": model or {"type": "BPE", "vocab": letters, "merges": []},
+        **parts,
+    }  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    return TokenizerSpec(name=str(folder), append_eod=False)
+
+
+def replace(pattern, content, times=1):
+    step = {"type": "Replace", "pattern": pattern, "content": content}
+    return {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [step] * times}]}}
+
+
+def split_by(pattern):
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (replace({"String": "a"}, "a" * 10, 9), "makes more than 100 times as much of a text of 'a': documents would"),
+        (replace({"String": "é"}, "é" * 10, 9), "makes more than 100 times as much of a text of 'é'"),
+        (replace({"Regex": "[a-c]"}, "b" * 11, 2), "makes more than 100 times as much of a text of 'a'"),
+        (replace({"String": "a"}, "a" * 101), "puts 101 characters into a text at once, expected 100 at most"),
+        ({"normalizer": {"type": "Prepend", "prepend": "x" * 10**6}}, "puts 1,000,000 characters into a text at once"),
+        (
+            {"pre_tokenizer": split_by("(a+)+$")},
+            r"cannot encode 'a{60}': Onig: Regex search error: retry-limit-in-match over",
+        ),
+        ({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "[UNK]"}}, r"cannot encode .*Missing \[UNK\]"),
+        (
+            {"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                       "max_input_chars_per_word": 100}},
+            r"cannot encode ' ': WordPiece error: Missing \[UNK\]",
+        ),
+        ({"model": {"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": None}}, "cannot encode ' ': .*`unk_id` is"),
+        ({"special": "(" * 10_001}, "has a special token of 10,001 characters, expected 10,000 at most"),
+    ],
+)  # fmt: skip
+def test_hostile_files_are_refused(tmp_path, parts, message):
+    with pytest.raises(TokenizerError, match=message):
+        load_tokenizer(json_of(tmp_path, **parts))
+
+
+@pytest.mark.parametrize(
+    "parts", [replace({"String": "a"}, "b" * 10, 9), {"normalizer": {"type": "NFKD"}}, {"special": "(" * 10_000}]
+)
+def test_bounds_leave_sound_files_alone(tmp_path, parts):
+    tokenizer = load_tokenizer(json_of(tmp_path, **parts))
+    assert tokenizer.pack(strings(["z" * 5])).lengths.tolist() == [5]
+
+
+def test_a_document_that_a_tokenizer_fails_on_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokenization, "REFERENCE_DOCUMENTS", 2)
+    tokenizer = load_tokenizer(json_of(tmp_path, pre_tokenizer=split_by("(q+)+$")))
+    told = (
+        rf"document 3 of the batch, 'q{{60}}': tokenizer '{tmp_path}' fails on it: Onig: .*retry-limit-in-match over\."
+    )
+    with pytest.raises(InputError, match=told):
+        tokenizer.pack(strings(["a", "b", "c", "q" * 100 + "!", "e"]))
+
+
+def test_a_document_that_the_check_fails_on_is_named(fake):
+    tokenizer = fake()()
+    assert tokenizer.fast
+    tokenizer._source = tokenizer._source._replace(encode=lambda texts: [{}[text] for text in texts])
+    with pytest.raises(InputError, match="document 1 of the batch, 'b': tokenizer 'fake' fails on it: 'b'"):
+        tokenizer.encode(strings(["", "b"]))
+
+
+def test_gigatoken_may_fail_in_a_run(fake, monkeypatch):
+    tokenizer = fake()()
+    assert tokenizer.fast
+    monkeypatch.setattr(tokenizer._pool, "encode", lambda _: {}[7])
+    with pytest.raises(IntegrityError, match="gigatoken fails on a batch of 2 documents with 'fake': 7"):
+        tokenizer.encode(strings(["", "b"]))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, SystemExit])
+def test_what_ends_the_process_is_no_failure_of_a_tokenizer(fake, error):
+    tokenizer = fake(fast=False)()
+
+    def encode(texts):
+        raise error
+
+    tokenizer._source = tokenizer._source._replace(encode=encode)
+    with pytest.raises(error):
+        tokenizer._encode_by_reference(strings(["a"]))
+
+
 # ---- SentencePiece
 
 

@@ -183,6 +183,18 @@ def test_what_is_there_stays_without_force(corpus: Path, tmp_path: Path, name: s
     assert train_tokenizer(corpus, tmp_path / "tokenizer.json", vocabulary=300, force=True).tokenizer.vocabulary == 300
 
 
+def test_what_killed_trainings_have_left_goes(corpus: Path, tmp_path: Path):
+    """Of processes of this machine that are no more, for the same files; process 1 is there."""
+    host, dead = os.uname().nodename, 2**31 - 1
+    gone = [f"tokenizer.json.{host}-{dead}-7.tmp", f"tokenizer_config.json.{host}-{dead}-{dead}.tmp"]
+    kept = [f"tokenizer.json.{host}-1-1.tmp", f"tokenizer.json.{host}x-{dead}-7.tmp", f"a.json.{host}-{dead}-7.tmp"]
+    kept += [f"tokenizer.json.{host}-{dead}.tmp", f"tokenizer.json.{host}-{dead}-7.tmp.gz"]
+    for name in (*gone, *kept):
+        (tmp_path / name).touch()
+    train_tokenizer(corpus, tmp_path / "tokenizer.json", vocabulary=300)
+    assert sorted(os.listdir(tmp_path)) == sorted([*kept, "tokenizer.json", "tokenizer_config.json"])
+
+
 @pytest.mark.parametrize("name", ["tokenizer", "tokenizer.model", "tokenizer_config.json"])
 def test_names_that_no_tokenizer_has(corpus: Path, tmp_path: Path, name: str):
     with pytest.raises(CurationError, match=r"Call it tokenizer\.json"):
