@@ -25,7 +25,7 @@ FORBIDDEN = {
 # Inside `curation`, what one place alone may import.
 RESERVED = {"dask": "library.py", "distributed": "cluster.py", "numba": "kernels/"}
 # Which rooms of `curation` a room may import, beside itself and what all may: data flows one way.
-SHARED = {"arrays", "contract", "errors", "files", "measures", "rules"}
+SHARED = {"arrays", "contract", "errors", "files", "interrupts", "measures", "rules", "terminal"}
 ROOMS: dict[str, set[str]] = {
     "kernels": set(),
     "reading": {"kernels"},
