@@ -43,17 +43,18 @@ def check(page: bytes) -> None:
 def _nests_deeply(page: bytes) -> bool:
     open_tags: Counter[bytes] = Counter()
     depth = total = 0
-    for match in TAG.finditer(page.lower()):
-        name = match[1]
-        if name[0] != ord("/"):
+    for name in TAG.findall(page.lower()):
+        closes = name[:1] == b"/"
+        name = name[closes:]
+        weight = WEIGHTS.get(name, 1)
+        if not closes:
             total += depth
-            weight = WEIGHTS.get(name, 1)
             if weight:
                 depth += weight
                 open_tags[name] += 1
-        elif open_tags[name[1:]]:
-            open_tags[name[1:]] -= 1
-            depth -= WEIGHTS.get(name[1:], 1)
+        elif weight and open_tags[name]:
+            open_tags[name] -= 1
+            depth -= weight
         if total > MAX_NESTING:
             return True
     return False
