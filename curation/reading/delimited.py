@@ -22,7 +22,7 @@ import pyarrow as pa
 from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading.changes import open_planned
-from curation.reading.documents import MALFORMED, Documents, schema_of, too_large
+from curation.reading.documents import HELD_BYTES, MALFORMED, Documents, schema_of, too_large
 from curation.reading.inputs import FilePart, SourceFile
 from curation.reading.streams import DamageError
 from curation.reading.urls import shown
@@ -213,11 +213,12 @@ class _Waiting:
             return
         picked = [values[place] if place >= 0 else None for place in self.places]
         self.found.append((self.row, *picked))
-        self.size += sum(len(value) for value in picked if value)
+        self.size += HELD_BYTES + sum(len(value) for value in picked if value)
         self.row += 1
 
     def reject(self, line: int, error: str) -> None:
         self.rejected.append(Rejected(self.row, line, -1, error))
+        self.size += HELD_BYTES
         self.row += 1
 
     def _problem(self, values: list[str]) -> str:

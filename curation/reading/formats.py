@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from curation.contract import ROW
 from curation.errors import InputError
 from curation.reading import archives, delimited, lines, plain, tabular
-from curation.reading.documents import Documents, shown_names
+from curation.reading.documents import HELD_BYTES, Documents, shown_names
 from curation.reading.inputs import FilePart, Slice, SourceFile
 from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.streams import open_stream, read_piece
@@ -48,7 +48,7 @@ def read_documents(piece: Slice, batch_bytes: int) -> Iterator[Documents]:
     size = 0
     for documents in _parts(piece, batch_bytes):
         waiting.append(documents)
-        size += documents.table.nbytes
+        size += documents.table.nbytes + HELD_BYTES * len(documents.rejected)
         if size >= batch_bytes:
             yield _joined(waiting)
             waiting, size = [], 0

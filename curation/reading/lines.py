@@ -9,7 +9,7 @@ file is not part of the text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow as pa
 from curation.contract import ROW, Rejected
 from curation.kernels import jsonl
 from curation.reading.changes import open_planned
-from curation.reading.documents import Documents, schema_of, shown_names, too_large
+from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large
 from curation.reading.inputs import FilePart, SourceFile
 from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.streams import read_behind, read_piece
@@ -45,10 +45,12 @@ class Block(NamedTuple):
 def read_jsonl(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
     row = line = 0
     for block in _line_blocks(part, batch_bytes):
-        documents = _parse_block(block, part.file, row, line)
-        row += documents.rows
-        line += documents.lines
-        yield documents
+        skipped = _mark_length(block.data) if block.offset == 0 else 0
+        data, offset = block.data[skipped:], block.offset + skipped
+        for documents in _parse_block(data, offset, part.file, row, line):
+            row += documents.rows
+            line += documents.lines
+            yield documents
         if block.error:
             reject = Rejected(row, line, block.offset + len(block.data), block.error)
             yield Documents(schema_of(part.file.columns).empty_table(), [reject], 1, block.passed)
@@ -84,15 +86,16 @@ def read_files(parts: Sequence[FilePart], batch_bytes: int) -> Iterator[Document
             marks.append(len(content) - len(text))
             texts.append(text if text.endswith(b"\n") or not text else text + b"\n")
             starts.append(starts[-1] + len(texts[-1]))
-        documents, line_starts = _parse_lines(np.frombuffer(b"".join(texts), np.uint8), parts[first].file, row)
-        lines_before = np.searchsorted(line_starts, starts)
-        rejected = []
-        for entry in documents.rejected:
-            at = int(np.searchsorted(starts, entry.offset, side="right")) - 1
-            offset = entry.offset - starts[at] + marks[at]
-            rejected.append(entry._replace(line=entry.line - int(lines_before[at]), offset=offset, part=first + at))
-        yield documents._replace(rejected=rejected)
-        row += documents.rows
+        lines_before = np.cumsum([0, *(text.count(b"\n") for text in texts)])
+        data = np.frombuffer(b"".join(texts), np.uint8)
+        for documents in _parse_block(data, 0, parts[first].file, row, 0):
+            rejected = []
+            for entry in documents.rejected:
+                at = int(np.searchsorted(starts, entry.offset, side="right")) - 1
+                offset = entry.offset - starts[at] + marks[at]
+                rejected.append(entry._replace(line=entry.line - int(lines_before[at]), offset=offset, part=first + at))
+            yield documents._replace(rejected=rejected)
+            row += documents.rows
         first += len(texts)
 
 
@@ -185,20 +188,32 @@ def _strings(offsets: np.ndarray, data: np.ndarray, valid: np.ndarray | None = N
     return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
 
 
-def _parse_block(block: Block, file: SourceFile, first_row: int, first_line: int) -> Documents:
-    skipped = _mark_length(block.data) if block.offset == 0 else 0
-    documents, _ = _parse_lines(block.data[skipped:], file, first_row)
-    before = block.offset + skipped
-    rejected = [
-        entry._replace(line=first_line + entry.line, offset=before + entry.offset) for entry in documents.rejected
-    ]
-    return documents._replace(rejected=rejected)
+def _parse_block(data: np.ndarray, offset: int, file: SourceFile, row: int, line: int) -> Iterator[Documents]:
+    """The documents of whole lines, of so many at once that bad ones take little memory. `offset`, `row` and `line`:
+    those of the first line."""
+    for piece, lines in _cut_lines(data):
+        documents = _parse_lines(piece, lines, offset, file, row, line)
+        yield documents
+        row, line, offset = row + documents.rows, line + lines, offset + len(piece)
 
 
-def _parse_lines(data: np.ndarray, file: SourceFile, first_row: int) -> tuple[Documents, np.ndarray]:
-    """The documents of whole lines, and where each line begins and the last one ends. Lines and offsets of rejected
-    records count from the start of `data`."""
-    starts = np.empty(jsonl.count_lines(data, 0, len(data)) + 1, np.int64)
+def _cut_lines(data: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """Data in pieces of whole lines, at most LINES_AT_ONCE, and how many."""
+    lines = jsonl.count_lines(data, 0, len(data))
+    if lines <= LINES_AT_ONCE:
+        yield data, lines
+        return
+    newlines = np.flatnonzero(data == ord("\n"))
+    cuts = [0, *(int(end) + 1 for end in newlines[LINES_AT_ONCE - 1 : lines - 1 : LINES_AT_ONCE]), len(data)]
+    for start, stop in pairwise(cuts):
+        yield data[start:stop], min(LINES_AT_ONCE, lines)
+        lines -= LINES_AT_ONCE
+
+
+def _parse_lines(
+    data: np.ndarray, lines: int, offset: int, file: SourceFile, first_row: int, first_line: int
+) -> Documents:
+    starts = np.empty(lines + 1, np.int64)
     starts[-1] = len(data)
     parsed = _parse(data, starts, file.text_column, file.id_column)
     status = parsed.status
@@ -216,13 +231,13 @@ def _parse_lines(data: np.ndarray, file: SourceFile, first_row: int) -> tuple[Do
     rejected: list[Rejected] = []
     if (status != jsonl.PLAIN).any():
         unusual = np.flatnonzero(status == jsonl.UNUSUAL)
-        lines = [(int(k), data[starts[k] : starts[k + 1]].tobytes().strip(b"\n")) for k in unusual]
-        slow, errors = _parse_unusual(lines, rows, file)
-        rejected = [Rejected(int(rows[k]), k, int(starts[k]), error) for k, error in errors]
+        raw = [(int(k), data[starts[k] : starts[k + 1]].tobytes().strip(b"\n")) for k in unusual]
+        slow, errors = _parse_unusual(raw, rows, file)
+        rejected = [Rejected(int(rows[k]), first_line + k, offset + int(starts[k]), error) for k, error in errors]
         table = table.filter(pa.array(status == jsonl.PLAIN))
         if len(slow):
             table = pa.concat_tables([table, slow]).sort_by(ROW)
-    return Documents(table, rejected, int((status != jsonl.BLANK).sum()), len(status)), starts
+    return Documents(table, rejected, int((status != jsonl.BLANK).sum()), lines)
 
 
 def _carried(data: np.ndarray, starts: np.ndarray, name: str, status: np.ndarray) -> tuple[pa.Array, np.ndarray]:

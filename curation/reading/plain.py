@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from curation.contract import Rejected
 from curation.reading.changes import open_planned
-from curation.reading.documents import MALFORMED, Documents, schema_of, strings, too_large
+from curation.reading.documents import LINES_AT_ONCE, MALFORMED, Documents, schema_of, strings, too_large
 from curation.reading.inputs import FilePart, SourceFile
 from curation.reading.streams import Piece, read_pieces
 from curation.reading.urls import shown
@@ -66,10 +66,10 @@ def _cut(pieces: Iterator[Piece], separator: bytes, limit: int) -> Iterator[tupl
     for data, damage in pieces:
         searched = max(0, len(rest) - overlap)
         rest += data
-        if separator and rest.find(separator, searched) >= 0:
-            first, *others, rest = rest.split(separator)
+        while separator and rest.find(separator, searched) >= 0:
+            first, *others, rest = rest.split(separator, LINES_AT_ONCE)
             yield [TOO_LARGE if skipping else _held(first, limit), *(_held(text, limit) for text in others)], ""
-            skipping = False
+            skipping, searched = False, 0
         if skipping or len(rest) > limit + overlap:
             skipping = True
             del rest[: max(0, len(rest) - overlap)]

@@ -13,6 +13,8 @@ from curation.reading.documents import too_large
 HEADER_END = re.compile(rb"\r?\n\r?\n")
 CHUNK_START = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?(?:\n|\Z)")
 CHUNK_END = re.compile(rb"\r?\n|\Z")
+MAX_HEAD_BYTES = 64 << 10  # fields behind them are passed over
+MAX_CODINGS = 10
 GZIP_START, HTML_START = b"\x1f\x8b", b"<"
 GZIP, ZLIB, RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS  # what zlib calls these forms
 
@@ -20,29 +22,31 @@ GZIP, ZLIB, RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS  # what z
 def split(response: bytes) -> tuple[dict[str, str], bytes]:
     """The headers, by names in lower case, and the body."""
     end = HEADER_END.search(response)
-    head, body = (response[: end.start()], response[end.end() :]) if end else (response, b"")
-    headers: dict[str, str] = {}
-    for line in head.decode("latin-1").split("\n")[1:]:
+    stop, body = (end.start(), response[end.end() :]) if end else (len(response), b"")
+    lines = response[: min(stop, MAX_HEAD_BYTES)].decode("latin-1").split("\n")
+    headers: dict[str, list[str]] = {}
+    for line in lines[1:] if stop <= MAX_HEAD_BYTES else lines[1:-1]:
         name, colon, value = line.partition(":")
         if colon:
-            headers.setdefault(name.strip().lower(), "")
-            headers[name.strip().lower()] += f",{value.strip()}"
-    return headers, body
+            headers.setdefault(name.strip().lower(), []).append(value.strip())
+    return {name: ",".join(values) for name, values in headers.items()}, body
 
 
 def decode(headers: dict[str, str], body: bytes, max_bytes: int) -> bytes:
     """The body without transfer and content encodings. What is cut off gives what is there; ValueError for damage, for
     more than `max_bytes`, and for what is neither chunked, gzip nor deflate."""
     for field in ("transfer-encoding", "content-encoding"):
-        for coding in reversed(headers.get(field, "").lower().split(",")):
-            body = _undo(coding.strip(), body, max_bytes)
+        codings = [coding.strip() for coding in headers.get(field, "").lower().split(",")]
+        codings = [coding for coding in codings if coding not in ("", "identity")]
+        if len(codings) > MAX_CODINGS:
+            raise ValueError(f"the page is encoded {len(codings)} times; up to {MAX_CODINGS} encodings can be read")
+        for coding in reversed(codings):
+            body = _undo(coding, body, max_bytes)
     return body
 
 
 def _undo(coding: str, body: bytes, max_bytes: int) -> bytes:
     match coding:
-        case "" | "identity":
-            return body
         case "chunked":
             return _join_chunks(body)
         case "gzip" | "x-gzip":
@@ -53,7 +57,7 @@ def _undo(coding: str, body: bytes, max_bytes: int) -> bytes:
 
 
 def _join_chunks(body: bytes) -> bytes:
-    chunks: list[bytes] = []
+    chunks = bytearray()  # a list of them would take 40 times its bytes
     place = 0
     while place < len(body):
         head = CHUNK_START.match(body, place)
@@ -65,9 +69,9 @@ def _join_chunks(body: bytes) -> bytes:
             if not chunks:
                 return body
             raise ValueError("the chunks of the page are damaged")
-        chunks.append(body[head.end() : stop])
+        chunks += body[head.end() : stop]
         place = end.end()
-    return b"".join(chunks)
+    return bytes(chunks)
 
 
 def _undo_deflate(body: bytes, max_bytes: int) -> bytes:

@@ -79,7 +79,7 @@ class _MemberStream(_Decompressed):
         self._new_member = new_member
         self._position = 0
         self._rescued = b""
-        self._damage: DamageError | None = None
+        self._damage = ""  # its text: an error that is kept would keep its frames, and what these hold
         self._begin()
 
     def _begin(self) -> None:
@@ -89,17 +89,17 @@ class _MemberStream(_Decompressed):
     def read(self, size: int = -1) -> bytes:
         if size < 0:
             return self.readall()
-        if not self._rescued and self._damage is None:
+        if not self._rescued and not self._damage:
             try:
                 return self._read_some(size)
             except DamageError as error:
-                self._rescue(error, size + MOST_AHEAD)
+                self._rescue(str(error), size + MOST_AHEAD)
         found, self._rescued = self._rescued[:size], self._rescued[size:]
         if not found and self._damage:
-            raise self._damage
+            raise DamageError(self._damage)
         return found
 
-    def _rescue(self, damage: DamageError, most: int) -> None:
+    def _rescue(self, damage: str, most: int) -> None:
         """Reads what stands before damage: a call that meets it gives nothing. So what is found does not depend on how
         much was asked for. Where the damage does not come again, reading goes on behind what is found."""
         self._damage = damage
@@ -115,9 +115,9 @@ class _MemberStream(_Decompressed):
                 while len(found) < most and (piece := self._read_some(step)):
                     found += piece
             except DamageError as error:
-                self._damage = error
+                self._damage = str(error)
             else:
-                self._damage = None
+                self._damage = ""
                 break
         self._rescued = bytes(found)
 
@@ -130,9 +130,10 @@ class _MemberStream(_Decompressed):
                 if not self._waiting:
                     continue
                 self._member = self._new_member()
-            elif self._member.needs_input and not self._fill():
+            ended = self._member.needs_input and not self._waiting and not self._fill()
+            found = self._decompress(size)  # also at the end: bzip2 asks for input with output still inside
+            if ended and not found:
                 raise DamageError("it ends inside the compressed data")
-            found = self._decompress(size)
             if found:
                 self._position += len(found)
                 return found
@@ -166,18 +167,18 @@ class _ZstdStream(_Decompressed):
         self._path = path
         self._stream = self._open()
         self._position = 0
-        self._damage: DamageError | None = None
+        self._damage = ""
 
     def read(self, size: int = -1) -> bytes:
         if size < 0:
             return self.readall()
         if self._damage:
-            raise self._damage
+            raise DamageError(self._damage)
         size = min(size, COMPRESSED_STEP)
         try:
             found = self._read_some(size)
         except DamageError as error:
-            found = self._read_before(error, size)
+            found = self._read_before(str(error), size)
         self._position += len(found)
         return found
 
@@ -195,15 +196,16 @@ class _ZstdStream(_Decompressed):
             raise DamageError(str(error)) from None
         return found
 
-    def _read_before(self, damage: DamageError, size: int) -> bytes:
+    def _read_before(self, damage: str, size: int) -> bytes:
         """What stands before damage. Where it does not come again, reading goes on."""
         self._damage = damage
+        self._stream.close()
         self._stream = self._open()
         skipped = 0
         while skipped < self._position:
             passed = len(self._read_some(min(self._position - skipped, COMPRESSED_STEP)))
             if not passed:
-                raise damage  # the file has become shorter
+                raise DamageError(damage)  # the file has become shorter
             skipped += passed
         found = bytearray()
         try:
@@ -213,7 +215,7 @@ class _ZstdStream(_Decompressed):
             if not found:
                 raise
         else:
-            self._damage = None
+            self._damage = ""
         return bytes(found)
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ MOST_LINE_ENDS = 8  # that are looked at behind a record
 MAX_HEADER_BYTES = 64 << 10
 HELD_BYTES = 4 * MAX_HEADER_BYTES  # of a record that is passed over
 RECORD_FIELDS = {"warc-type", "content-length"}
+KEPT_FIELDS = {b"warc-type", b"content-length", b"warc-record-id", b"warc-target-uri", b"warc-date"}  # no others
 UNKNOWN = 1 << 62
 MOST_DIGITS = 18  # of a length below UNKNOWN; `int` refuses more than 4,300
 SURE, BLANK = "sure", "blank"
@@ -32,8 +33,8 @@ NO_RECORD = "expected a WARC record, found other bytes"
 
 
 class Record(NamedTuple):
-    """One record: its offset in the decompressed file, its headers (names in lower case), its content, which is not
-    there where it is too large or damaged."""
+    """One record: its offset in the decompressed file, those of its headers that are used (names in lower case), its
+    content, which is not there where it is too large or damaged."""
 
     offset: int
     headers: dict[str, str]
@@ -218,9 +219,9 @@ def _holds_record(data: bytearray, start: int, stop: int) -> bool:
 def _parse_headers(raw: bytes) -> dict[str, str]:
     pairs = (line.partition(b":") for line in raw.splitlines()[1:])
     return {
-        name.strip().lower().decode("ascii", "replace"): value.strip().decode("utf-8", "replace")
+        field.decode(): value.strip().decode("utf-8", "replace")
         for name, colon, value in pairs
-        if colon
+        if colon and (field := name.strip().lower()) in KEPT_FIELDS
     }
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.files import commit_all, piece_path, write_json
+from curation.interrupts import check as check_interrupts
 from curation.reading import schema_of
 from curation.reading.inputs import Slice
 from curation.reading.sampling import read_sampled
@@ -95,6 +96,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
         open(rejected, "wb") as rejected_file,
     ):
         for frame in _frames(task, record, rejected_file):
+            check_interrupts()  # of a signal to the main thread, which waits for this one; processes finish their slice
             frame = _apply_stages(task, frame, record, removed_file)
             started = time.perf_counter()
             part.write(_documents(task, frame), _keys(task, frame))
