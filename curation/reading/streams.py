@@ -38,8 +38,9 @@ class DamageError(EOFError):
 
 
 def is_of_system(error: BaseException) -> bool:
-    """Whether the operating system raised it: such errors have a number, those of Arrow about content have none."""
-    return isinstance(error, OSError) and error.errno is not None
+    """Whether it says nothing of the file: memory ran out (Arrow's error is a MemoryError too), or the operating system
+    raised it. Its errors have a number, those of Arrow about content have none."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
 
 
 def is_remote(path: str) -> bool:

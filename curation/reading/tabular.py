@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import io
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -17,10 +17,19 @@ from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
 from curation.reading.documents import Documents, is_text, schema_of, table_rows
 from curation.reading.inputs import FilePart, SourceFile
-from curation.reading.streams import UNKNOWN_SIZE, is_of_system, is_remote, open_raw, open_stream, shown
+from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
+from curation.reading.streams import (
+    UNKNOWN_SIZE,
+    DamageError,
+    is_of_system,
+    is_remote,
+    open_raw,
+    open_stream,
+    shown,
+)
 
-ARROW_FILE = b"ARROW1\0\0"  # begins the file form
-STREAM_BYTES = 1 << 20
+log = logging.getLogger(__name__)
+FOOTER_END = 4 + len(FILE_MAGIC)  # behind the footer: its length, and the mark
 AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
@@ -78,8 +87,12 @@ def _numbered(tables: Iterator[Any], file: SourceFile, row: int, line: int) -> I
     except (pa.ArrowException, EOFError, OSError) as error:
         if is_of_system(error):
             raise
-        damage = Rejected(row + taken, line + taken, -1, f"the file is damaged or cut off: {error}")
-        yield Documents(schema_of(file.columns).empty_table(), [damage], 1, 1)
+        yield _damage(file, row + taken, line + taken, str(error))
+
+
+def _damage(file: SourceFile, row: int, line: int, error: str) -> Documents:
+    damage = Rejected(row, line, -1, f"the file is damaged or cut off: {error}")
+    return Documents(schema_of(file.columns).empty_table(), [damage], 1, 1)
 
 
 # Parquet
@@ -92,7 +105,9 @@ def open_parquet(file: SourceFile) -> pq.ParquetFile:
             return pq.ParquetFile(pa.PythonFile(open_raw(file.path), "r"))
         # Not mapped: a mapped file that gets shorter ends the process. A buffer for all row groups gains nothing.
         return pq.ParquetFile(file.path, pre_buffer=False)
-    except (pa.ArrowInvalid, OSError) as error:
+    except MemoryError:  # Arrow's is an ArrowException too
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{shown(file.path)} is not a readable Parquet file: {error}") from None
 
 
@@ -113,6 +128,10 @@ def read_parquet(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
         if is_of_system(error):
             raise
         yield from _read_around_damage(opened, part, names, size, line, taken)
+    else:
+        rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
+        if taken != rows:
+            yield _damage(file, taken, line + taken, f"its footer counts {rows} rows where {taken} are")
 
 
 def _read_around_damage(
@@ -149,7 +168,8 @@ def _batches(opened: pq.ParquetFile, group: int, names: list[str], size: int, ta
 def _rows_per_batch(opened: pq.ParquetFile, groups: range, batch_bytes: int) -> int:
     found = [opened.metadata.row_group(group) for group in groups]
     rows = sum(group.num_rows for group in found)
-    return max(1, min(rows, rows * batch_bytes // max(1, sum(group.total_byte_size for group in found))))
+    wanted = rows * batch_bytes // max(1, sum(group.total_byte_size for group in found))
+    return max(1, min(rows, wanted, batch_bytes))  # Arrow allocates as much, also for counts that are not true
 
 
 # Arrow IPC
@@ -160,46 +180,86 @@ def read_arrow(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
 
 
 def _arrow_schema(file: SourceFile) -> pa.Schema:
-    with _opened_arrow(file) as opened:
+    with _opened_arrow(file) as (opened, _, _):
         return opened.schema
 
 
 @contextmanager
-def _opened_arrow(file: SourceFile) -> Iterator[Any]:
-    """A reader of the file form, which can be indexed, or of the stream form. The file form is the stream form behind
-    eight bytes, and is read so where its end is not at hand. InputError where it is neither."""
-    with io.BufferedReader(open_stream(file.path, file.compression), STREAM_BYTES) as buffered:
+def _opened_arrow(file: SourceFile) -> Iterator[tuple[Any, list[str], Source]]:
+    """A reader of the file form, which can be indexed, or of the stream form; the names of its columns, and what it
+    reads from. The file form is read as a stream where its end is not at hand. InputError where it is neither."""
+    with _source(file) as source:
         try:
-            opened = _open_arrow(buffered, not file.compression and file.bytes != UNKNOWN_SIZE)
+            opened = _open_arrow(source, not file.compression and file.bytes != UNKNOWN_SIZE)
+            names = opened.schema.names
+        except MemoryError:  # Arrow's is an ArrowException too
+            raise
         except (pa.ArrowException, EOFError, OSError, UnicodeDecodeError) as error:
             raise InputError(f"{shown(file.path)} is not readable Arrow IPC: {error}") from None
-        yield opened
+        yield opened, names, source
 
 
-def _open_arrow(buffered: io.BufferedReader, seekable: bool) -> Any:
-    source = pa.PythonFile(buffered, "r")
+def _source(file: SourceFile) -> Source:
+    return Source(open_stream(file.path, file.compression), STREAM_BYTES)
+
+
+def _open_arrow(source: Source, seekable: bool) -> Any:
+    opened = pa.PythonFile(source, "r")
     if seekable:
         try:
-            return pa.ipc.open_file(source)
+            return pa.ipc.open_file(opened)
         except pa.ArrowInvalid:  # a stream, or a file that is cut off
-            buffered.seek(0)
-    if buffered.peek(len(ARROW_FILE)).startswith(ARROW_FILE):
-        buffered.read(len(ARROW_FILE))
-    return pa.ipc.open_stream(source)
+            source.seek(0)
+    source.pass_start()
+    return pa.ipc.open_stream(opened)
 
 
 def _arrow_batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
-    with _opened_arrow(file) as opened:
-        names = _wanted(opened.schema.names, file)
-        if hasattr(opened, "num_record_batches"):
+    with _opened_arrow(file) as (opened, names, source):
+        wanted = _wanted(names, file)
+        is_indexed = hasattr(opened, "num_record_batches")
+        if is_indexed:
             batches = (opened.get_batch(number) for number in range(opened.num_record_batches))
         else:
             batches = iter(opened)
-        for batch in batches:
-            wanted = batch.select(names)
-            for column in wanted.columns:
+        while (batch := _next_batch(batches, file, source)) is not None:
+            columns = batch.select(wanted)
+            for column in columns.columns:
                 _check_offsets(column)
-            yield wanted
+            yield columns
+        if not is_indexed:
+            _check_end(source, file)
+
+
+def _next_batch(batches: Iterator[pa.RecordBatch], file: SourceFile, source: Source) -> pa.RecordBatch | None:
+    """DamageError where memory ran out for a length that is not true; more memory would not help."""
+    try:
+        return next(batches, None)
+    except MemoryError:
+        with _source(file) as again:
+            if not has_forged_length(again, source.position):
+                raise
+    raise DamageError("the length of a compressed buffer is not that of what is in it")
+
+
+def _check_end(source: Source, file: SourceFile) -> None:
+    """DamageError where the end of a stream is not that of its file. All of the file is read: checksums of compressed
+    files are at their ends."""
+    has_mark = not source.short
+    size, tail = 0, b""
+    while piece := source.read(STREAM_BYTES):
+        size, tail = size + len(piece), (tail + piece)[-FOOTER_END:]
+    if source.is_file:
+        length = int.from_bytes(tail[: -len(FILE_MAGIC)], "little")
+        if not tail.endswith(FILE_MAGIC) or size != length + FOOTER_END:
+            raise DamageError("no footer follows its last batch")
+    elif size:
+        raise DamageError(f"{size} bytes follow the end of its stream")
+    elif not has_mark:
+        log.warning(
+            "%s has no end-of-stream mark. Its format allows that, so nobody can tell whether it is cut off: compare "
+            "its rows with what was written", shown(file.path),
+        )  # fmt: skip
 
 
 def _check_offsets(column: pa.Array) -> None:
