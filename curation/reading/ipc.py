@@ -12,6 +12,7 @@ import pyarrow as pa
 FILE_MAGIC = b"ARROW1"  # at both ends of the file form
 FILE_START = FILE_MAGIC + b"\0\0"
 STREAM_BYTES = 1 << 20
+SMALL = 1 << 25  # bytes; a larger allocation gets its own mapping, so that trying it leaves the heap as it is
 NOT_COMPRESSED = -1  # in place of a buffer's uncompressed length
 CODECS = ("lz4", "zstd")  # numbered in Message.fbs
 RECORD_BATCH, DICTIONARY = "record batch", "dictionary"
@@ -26,7 +27,7 @@ class Source(io.BufferedReader):
 
     def read(self, size: int | None = -1) -> Any:
         size = -1 if size is None else size
-        found = super().read(size) if size <= STREAM_BYTES or _has_room(size) else self._read_in_steps(size)
+        found = super().read(size) if size <= SMALL or _has_room(size) else self._read_in_steps(size)
         self.position += len(found)
         self.short = len(found) < size
         return found

@@ -920,6 +920,10 @@ class _Flaky:
         self.size = len(data)
         self.fs, self.path = self, ""
 
+    def invalidate_cache(self) -> None: ...
+
+    def close(self) -> None: ...
+
     def info(self, _: str) -> dict[str, str]:
         return {"ETag": hashlib.sha256(self.data).hexdigest()}
 
