@@ -36,7 +36,7 @@ bench-peers: $(READY)  ## the same beside other tools, each installed into an en
 gpu-check: $(READY)  ## everything a GPU machine can prove, into the folder OUT; goes on after failures
 	PYTHON=$(BIN)/python bash benchmarks/gpu_check.sh $(OUT)
 
-torture: $(READY)  ## 10,000 damaged inputs, and runs killed at random moments
+torture: $(READY)  ## 10,000 damaged inputs, and runs killed at 200 random moments
 	TORTURE=10000 $(BIN)/pytest tests/fuzz tests/run
 
 $(READY): pyproject.toml

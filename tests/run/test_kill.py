@@ -19,7 +19,7 @@ from curation.running.verify import verify
 from curation.stages import FuzzyDedup
 from tests.run.runs import digests, files_below, made_texts, recipe_of, records_of
 
-MOMENTS = 20
+MOMENTS = 200 if "TORTURE" in os.environ else 20
 SLICE_BYTES = 4000
 # Each is a copy of one that has the libraries loaded and has run nothing.
 PROCESSES = multiprocessing.get_context("forkserver")
