@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from curation.running.runner import Finished
 
 NOTHING_KEPT = 3  # the exit code
+EXIT_CODES = (
+    "exit codes: 0 done; 1 the run failed; 2 wrong use, recipe or input; 3 done, but no document is kept; "
+    "129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM, and can be resumed"
+)
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
 ENGINES = ("auto", "gpu", "cpu")
 INPUT_HELP = (
@@ -95,7 +99,9 @@ def _goes_on(options: argparse.Namespace) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="curate", description="Raw text to training data: curated, deduplicated, tokenised, packed."
+        prog="curate",
+        description="Raw text to training data: curated, deduplicated, tokenised, packed.",
+        epilog=EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=f"gpu-pipeline {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")

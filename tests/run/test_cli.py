@@ -328,14 +328,14 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
 def test_help_loads_nothing_slow(arguments: list[str]):
-    command = [sys.executable, "-X", "importtime", "-m", "curation.cli", *arguments]
+    command = [sys.executable, "-X", "importtime", "-m", "curation", *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, check=True)
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in finished.stderr.splitlines()}
     assert "curation" in loaded and not SLOW & loaded
 
 
 def test_a_reader_that_goes_away():
-    command = f"{sys.executable} -m curation.cli recipes show default | true; exit ${{PIPESTATUS[0]}}"
+    command = f"{sys.executable} -m curation recipes show default | true; exit ${{PIPESTATUS[0]}}"
     for _ in range(3):
         finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
         assert (finished.returncode, finished.stderr) == (0, "")
