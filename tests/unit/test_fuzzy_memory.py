@@ -18,6 +18,7 @@ CPU = load_engine("cpu")
 SIZES = 40_000, 120_000
 BANDS = 5  # each is regrouped by four others, as many as are ever tried; then memory is as it was
 ALLOWED = 40
+RUNS, AGREED = 8, 0.01
 
 
 def write_part(folder: Path, stage: FuzzyDedup, documents: int, shared_bands: int, same: bool) -> Parts:
@@ -48,6 +49,19 @@ def resident_bytes(stage: FuzzyDedup, parts: Parts) -> tuple[int, int]:
     return peak, gone
 
 
+def settled_peak(stage: FuzzyDedup, parts: Parts, gone: int) -> int:
+    """A peak that two runs agree on. Tables of Python itself grow in some: of 30 runs four were 5 to 12 % above others,
+    among them the first two."""
+    peaks: list[int] = []
+    while len(peaks) < RUNS:
+        peak, found = resident_bytes(stage, parts)
+        assert found == gone
+        if any(abs(peak - other) < AGREED * other for other in peaks):
+            return peak
+        peaks.append(peak)
+    pytest.fail(f"no two of {RUNS} runs have the same peak: {peaks}")
+
+
 @pytest.mark.parametrize(
     ("shared_bands", "same", "options"),
     [
@@ -67,8 +81,6 @@ def test_bytes_per_document(tmp_path, monkeypatch, shared_bands, same, options):
     for documents in SIZES:
         parts = write_part(tmp_path / str(documents), stage, documents, shared_bands, same)
         stage.decide(CPU, AliveCorpus(parts, 0, np.arange(4000)))  # compiles, and loads what was compiled
-        found = [resident_bytes(stage, parts) for _ in range(2)]  # Python's table of names grows in one of them at most
-        assert {gone for _, gone in found} == {documents - 1 if same else 0}
-        peaks.append(min(peak for peak, _ in found))
+        peaks.append(settled_peak(stage, parts, documents - 1 if same else 0))
     assert (peaks[1] - peaks[0]) / (SIZES[1] - SIZES[0]) <= ALLOWED
     assert peaks[1] / SIZES[1] <= 1.5 * ALLOWED
