@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -87,7 +88,8 @@ class Place:
         process = self.start(output, log)
         process.join(seconds)
         if process.exitcode is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended since then
+                os.killpg(process.pid, signal.SIGKILL)
             process.join()
         return process.exitcode == -signal.SIGKILL
 
