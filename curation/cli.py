@@ -42,8 +42,8 @@ SHOWN_JACCARD = 0.5  # where the S-curve that `plan` prints begins
 
 
 def command() -> int:
-    """`main` in a process of its own. Some 200,000 objects of the libraries live as long as it
-    does; looking among them for garbage took 0.1 s while they were loaded and 0.3 s at the end."""
+    """`main` in a process of its own. Some 200,000 objects of the libraries live as long as it does; looking among them
+    for garbage took 0.1 s while they were loaded and 0.3 s at the end."""
     protect_streams()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     code = main()

@@ -234,7 +234,7 @@ def _yaml_problem(error: Any) -> str:
 
 
 def _strict_loader() -> Any:
-    """PyYAML's safe loader, but of two equal keys the last does not win without a word, and what Python cannot make a
+    """PyYAML's safe loader, but two equal keys in a mapping are an error, and what Python cannot make a
     value of (`2001-13-45`, a number of 5,000 digits) is a YAMLError as well."""
     import yaml
 

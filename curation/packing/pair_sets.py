@@ -122,7 +122,7 @@ def _read_marker(stem: Path) -> _Unfinished | None:
 
 
 def _is_pair(stem: Path, name: str) -> bool:
-    """What is deleted by a marker is of its stem, whoever wrote it."""
+    """Whether a name is that of a pair of the stem. Others are not deleted, whoever wrote the marker."""
     found = NUMBERED.fullmatch(name)
     return found is not None and found[1] == stem.name
 

@@ -324,7 +324,7 @@ def _private_bytes() -> int:
 
 
 def _first_line(error: BaseException) -> str:
-    """What follows in errors of Rust is a place in its source."""
+    """The first line of an error's text. Libraries in Rust add the place in their source behind it."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 

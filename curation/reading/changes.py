@@ -27,7 +27,7 @@ DIGEST_BYTES = 8
 
 
 def edges_of(file: SourceFile, start: int, stop: int) -> str:
-    """What the first and last bytes of a part are recognised by; "" for files that may not grow."""
+    """A digest of the first and last bytes of a part; "" for files that may not grow."""
     if not _may_grow(file):
         return ""
     with open_raw(file.path) as raw:

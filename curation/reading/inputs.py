@@ -160,13 +160,10 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                     f"{field} is for data sets of Hugging Face ({HUB_MARK}ORG/NAME), which are streamed; of files, "
                     "sample takes a share"
                 )
-        for field in ("config", "revision", "data_files"):
-            if getattr(self, field):
-                raise ValueError(
-                    f"{field} is for data sets of Hugging Face; write path: '{HUB_MARK}{shown(self.path)}'"
-                )
-        if self.split != "train":
-            raise ValueError(f"split is for data sets of Hugging Face; write path: '{HUB_MARK}{shown(self.path)}'")
+        for field, default in (("config", ""), ("revision", ""), ("data_files", ""), ("split", "train")):
+            if getattr(self, field) != default:
+                path = f"{HUB_MARK}{shown(self.path)}"
+                raise ValueError(f"{field} is for data sets of Hugging Face; write path: '{path}'")
 
 
 # Fields of an Input that say how the files of its path are read: what functions and stages that read files take.

@@ -125,7 +125,7 @@ class RemoteFile(io.RawIOBase):
 
 
 def _options(url: str) -> dict[str, Any]:
-    """What fsspec is told: of HTTP a time limit on silence, in place of one on the whole file."""
+    """Options for fsspec. HTTP gets a time limit on silence, in place of one on the whole file."""
     if not url.startswith(("http://", "https://")):
         return {}
     import aiohttp

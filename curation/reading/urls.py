@@ -23,7 +23,7 @@ def is_remote(path: str) -> bool:
 
 def shown(path: str) -> str:
     """A path for messages and reports: without user names, passwords and signed queries, also those of a chain of URLs
-    (`simplecache::https://...`). Of a URL whose parts cannot be told apart the protocol alone."""
+    (`simplecache::https://...`). A URL whose parts cannot be separated is shown as its protocol alone."""
     if not is_remote(path):
         return path
     links = CHAIN.split(path)
@@ -33,8 +33,8 @@ def shown(path: str) -> str:
 
 
 def _is_chain(links: list[str]) -> bool:
-    """Whether `::` separates URLs, all but the last of which may be the name of a protocol; it may stand in a password
-    or a query too."""
+    """Whether `::` separates URLs. All but the last may be the name of a protocol. Elsewhere `::` is part of a password
+    or a query."""
     named = all("://" in link or PROTOCOL.fullmatch(link) for link in links[:-1])
     return named and "://" in links[-1]
 
@@ -58,7 +58,7 @@ def _has_raw_marks(scheme: str, authority: str, rest: str) -> bool:
 
 
 def check_url(url: str) -> None:
-    """InputError for an URL whose parts cannot be told apart."""
+    """InputError for a URL whose parts cannot be separated."""
     links = CHAIN.split(url)
     if not _is_chain(links):
         raise InputError(f"{shown(url)}: `::` separates URLs; in a password or a query write %3A%3A")

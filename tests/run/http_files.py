@@ -12,7 +12,7 @@ STALLED_SECONDS = 5
 
 
 class Answer(NamedTuple):
-    """What the server does with a request."""
+    """How the server answers a request."""
 
     data: bytes  # the whole file
     status: int = 0  # of a refusal

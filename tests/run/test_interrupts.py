@@ -61,7 +61,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def default_signals() -> None:
-    """What starts the tests may have them ignored."""
+    """Gives signals their default actions. The parent of the tests may ignore them."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tasks share is stored as data, read once per process, and refused where it is not what was stored."""
+"""Tasks share a plan and a job: stored as data, read once per process, and refused where they were changed."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
