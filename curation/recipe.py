@@ -23,6 +23,7 @@ from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import Budget, Input, is_hub, list_inputs, split_suffix
 from curation.reading.urls import shown
+from curation.rules import Bounds, Rule
 from curation.stages import FuzzyDedup, Stage
 from curation.stages.outcome import added_columns
 
@@ -281,8 +282,8 @@ def _unknown_key_hint(message: str) -> str:
         return ""
     unknown = message.split("`")[1]
     forms = (Budget, Sample, Blend, Megatron, TokenShards, Blocks, Chunks, Packed)
-    structures = (Recipe, Input, Output, TokenizerSpec, *forms, *Stage.__args__)
-    known = {name for structure in structures for name in structure.__struct_fields__} | {"kind"}
+    structures = (Recipe, Input, Output, TokenizerSpec, Rule, Bounds, *forms, *Stage.__args__)
+    known = {name for structure in structures for name in structure.__struct_encode_fields__} | {"kind"}
     hint = nearest(unknown, sorted(known))
     return hint if hint.startswith("; did") and unknown not in known else ""  # one that is known stands elsewhere
 
