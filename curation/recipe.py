@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,8 +25,13 @@ from curation.reading.inputs import Budget, Input, is_hub, list_inputs, split_su
 from curation.reading.urls import shown
 from curation.rules import Bounds, Rule
 from curation.settings import apply_settings, expand_shorthands
-from curation.stages import FuzzyDedup, Stage
-from curation.stages.outcome import added_columns
+from curation.stages import STAGES, CorpusStage, Stage
+from curation.stages.own_code import convert_stage, stage_from_job
+
+if TYPE_CHECKING:
+    Stages = list[Stage]
+else:
+    Stages = list[Any]  # msgspec would take a stage for the base class; `convert_stage` knows all of them
 
 OUTPUT_FORMATS = ("megatron", *FORMS)
 PADDED = ("blocks", "chunks", "packed")
@@ -55,7 +60,7 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_file_bytes       a `.bin` is cut before the document that would make it larger
     part_bytes, part_documents   text bytes and documents of one file in `documents/`
     index                write `index/`: what a later run needs to remove near-duplicates of what the last `fuzzy_dedup`
-                         of this one kept (its `against`)
+                         of this one kept (its `index`)
     keep_work            keep `_work/` after success
     raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none
     sample               batches of the chunks to look at, in `sample_dataset.pt`
@@ -124,7 +129,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     input: list[Input] = []
     name: str = ""
-    stages: list[Stage] = []
+    stages: Stages = []
     tokenizer: TokenizerSpec = TokenizerSpec()
     output: Output = Output()
     budget: Budget = Budget()
@@ -133,35 +138,42 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         limited = self.budget.max_documents or self.budget.max_bytes
         if limited and self.input and not any(is_hub(entry.path) for entry in self.input):
             raise ValueError("budget ends hf: inputs only; files are read whole, or set their sample")
+        for stage in self.stages:
+            if not isinstance(stage, Stage):
+                raise ValueError(f"stages takes stages, such as curation.ExactDedup(), not {stage!r}")
         for name in self.stage_names:
             if self.stage_names.count(name) > 1:
                 raise ValueError(f"two stages are named {name!r}; give each its own name:")
         self._check_columns()
         for wrong in _wrong_values(msgspec.to_builtins(self), ""):
             raise ValueError(wrong)
-        if self.output.index and not any(isinstance(stage, FuzzyDedup) for stage in self.stages):
+        if self.output.index and not any(map(saves_index, self.stages)):
             raise ValueError("output.index is set, but no stage is fuzzy_dedup, whose keys an index holds; add one")
 
     def _check_columns(self) -> None:
         """ValueError for an input that carries a column which a stage writes."""
         for entry, stage in itertools.product(self.input, self.stages):
             for name in entry.columns:
-                if name in added_columns([stage]):
-                    kind, setting = stage.__struct_config__.tag, "column" if hasattr(stage, "column") else "names"
+                if name in stage.writes():
                     raise ValueError(
-                        f"columns of {shown(entry.path)} has {name!r}, which a {kind} stage writes; leave it out, or "
-                        f"change {setting} of the stage"
+                        f"columns of {shown(entry.path)} has {name!r}, which a {stage.kind} stage writes; leave it "
+                        "out, or change the settings of the stage"
                     )
 
     @property
     def stage_names(self) -> list[str]:
         """A name per stage: its own, or its kind, numbered where a kind comes more than once."""
-        kinds = [stage.__struct_config__.tag for stage in self.stages]
+        kinds = [stage.kind for stage in self.stages]
         names = []
         for number, (stage, kind) in enumerate(zip(self.stages, kinds, strict=True)):
             repeated = kinds.count(kind) > 1
-            names.append(stage.name or (f"{kind}_{kinds[:number].count(kind) + 1}" if repeated else str(kind)))
+            names.append(stage.name or (f"{kind}_{kinds[:number].count(kind) + 1}" if repeated else kind))
         return names
+
+
+def saves_index(stage: Stage) -> bool:
+    """Whether `output.index` means something to a stage."""
+    return isinstance(stage, CorpusStage) and stage.indexes
 
 
 def _wrong_values(value: Any, path: str) -> Iterator[str]:
@@ -197,13 +209,15 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
 
 
-def parse_recipe(text: str | bytes, where: str = "recipe", settings: Sequence[str] = ()) -> Recipe:
-    """A recipe from YAML, with `settings` put in (`curation.settings.apply_settings`). RecipeError names the place of
-    whatever is wrong (`$.stages[2].num_band`)."""
+def parse_recipe(
+    text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Recipe:
+    """A recipe from YAML. RecipeError names the place of whatever is wrong (`$.stages[2].num_band`). `allow_code`,
+    `settings`: as in `load_recipe`."""
     content = parse_yaml(text, where)
     if content is None:
         raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
-    return convert_recipe(apply_settings(content, settings) if settings else content, where)
+    return convert_recipe(apply_settings(content, settings) if settings else content, where, allow_code)
 
 
 def parse_yaml(text: str | bytes, where: str) -> Any:
@@ -220,6 +234,19 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
     if size > MAX_VALUES:
         raise RecipeError(f"{where} has {size:,} values with those that its aliases (*name) repeat; write it out")
     return content
+
+
+def _with_stages(content: object, allow_code: Sequence[str]) -> object:
+    """The content of a recipe with its stages converted."""
+    if not isinstance(content, dict) or not isinstance(content.get("stages"), list | tuple):
+        return content
+    stages = [convert_stage(entry, f"$.stages[{k}]", allow_code) for k, entry in enumerate(content["stages"])]
+    return content | {"stages": stages}
+
+
+def recipe_from_job(content: dict[str, Any]) -> Recipe:
+    """The recipe in a plan that a task reads: the driver has chosen its stages."""
+    return msgspec.convert(content | {"stages": [stage_from_job(entry) for entry in content["stages"]]}, Recipe)
 
 
 def _expanded_size(value: object, known: dict[int, int]) -> int:
@@ -272,19 +299,20 @@ def _strict_loader() -> Any:
     return Loader
 
 
-def convert_recipe(content: object, where: str = "recipe") -> Recipe:
-    """A recipe from dictionaries, in which shorthands may stand; RecipeError as `parse_recipe`."""
+def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
+    """A recipe from dictionaries, in which shorthands may stand; RecipeError as `parse_recipe`. `allow_code`: as in
+    `load_recipe`."""
     try:
         content = expand_shorthands(content)
-        return msgspec.convert(content, Recipe)
-    except msgspec.ValidationError as error:
-        told = str(error)
-        hint = _unknown_key_hint(told) + _unknown_kind_hint(told) + _exponent_hint(told, content)
-        raise RecipeError(f"{where}: {told}{hint}") from None
+        return msgspec.convert(_with_stages(content, allow_code), Recipe)
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error}") from error.__cause__
     except UnicodeEncodeError as error:
         raise RecipeError(f"{where}: {error.object!r} is not text that UTF-8 can hold") from None
-    except ValueError as error:  # of a shorthand
-        raise RecipeError(f"{where}: {error}") from None
+    except ValueError as error:  # msgspec's own errors too
+        told = str(error)
+        hint = _unknown_key_hint(told) + _exponent_hint(told, content)
+        raise RecipeError(f"{where}: {told}{hint}") from None
 
 
 def _unknown_key_hint(message: str) -> str:
@@ -293,16 +321,12 @@ def _unknown_key_hint(message: str) -> str:
         return ""
     unknown = message.split("`")[1]
     forms = (Budget, Sample, Blend, Megatron, TokenShards, Blocks, Chunks, Packed)
-    structures = (Recipe, Input, Output, TokenizerSpec, Rule, Bounds, *forms, *Stage.__args__)
+    structures: tuple[type[msgspec.Struct], ...] = (
+        Recipe, Input, Output, TokenizerSpec, Rule, Bounds, *forms, *STAGES.values(),
+    )  # fmt: skip
     known = {name for structure in structures for name in structure.__struct_encode_fields__} | {"kind"}
     hint = nearest(unknown, sorted(known))
     return hint if hint.startswith("; did") and unknown not in known else ""  # one that is known stands elsewhere
-
-
-def _unknown_kind_hint(message: str) -> str:
-    """The kinds of stages near to an unknown one."""
-    found = re.match(r"Invalid value '(.*)' - at `\$\.stages\[\d+\]\.kind`", message)
-    return nearest(found[1], [stage.__struct_config__.tag for stage in Stage.__args__]) if found else ""
 
 
 def _exponent_hint(message: str, content: Any) -> str:
@@ -330,18 +354,22 @@ def shipped_recipes() -> dict[str, str]:
     }
 
 
-def load_recipe(name: str | os.PathLike[str], input: object = None, *, settings: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    name: str | os.PathLike[str], input: object = None, *, allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Recipe:
     """A recipe from a file, or a shipped one by its name.
 
-    input     what is read, in place of `input` of the recipe: a path (file, folder, glob, URL), an `Input`, or a list
-              of them; None leaves the recipe's own, which shipped ones do not have
-    settings  `PATH=VALUE` each, put into the recipe before it is checked: `output.formats=[blocks]`,
-              `stages.filter.words.min=100` (`curation.settings.apply_settings`); those of `input.` into what is read
+    input   what is read, in place of `input` of the recipe: a path (file, folder, glob, URL), an `Input`, or a list of
+            them; None leaves the recipe's own, which shipped ones do not have
+    allow_code   names of modules, or of packages above them, that the recipe may name stages of
+            (`kind: mypackage.stages:BlockUrls`); they are imported, which runs their code
+    settings     `PATH=VALUE` each, put into the recipe before it is checked: `output.formats=[blocks]`,
+            `stages.filter.words.min=100` (`curation.settings.apply_settings`); those of `input.` into what is read
 
     Raises RecipeError.
     """
     of_input = [setting for setting in settings if input is not None and setting.startswith("input.")]
-    recipe = _find_recipe(os.fspath(name), [setting for setting in settings if setting not in of_input])
+    recipe = _find_recipe(os.fspath(name), allow_code, [setting for setting in settings if setting not in of_input])
     if input is None:
         return recipe
     try:
@@ -367,15 +395,15 @@ def check_readable(recipe: object) -> None:
         )
 
 
-def _find_recipe(name: str, settings: Sequence[str]) -> Recipe:
+def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) -> Recipe:
     path, told = Path(name), shown(name)
     if split_suffix(name)[0] and not (path.suffix.lower() in EITHER and _may_be_recipe(path)):
         raise RecipeError(f"{told} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
     if path.is_file():
-        return parse_recipe(path.read_bytes(), name, settings)
+        return parse_recipe(path.read_bytes(), name, allow_code, settings)
     shipped = shipped_recipes()
     if name in shipped:
-        return parse_recipe(shipped[name], name, settings)
+        return parse_recipe(shipped[name], name, allow_code, settings)
     if path.suffix in (".yaml", ".yml", *EITHER) or path.parent != Path():
         raise RecipeError(f"recipe {told} does not exist; give a YAML file or one of {', '.join(shipped)}")
     raise RecipeError(f"no recipe named {told!r}{nearest(told, shipped)}")

@@ -185,10 +185,11 @@ def _only_fit(rules: Sequence[Rule], key: str, condition: str, name: str) -> int
 
 
 def fitting(rules: Sequence[Rule], key: str, condition: str = "") -> list[int]:
-    """The rules that `key` names, by reason, measure, ratio or column; of several those that have `condition`."""
+    """The rules that `key` names, by reason, measure, ratio or column; of several those that have `condition`, and of
+    these those with the reason `key`."""
     fits = [number for number, rule in enumerate(rules) if key in rule.keys]
-    narrow = [number for number in fits if condition in rules[number].conditions]
-    return narrow or fits
+    fits = [number for number in fits if condition in rules[number].conditions] or fits
+    return ([number for number in fits if rules[number].name == key] or fits) if len(fits) > 1 else fits
 
 
 def keys_of(rules: Iterable[Rule]) -> list[str]:

@@ -16,7 +16,7 @@ import msgspec
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
 from curation.rules import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
-from curation.stages import Filter, Stage
+from curation.stages import STAGES, Filter
 
 FILTER = "filter"
 RULE_FIELDS = frozenset(Rule.__struct_encode_fields__)
@@ -30,7 +30,7 @@ EXAMPLE = "{min: 50}"
 def expand_shorthands(content: Any) -> Any:
     """The content of a recipe with shorthands written out: `exact_dedup` and `{exact_dedup: {...}}` for a stage,
     mappings for rules. What is neither remains for `convert_recipe` to refuse; ValueError for a wrong shorthand."""
-    if not isinstance(content, dict) or not isinstance(content.get("stages"), list):
+    if not isinstance(content, dict) or not isinstance(content.get("stages"), list | tuple):
         return content
     stages = [_expanded_stage(entry, f"$.stages[{number}]") for number, entry in enumerate(content["stages"])]
     return {**content, "stages": stages}
@@ -154,7 +154,7 @@ def _copied(value: Any) -> Any:
     """A copy in which nothing is shared: aliases of YAML are one object in two places."""
     if isinstance(value, dict):
         return {key: _copied(entry) for key, entry in value.items()}
-    return [_copied(entry) for entry in value] if isinstance(value, list) else value
+    return [_copied(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _parsed(setting: str) -> tuple[list[str], Any]:
@@ -271,8 +271,7 @@ def _named(names: Sequence[str], path: list[str], what: str) -> tuple[int, list[
         fits = [number for number, known in enumerate(names) if known == name]
         if fits:
             return fits[0], path[length:]
-    shown = ", ".join(f"{number} {name}" for number, name in enumerate(names))
-    raise ValueError(f"no {what} named {path[0]!r}{nearest(path[0], names)}. By number, from 0: {shown}")
+    raise ValueError(f"no {what} named {path[0]!r}{nearest(path[0], names)}; a number counts from 0")
 
 
 # Stages
@@ -285,7 +284,7 @@ def _put_in_stage(content: dict[str, Any], path: list[str], value: Any) -> None:
     where = ["stages", *path[: len(path) - len(rest)]]
     if not rest:
         raise ValueError(f"name a field of the stage: {'.'.join(where)}.name")
-    kind = {str(known.__struct_config__.tag): known for known in Stage.__args__}.get(stage["kind"])
+    kind = STAGES.get(stage["kind"])  # None for one of somebody's own
     if kind is Filter and rest[0] not in Filter.__struct_fields__:
         _put_rule(stage, rest, value, ".".join(where))
     else:
@@ -300,12 +299,11 @@ def _named_stage(stages: list[Any], path: list[str]) -> tuple[int, list[str]]:
     if path[0].isdecimal():
         return _number(path[0], len(stages), "stages"), path[1:]
     kinds, names = [entry["kind"] for entry in stages], _stage_names(stages)
-    if path[0] in kinds and path[0] not in names:
-        fits = [number for number, kind in enumerate(kinds) if kind == path[0]]
-        if len(fits) > 1:
-            raise ValueError(f"{path[0]!r} may be {' or '.join(names[number] for number in fits)}; name one of them")
-        return fits[0], path[1:]
-    return _named(names, path, "stage")
+    fits = [number for number, kind in enumerate(kinds) if kind == path[0]]
+    if len(fits) > 1 and path[0] not in names:
+        raise ValueError(f"{path[0]!r} may be {' or '.join(names[number] for number in fits)}; name one of them")
+    number, rest = _named([*names, *kinds], path, "stage")
+    return number % len(stages), rest
 
 
 def _stage_names(stages: Sequence[dict[str, Any]]) -> list[str]:
@@ -327,14 +325,15 @@ def _put_rule(stage: dict[str, Any], path: list[str], value: Any, where: str) ->
     rules = stage.get("rules", [])
     rules = [rules] if isinstance(rules, str) else rules
     msgspec.convert(rules, list[str | Rule])
+    new = {} if any(fitting(_expanded(entry), key) for entry in rules) else _new_subject(rules, key, where)
     if len(rest) == 1:
         value = {rest[0]: value}
     if value is False or value == OFF:  # YAML takes `off` for false
         _leave_out(rules, key, where)
     elif not isinstance(value, dict) or not value or len(rest) > 1:
         raise ValueError(f"give a bound of {key}: {where}.{key}.min=50")
-    elif not any(fitting(_expanded(entry), key) for entry in rules):
-        rules.append({**_new_subject(rules, key, where), **value})
+    elif new:
+        rules.append(new | value)
     else:
         for condition, bound in value.items():
             _change(rules, key, condition, bound)

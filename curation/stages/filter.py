@@ -5,26 +5,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import pyarrow as pa
 
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
 from curation.rules import Rule, decide, expand_rules
-from curation.stages.outcome import Outcome
+from curation.stages.base import RowStage, counts_line
+from curation.stages.outcome import Outcome, StageCount
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: whether rules on words mean anything here
+SHOWN = 5  # reasons under the funnel
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="filter", tag_field="kind"):
+class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     """Keeps documents that break none of `rules`: the name of a set, or a list of names and rules.
 
     The first broken rule is the reason. Sets: `curation.rules.RULE_SETS`. Grammar: `docs/rules.md`.
     """
 
     rules: str | list[str | Rule]
-    name: str = ""
 
     def __post_init__(self) -> None:
         if not expand_rules(self.rules):
@@ -46,7 +46,13 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         measures = engine.measure(frame[TEXT], tuple(dict.fromkeys([*counted, *names]))) if names else {}
         verdict = decide(rules, measures, len(frame), _columns(engine, frame, rules))
         details = {name: int(measures[name].sum()) for name in counted}
-        return Outcome(engine.filter_rows(frame, verdict.kept), verdict, details=details)
+        return Outcome(verdict, details=details)
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        """The reasons that removed the most."""
+        return [
+            counts_line({name: number for name, number in count.reasons.items() if number}, SHOWN) or "none removed"
+        ]
 
 
 def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:

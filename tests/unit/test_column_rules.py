@@ -15,6 +15,7 @@ from curation.errors import RecipeError
 from curation.recipe import as_builtins, convert_recipe, parse_recipe
 from curation.rules import RULE_SETS, Bounds, Rule, decide, expand_rules
 from curation.stages import Filter
+from curation.stages.base import applied
 from tests.conftest import frame_of, table_of
 from tests.corpus import NASTY, real_documents
 
@@ -295,9 +296,9 @@ def documents(engine: ModuleType) -> Any:
 
 
 def kept(engine: ModuleType, *rules: dict[str, Any]) -> tuple[list[str], dict[str, int]]:
-    outcome = Filter(rules=[Rule(**rule) for rule in rules]).apply(engine, documents(engine))
+    frame, outcome = applied(engine, documents(engine), Filter(rules=[Rule(**rule) for rule in rules]))
     assert outcome.verdict is not None
-    ids = engine.to_arrow(outcome.frame).column("id").to_pylist()
+    ids = engine.to_arrow(frame).column("id").to_pylist()
     return [name.removeprefix("doc-") for name in ids], outcome.verdict.counts()
 
 
@@ -337,7 +338,7 @@ def test_only_what_a_rule_needs_comes_to_the_host(engine: ModuleType):
         seen.append(list(names))
         return engine.measure(text, names)
 
-    watched = SimpleNamespace(to_arrow=to_arrow, measure=measure, filter_rows=engine.filter_rows)
+    watched = SimpleNamespace(to_arrow=to_arrow, measure=measure)
     Filter(rules="gopher_quality").apply(watched, frame_of(engine, ["a", "b"]))
     assert len(seen) == 1 and "words" in seen[0]
     seen.clear()
