@@ -23,6 +23,8 @@ from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import Budget, Input, is_hub, list_inputs, split_suffix
 from curation.reading.urls import shown
+from curation.rules import Bounds, Rule
+from curation.settings import apply_settings, expand_shorthands
 from curation.stages import STAGES, CorpusStage, Stage
 from curation.stages.own_code import convert_stage, stage_from_job, without_nulls
 
@@ -201,9 +203,19 @@ def as_builtins(recipe: Recipe) -> dict[str, Any]:
     return content
 
 
-def parse_recipe(text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
-    """A recipe from YAML. RecipeError names the place of whatever is wrong (`$.stages[2].num_band`). `allow_code`: as
-    in `load_recipe`."""
+def parse_recipe(
+    text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Recipe:
+    """A recipe from YAML. RecipeError names the place of whatever is wrong (`$.stages[2].num_band`). `allow_code`,
+    `settings`: as in `load_recipe`."""
+    content = parse_yaml(text, where)
+    if content is None:
+        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
+    return convert_recipe(apply_settings(content, settings) if settings else content, where, allow_code)
+
+
+def parse_yaml(text: str | bytes, where: str) -> Any:
+    """What YAML holds; RecipeError for what is none, or has too many values."""
     import yaml
 
     try:
@@ -215,9 +227,7 @@ def parse_recipe(text: str | bytes, where: str = "recipe", allow_code: Sequence[
         raise RecipeError(f"{where} is nested too deeply; a recipe has at most six levels") from None
     if size > MAX_VALUES:
         raise RecipeError(f"{where} has {size:,} values with those that its aliases (*name) repeat; write it out")
-    if content is None:
-        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
-    return convert_recipe(content, where, allow_code)
+    return content
 
 
 def _with_stages(content: object, allow_code: Sequence[str]) -> object:
@@ -284,8 +294,10 @@ def _strict_loader() -> Any:
 
 
 def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
-    """A recipe from dictionaries; RecipeError as `parse_recipe`. `allow_code`: as in `load_recipe`."""
+    """A recipe from dictionaries, in which shorthands may stand; RecipeError as `parse_recipe`. `allow_code`: as in
+    `load_recipe`."""
     try:
+        content = expand_shorthands(content)
         return msgspec.convert(_with_stages(content, allow_code), Recipe)
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error.__cause__
@@ -303,8 +315,10 @@ def _unknown_key_hint(message: str) -> str:
         return ""
     unknown = message.split("`")[1]
     forms = (Budget, Sample, Blend, Megatron, TokenShards, Blocks, Chunks, Packed)
-    structures: tuple[type[msgspec.Struct], ...] = (Recipe, Input, Output, TokenizerSpec, *forms, *STAGES.values())
-    known = {name for structure in structures for name in structure.__struct_fields__} | {"kind"}
+    structures: tuple[type[msgspec.Struct], ...] = (
+        Recipe, Input, Output, TokenizerSpec, Rule, Bounds, *forms, *STAGES.values(),
+    )  # fmt: skip
+    known = {name for structure in structures for name in structure.__struct_encode_fields__} | {"kind"}
     hint = nearest(unknown, sorted(known))
     return hint if hint.startswith("; did") and unknown not in known else ""  # one that is known stands elsewhere
 
@@ -334,21 +348,30 @@ def shipped_recipes() -> dict[str, str]:
     }
 
 
-def load_recipe(name: str | os.PathLike[str], input: object = None, *, allow_code: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    name: str | os.PathLike[str], input: object = None, *, allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Recipe:
     """A recipe from a file, or a shipped one by its name.
 
     input   what is read, in place of `input` of the recipe: a path (file, folder, glob, URL), an `Input`, or a list of
             them; None leaves the recipe's own, which shipped ones do not have
     allow_code   names of modules, or of packages above them, that the recipe may name stages of
             (`kind: mypackage.stages:BlockUrls`); they are imported, which runs their code
+    settings     `PATH=VALUE` each, put into the recipe before it is checked: `output.formats=[blocks]`,
+            `stages.filter.words.min=100` (`curation.settings.apply_settings`); those of `input.` into what is read
 
     Raises RecipeError.
     """
-    recipe = _find_recipe(os.fspath(name), allow_code)
+    of_input = [setting for setting in settings if input is not None and setting.startswith("input.")]
+    recipe = _find_recipe(os.fspath(name), allow_code, [setting for setting in settings if setting not in of_input])
     if input is None:
         return recipe
     try:
-        return msgspec.structs.replace(recipe, input=list_inputs(input))
+        entries = list_inputs(input)
+        if of_input:
+            content = apply_settings({"input": msgspec.to_builtins(entries)}, of_input)
+            entries = msgspec.convert(content["input"], list[Input])
+        return msgspec.structs.replace(recipe, input=entries)
     except ValueError as error:  # msgspec's own errors too
         raise RecipeError(f"{name} with another input: {error}") from None
 
@@ -366,15 +389,15 @@ def check_readable(recipe: object) -> None:
         )
 
 
-def _find_recipe(name: str, allow_code: Sequence[str]) -> Recipe:
+def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) -> Recipe:
     path, told = Path(name), shown(name)
     if split_suffix(name)[0] and not (path.suffix.lower() in EITHER and _may_be_recipe(path)):
         raise RecipeError(f"{told} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
     if path.is_file():
-        return parse_recipe(path.read_bytes(), name, allow_code)
+        return parse_recipe(path.read_bytes(), name, allow_code, settings)
     shipped = shipped_recipes()
     if name in shipped:
-        return parse_recipe(shipped[name], name)
+        return parse_recipe(shipped[name], name, allow_code, settings)
     if path.suffix in (".yaml", ".yml", *EITHER) or path.parent != Path():
         raise RecipeError(f"recipe {told} does not exist; give a YAML file or one of {', '.join(shipped)}")
     raise RecipeError(f"no recipe named {told!r}{nearest(told, shipped)}")
