@@ -30,7 +30,7 @@ from curation.reading.changes import check_unchanged
 from curation.reading.inputs import READING, Input, Slice, find_files, list_inputs, refuse_streamed
 from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
-from curation.recipe import Output
+from curation.recipe import Recipe
 from curation.rules import Rule
 from curation.running.parts import BYTES, with_ids
 from curation.running.resources import read_processors
@@ -189,7 +189,7 @@ def _read_frame(piece: Slice, bases: np.ndarray, engine: str, batch_bytes: int, 
     table = pa.concat_tables([schema_of(piece.columns).empty_table(), *tables])
     share = piece.parts[0].file.sample
     if share < 1:
-        table = table.filter(pa.array(chosen(module, module.from_arrow(table), share, Output().seed)))
+        table = table.filter(pa.array(chosen(module, module.from_arrow(table), share, Recipe().seed)))
     table = with_ids(table, piece.source, int(bases[piece.index]))
     for name in columns:
         if name not in table.column_names:  # of another input

@@ -23,6 +23,7 @@ from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import Budget, Input, is_hub, list_inputs, split_suffix
 from curation.reading.urls import shown
+from curation.renamed import renamed_keys
 from curation.stages import FuzzyDedup, Stage
 from curation.stages.outcome import added_columns
 
@@ -43,7 +44,6 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     formats              `megatron` (`tokens/*.bin`, `.idx`), `token_shards`, `blocks`, `chunks`, `packed` (each in its
                          own folder); an empty list writes no tokens
-    seed                 of every seeded order and of the splits
     shuffle              documents get a seeded order before packing: in `tokens/` inside each input, in the other forms
                          over all inputs
     splits               shares of `train`, `valid`, `test`; a document's side is a hash of its text. Empty: no split
@@ -60,7 +60,6 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     formats: tuple[str, ...] = ("megatron",)
-    seed: int = 1234
     shuffle: bool = False
     max_file_bytes: int = DEFAULT_MAX_BYTES
     part_bytes: int = 32_000_000
@@ -94,7 +93,6 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ("max_file_bytes", 1),
             ("part_bytes", 1),
             ("part_documents", 1),
-            ("seed", 0),
             ("pad_id", -1),
         ):
             if getattr(self, field) < low:
@@ -118,16 +116,24 @@ def _default(field: str) -> Any:
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole run. `stages: []` is allowed: documents pass as they are. `budget` is of all inputs together."""
+    """A whole run.
+
+    input, budget   what is read; the budget is of all inputs together
+    stages          what is done to each document, in this order; `[]`: documents pass as they are
+    seed            of all that looks random: the `sample` of inputs, the sides of `output.splits`, `output.shuffle`
+    """
 
     input: list[Input] = []
     name: str = ""
     stages: list[Stage] = []
     tokenizer: TokenizerSpec = TokenizerSpec()
     output: Output = Output()
+    seed: int = 1234
     budget: Budget = Budget()
 
     def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, not {self.seed}")
         limited = self.budget.max_documents or self.budget.max_bytes
         if limited and self.input and not any(is_hub(entry.path) for entry in self.input):
             raise ValueError("budget ends hf: inputs only; files are read whole, or set their sample")
@@ -265,6 +271,8 @@ def _strict_loader() -> Any:
 
 def convert_recipe(content: object, where: str = "recipe") -> Recipe:
     """A recipe from dictionaries; RecipeError as `parse_recipe`."""
+    if old := renamed_keys(content):
+        raise RecipeError(f"{where}: {'; '.join(old)}")
     try:
         return msgspec.convert(content, Recipe)
     except msgspec.ValidationError as error:

@@ -76,7 +76,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     encoding            of text, csv and tsv
     max_document_bytes  larger records are rejected; of text in UTF-8, whatever its encoding
     blend_weight        how training draws from this input, relative to its tokens
-    sample              share of the documents that is taken, by a hash of id, text and `output.seed`
+    sample              share of the documents that is taken, by a hash of id, text and the recipe's `seed`
     copies              how often each kept document is written, one whole copy of the input after the other
     min_bytes           an input with less text (after `sample`) is an error; 0: any
     config, split, revision, data_files   hf: which part of a data set, in which version

@@ -72,7 +72,7 @@ def collect(
     """
     found: list[SourceFile] = []
     documents = size = 0
-    entries, seed = entries_by_name(recipe.input), recipe.output.seed
+    entries, seed = entries_by_name(recipe.input), recipe.seed
     for file in files:
         entry = entries[file.source]
         if not is_hub(entry.path):

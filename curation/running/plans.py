@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from curation import __version__
-from curation.errors import IntegrityError, OutputError
+from curation.errors import IntegrityError, OutputError, RecipeError
 from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import Slice, SourceFile, is_hub
 from curation.reading.urls import shown
-from curation.recipe import Recipe, as_builtins, changed_keys
+from curation.recipe import Recipe, as_builtins, changed_keys, convert_recipe
+from curation.renamed import with_new_names
 from curation.running.barriers import against_digests
 from curation.running.collecting import FOLDER as COLLECTED
 from curation.running.jobs import Plan, Stored, StoredPlan, as_plan, digest_of, keep_plan, read_stored_plan, store_plan
@@ -62,7 +63,17 @@ def identity_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenize
 def identity_in(report: dict[str, Any]) -> Identity:
     """What a report says of its run; `against`, `models`, `tokenizer` are not in those of the first versions."""
     files = msgspec.convert(report["files"], list[SourceFile])
-    return Identity(report["recipe"], files, *(report.get(key, {}) for key in ("against", "models", "tokenizer")))
+    return Identity(
+        _as_today(report["recipe"]), files, *(report.get(key, {}) for key in ("against", "models", "tokenizer"))
+    )
+
+
+def _as_today(recipe: dict[str, Any]) -> dict[str, Any]:
+    """The recipe of a report with today's names and defaults, as far as it is one today."""
+    try:
+        return as_builtins(convert_recipe(with_new_names(recipe)))
+    except RecipeError:
+        return recipe
 
 
 def check_same(folder: Path, before: Identity, now: Identity) -> None:

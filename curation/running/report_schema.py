@@ -13,6 +13,7 @@ from curation.packing.forms import FORMS
 from curation.packing.ordering import check_shares
 from curation.reading.inputs import SourceFile
 from curation.recipe import OUTPUT_FORMATS
+from curation.renamed import with_new_names
 from curation.running.exports import EXPORTED
 
 OUTPUT_NAMES = ("documents", "removed", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
@@ -149,7 +150,6 @@ class _RecipeStage(msgspec.Struct):
 class _Output(msgspec.Struct):
     formats: list[Literal[OUTPUT_FORMATS]]  # type: ignore[valid-type]  # they name folders
     splits: dict[str, float]
-    seed: Count
     keep_work: bool
     blend: Blend
     megatron: Megatron
@@ -163,6 +163,7 @@ class _Recipe(msgspec.Struct):
     input: list[_Input]
     stages: list[_RecipeStage]
     output: _Output
+    seed: Count
 
 
 class _Report(msgspec.Struct):
@@ -209,6 +210,8 @@ def _is_output(name: str) -> bool:
 
 def wrong_in_report(content: object) -> str:
     """What keeps the content of a `report.json` from being that of a run; empty where nothing does."""
+    if isinstance(content, dict):
+        content = content | {"recipe": with_new_names(content.get("recipe"))}
     try:
         msgspec.convert(content, _Report)
     except msgspec.ValidationError as error:

@@ -289,7 +289,7 @@ def _phases(run_: _Run) -> dict[str, Any]:
         numbered = [(part.number, part.source) for part in parts]
         tokens = write_tokens(recipe, _outputs_folder(run_), numbered, part_records, run_.folder)
     digests = side_files.result()
-    digests |= write_exports(run_.engine, recipe.output, run_.plan.slices, bases, run_.batch_bytes, run_.folder)
+    digests |= write_exports(run_.engine, recipe, run_.plan.slices, bases, run_.batch_bytes, run_.folder)
     if recipe.output.index:
         run_.progress.say("saving the index")
         digests |= save_index(run_.folder, recipe, run_.engine, removed, run_.plan.slices, bases, run_.workers)

@@ -133,7 +133,7 @@ def _added_before(task: _Task) -> dict[str, str]:
 
 
 def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO) -> Iterator[Frame]:
-    engine, seed = task.engine, task.plan.recipe.output.seed
+    engine, seed = task.engine, task.plan.recipe.seed
     for batch, unsampled in read_sampled(engine, task.slice, task.job.batch_bytes, seed):
         record.unsampled += unsampled
         record.rows += batch.rows

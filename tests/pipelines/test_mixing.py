@@ -47,7 +47,7 @@ def test_a_sample_is_a_share_that_the_seed_chooses(tmp_path: Path, corpora: tupl
     b = {"path": str(corpora[1]), "name": "b", "sample": 0.4}
     go(tmp_path / "one", b)
     go(tmp_path / "again", b)
-    other = go(tmp_path / "other", b, output={"seed": 5})
+    other = go(tmp_path / "other", b, seed=5)
     found, others = kept_rows(tmp_path / "one"), kept_rows(tmp_path / "other")
     assert data_digests(tmp_path / "one") == data_digests(tmp_path / "again")
     assert 90 <= len(found) <= 150 and found != others

@@ -57,17 +57,16 @@ def check_forms(output: Output, tokenizer: Tokenizer) -> None:
 
 
 def write_forms(
-    output: Output, tokenizer: Tokenizer, parts: Mapping[str, TokenParts], folder: Path
+    output: Output, tokenizer: Tokenizer, parts: Mapping[str, TokenParts], folder: Path, seed: int | None = None
 ) -> dict[str, dict[str, Any]]:
     """Writes `DIR/<form>/` for each form; `parts` are the token parts of every split ("" without splits).
 
-    Documents come in the order of the run, source after source; with `output.shuffle` in a seeded order over all
+    Documents come in the order of the run, source after source; with a `seed` in a seeded order over all
     sources. Gives the manifest of each form. Whatever an earlier attempt left in a form's folder is deleted first.
     """
     forms = chosen_forms(output)
     if not forms:  # the tokens are not mapped for nothing
         return {}
-    seed = output.seed if output.shuffle else None
     documents = {split: Documents(found, tokenizer.dtype, seed) for split, found in parts.items()}
     documents = {split: found for split, found in documents.items() if found.count}
     manifests = {}
