@@ -16,7 +16,7 @@ import msgspec
 
 from curation.errors import RecipeError, nearest
 from curation.packing.blends import Blend, Megatron
-from curation.packing.forms import FORMS, Blocks, Chunks, Packed, TokenShards
+from curation.packing.forms import FORMS, MEGATRON, OUTPUT_FORMATS, Forms
 from curation.packing.megatron import DEFAULT_MAX_BYTES
 from curation.packing.ordering import check_shares
 from curation.packing.samples import Sample
@@ -27,8 +27,6 @@ from curation.renamed import renamed_keys
 from curation.stages import FuzzyDedup, Stage
 from curation.stages.outcome import added_columns
 
-OUTPUT_FORMATS = ("megatron", *FORMS)
-PADDED = ("blocks", "chunks", "packed")
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
 EITHER = (".json", ".txt")  # suffixes of data that a recipe may have
@@ -39,7 +37,7 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is written beside `documents/` and `removed/`.
 
     formats              `megatron` (`tokens/*.bin`, `.idx`), `token_shards`, `blocks`, `chunks`, `packed` (each in its
@@ -59,29 +57,21 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sample               batches of the chunks to look at, in `sample_dataset.pt`
     """
 
-    formats: tuple[str, ...] = ("megatron",)
     shuffle: bool = False
     max_file_bytes: int = DEFAULT_MAX_BYTES
     part_bytes: int = 32_000_000
     part_documents: int = 100_000
     index: bool = False
     keep_work: bool = False
-    splits: dict[str, float] = {}
+    splits: dict[str, float] = msgspec.field(default_factory=dict)
     blend: Blend = Blend()
     megatron: Megatron = Megatron()
-    token_shards: TokenShards = TokenShards()
-    blocks: Blocks = Blocks()
-    chunks: Chunks = Chunks()
-    packed: Packed = Packed()
-    pad_id: int = -1
     raw: str = ""
     cleaned: str = ""
     sample: Sample = Sample()
 
     def __post_init__(self) -> None:
-        for name in self.formats:
-            if name not in OUTPUT_FORMATS:
-                raise ValueError(f"no output format {name!r}{nearest(name, OUTPUT_FORMATS)}")
+        super().__post_init__()
         for field in ("raw", "cleaned"):
             if getattr(self, field) not in EXPORT_FORMATS:
                 raise ValueError(
@@ -93,14 +83,14 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ("max_file_bytes", 1),
             ("part_bytes", 1),
             ("part_documents", 1),
-            ("pad_id", -1),
         ):
             if getattr(self, field) < low:
                 raise ValueError(f"{field} must be at least {low}, not {getattr(self, field)}")
 
     def _check_void(self) -> None:
         """ValueError for a setting that nothing would read."""
-        readers = {"blend": ("megatron",), "splits": OUTPUT_FORMATS, "pad_id": PADDED, "sample": ("chunks",)}
+        padded = [name for name, form in FORMS.items() if form.pads]
+        readers = {"blend": [MEGATRON], "splits": OUTPUT_FORMATS, "pad_id": padded, "sample": ["chunks"]}
         for field in (*OUTPUT_FORMATS, *readers):
             wanted = readers.get(field, (field,))
             if getattr(self, field) != _default(field) and not {*wanted} & {*self.formats}:
@@ -288,8 +278,8 @@ def _unknown_key_hint(message: str) -> str:
     if "unknown field" not in message:
         return ""
     unknown = message.split("`")[1]
-    forms = (Budget, Sample, Blend, Megatron, TokenShards, Blocks, Chunks, Packed)
-    structures = (Recipe, Input, Output, TokenizerSpec, *forms, *Stage.__args__)
+    parts = (Input, Output, TokenizerSpec, Budget, Sample, Blend, Megatron)
+    structures = (Recipe, *parts, *FORMS.values(), *Stage.__args__)
     known = {name for structure in structures for name in structure.__struct_fields__} | {"kind"}
     hint = nearest(unknown, sorted(known))
     return hint if hint.startswith("; did") and unknown not in known else ""  # one that is known stands elsewhere

@@ -9,15 +9,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from curation.packing.blends import Blend, Megatron
-from curation.packing.forms import FORMS
+from curation.packing.forms import FORMS, OUTPUT_FORMATS
+from curation.packing.forms.base import Count
 from curation.packing.ordering import check_shares
 from curation.reading.inputs import SourceFile
-from curation.recipe import OUTPUT_FORMATS
 from curation.renamed import with_new_names
 from curation.running.exports import EXPORTED
 
 OUTPUT_NAMES = ("documents", "removed", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
-Count = Annotated[int, msgspec.Meta(ge=0)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 SHOWN_DETAILS = ("language", "redact")  # stages whose details are counts
 
@@ -88,37 +87,12 @@ class _Tokens(msgspec.Struct):
     tokenizer: _Tokenizer
 
 
-class _Lengths(msgspec.Struct):
-    mean: float
-    median: float
-    percentiles: dict[str, float]
-
-
-class _Blocks(msgspec.Struct):
-    blocks: Count
-
-
-class _Chunks(msgspec.Struct):
-    chunks: Count
-    dropped_chunks: Count
-    lengths: _Lengths
-
-
-class _Packed(msgspec.Struct):
-    """Nothing of it is shown."""
-
-
-class _Shards(msgspec.Struct):
-    files: Count
-
-
-class _Forms(msgspec.Struct, forbid_unknown_fields=True):
-    """Per form its splits."""
-
-    blocks: dict[str, _Blocks] = {}
-    chunks: dict[str, _Chunks] = {}
-    packed: dict[str, _Packed] = {}
-    token_shards: dict[str, _Shards] = {}
+# Per form its splits
+_Forms = msgspec.defstruct(
+    "_Forms",
+    [(name, dict[str, form.summary], {}) for name, form in FORMS.items()],  # type: ignore[name-defined]
+    forbid_unknown_fields=True,
+)
 
 
 class _Numbers(msgspec.Struct):
@@ -127,16 +101,7 @@ class _Numbers(msgspec.Struct):
     kept: Count
     final_bytes: Count
     short_removed: Count = 0
-    blocks: Count = 0
-    chunks: Count | msgspec.UnsetType = msgspec.UNSET
-    chunk_percentiles: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
-    median_chunk_tokens: float | msgspec.UnsetType = msgspec.UNSET
     shards: Count = 0
-
-    def __post_init__(self) -> None:
-        shown = (self.chunks, self.chunk_percentiles, self.median_chunk_tokens)
-        if msgspec.UNSET in shown and shown != (msgspec.UNSET,) * 3:
-            raise ValueError("chunks, chunk_percentiles and median_chunk_tokens belong together")
 
 
 class _Input(msgspec.Struct):
@@ -178,7 +143,7 @@ class _Report(msgspec.Struct):
     sources: list[_Source]
     warnings: list[str]
     tokens: dict[str, Any]
-    forms: _Forms
+    forms: _Forms  # type: ignore[valid-type]  # made of FORMS
     outputs: dict[str, Digest]
     seconds: float
     numbers: _Numbers
