@@ -21,7 +21,8 @@ from curation.packing.megatron import DEFAULT_MAX_BYTES
 from curation.packing.ordering import check_shares
 from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
-from curation.reading.inputs import Budget, Input, is_hub, list_inputs, split_suffix
+from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, list_inputs, with_kinds
+from curation.reading.paths import split_suffix
 from curation.reading.urls import shown
 from curation.renamed import renamed_keys
 from curation.stages import FuzzyDedup, Stage
@@ -113,7 +114,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed            of all that looks random: the `sample` of inputs, the sides of `output.splits`, `output.shuffle`
     """
 
-    input: list[Input] = []
+    input: list[AnyInput] = []
     name: str = ""
     stages: list[Stage] = []
     tokenizer: TokenizerSpec = TokenizerSpec()
@@ -125,7 +126,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}")
         limited = self.budget.max_documents or self.budget.max_bytes
-        if limited and self.input and not any(is_hub(entry.path) for entry in self.input):
+        if limited and self.input and not any(isinstance(entry, HubInput) for entry in self.input):
             raise ValueError("budget ends hf: inputs only; files are read whole, or set their sample")
         for name in self.stage_names:
             if self.stage_names.count(name) > 1:
@@ -180,7 +181,7 @@ def as_builtins(recipe: Recipe) -> dict[str, Any]:
     are left out."""
     content = dict(_without_nulls(msgspec.json.decode(msgspec.json.encode(recipe))))
     for entry in content["input"]:
-        for field in ("path", "base", "data_files"):
+        for field in {"path", "base", "data_files"} & entry.keys():
             entry[field] = shown(entry[field])
     return content
 
@@ -264,6 +265,8 @@ def convert_recipe(content: object, where: str = "recipe") -> Recipe:
     if old := renamed_keys(content):
         raise RecipeError(f"{where}: {'; '.join(old)}")
     try:
+        if isinstance(content, dict) and isinstance(content.get("input"), list):
+            content = content | {"input": with_kinds(content["input"], "$.input")}
         return msgspec.convert(content, Recipe)
     except msgspec.ValidationError as error:
         told = str(error)
@@ -271,6 +274,8 @@ def convert_recipe(content: object, where: str = "recipe") -> Recipe:
         raise RecipeError(f"{where}: {told}{hint}") from None
     except UnicodeEncodeError as error:
         raise RecipeError(f"{where}: {error.object!r} is not text that UTF-8 can hold") from None
+    except ValueError as error:
+        raise RecipeError(f"{where}: {error}") from None
 
 
 def _unknown_key_hint(message: str) -> str:
@@ -278,7 +283,7 @@ def _unknown_key_hint(message: str) -> str:
     if "unknown field" not in message:
         return ""
     unknown = message.split("`")[1]
-    parts = (Input, Output, TokenizerSpec, Budget, Sample, Blend, Megatron)
+    parts = (FilesInput, HubInput, Output, TokenizerSpec, Budget, Sample, Blend, Megatron)
     structures = (Recipe, *parts, *FORMS.values(), *Stage.__args__)
     known = {name for structure in structures for name in structure.__struct_fields__} | {"kind"}
     hint = nearest(unknown, sorted(known))

@@ -14,7 +14,7 @@ from curation.contract import Engine
 from curation.engine import load_engine
 from curation.errors import IntegrityError, RecipeError
 from curation.files import commit
-from curation.reading.inputs import Slice
+from curation.reading.source_files import Slice
 from curation.recipe import Recipe
 from curation.running.outputs import RemovedRows, ids_of
 from curation.running.parts import AliveCorpus, Parts

@@ -23,8 +23,8 @@ from curation.arrays import cut_tables
 from curation.contract import Engine
 from curation.files import commit, file_sha256, remove
 from curation.packing.samples import SAMPLE_FILES, write_sample
-from curation.reading.inputs import Slice
 from curation.reading.sampling import read_sampled
+from curation.reading.source_files import Slice
 from curation.running.outputs import PARQUET_OPTIONS, document_schema, in_schema
 from curation.running.parts import with_ids
 

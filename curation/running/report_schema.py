@@ -12,7 +12,7 @@ from curation.packing.blends import Blend, Megatron
 from curation.packing.forms import FORMS, OUTPUT_FORMATS
 from curation.packing.forms.base import Count
 from curation.packing.ordering import check_shares
-from curation.reading.inputs import SourceFile
+from curation.reading.source_files import SourceFile
 from curation.renamed import with_new_names
 from curation.running.exports import EXPORTED
 

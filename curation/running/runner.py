@@ -31,8 +31,10 @@ from curation.kernels import compiled_before
 from curation.packing.token_files import write_tokens
 from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
-from curation.reading.inputs import Slice, SourceFile, entries_by_name, find_files, is_hub
+from curation.reading.inputs import entries_by_name, is_hub
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
+from curation.reading.source_files import Slice, SourceFile
 from curation.recipe import Recipe, check_readable
 from curation.running import outputs, report
 from curation.running.barriers import check_against, check_indexes, load_removed, prepare, save_index, save_removed

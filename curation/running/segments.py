@@ -18,8 +18,8 @@ from curation.engine import load_engine
 from curation.files import commit_all, piece_path, write_json
 from curation.interrupts import check as check_interrupts
 from curation.reading import schema_of
-from curation.reading.inputs import Slice
 from curation.reading.sampling import read_sampled
+from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
 from curation.rules import Verdict
 from curation.running.jobs import Plan, with_urls

@@ -17,8 +17,10 @@ from curation.contract import TEXT, Engine, Frame
 from curation.errors import InputError, nearest
 from curation.reading import probe, read_documents, shown
 from curation.reading.changes import check_unchanged
-from curation.reading.inputs import READING, Input, SourceFile, find_files, is_hub
+from curation.reading.inputs import READING, AnyInput, FilesInput, Input, is_hub
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
+from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
 from curation.rules import Verdict
 from curation.stages.ngram_dedup import COMPARISONS
@@ -48,14 +50,14 @@ class Decontaminate(
     input of their first one.
     """
 
-    against: tuple[str | Input, ...]
+    against: tuple[str | FilesInput, ...]
     name: str = ""
     ngram: int = 13
     min_ngrams: int = 1
     compare: str = "lowercase"
 
     def __post_init__(self) -> None:
-        if isinstance(self.against, str | os.PathLike | Input):
+        if isinstance(self.against, str | os.PathLike | AnyInput):
             msgspec.structs.force_setattr(self, "against", (self.against,))
         if not self.against:
             raise ValueError("against is empty; list the files of the evaluation texts")
@@ -69,12 +71,12 @@ class Decontaminate(
             if is_hub(entry.path) or is_remote(entry.path):
                 raise ValueError(f"against takes files of this machine, not {shown(entry.path)}: download them first")
             for field in entry.__struct_fields__:
-                if field not in ("path", *READING) and getattr(entry, field) != getattr(Input(path="x"), field):
+                if field not in ("path", *READING) and getattr(entry, field) != getattr(FilesInput(path="x"), field):
                     raise ValueError(f"{field} of {shown(entry.path)} has no meaning in against; leave it out")
 
     @property
-    def inputs(self) -> list[Input]:
-        return [entry if isinstance(entry, Input) else Input(path=entry) for entry in self.against]
+    def inputs(self) -> list[AnyInput]:
+        return [entry if isinstance(entry, AnyInput) else Input(path=entry) for entry in self.against]
 
     @property
     def files(self) -> list[SourceFile]:

@@ -318,6 +318,9 @@ def test_a_report_of_version_0_2_0(tmp_path: Path):
 
     def seeded(content: dict[str, Any], seed: int) -> None:
         content["recipe"].pop("seed", None)
+        [entry] = content["recipe"]["input"]
+        entry.pop("kind", None)
+        entry |= {"config": "", "split": "train", "revision": "", "data_files": "", "max_documents": 0, "max_bytes": 0}
         content["recipe"]["output"]["seed"] = seed
 
     assert rewritten(tmp_path / "out", lambda content: seeded(content, 7)) == []
