@@ -132,6 +132,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if self.stage_names.count(name) > 1:
                 raise ValueError(f"two stages are named {name!r}; give each its own name:")
         self._check_columns()
+        self._check_weights()
         for wrong in _wrong_values(msgspec.to_builtins(self), ""):
             raise ValueError(wrong)
         if self.output.index and not any(isinstance(stage, FuzzyDedup) for stage in self.stages):
@@ -147,6 +148,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                         f"columns of {shown(entry.path)} has {name!r}, which a {kind} stage writes; leave it out, or "
                         f"change {setting} of the stage"
                     )
+
+    def _check_weights(self) -> None:
+        """ValueError for shares that some inputs have and others have not."""
+        bare = [shown(entry.path) for entry in self.input if entry.blend_weight is msgspec.UNSET]
+        if self.output.blend.by == "given" and 0 < len(bare) < len(self.input):
+            raise ValueError(
+                f"blend_weight is the share of an input in training, and {bare[0]} has none while others do. Give "
+                "every input one; or set output.blend.by: tokens, which multiplies the tokens by it, and by 1 there"
+            )
 
     @property
     def stage_names(self) -> list[str]:

@@ -72,7 +72,7 @@ class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     path: str
     name: str = ""
-    blend_weight: float = 1.0
+    blend_weight: float | msgspec.UnsetType = msgspec.UNSET
     copies: int = 1
     min_bytes: int = 0
 
@@ -88,7 +88,7 @@ class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True,
             raise ValueError(f"name {self.name!r} must be letters, digits, '.', '_' and '-', a letter or digit first")
         if self.name and _is_number(self.name):
             raise ValueError(f"name {self.name!r} looks like a number, which Megatron would read as a blend weight")
-        if not self.blend_weight > 0:
+        if self.blend_weight is not msgspec.UNSET and not self.blend_weight > 0:
             raise ValueError(f"blend_weight must be above 0, not {self.blend_weight}: leave the input out instead")
         if self.copies < 1:
             raise ValueError(f"copies must be at least 1, not {self.copies}; for less than all of an input set sample")
@@ -112,7 +112,7 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     separator           text: cut files here; "" makes each file one document
     encoding            of text, csv and tsv
     max_document_bytes  larger records are rejected; of text in UTF-8, whatever its encoding
-    blend_weight        how training draws from this input, relative to its tokens
+    blend_weight        the share of this input in what training draws: all inputs have one, or none (`output.blend`)
     sample              share of the documents that is taken, by a hash of id, text and the recipe's `seed`
     copies              how often each kept document is written, one whole copy of the input after the other
     min_bytes           an input with less text (after `sample`) is an error; 0: any
@@ -186,7 +186,7 @@ def with_kind(content: Any) -> Any:
         return content
     path = content.get("path", "")
     kind = content.get("kind", "hub" if isinstance(path, str) and is_hub(path) else "files")
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         return content
     foreign = {
         name: default

@@ -71,10 +71,22 @@ def identity_in(report: dict[str, Any]) -> Identity:
 
 def _as_today(recipe: dict[str, Any]) -> dict[str, Any]:
     """The recipe of a report with today's names and defaults, as far as it is one today."""
+    today = with_new_names(recipe)
+    if "seed" in recipe["output"]:
+        _leave_out_weights_of_one(today)
     try:
-        return as_builtins(convert_recipe(with_new_names(recipe)))
+        return as_builtins(convert_recipe(today))
     except RecipeError:
         return recipe
+
+
+def _leave_out_weights_of_one(recipe: dict[str, Any]) -> None:
+    """What version 0.2.0 stored where no input had a weight: 1 for each, by tokens."""
+    blend = recipe["output"]["blend"]
+    if blend.get("by") == "tokens" and all(entry.get("blend_weight") == 1 for entry in recipe["input"]):
+        del blend["by"]
+        for entry in recipe["input"]:
+            del entry["blend_weight"]
 
 
 def check_same(folder: Path, before: Identity, now: Identity) -> None:

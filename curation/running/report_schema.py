@@ -60,10 +60,10 @@ class _Source(msgspec.Struct):
     copies: Count
     bytes_kept: Count
     tokens: Count
-    blend_weight: Annotated[float, msgspec.Meta(gt=0)]
     share_before: float
     share_after: float
     share_drawn: float = 0.0
+    blend_weight: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Model(msgspec.Struct):

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
 from curation.reading.source_files import Slice
 from curation.running.collecting import check_minimum
@@ -39,7 +41,7 @@ def contributions(
                 "copies": documents - documents // copied,
                 "bytes_kept": sum(part["bytes"] for part in written),
                 "tokens": sum(part["tokens"] for part in written),
-                "blend_weight": entry.blend_weight,
+                **({} if entry.blend_weight is msgspec.UNSET else {"blend_weight": entry.blend_weight}),
                 **({"commit": commit} if commit else {}),
             }
         )

@@ -331,7 +331,7 @@ def test_several_inputs_keep_their_order_and_names(tmp_path: Path):
     (tmp_path / "b2.jsonl").write_bytes(b"")
     inputs = [
         {"path": str(tmp_path / "b*.jsonl"), "name": "second.letter", "blend_weight": 2.0},
-        {"path": str(tmp_path / "a.jsonl")},
+        {"path": str(tmp_path / "a.jsonl"), "blend_weight": 1.0},
     ]
     recipe = recipe_of(*inputs, stages=[], output={"part_documents": 20})
     report = cpu(recipe, tmp_path / "out", slice_bytes=500).report

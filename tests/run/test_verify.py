@@ -320,8 +320,17 @@ def test_a_report_of_version_0_2_0(tmp_path: Path):
         content["recipe"].pop("seed", None)
         [entry] = content["recipe"]["input"]
         entry.pop("kind", None)
-        entry |= {"config": "", "split": "train", "revision": "", "data_files": "", "max_documents": 0, "max_bytes": 0}
-        content["recipe"]["output"]["seed"] = seed
+        entry |= {
+            "blend_weight": 1.0,
+            "config": "",
+            "split": "train",
+            "revision": "",
+            "data_files": "",
+            "max_documents": 0,
+            "max_bytes": 0,
+        }
+        content["recipe"]["output"] |= {"seed": seed, "blend": {"by": "tokens", "temperature": 1.0}}
+        content["sources"][0]["blend_weight"] = 1.0
 
     assert rewritten(tmp_path / "out", lambda content: seeded(content, 7)) == []
     assert run(recipe, tmp_path / "out").already_complete

@@ -31,7 +31,7 @@ WHOLE = """
 name: news
 input:
   - {path: "data/*.jsonl", name: news, blend_weight: 0.7}
-  - {path: books, text_column: body, id_column: key}
+  - {path: books, text_column: body, id_column: key, blend_weight: 0.3}
 stages:
   - {kind: rewrite, unicode: nfc, whitespace: collapse}
   - {kind: filter, rules: gopher}
@@ -141,6 +141,9 @@ WRONG = {
     "output: {formats: [blocks], pad_id: -2}": ("$.output", "pad_id must be at least -1, not -2"),
     "stages: [{kind: exact_dedup, max_characters: 99999999999999999999}]": ("stages[0].max_characters must fit 64",),
     "input: [{path: x, blend_weight: .inf}]": ("input[0].blend_weight must be finite, not inf",),
+    "input: [{path: a, blend_weight: 1}, {path: b}]": (
+        "share of an input in training, and b has none", "Give every input one; or set output.blend.by: tokens",
+    ),
     "output: {blend: {by: temperature, temperature: .inf}}": ("output.blend.temperature must be finite, not inf",),
     "seed: 1.5": ("$.seed", "Expected `int`"),
     "output: {part_bytes: 1e6}": ("$.output.part_bytes", "Expected `int`", "; 1e6 is text in YAML, write 1_000_000"),
