@@ -242,7 +242,7 @@ def _entries(content: dict[str, Any], field: str) -> list[Any]:
 
 
 def _put_in_input(content: dict[str, Any], path: list[str], value: Any) -> None:
-    from curation.reading.inputs import Input
+    from curation.reading.inputs import FilesInput, HubInput, is_hub
 
     entries = _entries(content, "input")
     number, rest = _named_input(entries, path)
@@ -250,17 +250,17 @@ def _put_in_input(content: dict[str, Any], path: list[str], value: Any) -> None:
         raise ValueError(f"name a field of the input: input.{path[0]}.sample")
     if isinstance(entries[number], str):
         entries[number] = {"path": entries[number]}
-    _put_field(entries[number], Input, ["input", path[0]], rest, value)
+    kind = HubInput if is_hub(str(entries[number].get("path"))) else FilesInput
+    _put_field(entries[number], kind, ["input", path[0]], rest, value)
 
 
 def _named_input(entries: list[Any], path: list[str]) -> tuple[int, list[str]]:
     """The input that a path begins with, and the rest of the path; names may have dots."""
-    from curation.reading.inputs import Input, input_names
+    from curation.reading.inputs import input_names, list_inputs
 
     if path[0].isdecimal():
         return _number(path[0], len(entries), "input"), path[1:]
-    whole = [{"path": entry} if isinstance(entry, str) else entry for entry in entries]
-    names = input_names(msgspec.convert(whole, list[Input]))
+    names = input_names(list_inputs(entries))
     return _named(names, path, "input")
 
 
