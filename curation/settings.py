@@ -15,6 +15,7 @@ import msgspec
 
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
+from curation.renamed import RENAMED, Key
 from curation.rules import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
 from curation.stages import STAGES, Filter
 
@@ -163,7 +164,7 @@ def _parsed(setting: str) -> tuple[list[str], Any]:
     path, equals, text = setting.partition("=")
     names = [name.strip() for name in path.split(".")]
     if not equals or not all(names):
-        raise ValueError("expected PATH=VALUE, such as output.seed=3")
+        raise ValueError("expected PATH=VALUE, such as seed=3")
     if not text.strip():
         raise ValueError(f"no value; write {path}='' for an empty text")
     return names, parse_yaml(text, f"setting {_path_of(setting)}: the value (quote text with signs of YAML in it)")
@@ -194,7 +195,8 @@ def _put_field(owner: Any, kind: Any, done: list[str], path: list[str], value: A
         place: Any = _number(name, len(owner), where)
         below = kind
     elif isinstance(owner, dict):
-        place, below = name, _type_of_field(kind, name, where)
+        renamed = Key(done[-1] if done else "", name) in RENAMED  # refused, with the new name, when it is converted
+        place, below = name, None if renamed else _type_of_field(kind, name, where)
     else:
         raise ValueError(f"{where} is one value, without a {name!r}")
     if not rest:
