@@ -103,7 +103,9 @@ def test_the_tables_name_stages_that_read_something(folder: Path):
 @pytest.mark.parametrize("kind", READS)
 def test_a_column_that_no_input_carries_ends_a_run_before_it_reads(kind: str, folder: Path, tmp_path: Path):
     path = tmp_path / "gone.jsonl"
-    with pytest.raises(RecipeError, match=rf"reads the column '{READS[kind]}', which the input gone \({path}\) does not"):
+    with pytest.raises(
+        RecipeError, match=rf"reads the column '{READS[kind]}', which the input gone \({path}\) does not"
+    ):
         run(recipe_of(kind, folder, path=str(path), columns=[]), tmp_path / "out", engine="cpu")
     assert not (tmp_path / "out").exists()
 
