@@ -375,8 +375,7 @@ def load_recipe(
     try:
         entries = list_inputs(input)
         if of_input:
-            content = apply_settings({"input": msgspec.to_builtins(entries)}, of_input)
-            entries = msgspec.convert(content["input"], list[Input])
+            entries = list_inputs(apply_settings({"input": msgspec.to_builtins(entries)}, of_input)["input"])
         return msgspec.structs.replace(recipe, input=entries)
     except ValueError as error:  # msgspec's own errors too
         raise RecipeError(f"{name} with another input: {error}") from None

@@ -111,8 +111,8 @@ def value_at(content: Any, path: str) -> Any:
     ("setting", "path", "value"),
     [
         ("output.formats=[megatron, chunks]", "output/formats", ["megatron", "chunks"]),
-        ("output.seed=3", "output/seed", 3),
-        (" output . seed = 3 ", "output/seed", 3),
+        ("output.part_bytes=3", "output/part_bytes", 3),
+        (" output . part_bytes = 3 ", "output/part_bytes", 3),
         ("output.blocks.length=64", "output/blocks/length", 64),
         ("output.splits.valid=0.1", "output/splits/valid", 0.1),
         ("tokenizer.name=gpt2", "tokenizer/name", "gpt2"),
@@ -184,16 +184,16 @@ def test_a_setting_of_a_filter_changes_a_rule(settings: list[str], rules: list[A
 
 
 WRONG_SETTINGS = {
-    "output.seed": "setting 'output.seed': expected PATH=VALUE, such as output.seed=3",
+    "output.raw": "setting 'output.raw': expected PATH=VALUE, such as output.formats=[blocks]",
     "=3": "setting '': expected PATH=VALUE",
-    "output..seed=3": "expected PATH=VALUE",
-    "output.seed=": "no value; write output.seed='' for an empty text",
-    "output.seed=[": "setting 'output.seed': the value (quote text with signs of YAML in it) is not valid YAML",
+    "output..raw=3": "expected PATH=VALUE",
+    "output.raw=": "no value; write output.raw='' for an empty text",
+    "output.raw=[": "setting 'output.raw': the value (quote text with signs of YAML in it) is not valid YAML",
     "input.0.path=*.jsonl": "the value (quote text with signs of YAML in it) is not valid YAML",
-    "outptu.seed=3": "a recipe has no field 'outptu'; did you mean output",
-    "output.sede=3": "output has no field 'sede'; did you mean seed",
+    "outptu.raw=3": "a recipe has no field 'outptu'; did you mean output",
+    "output.part_byte=3": "output has no field 'part_byte'; did you mean part_bytes",
     "output.blocks.lenght=3": "output.blocks has no field 'lenght'; did you mean length",
-    "output.seed.x=3": "output.seed is one value, without a 'x'",
+    "output.raw.x=3": "output.raw is one value, without a 'x'",
     "output.formats.0.x=3": "output.formats.0 is one value, without a 'x'",
     "output.formats.7=a": "output.formats has 1 entries, numbered from 0; there is no '7'",
     "input.2.sample=1": "input has 2 entries, numbered from 0; there is no '2'",
@@ -219,7 +219,7 @@ WRONG_SETTINGS = {
     "stages.filter_2.urls=off": "stages.filter_2 would have no rule left; leave the stage out",
     "stages.filter_2.urls.min=7": "min 7.0 is above max 5.0",
     "stages.filter_2.urls/wrods.min=1": "no measure named 'wrods'; did you mean words",
-    "seed.x.y=https://user:secret@host.org": "setting 'seed.x.y': ",
+    "name.x.y=https://user:secret@host.org": "setting 'name.x.y': name is one value, without a 'x'",
 }  # fmt: skip
 
 
@@ -308,10 +308,10 @@ def test_rules_need_one_filter(stages: str, told: str):
 
 def test_settings_of_inputs_given_beside_the_recipe(tmp_path: Path):
     news = Input(path="b.jsonl", name="news")
-    settings = ["input.news.sample=0.1", "output.seed=3", "input.0.format=csv"]
+    settings = ["input.news.sample=0.1", "output.part_bytes=3", "input.0.format=csv"]
     recipe = load_recipe("default", ["a", news], settings=settings)
     assert recipe.input == [Input(path="a", format="csv"), Input(path="b.jsonl", name="news", sample=0.1)]
-    assert recipe.output.seed == 3
+    assert recipe.output.part_bytes == 3
     with pytest.raises(RecipeError, match="no input named 'nwes'; did you mean news"):
         load_recipe("default", news, settings=["input.nwes.sample=1"])
     (tmp_path / "mine.yaml").write_text(RECIPE)
@@ -319,8 +319,8 @@ def test_settings_of_inputs_given_beside_the_recipe(tmp_path: Path):
 
 
 def test_a_setting_is_checked_as_the_recipe_is():
-    with pytest.raises(RecipeError, match=r"default: Expected `int`, got `str` - at `\$.output.seed`"):
-        load_recipe("default", settings=["output.seed=three"])
+    with pytest.raises(RecipeError, match=r"default: Expected `int`, got `str` - at `\$.output.part_bytes`"):
+        load_recipe("default", settings=["output.part_bytes=three"])
     with pytest.raises(RecipeError, match="1e6 is text in YAML, write 1_000_000"):
         load_recipe("default", settings=["output.part_bytes=1e6"])
 
