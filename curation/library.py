@@ -284,7 +284,9 @@ def language(frame: Any, keep: str | Sequence[str] | Language, **settings: Any) 
 
 
 @_takes(Decontaminate)
-def decontaminate(frame: Any, evaluation_files: str | Input | Sequence[str | Input] | Decontaminate, **settings: Any) -> Any:
+def decontaminate(
+    frame: Any, evaluation_files: str | Input | Sequence[str | Input] | Decontaminate, **settings: Any
+) -> Any:
     """The rows without n-grams of the evaluation texts in `evaluation_files`, which may be a whole stage. InputError
     for texts that cannot be read: they are at once, on a Dask frame too. RecipeError for a wrong setting."""
     files = [evaluation_files] if isinstance(evaluation_files, Input) else evaluation_files
