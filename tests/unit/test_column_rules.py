@@ -12,13 +12,14 @@ import orjson
 import pyarrow as pa
 import pytest
 
+import curation
 from curation.errors import RecipeError
 from curation.recipe import as_builtins, convert_recipe, parse_recipe
 from curation.rules import RULE_SETS, Bounds, Rule, decide, expand_rules
 from curation.running.runner import run
 from curation.stages import Filter
 from curation.stages.base import applied
-from tests.conftest import frame_of, table_of
+from tests.conftest import assert_same_frames, frame_of, table_of
 from tests.corpus import NASTY, real_documents
 from tests.run.runs import kept_rows, removed_rows
 
@@ -373,3 +374,20 @@ def test_a_run_with_rules_on_columns(tmp_path: Path):
     bounded = {"stages": [{"kind": "filter", "rules": {"url": {"min": 1}}}]}
     with pytest.raises(RecipeError, match="rule url: column 'url' holds large_string, but a bound is for numbers; the"):
         run(convert_recipe({"input": inputs, **content, **bounded}), tmp_path / "third")
+
+
+def test_the_library_takes_the_same_rules(engine: ModuleType):
+    frame = documents(engine)
+    for rules in (
+        [{"column": "url", "not_in": ["http://b.org"]}, {"column": "quality", "max": 0.8}, "fineweb"],
+        [Rule(column="adult", in_=[False]), {"set": "nemo", "override": {"length": {"min": 1}, "words": "off"}}],
+    ):
+        entries = [entry if isinstance(entry, str | Rule) else convert_rule(entry) for entry in rules]
+        expected, _ = applied(engine, frame, Filter(rules=entries))
+        assert_same_frames(engine, curation.filter(frame, rules), expected)
+    with pytest.raises(RecipeError, match=r"filter: matches 'a\(\?=b\)' is no regular"):
+        curation.filter(frame, {"matches": "a(?=b)", "min_count": 1})
+
+
+def convert_rule(entry: dict[str, Any]) -> Rule:
+    return parse_recipe(f"stages: [{{kind: filter, rules: [{entry}]}}]").stages[0].rules[0]
