@@ -31,7 +31,7 @@ _HOMES = {
     "curation.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),
-    "curation.reading.inputs": ("Budget", "Input"),
+    "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),
     "curation.packing.samples": ("Sample",),
     "curation.stages": (
         "AddMeasures",

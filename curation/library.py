@@ -27,10 +27,12 @@ from curation.errors import EngineError, InputError, RecipeError, nearest
 from curation.measures import Measure
 from curation.reading import probe, read_documents, schema_of
 from curation.reading.changes import check_unchanged
-from curation.reading.inputs import READING, Input, Slice, find_files, list_inputs, refuse_streamed
+from curation.reading.inputs import READING, AnyInput, FilesInput, list_inputs, refuse_streamed
+from curation.reading.paths import find_files
 from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
-from curation.recipe import Output
+from curation.reading.source_files import Slice
+from curation.recipe import Recipe
 from curation.rules import Rule
 from curation.running.parts import BYTES, with_ids
 from curation.running.resources import read_processors
@@ -60,7 +62,7 @@ def _settings_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldI
     """The fields of a structure that a function takes as keywords: of a stage all but its name for reports, of an input
     none that means something to a run alone."""
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    names = (*READING, "columns", "sample") if kind is Input else fields.keys() - {"name"}
+    names = (*READING, "columns", "sample") if kind is FilesInput else fields.keys() - {"name"}
     return {name: field for name, field in fields.items() if name in names}
 
 
@@ -133,9 +135,9 @@ def _stage(kind: type[Kind], given: object, settings: dict[str, Any], field: str
         raise RecipeError(f"{tag}: {error}") from None
 
 
-@_takes(Input)
+@_takes(FilesInput)
 def read(
-    paths: str | os.PathLike[str] | Input | Sequence[str | os.PathLike[str] | Input],
+    paths: str | os.PathLike[str] | AnyInput | Sequence[str | os.PathLike[str] | AnyInput],
     *,
     engine: str = "auto",
     slice_bytes: int = 0,
@@ -172,10 +174,10 @@ def read(
     return dd.from_delayed(frames, meta=meta, verify_meta=False)
 
 
-def _inputs(paths: Any, settings: dict[str, Any]) -> list[Input]:
+def _inputs(paths: Any, settings: dict[str, Any]) -> list[AnyInput]:
     """The inputs that `read` was asked for; InputError for what it cannot read."""
     try:
-        entries = list_inputs(paths, _plain(Input, settings))
+        entries = list_inputs(paths, _plain(FilesInput, settings))
     except ValueError as error:
         raise InputError(str(error)) from None
     if not entries:
@@ -199,7 +201,7 @@ def _read_frame(piece: Slice, bases: np.ndarray, engine: str, batch_bytes: int, 
     table = pa.concat_tables([schema_of(piece.columns).empty_table(), *tables])
     share = piece.parts[0].file.sample
     if share < 1:
-        table = table.filter(pa.array(chosen(module, module.from_arrow(table), share, Output().seed)))
+        table = table.filter(pa.array(chosen(module, module.from_arrow(table), share, Recipe().seed)))
     table = with_ids(table, piece.source, int(bases[piece.index]))
     for name in columns:
         if name not in table.column_names:  # of another input
@@ -285,11 +287,11 @@ def language(frame: Any, keep: str | Sequence[str] | Language, **settings: Any) 
 
 @_takes(Decontaminate)
 def decontaminate(
-    frame: Any, evaluation_files: str | Input | Sequence[str | Input] | Decontaminate, **settings: Any
+    frame: Any, evaluation_files: str | FilesInput | Sequence[str | FilesInput] | Decontaminate, **settings: Any
 ) -> Any:
     """The rows without n-grams of the evaluation texts in `evaluation_files`, which may be a whole stage. InputError
     for texts that cannot be read: they are at once, on a Dask frame too. RecipeError for a wrong setting."""
-    files = [evaluation_files] if isinstance(evaluation_files, Input) else evaluation_files
+    files = [evaluation_files] if isinstance(evaluation_files, AnyInput) else evaluation_files
     return _map(frame, _apply, _stage(Decontaminate, files, settings, "evaluation_files"))
 
 

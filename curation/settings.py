@@ -15,6 +15,7 @@ import msgspec
 
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
+from curation.renamed import RENAMED, Key
 from curation.rules import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
 from curation.stages import STAGES, Filter
 
@@ -165,7 +166,7 @@ def _parsed(setting: str) -> tuple[list[str], Any]:
     path, equals, text = setting.partition("=")
     names = [name.strip() for name in path.split(".")]
     if not equals or not all(names):
-        raise ValueError("expected PATH=VALUE, such as output.formats=[blocks]")
+        raise ValueError("expected PATH=VALUE, such as seed=3")
     if not text.strip():
         raise ValueError(f"no value; write {path}='' for an empty text")
     return names, parse_yaml(text, f"setting {_path_of(setting)}: the value (quote text with signs of YAML in it)")
@@ -196,7 +197,8 @@ def _put_field(owner: Any, kinds: Structures, done: list[str], path: list[str], 
         place: Any = _number(name, len(owner), where)
         below = kinds
     elif isinstance(owner, dict):
-        place, below = name, _below(kinds, name, where)
+        renamed = Key(done[-1] if done else "", name) in RENAMED  # refused, with the new name, when it is converted
+        place, below = name, None if renamed else _below(kinds, name, where)
     else:
         raise ValueError(f"{where} is one value, without a {name!r}")
     if not rest:
@@ -243,7 +245,7 @@ def _entries(content: dict[str, Any], field: str) -> list[Any]:
 
 
 def _put_in_input(content: dict[str, Any], path: list[str], value: Any) -> None:
-    from curation.recipe import Recipe
+    from curation.reading.inputs import FilesInput, HubInput, is_hub
 
     entries = _entries(content, "input")
     number, rest = _named_input(entries, path)
@@ -251,18 +253,18 @@ def _put_in_input(content: dict[str, Any], path: list[str], value: Any) -> None:
         raise ValueError(f"name a field of the input: input.{path[0]}.sample")
     if isinstance(entries[number], str):
         entries[number] = {"path": entries[number]}
-    _put_field(entries[number], _below((Recipe,), "input", ""), ["input", path[0]], rest, value)
+    kind = HubInput if is_hub(str(entries[number].get("path"))) else FilesInput
+    _put_field(entries[number], (kind,), ["input", path[0]], rest, value)
 
 
 def _named_input(entries: list[Any], path: list[str]) -> tuple[int, list[str]]:
     """The input that a path begins with, and the rest of the path; names may have dots."""
-    from curation.reading.inputs import input_names
-    from curation.recipe import convert_recipe
+    from curation.reading.inputs import input_names, list_inputs
 
     if path[0].isdecimal():
         return _number(path[0], len(entries), "input"), path[1:]
-    whole = [{"path": entry} if isinstance(entry, str) else entry for entry in entries]
-    return _named(input_names(convert_recipe({"input": whole}).input), path, "input")
+    names = input_names(list_inputs(entries))
+    return _named(names, path, "input")
 
 
 def _named(names: Sequence[str], path: list[str], what: str) -> tuple[int, list[str]]:

@@ -14,7 +14,8 @@ from curation.errors import IntegrityError, OutputError
 from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
-from curation.reading.inputs import Slice, SourceFile, is_hub
+from curation.reading.inputs import is_hub
+from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipe import Recipe, as_builtins, changed_keys
 from curation.running.collecting import FOLDER as COLLECTED

@@ -327,10 +327,7 @@ def test_a_whole_stage_in_place_of_settings():
     pd.testing.assert_frame_equal(measured, curation.measure(frame, "words"))
 
 
-FOR_RUNS = {
-    "path", "blend_weight", "copies", "min_bytes", "config", "split", "revision", "data_files", "max_documents",
-    "max_bytes",
-}  # fmt: skip
+FOR_RUNS = {"path", "blend_weight", "copies", "min_bytes"}
 
 
 @pytest.mark.parametrize(
@@ -341,7 +338,7 @@ FOR_RUNS = {
         (curation.language, curation.Language),
         (curation.exact_dedup, curation.ExactDedup),
         (curation.fuzzy_dedup, curation.FuzzyDedup),
-        (curation.read, curation.Input),
+        (curation.read, curation.FilesInput),
     ],
 )
 def test_help_shows_the_settings(function: Any, stage: Any):
@@ -353,7 +350,7 @@ def test_help_shows_the_settings(function: Any, stage: Any):
         assert shown[name].default == (field.default_factory() if field.default is msgspec.NODEFAULT else field.default)
     keep = ["en"] if stage is curation.Language else []
     missing = fields.keys() - shown.keys()
-    assert missing == ({"name"} if stage is not curation.Input else FOR_RUNS)
+    assert missing == ({"name"} if stage is not curation.FilesInput else FOR_RUNS)
     for name in missing - {"path"}:
         with pytest.raises(errors.CurationError, match=f"no setting '{name}'"):
             function(pd.DataFrame({"text": ["a"]}), *keep, **{name: 1})

@@ -391,3 +391,9 @@ def test_the_library_takes_the_same_rules(engine: ModuleType):
 
 def convert_rule(entry: dict[str, Any]) -> Rule:
     return parse_recipe(f"stages: [{{kind: filter, rules: [{entry}]}}]").stages[0].rules[0]
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.null()], ids=str)
+def test_no_rows(kind: pa.DataType):
+    assert judged([], kind, in_=["a"]) == judged([], kind, matches="a", min_count=1) == []
+    assert judged([], pa.float64(), min=1) == judged([], pa.int64(), in_=[1]) == []
