@@ -33,6 +33,9 @@ ROOMS: dict[str, set[str]] = {
     "packing": {"kernels", "reading"},
     "training": {"packing"},
     "running": {"engine", "kernels", "packing", "reading", "recipe", "stages"},
+    "cli": {
+        "demo", "doctor", "engine", "packing", "reading", "recipe", "recipe_schema", "running", "stages", "starter"
+    },
 }
 LOAD_BY_NAME = {"__init__.py", "engine.py", "library.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}
