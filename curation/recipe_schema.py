@@ -66,12 +66,13 @@ def _structures(roots: list[type[msgspec.Struct]]) -> list[type]:
     """The structures, and those that their fields hold."""
     found: dict[type, None] = {}
     waiting: list[Any] = list(msgspec.inspect.multi_type_info(roots))
-    while waiting:
-        node = waiting.pop()
+    for node in waiting:  # which grows
         if isinstance(node, msgspec.inspect.StructType) and node.cls not in found:
             found[node.cls] = None
             waiting += [field.type for field in node.fields]
-        waiting += [getattr(node, "item_type", None), *getattr(node, "item_types", ()), *getattr(node, "types", ())]
+        if hasattr(node, "item_type"):
+            waiting.append(node.item_type)
+        waiting += [*getattr(node, "item_types", ()), *getattr(node, "types", ())]
     return list(found)
 
 

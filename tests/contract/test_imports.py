@@ -34,7 +34,16 @@ ROOMS: dict[str, set[str]] = {
     "training": {"packing"},
     "running": {"engine", "kernels", "packing", "reading", "recipe", "stages"},
     "cli": {
-        "demo", "doctor", "engine", "packing", "reading", "recipe", "recipe_schema", "running", "stages", "starter"
+        "demo",
+        "doctor",
+        "engine",
+        "packing",
+        "reading",
+        "recipe",
+        "recipe_schema",
+        "running",
+        "stages",
+        "starter",
     },
 }
 LOAD_BY_NAME = {"__init__.py", "engine.py", "library.py"}
