@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import Budget, Input, is_hub, list_inputs, split_suffix
 from curation.reading.urls import shown
+from curation.rules import Bounds, Rule
+from curation.settings import apply_settings, expand_shorthands
 from curation.stages import FuzzyDedup, Stage
 from curation.stages.outcome import added_columns
 
@@ -195,8 +197,17 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
 
 
-def parse_recipe(text: str | bytes, where: str = "recipe") -> Recipe:
-    """A recipe from YAML. RecipeError names the place of whatever is wrong (`$.stages[2].num_band`)."""
+def parse_recipe(text: str | bytes, where: str = "recipe", settings: Sequence[str] = ()) -> Recipe:
+    """A recipe from YAML, with `settings` put in (`curation.settings.apply_settings`). RecipeError names the place of
+    whatever is wrong (`$.stages[2].num_band`)."""
+    content = parse_yaml(text, where)
+    if content is None:
+        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
+    return convert_recipe(apply_settings(content, settings) if settings else content, where)
+
+
+def parse_yaml(text: str | bytes, where: str) -> Any:
+    """What YAML holds; RecipeError for what is none, or has too many values."""
     import yaml
 
     try:
@@ -208,9 +219,7 @@ def parse_recipe(text: str | bytes, where: str = "recipe") -> Recipe:
         raise RecipeError(f"{where} is nested too deeply; a recipe has at most six levels") from None
     if size > MAX_VALUES:
         raise RecipeError(f"{where} has {size:,} values with those that its aliases (*name) repeat; write it out")
-    if content is None:
-        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
-    return convert_recipe(content, where)
+    return content
 
 
 def _expanded_size(value: object, known: dict[int, int]) -> int:
@@ -264,8 +273,9 @@ def _strict_loader() -> Any:
 
 
 def convert_recipe(content: object, where: str = "recipe") -> Recipe:
-    """A recipe from dictionaries; RecipeError as `parse_recipe`."""
+    """A recipe from dictionaries, in which shorthands may stand; RecipeError as `parse_recipe`."""
     try:
+        content = expand_shorthands(content)
         return msgspec.convert(content, Recipe)
     except msgspec.ValidationError as error:
         told = str(error)
@@ -273,6 +283,8 @@ def convert_recipe(content: object, where: str = "recipe") -> Recipe:
         raise RecipeError(f"{where}: {told}{hint}") from None
     except UnicodeEncodeError as error:
         raise RecipeError(f"{where}: {error.object!r} is not text that UTF-8 can hold") from None
+    except ValueError as error:  # of a shorthand
+        raise RecipeError(f"{where}: {error}") from None
 
 
 def _unknown_key_hint(message: str) -> str:
@@ -281,8 +293,8 @@ def _unknown_key_hint(message: str) -> str:
         return ""
     unknown = message.split("`")[1]
     forms = (Budget, Sample, Blend, Megatron, TokenShards, Blocks, Chunks, Packed)
-    structures = (Recipe, Input, Output, TokenizerSpec, *forms, *Stage.__args__)
-    known = {name for structure in structures for name in structure.__struct_fields__} | {"kind"}
+    structures = (Recipe, Input, Output, TokenizerSpec, Rule, Bounds, *forms, *Stage.__args__)
+    known = {name for structure in structures for name in structure.__struct_encode_fields__} | {"kind"}
     hint = nearest(unknown, sorted(known))
     return hint if hint.startswith("; did") and unknown not in known else ""  # one that is known stands elsewhere
 
@@ -318,19 +330,26 @@ def shipped_recipes() -> dict[str, str]:
     }
 
 
-def load_recipe(name: str | os.PathLike[str], input: object = None) -> Recipe:
+def load_recipe(name: str | os.PathLike[str], input: object = None, *, settings: Sequence[str] = ()) -> Recipe:
     """A recipe from a file, or a shipped one by its name.
 
-    input   what is read, in place of `input` of the recipe: a path (file, folder, glob, URL), an `Input`, or a list of
-            them; None leaves the recipe's own, which shipped ones do not have
+    input     what is read, in place of `input` of the recipe: a path (file, folder, glob, URL), an `Input`, or a list
+              of them; None leaves the recipe's own, which shipped ones do not have
+    settings  `PATH=VALUE` each, put into the recipe before it is checked: `output.formats=[blocks]`,
+              `stages.filter.words.min=100` (`curation.settings.apply_settings`); those of `input.` into what is read
 
     Raises RecipeError.
     """
-    recipe = _find_recipe(os.fspath(name))
+    of_input = [setting for setting in settings if input is not None and setting.startswith("input.")]
+    recipe = _find_recipe(os.fspath(name), [setting for setting in settings if setting not in of_input])
     if input is None:
         return recipe
     try:
-        return msgspec.structs.replace(recipe, input=list_inputs(input))
+        entries = list_inputs(input)
+        if of_input:
+            content = apply_settings({"input": msgspec.to_builtins(entries)}, of_input)
+            entries = msgspec.convert(content["input"], list[Input])
+        return msgspec.structs.replace(recipe, input=entries)
     except ValueError as error:  # msgspec's own errors too
         raise RecipeError(f"{name} with another input: {error}") from None
 
@@ -348,15 +367,15 @@ def check_readable(recipe: object) -> None:
         )
 
 
-def _find_recipe(name: str) -> Recipe:
+def _find_recipe(name: str, settings: Sequence[str]) -> Recipe:
     path, told = Path(name), shown(name)
     if split_suffix(name)[0] and not (path.suffix.lower() in EITHER and _may_be_recipe(path)):
         raise RecipeError(f"{told} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
     if path.is_file():
-        return parse_recipe(path.read_bytes(), name)
+        return parse_recipe(path.read_bytes(), name, settings)
     shipped = shipped_recipes()
     if name in shipped:
-        return parse_recipe(shipped[name], name)
+        return parse_recipe(shipped[name], name, settings)
     if path.suffix in (".yaml", ".yml", *EITHER) or path.parent != Path():
         raise RecipeError(f"recipe {told} does not exist; give a YAML file or one of {', '.join(shipped)}")
     raise RecipeError(f"no recipe named {told!r}{nearest(told, shipped)}")
