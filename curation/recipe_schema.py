@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON Schema of a recipe, for editors that complete and check YAML.
 
-It is made from the structures that recipes are read into, and knows names, types and choices. What only a comparison of
-several settings shows, `curate plan` refuses.
+It is made from the structures that recipes are read into, and knows names, types, choices and shorthands. What only a
+comparison of several settings shows, `curate plan` refuses.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import msgspec
 
 from curation import recipe as recipes
 from curation.kernels.rewrite import CHOICES as REWRITE_CHOICES
+from curation.measures import Measure
 from curation.packing.blends import WAYS
 from curation.reading.inputs import FORMATS
 from curation.rules import RULE_SETS
+from curation.settings import RULE_FIELDS, SUBJECTS
 from curation.stages import Stage
 from curation.stages import exact_dedup as exact
 from curation.stages import fuzzy_dedup as fuzzy
@@ -39,6 +41,7 @@ CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     },
     "Blend": {"by": WAYS},
 }
+KIND = "kind"
 OPENAPI_ONLY = "discriminator"
 
 
@@ -51,13 +54,13 @@ def recipe_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a recipe, of this package's own stages."""
     stages = shipped_stages()
     roots, definitions = msgspec.json.schema_components([recipes.Recipe, *stages], ref_template=TEMPLATE)
-    definitions["Recipe"]["properties"]["stages"]["items"] = {"anyOf": list(roots[1:])}
     structures = {kind.__name__: kind for kind in _structures([recipes.Recipe, *stages])}
     for name, entry in definitions.items():
         _describe(entry, structures[name])
         for field, choices in CHOICES.get(name, {}).items():
             _restrict(entry["properties"][field], choices)
-    _restrict_rules(definitions["Filter"]["properties"]["rules"])
+    definitions |= _rule_forms(definitions)
+    definitions["Recipe"]["properties"]["stages"]["items"] = _stage_forms(definitions, stages)
     cleaned = {name: _without_void(entry) for name, entry in definitions.items()}
     return {"$schema": DIALECT, "title": "A recipe of gpu-pipeline", **roots[0], "$defs": cleaned}
 
@@ -70,8 +73,7 @@ def _structures(roots: list[type[msgspec.Struct]]) -> list[type]:
         if isinstance(node, msgspec.inspect.StructType) and node.cls not in found:
             found[node.cls] = None
             waiting += [field.type for field in node.fields]
-        if hasattr(node, "item_type"):
-            waiting.append(node.item_type)
+        waiting += [getattr(node, part) for part in ("item_type", "value_type") if hasattr(node, part)]
         waiting += [*getattr(node, "item_types", ()), *getattr(node, "types", ())]
     return list(found)
 
@@ -91,7 +93,7 @@ def field_texts(docstring: str) -> dict[str, str]:
     names: list[str] = []
     for line in docstring.splitlines():
         if match := FIELD_LINE.fullmatch(line):
-            names = match[1].split(", ")
+            names = [name for name in match[1].split(", ") if name not in found]  # the first line counts
             found |= {name: [match[2]] for name in names}
         elif line.startswith("    ") and names:
             for name in names:
@@ -107,12 +109,45 @@ def _restrict(entry: dict[str, Any], choices: tuple[str, ...]) -> None:
     target["enum"] = list(choices)
 
 
-def _restrict_rules(entry: dict[str, Any]) -> None:
-    """Names the rule sets, alone and in a list."""
-    if entry.get("type") == "string":
-        entry["enum"] = list(RULE_SETS)
-    for inner in (*entry.get("anyOf", ()), *([entry["items"]] if "items" in entry else ())):
-        _restrict_rules(inner)
+def _rule_forms(definitions: dict[str, Any]) -> dict[str, Any]:
+    """How rules may be written: the name of a set, a rule, a mapping by what is bounded, or a list of these."""
+    properties = definitions["Rule"]["properties"]
+    conditions = {name: entry for name, entry in properties.items() if name not in SUBJECTS}
+    override = {"anyOf": [{"type": "null"}, *properties["override"]["anyOf"]]}
+    bound = {"$ref": TEMPLATE.format(name="Conditions")}
+    keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys(Measure.__members__, bound)
+    one = [{"enum": list(RULE_SETS)}, *({"$ref": TEMPLATE.format(name=name)} for name in ("Rule", "KeyedRules"))]
+    definitions["Filter"]["properties"]["rules"] = {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}}]}
+    return {
+        "Conditions": {"type": "object", "properties": conditions, "minProperties": 1, "additionalProperties": False},
+        "KeyedRules": {
+            "description": "Rules by a set, a measure, a ratio (`a/b`) or a column",
+            "type": "object",
+            "properties": keyed,
+            "propertyNames": {"not": {"enum": sorted(RULE_FIELDS)}},
+            "minProperties": 1,
+            "additionalProperties": bound,
+        },
+    }
+
+
+def _stage_forms(definitions: dict[str, Any], stages: tuple[type[msgspec.Struct], ...]) -> dict[str, Any]:
+    """How a stage may be written: with its `kind`, as `KIND: {...}`, or as the kind alone where it needs no setting."""
+    forms: list[dict[str, Any]] = []
+    bare = []
+    for stage in stages:
+        name, kind = stage.__name__, str(stage.__struct_config__.tag)
+        whole = definitions[name]
+        settings = {field: entry for field, entry in whole["properties"].items() if field != KIND}
+        required = [field for field in whole["required"] if field != KIND]
+        definitions[f"{name}Settings"] = whole | {"properties": settings, "required": required}
+        value: dict[str, Any] = {"$ref": TEMPLATE.format(name=f"{name}Settings")}
+        if not required:
+            bare.append(kind)
+            value = {"anyOf": [value, {"type": "null"}]}
+        keyed = {"type": "object", "properties": {kind: value}, "required": [kind], "additionalProperties": False}
+        forms += [{"$ref": TEMPLATE.format(name=name)}, keyed]
+    return {"anyOf": [*forms, {"enum": bare}]}
 
 
 def _without_void(value: Any) -> Any:

@@ -23,11 +23,8 @@ def _explained(stage: object) -> list[str]:
 
     if isinstance(stage, Decontaminate):
         return [f"{stage.ngram}-grams of {shown(file.path)}" for file in stage.files]
-    if hasattr(stage, "rules"):
-        from curation.rules import expand_rules
-
-        rules = expand_rules(stage.rules)
-        return [f"{rule.name}: {' / '.join(rule.measures)} in [{rule.min:g}, {rule.max:g}]" for rule in rules]
+    if hasattr(stage, "explain"):
+        return list(stage.explain())
     from curation.stages.fuzzy_dedup import FuzzyDedup, s_curve
 
     if isinstance(stage, FuzzyDedup):

@@ -16,8 +16,7 @@ LOADS_CODE = False  # whether `load_recipe` takes `allow_code`
 
 def load(options: argparse.Namespace) -> Recipe:
     """The recipe of `run` and `plan`; `--input` replaces its inputs, `--text-column` is of all of them."""
-    from curation.cli.pending import load_recipe
-    from curation.recipe import DEFAULT_RECIPE, check_readable
+    from curation.recipe import DEFAULT_RECIPE, check_readable, load_recipe
 
     name, inputs = _name_of(options) or DEFAULT_RECIPE, _inputs_of(options)
     recipe = load_recipe(name, inputs or None, settings=settings_of(options), **_code_of(options))
@@ -29,23 +28,22 @@ def load(options: argparse.Namespace) -> Recipe:
 
 def made(name: str, content: dict[str, Any], options: argparse.Namespace) -> Recipe:
     """The recipe of a command that has one of its own, with `--set`."""
-    from curation.cli.pending import apply_settings
     from curation.recipe import convert_recipe
+    from curation.settings import apply_settings
 
     return convert_recipe(apply_settings(content, options.set), name)
 
 
 def base_of(options: argparse.Namespace) -> dict[str, Any]:
     """The recipe that `tokenize --recipe` names; empty without it."""
-    from curation.cli.pending import load_recipe
-    from curation.recipe import as_builtins
+    from curation.recipe import as_builtins, load_recipe
 
     return as_builtins(load_recipe(options.recipe, **_code_of(options))) if options.recipe else {}
 
 
 def settings_of(options: argparse.Namespace) -> list[str]:
     """`--set`, after the settings that have options of their own."""
-    from curation.cli.pending import rules_setting, stages_setting
+    from curation.settings import rules_setting, stages_setting
 
     found = [stages_setting(options.stages)] if options.stages else []
     found += [rules_setting(options.rules)] if options.rules else []

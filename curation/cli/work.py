@@ -60,11 +60,10 @@ def _add_demo(parser: Parser) -> None:
 
 def demo(options: argparse.Namespace) -> int:
     load_within_limits()
-    from curation.cli.pending import load_recipe
     from curation.demo import CORPUS, prepare_corpus
     from curation.files import local_output
     from curation.reading.inputs import Input
-    from curation.recipe import DEFAULT_RECIPE
+    from curation.recipe import DEFAULT_RECIPE, load_recipe
 
     folder = local_output(options.output)
     out = options.output = str(folder / "out")
