@@ -21,7 +21,7 @@ SHOWN_IDS = 200
 def _add_inspect(parser: Parser) -> None:
     parser.add_argument("prefix", metavar="PREFIX", help="path of the pair, with or without .bin or .idx")
     parser.add_argument("--documents", type=whole_number, default=3, metavar="N", help="how many to show (default: 3)")
-    share(parser, "tokenizer", help="default: the one in _meta/manifest.json")
+    share(parser, "tokenizer", help="what decodes (default: the one in _meta/manifest.json)")
 
 
 def inspect(options: argparse.Namespace) -> int:

@@ -26,7 +26,15 @@ def doctor(options: argparse.Namespace) -> int:
 
 
 def _add_recipes(parser: Parser) -> None:
-    add(parser, "action", noun="action", nargs="?", choices=("list", "show"), default="list", help="default: list")
+    add(
+        parser,
+        "action",
+        noun="action",
+        nargs="?",
+        choices=("list", "show"),
+        default="list",
+        help="default: list; show prints one",
+    )
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="of the recipe to show")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of recipes, for editors")
 
@@ -62,7 +70,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _add_completion(parser: Parser) -> None:
-    add(parser, "shell", choices=SHELLS, help="that shall complete")
+    add(parser, "shell", choices=SHELLS, help="the shell that completes")
 
 
 def completion(options: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "output": (("--output", "-o"), {"required": True, "metavar": "DIR", "help": "folder of the run"}),
     "recipe": (
         ("--recipe",),
-        {"default": "", "metavar": "RECIPE", "help": "the same", "dest": "recipe_option"},
+        {"default": "", "metavar": "RECIPE", "help": "the recipe, in place of RECIPE", "dest": "recipe_option"},
     ),
     "text_column": (
         ("--text-column",),
@@ -61,7 +61,10 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "help": "module whose stages the recipe may name; it is imported; may be repeated",
         },
     ),
-    "engine": (("--engine",), {"choices": ENGINES, "default": "auto", "help": "default: auto"}),
+    "engine": (
+        ("--engine",),
+        {"choices": ENGINES, "default": "auto", "help": "what computes (default: auto, the GPU where it is usable)"},
+    ),
     "workers": (
         ("--workers",),
         {"type": whole_number, "default": 0, "metavar": "N", "help": "tasks at once (default: as many as fit)"},
@@ -78,7 +81,7 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "quiet": (("--quiet",), {"action": "store_true", "help": "print errors and warnings only"}),
     "log": (
         ("--log",),
-        {"choices": LOGS, "noun": "form", "default": "", "help": "plain lines instead of bars, or JSON lines"},
+        {"choices": LOGS, "noun": "form", "default": "", "help": "plain lines without bars, or JSON for programs"},
     ),
 }  # fmt: skip
 
@@ -99,7 +102,7 @@ def add_recipe(parser: Parser) -> None:
 def add_inputs(parser: Parser) -> None:
     """Inputs, as words of their own or behind `--input`."""
     parser.add_argument("paths", nargs="*", default=[], metavar="INPUT", help=INPUT_HELP)
-    share(parser, "input", help="the same")
+    share(parser, "input", help="the same, or more of them")
     share(parser, *READING)
 
 

@@ -28,7 +28,7 @@ def _add_split(parser: Parser) -> None:
 def _add_result(parser: Parser, is_split: bool) -> None:
     share(parser, "output", metavar="STEM", help="gives STEM_00000_text_document")
     parser.add_argument(
-        "--max-bytes", type=whole_number, default=sys.maxsize, metavar="N", required=is_split, help="of a .bin"
+        "--max-bytes", type=whole_number, default=sys.maxsize, metavar="N", required=is_split, help="of a .bin at most"
     )
     share(parser, "force", help="replace pairs of that name")
     share(parser, *SPEAKING)

@@ -130,7 +130,8 @@ def _names(command: Command) -> tuple[str, ...]:
 
 
 def _near_or_help(name: str, names: Sequence[str], program: str) -> str:
-    hint = nearest(name, names)
+    longer = [known for known in names if known.startswith(name)]
+    hint = nearest(name, longer or names)
     return hint if hint.startswith("; did") else f"; see {program} --help"
 
 

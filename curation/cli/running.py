@@ -36,12 +36,13 @@ def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace) -> Fini
     if finished.already_complete:
         voice.tell(f"already complete: {folder}")
     else:
-        _show(finished.report, folder, voice)
+        _show(finished, folder, options)
     return finished
 
 
-def _show(report: dict[str, Any], folder: str, voice: Voice) -> None:
+def _show(finished: Finished, folder: str, options: argparse.Namespace) -> None:
     """The funnel, which has the warnings; where nobody reads it, these alone."""
+    voice, report = options.voice, finished.report
     if voice.is_for_people:
         from curation.running.report import print_funnel
 
@@ -49,7 +50,8 @@ def _show(report: dict[str, Any], folder: str, voice: Voice) -> None:
         voice.tell(f"{report['seconds']:.1f} s; everything is in {folder}/, the counts in {folder}/report.json")
         return
     for warning in report["warnings"]:
-        voice.warn(warning)
+        if warning != finished.nothing_kept or options.allow_empty:  # which is an error, and said by `conclude`
+            voice.warn(warning)
 
 
 def conclude(finished: Finished, folder: str, options: argparse.Namespace, **more: Any) -> int:

@@ -13,9 +13,16 @@ SUFFIXES = (".yaml", ".yml")
 
 def _add_init(parser: Parser) -> None:
     parser.add_argument("paths", nargs="*", default=[], metavar="PATH", help="your files, folders, globs or URLs")
-    share(parser, "input", help="the same")
+    share(parser, "input", help="the same, or more of them")
     share(parser, *READING)
-    share(parser, "output", default="recipe.yaml", required=False, metavar="FILE", help="default: recipe.yaml")
+    share(
+        parser,
+        "output",
+        default="recipe.yaml",
+        required=False,
+        metavar="FILE",
+        help="the recipe (default: recipe.yaml)",
+    )
     share(parser, "force", help="replace FILE")
     share(parser, *SPEAKING)
 

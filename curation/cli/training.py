@@ -19,7 +19,7 @@ def _add_train_tokenizer(parser: Parser) -> None:
     )
     parser.add_argument("--kind", default="bpe", metavar="KIND", help="bpe (default; of bytes), unigram or wordpiece")
     parser.add_argument(
-        "--special", default="", metavar="A,B", help="special tokens (default: <bos>,<eos>,<pad>,<unk>,<mask>)"
+        "--special", default="", metavar="A,B", help="special tokens (default: `<bos>,<eos>,<pad>,<unk>,<mask>`)"
     )
     share(parser, "force", help="replace FILE and the tokenizer_config.json beside it")
     share(parser, *SPEAKING)

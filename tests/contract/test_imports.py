@@ -42,6 +42,7 @@ ROOMS: dict[str, set[str]] = {
         "recipe",
         "recipe_schema",
         "running",
+        "settings",
         "stages",
         "starter",
     },
