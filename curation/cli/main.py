@@ -15,7 +15,7 @@ from pathlib import Path
 from curation import __version__, interrupts
 from curation.cli.groups import GROUPS
 from curation.cli.options import NOTHING_KEPT
-from curation.cli.parsing import HELP, help_text, parse
+from curation.cli.parsing import HELP, help_text, is_family, parse
 from curation.cli.voice import Voice, choose_voice
 from curation.errors import CurationError
 from curation.terminal import protect_streams, say
@@ -41,7 +41,7 @@ def command() -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and gives its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in HELP:
+    if not words or words[0] in HELP or (words[1:2] and words[1] in HELP and is_family(words[0], GROUPS)):
         say(help_text(GROUPS, DESCRIPTION, EXIT_CODES, shutil.get_terminal_size().columns))
         return 0 if words else 2
     if words[0] == "--version":

@@ -113,12 +113,21 @@ def parse(words: Sequence[str], groups: Sequence[Group]) -> argparse.Namespace:
             return Parser(command).parse(words[count:])
     shown = [command.name for group in groups for command in group.commands]
     first = words[0]
-    family = [name.split()[1] for name in shown if name.startswith(f"{first} ")]
-    if family:
+    if family := _family(first, groups):
         raise UsageError(f"{first} needs one of: {', '.join(family)}" if len(words) == 1 else _unknown(words, family))
     if first.startswith("-"):
         raise UsageError(f"options follow the command: curate COMMAND {first.partition('=')[0]}; see curate --help")
     raise UsageError(f"no command {first!r}{_near_or_help(first, shown, 'curate')}")
+
+
+def is_family(word: str, groups: Sequence[Group]) -> bool:
+    """Whether commands of two words begin with a word."""
+    return bool(_family(word, groups))
+
+
+def _family(word: str, groups: Sequence[Group]) -> list[str]:
+    names = [command.name.split() for group in groups for command in group.commands]
+    return [rest[0] for first, *rest in names if rest and first == word]
 
 
 def _unknown(words: Sequence[str], family: Sequence[str]) -> str:
