@@ -38,7 +38,6 @@ INPUT_HELP = (
     "one of every file"
 )
 TEXT_COLUMN_HELP = "default: text, content, body, ..."
-SHOWN_JACCARD = 0.5  # where the S-curve that `plan` prints begins
 
 
 def command() -> int:
@@ -301,7 +300,7 @@ def _measure(options: argparse.Namespace) -> int:
     _load_within_limits()
     from curation.recipe import convert_recipe
     from curation.running.percentiles import print_percentiles
-    from curation.stages.outcome import added_columns
+    from curation.stages.base import added_columns
 
     stage = {"kind": "measure", "names": _listed(options.names) if options.names else []}
     content = {"name": "measure", "input": _inputs(options), "stages": [stage], "output": {"formats": []}}
@@ -386,35 +385,11 @@ def _plan(options: argparse.Namespace) -> int:
     if recipe.output.formats:
         load_tokenizer(recipe.tokenizer)  # which a run refuses at once
     named = enumerate(zip(recipe.stage_names, recipe.stages, strict=True), 1)
-    chain = [f"# {number}. {name}{_explained(stage)}" for number, (name, stage) in named]
+    chain = ["\n#      ".join([f"# {number}. {name}", *stage.explain()]) for number, (name, stage) in named]
     say(yaml.safe_dump(as_builtins(recipe), sort_keys=False, allow_unicode=True), end="")
     say("\n".join(["# the chain", *chain]))
     say(f"# {counted(len(files), 'file')}, {sum(max(file.bytes, 0) for file in files):,} bytes")
     return 0
-
-
-def _explained(stage: object) -> str:
-    """What a stage's settings come to: the rules behind a set's name, the files behind evaluation texts, the S-curve
-    behind a threshold."""
-    from curation.reading import shown
-    from curation.stages import Decontaminate
-
-    if isinstance(stage, Decontaminate):
-        return "".join(f"\n#      {stage.ngram}-grams of {shown(file.path)}" for file in stage.files)
-    if hasattr(stage, "rules"):
-        from curation.rules import expand_rules
-
-        rules = expand_rules(stage.rules)
-        return "".join(
-            f"\n#      {rule.name}: {' / '.join(rule.measures)} in [{rule.min:g}, {rule.max:g}]" for rule in rules
-        )
-    from curation.stages.fuzzy_dedup import FuzzyDedup, s_curve
-
-    if isinstance(stage, FuzzyDedup):
-        curve = [(jaccard, found) for jaccard, found in s_curve(stage) if jaccard >= SHOWN_JACCARD]
-        lines = [f"\n#        Jaccard {jaccard:.2f}: {found:8.3%} of the pairs" for jaccard, found in curve]
-        return "\n#      {} bands of {} rows make candidates of".format(*stage.banding) + "".join(lines)
-    return ""
 
 
 def _inspect(options: argparse.Namespace) -> int:

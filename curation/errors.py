@@ -52,6 +52,12 @@ class IntegrityError(CurationError, RuntimeError):
     exit_code = 1
 
 
+class StageError(CurationError, RuntimeError):
+    """A stage returned something else than it announces."""
+
+    exit_code = 1
+
+
 class OutOfMemoryError(CurationError, MemoryError):
     """The memory that this process may use is too small for a run, or ran out; a run that began can go on."""
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +149,27 @@ def piece_path(folder: Path, number: int, suffix: str) -> Path:
     return folder / f"{number:06d}{suffix}"
 
 
+def sync_files(folder: Path) -> None:
+    """Has the disk hold every file of a folder before a record says that they are there."""
+    for path in folder.iterdir():
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+
+
 def file_sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_sha256(path: str | Path) -> str:
+    """The SHA-256 of a file that may be asked for often: computed anew only where its size or time is another."""
+    found = os.stat(path)
+    return _digest_of(str(path), found.st_size, found.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _digest_of(path: str, size: int, modified_ns: int) -> str:
+    return file_sha256(Path(path))
 
 
 class GrowingDigest:

@@ -36,8 +36,18 @@ from curation.recipe import Recipe
 from curation.rules import Rule
 from curation.running.parts import BYTES, with_ids
 from curation.running.resources import read_processors
-from curation.stages import AddMeasures, Decontaminate, ExactDedup, Filter, FuzzyDedup, Language, Redact, Rewrite
-from curation.stages.outcome import RowStage
+from curation.stages import (
+    AddMeasures,
+    Decontaminate,
+    ExactDedup,
+    Filter,
+    FuzzyDedup,
+    Language,
+    Redact,
+    Rewrite,
+    RowStage,
+)
+from curation.stages.base import applied, run_phases
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=msgspec.Struct)
@@ -239,7 +249,7 @@ def _map(frame: Any, function: Callable[..., Frame], *arguments: Any) -> Any:
 
 
 def _apply(frame: Frame, stage: RowStage) -> Frame:
-    return stage.apply(engine_of(frame), frame).frame
+    return applied(engine_of(frame), frame, stage)[0]
 
 
 @_takes(Rewrite)
@@ -277,12 +287,12 @@ def language(frame: Any, keep: str | Sequence[str] | Language, **settings: Any) 
 
 @_takes(Decontaminate)
 def decontaminate(
-    frame: Any, against: str | FilesInput | Sequence[str | FilesInput] | Decontaminate, **settings: Any
+    frame: Any, evaluation_files: str | FilesInput | Sequence[str | FilesInput] | Decontaminate, **settings: Any
 ) -> Any:
-    """The rows without n-grams of the evaluation texts in the files `against`, which may be a whole stage. InputError
+    """The rows without n-grams of the evaluation texts in `evaluation_files`, which may be a whole stage. InputError
     for texts that cannot be read: they are at once, on a Dask frame too. RecipeError for a wrong setting."""
-    against = [against] if isinstance(against, AnyInput) else against
-    return _map(frame, _apply, _stage(Decontaminate, against, settings, "against"))
+    files = [evaluation_files] if isinstance(evaluation_files, AnyInput) else evaluation_files
+    return _map(frame, _apply, _stage(Decontaminate, files, settings, "evaluation_files"))
 
 
 @_takes(ExactDedup)
@@ -303,7 +313,7 @@ def fuzzy_dedup(frame: Any, stage: FuzzyDedup | None = None, **settings: Any) ->
     the text, and partitions that hold candidates are read a second time, one by one; the rows stay lazy.
     """
     stage = _stage(FuzzyDedup, stage, settings)
-    if stage.against:
+    if stage.index:
         stage.open_index()  # one that does not fit is said before anything is read
     return _dedup(frame, stage)
 
@@ -406,9 +416,10 @@ def _kept_rows(
     """A mask over the rows of all frames."""
     with TemporaryDirectory() as scratch:
         corpus = _Frames(surveys, load, Path(scratch) / "stage")
+        run_phases(stage, engine, corpus)
         found = stage.decide(engine, corpus)
     kept = np.ones(len(corpus.rows), bool)
-    kept[found.all_rows] = False
+    kept[found.dropped] = False
     return kept
 
 

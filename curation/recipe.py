@@ -7,10 +7,10 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,8 +25,13 @@ from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, list
 from curation.reading.paths import split_suffix
 from curation.reading.urls import shown
 from curation.renamed import renamed_keys
-from curation.stages import FuzzyDedup, Stage
-from curation.stages.outcome import added_columns
+from curation.stages import STAGES, CorpusStage, Stage
+from curation.stages.own_code import convert_stage, stage_from_job
+
+if TYPE_CHECKING:
+    Stages = list[Stage]
+else:
+    Stages = list[Any]  # msgspec would take a stage for the base class; `convert_stage` knows all of them
 
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
@@ -52,7 +57,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_file_bytes       a `.bin` is cut before the document that would make it larger
     part_bytes, part_documents   text bytes and documents of one file in `documents/`
     index                write `index/`: what a later run needs to remove near-duplicates of what the last `fuzzy_dedup`
-                         of this one kept (its `against`)
+                         of this one kept (its `index`)
     keep_work            keep `_work/` after success
     raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none
     sample               batches of the chunks to look at, in `sample_dataset.pt`
@@ -116,7 +121,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     input: list[AnyInput] = []
     name: str = ""
-    stages: list[Stage] = []
+    stages: Stages = []
     tokenizer: TokenizerSpec = TokenizerSpec()
     output: Output = Output()
     seed: int = 1234
@@ -128,6 +133,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         limited = self.budget.max_documents or self.budget.max_bytes
         if limited and self.input and not any(isinstance(entry, HubInput) for entry in self.input):
             raise ValueError("budget ends hf: inputs only; files are read whole, or set their sample")
+        for stage in self.stages:
+            if not isinstance(stage, Stage):
+                raise ValueError(f"stages takes stages, such as curation.ExactDedup(), not {stage!r}")
         for name in self.stage_names:
             if self.stage_names.count(name) > 1:
                 raise ValueError(f"two stages are named {name!r}; give each its own name:")
@@ -135,18 +143,17 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         self._check_weights()
         for wrong in _wrong_values(msgspec.to_builtins(self), ""):
             raise ValueError(wrong)
-        if self.output.index and not any(isinstance(stage, FuzzyDedup) for stage in self.stages):
+        if self.output.index and not any(map(saves_index, self.stages)):
             raise ValueError("output.index is set, but no stage is fuzzy_dedup, whose keys an index holds; add one")
 
     def _check_columns(self) -> None:
         """ValueError for an input that carries a column which a stage writes."""
         for entry, stage in itertools.product(self.input, self.stages):
             for name in entry.columns:
-                if name in added_columns([stage]):
-                    kind, setting = stage.__struct_config__.tag, "column" if hasattr(stage, "column") else "names"
+                if name in stage.writes():
                     raise ValueError(
-                        f"columns of {shown(entry.path)} has {name!r}, which a {kind} stage writes; leave it out, or "
-                        f"change {setting} of the stage"
+                        f"columns of {shown(entry.path)} has {name!r}, which a {stage.kind} stage writes; leave it "
+                        "out, or change the settings of the stage"
                     )
 
     def _check_weights(self) -> None:
@@ -161,12 +168,17 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def stage_names(self) -> list[str]:
         """A name per stage: its own, or its kind, numbered where a kind comes more than once."""
-        kinds = [stage.__struct_config__.tag for stage in self.stages]
+        kinds = [stage.kind for stage in self.stages]
         names = []
         for number, (stage, kind) in enumerate(zip(self.stages, kinds, strict=True)):
             repeated = kinds.count(kind) > 1
-            names.append(stage.name or (f"{kind}_{kinds[:number].count(kind) + 1}" if repeated else str(kind)))
+            names.append(stage.name or (f"{kind}_{kinds[:number].count(kind) + 1}" if repeated else kind))
         return names
+
+
+def saves_index(stage: Stage) -> bool:
+    """Whether `output.index` means something to a stage."""
+    return isinstance(stage, CorpusStage) and stage.indexes
 
 
 def _wrong_values(value: Any, path: str) -> Iterator[str]:
@@ -202,8 +214,9 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
 
 
-def parse_recipe(text: str | bytes, where: str = "recipe") -> Recipe:
-    """A recipe from YAML. RecipeError names the place of whatever is wrong (`$.stages[2].num_band`)."""
+def parse_recipe(text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
+    """A recipe from YAML. RecipeError names the place of whatever is wrong (`$.stages[2].num_band`). `allow_code`: as
+    in `load_recipe`."""
     import yaml
 
     try:
@@ -217,7 +230,20 @@ def parse_recipe(text: str | bytes, where: str = "recipe") -> Recipe:
         raise RecipeError(f"{where} has {size:,} values with those that its aliases (*name) repeat; write it out")
     if content is None:
         raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
-    return convert_recipe(content, where)
+    return convert_recipe(content, where, allow_code)
+
+
+def _with_stages(content: object, allow_code: Sequence[str]) -> object:
+    """The content of a recipe with its stages converted."""
+    if not isinstance(content, dict) or not isinstance(content.get("stages"), list | tuple):
+        return content
+    stages = [convert_stage(entry, f"$.stages[{k}]", allow_code) for k, entry in enumerate(content["stages"])]
+    return content | {"stages": stages}
+
+
+def recipe_from_job(content: dict[str, Any]) -> Recipe:
+    """The recipe in a plan that a task reads: the driver has chosen its stages."""
+    return msgspec.convert(content | {"stages": [stage_from_job(entry) for entry in content["stages"]]}, Recipe)
 
 
 def _expanded_size(value: object, known: dict[int, int]) -> int:
@@ -270,22 +296,27 @@ def _strict_loader() -> Any:
     return Loader
 
 
-def convert_recipe(content: object, where: str = "recipe") -> Recipe:
-    """A recipe from dictionaries; RecipeError as `parse_recipe`."""
+def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
+    """A recipe from dictionaries; RecipeError as `parse_recipe`. `allow_code`: as in `load_recipe`."""
     if old := renamed_keys(content):
         raise RecipeError(f"{where}: {'; '.join(old)}")
     try:
-        if isinstance(content, dict) and isinstance(content.get("input"), list):
-            content = content | {"input": with_kinds(content["input"], "$.input")}
-        return msgspec.convert(content, Recipe)
-    except msgspec.ValidationError as error:
-        told = str(error)
-        hint = _unknown_key_hint(told) + _unknown_kind_hint(told) + _exponent_hint(told, content)
-        raise RecipeError(f"{where}: {told}{hint}") from None
+        return msgspec.convert(_with_kinds(_with_stages(content, allow_code)), Recipe)
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error}") from error.__cause__
     except UnicodeEncodeError as error:
         raise RecipeError(f"{where}: {error.object!r} is not text that UTF-8 can hold") from None
-    except ValueError as error:
-        raise RecipeError(f"{where}: {error}") from None
+    except ValueError as error:  # msgspec's own errors too
+        told = str(error)
+        hint = _unknown_key_hint(told) + _exponent_hint(told, content)
+        raise RecipeError(f"{where}: {told}{hint}") from None
+
+
+def _with_kinds(content: Any) -> Any:
+    """A recipe whose inputs have their `kind`."""
+    if not (isinstance(content, dict) and isinstance(content.get("input"), list)):
+        return content
+    return content | {"input": with_kinds(content["input"], "$.input")}
 
 
 def _unknown_key_hint(message: str) -> str:
@@ -294,16 +325,10 @@ def _unknown_key_hint(message: str) -> str:
         return ""
     unknown = message.split("`")[1]
     parts = (FilesInput, HubInput, Output, TokenizerSpec, Budget, Sample, Blend, Megatron)
-    structures = (Recipe, *parts, *FORMS.values(), *Stage.__args__)
+    structures: tuple[type[msgspec.Struct], ...] = (Recipe, *parts, *FORMS.values(), *STAGES.values())
     known = {name for structure in structures for name in structure.__struct_fields__} | {"kind"}
     hint = nearest(unknown, sorted(known))
     return hint if hint.startswith("; did") and unknown not in known else ""  # one that is known stands elsewhere
-
-
-def _unknown_kind_hint(message: str) -> str:
-    """The kinds of stages near to an unknown one."""
-    found = re.match(r"Invalid value '(.*)' - at `\$\.stages\[\d+\]\.kind`", message)
-    return nearest(found[1], [stage.__struct_config__.tag for stage in Stage.__args__]) if found else ""
 
 
 def _exponent_hint(message: str, content: Any) -> str:
@@ -331,15 +356,17 @@ def shipped_recipes() -> dict[str, str]:
     }
 
 
-def load_recipe(name: str | os.PathLike[str], input: object = None) -> Recipe:
+def load_recipe(name: str | os.PathLike[str], input: object = None, *, allow_code: Sequence[str] = ()) -> Recipe:
     """A recipe from a file, or a shipped one by its name.
 
     input   what is read, in place of `input` of the recipe: a path (file, folder, glob, URL), an `Input`, or a list of
             them; None leaves the recipe's own, which shipped ones do not have
+    allow_code   names of modules, or of packages above them, that the recipe may name stages of
+            (`kind: mypackage.stages:BlockUrls`); they are imported, which runs their code
 
     Raises RecipeError.
     """
-    recipe = _find_recipe(os.fspath(name))
+    recipe = _find_recipe(os.fspath(name), allow_code)
     if input is None:
         return recipe
     try:
@@ -361,12 +388,12 @@ def check_readable(recipe: object) -> None:
         )
 
 
-def _find_recipe(name: str) -> Recipe:
+def _find_recipe(name: str, allow_code: Sequence[str]) -> Recipe:
     path, told = Path(name), shown(name)
     if split_suffix(name)[0] and not (path.suffix.lower() in EITHER and _may_be_recipe(path)):
         raise RecipeError(f"{told} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
     if path.is_file():
-        return parse_recipe(path.read_bytes(), name)
+        return parse_recipe(path.read_bytes(), name, allow_code)
     shipped = shipped_recipes()
     if name in shipped:
         return parse_recipe(shipped[name], name)

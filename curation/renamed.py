@@ -18,6 +18,8 @@ class Key(NamedTuple):
 
 RENAMED = {
     Key("output", "seed"): Key(RECIPE, "seed"),
+    Key("decontaminate", "against"): Key("decontaminate", "evaluation_files"),
+    Key("fuzzy_dedup", "against"): Key("fuzzy_dedup", "index"),
 }
 
 

@@ -15,7 +15,8 @@ import orjson
 from curation.errors import counted
 from curation.reading.inputs import ENCODED
 from curation.reading.source_files import Slice
-from curation.running.ledger import SliceRecord, StageCount
+from curation.running.ledger import SliceRecord
+from curation.stages.outcome import StageCount
 
 NOTHING = "nothing is kept: "
 SEEN_REJECTIONS = 1000  # the first ones are of the kind that all have
@@ -53,8 +54,8 @@ def emptiness(
 
 
 def _removal(stages: Sequence[StageCount]) -> str:
-    most = max(stages, key=lambda stage: sum(stage.reasons.values()))
-    number, reason = sum(most.reasons.values()), max(most.reasons, key=lambda name: most.reasons[name])
+    most = max(stages, key=lambda stage: stage.removed)
+    number, reason = most.removed, max(most.reasons, key=lambda name: most.reasons[name])
     return f"removed, most of them by {most.name} ({number:,} of {most.documents_in:,}, for {reason})"
 
 

@@ -22,7 +22,7 @@ from curation.errors import IntegrityError, OutputError
 from curation.files import commit, piece_path
 from curation.reading.source_files import FilePart, Slice, SourceFile
 from curation.reading.urls import shown
-from curation.recipe import Recipe, as_builtins
+from curation.recipe import Recipe, as_builtins, recipe_from_job
 from curation.running.parts import Parts
 
 _LOADING = Lock()  # of the threads that begin a phase one reads the files, the others wait for it
@@ -47,8 +47,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     recipe: Recipe
     files: list[SourceFile]  # as the recipe names them, without secrets
     slices: list[Slice]
-    against: dict[str, str]  # stage -> SHA-256 of the saved index that it goes by
-    models: dict[str, dict[str, str]]  # stage -> file, sha256 and licence of its model
+    stage_files: dict[str, dict[str, str]]  # stage -> path -> SHA-256 of the files that it reads
     tokenizer: dict[str, Any]  # SHA-256 of its vocabulary, ids of end and begin; empty where none is used
 
 
@@ -60,8 +59,7 @@ class StoredPlan(msgspec.Struct, kw_only=True):
     files: list[SourceFile]
     read: list[SourceFile]
     slices: list[list[tuple[int, int, int, str]]]  # of each part the file, start, stop and edges
-    against: dict[str, str]
-    models: dict[str, dict[str, str]]
+    stage_files: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
 
     def __post_init__(self) -> None:
@@ -92,7 +90,7 @@ def store_plan(path: Path, plan: Plan) -> None:
         slices.append(parts)
     content = StoredPlan(
         version=plan.version, recipe=as_builtins(plan.recipe), files=plan.files, read=read, slices=slices,
-        against=plan.against, models=plan.models, tokenizer=plan.tokenizer,
+        stage_files=plan.stage_files, tokenizer=plan.tokenizer,
     )  # fmt: skip
     with commit(path) as temporary:
         temporary.write_bytes(msgspec.json.encode(content))
@@ -114,16 +112,16 @@ def read_stored_plan(path: Path) -> StoredPlan | None:
         raise IntegrityError(f"{path} is damaged: {error}. Begin anew with --force") from None
 
 
-def as_plan(stored: StoredPlan, read: Sequence[SourceFile]) -> Plan:
-    """The plan of a file's content, of which slices read the files `read` in place of its own."""
+def as_plan(stored: StoredPlan, recipe: Recipe, read: Sequence[SourceFile]) -> Plan:
+    """The plan of a file's content with the recipe that it was made of, of which slices read the files `read`."""
     parts = [
         [FilePart(file=read[number], start=start, stop=stop, edges=edges) for number, start, stop, edges in piece]
         for piece in stored.slices
     ]
     return Plan(
-        version=stored.version, recipe=msgspec.convert(stored.recipe, Recipe), files=stored.files,
+        version=stored.version, recipe=recipe, files=stored.files,
         slices=[Slice(index=index, parts=found) for index, found in enumerate(parts)],
-        against=stored.against, models=stored.models, tokenizer=stored.tokenizer,
+        stage_files=stored.stage_files, tokenizer=stored.tokenizer,
     )  # fmt: skip
 
 
@@ -176,7 +174,7 @@ def load_plan(stored: Stored) -> Plan:
 
     def decode(data: bytes) -> Plan:
         content = msgspec.json.decode(data, type=StoredPlan)
-        return as_plan(content, content.read)
+        return as_plan(content, recipe_from_job(content.recipe), content.read)
 
     return _load(stored, decode)
 

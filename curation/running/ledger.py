@@ -3,40 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from curation.errors import IntegrityError
-
-
-class StageCount(msgspec.Struct, kw_only=True):
-    """One stage's part of the funnel; `bytes` are of the UTF-8 text, `seconds` summed over all workers."""
-
-    kind: str
-    name: str
-    documents_in: int = 0
-    documents_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    edited: int = 0
-    reasons: dict[str, int] = {}
-    details: dict[str, Any] = {}
-    seconds: float = 0.0
-
-    def add(self, other: StageCount) -> None:
-        """Adds the counts of another slice."""
-        for field in ("documents_in", "documents_out", "bytes_in", "bytes_out", "edited", "seconds"):
-            setattr(self, field, getattr(self, field) + getattr(other, field))
-        for reason, number in other.reasons.items():
-            self.reasons[reason] = self.reasons.get(reason, 0) + number
-        self.add_details(other.details)
-
-    def add_details(self, details: Mapping[str, int]) -> None:
-        """Adds up what a row-local stage counted of its own."""
-        for name, number in details.items():
-            self.details[name] = self.details.get(name, 0) + number
+from curation.stages.outcome import StageCount
 
 
 class SliceRecord(msgspec.Struct, kw_only=True):
@@ -85,12 +58,13 @@ def check_ledger(documents: dict[str, int], stages: Sequence[StageCount]) -> Non
         )
 
 
-def as_report(stage: StageCount) -> dict[str, Any]:
-    """The stage's entry in `report.json`; reasons that never fired are left out."""
+def as_report(stage: StageCount, lines: Sequence[str]) -> dict[str, Any]:
+    """The stage's entry in `report.json`, with its `lines` under the funnel; reasons that never fired are left out."""
     entry = dict(msgspec.to_builtins(stage))
     entry["reasons"] = {reason: number for reason, number in stage.reasons.items() if number}
     if not stage.details:
         del entry["details"]
     entry["seconds"] = round(stage.seconds, 3)
     entry["retention"] = round(stage.documents_out / stage.documents_in, 6) if stage.documents_in else 0.0
+    entry["lines"] = list(lines)
     return entry

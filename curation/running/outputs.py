@@ -34,7 +34,8 @@ from curation.recipe import Output
 from curation.running.jobs import Plan
 from curation.running.ledger import SliceRecord
 from curation.running.parts import REMOVED_SCHEMA, Parts, open_part, with_ids
-from curation.stages.outcome import added_columns
+from curation.stages import Stage
+from curation.stages.base import added_columns
 from curation.stages.saved_index import SavedIndex
 
 REMOVED_ROWS = 250_000  # of one file in removed/
@@ -46,7 +47,7 @@ DOCUMENT_SCHEMA = pa.schema(
 )
 
 
-def document_schema(slices: Sequence[Slice], stages: Sequence[object] = ()) -> pa.Schema:
+def document_schema(slices: Sequence[Slice], stages: Sequence[Stage] = ()) -> pa.Schema:
     """The columns of `documents/`: the four that are always there, then whatever an input carries along, then what the
     stages have added."""
     carried = dict.fromkeys((name for piece in slices for name in piece.columns), "large_string")

@@ -3,27 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from curation import __version__
-from curation.errors import IntegrityError, OutputError, RecipeError
+from curation.errors import IntegrityError, OutputError
 from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import is_hub
 from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
-from curation.recipe import Recipe, as_builtins, changed_keys, convert_recipe
-from curation.renamed import with_new_names
-from curation.running.barriers import against_digests
+from curation.recipe import Recipe, as_builtins, changed_keys
 from curation.running.collecting import FOLDER as COLLECTED
 from curation.running.jobs import Plan, Stored, StoredPlan, as_plan, digest_of, keep_plan, read_stored_plan, store_plan
 from curation.running.workdir import WORK, plan_path
-from curation.stages.language import changed_models, models_of
+from curation.stages import Stage
+from curation.stages.own_code import files_of
 
 FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
 SHOWN_CHANGES = 10
@@ -46,8 +45,7 @@ class Identity(NamedTuple):
 
     recipe: dict[str, Any]
     files: list[SourceFile]
-    against: dict[str, str]
-    models: dict[str, dict[str, str]]
+    stage_files: dict[str, dict[str, str]]  # stage -> path -> SHA-256
     tokenizer: dict[str, Any]
 
 
@@ -55,52 +53,57 @@ def identity_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenize
     return Identity(
         as_builtins(recipe),
         [file.without_secrets() for file in files],
-        against_digests(recipe),
-        models_of(recipe.stage_names, recipe.stages),
+        stage_files(recipe),
         tokenizer.identity if tokenizer else {},
     )
 
 
-def identity_in(report: dict[str, Any]) -> Identity:
-    """What a report says of its run; `against`, `models`, `tokenizer` are not in those of the first versions."""
+def stage_files(recipe: Recipe) -> dict[str, dict[str, str]]:
+    """SHA-256 of what every stage reads beside the documents, by the stage's name and the path."""
+    found = {name: files_of(stage) for name, stage in zip(recipe.stage_names, recipe.stages, strict=True)}
+    return {name: files for name, files in found.items() if files}
+
+
+def identity_in(folder: Path, report: dict[str, Any]) -> Identity:
+    """What a report says of its run. OutputError for one of an earlier version."""
+    if "stage_files" not in report:
+        version = report.get("versions", {}).get("gpu-pipeline", "an earlier version")
+        raise OutputError(f"{folder} is finished, by version {version}, this is {__version__}. Give a new --output")
     files = msgspec.convert(report["files"], list[SourceFile])
-    return Identity(
-        _as_today(report["recipe"]), files, *(report.get(key, {}) for key in ("against", "models", "tokenizer"))
-    )
-
-
-def _as_today(recipe: dict[str, Any]) -> dict[str, Any]:
-    """The recipe of a report with today's names and defaults, as far as it is one today."""
-    today = with_new_names(recipe)
-    if "seed" in recipe["output"]:
-        _leave_out_weights_of_one(today)
-    try:
-        return as_builtins(convert_recipe(today))
-    except RecipeError:
-        return recipe
-
-
-def _leave_out_weights_of_one(recipe: dict[str, Any]) -> None:
-    """What version 0.2.0 stored where no input had a weight: 1 for each, by tokens."""
-    blend = recipe["output"]["blend"]
-    if blend.get("by") == "tokens" and all(entry.get("blend_weight") == 1 for entry in recipe["input"]):
-        del blend["by"]
-        for entry in recipe["input"]:
-            del entry["blend_weight"]
+    return Identity(report["recipe"], files, report["stage_files"], report["tokenizer"])
 
 
 def check_same(folder: Path, before: Identity, now: Identity) -> None:
     """OutputError where what a folder's plan or report says of its run is not this run's identity."""
     files = _without_new_facts(before.files, now.files)
     changes = changed_keys(before.recipe, now.recipe) + _changed_files(before.files, files)
-    changes += changed_keys(before.against, now.against, "against")
-    changes += changed_models(before.models, now.models)
+    changes += changed_stage_files(before.stage_files, now.stage_files)
     changes += changed_keys(before.tokenizer, now.tokenizer, "tokenizer")
     if changes:
         shown_changes = ", ".join(changes[:SHOWN_CHANGES]) + (", ..." if len(changes) > SHOWN_CHANGES else "")
         raise OutputError(
             f"{folder} belongs to another recipe or input; changed: {shown_changes}. Give a new --output, or --force"
         )
+
+
+def changed_stage_files(before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """The files of two `stage_files` that are not the same, in words."""
+    return [
+        f"{path} of stage {name} ({'content' if path in old and path in new else 'gone' if path in old else 'new'})"
+        for name in dict.fromkeys([*before, *now])
+        for old, new in [(before.get(name, {}), now.get(name, {}))]
+        for path in dict.fromkeys([*old, *new])
+        if old.get(path) != new.get(path)
+    ]
+
+
+def check_stage_files(names: Sequence[str], stages: Sequence[Stage], planned: Mapping[str, Mapping[str, str]]) -> None:
+    """IntegrityError where a file of one of these stages is not the one that the run was planned with. A prepared stage
+    may read fewer."""
+    now = {name: files_of(stage) for name, stage in zip(names, stages, strict=True)}
+    then = {name: {path: planned.get(name, {}).get(path, "") for path in files} for name, files in now.items()}
+    if changes := changed_stage_files(then, now):
+        raise IntegrityError(f"changed during the run: {', '.join(changes)}. Put it back, then run again")
 
 
 def _without_new_facts(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> list[SourceFile]:
@@ -137,13 +140,13 @@ def make_plan(
     path = plan_path(folder)
     content = read_stored_plan(path)
     if content is not None:
-        compared = Identity(content.recipe, content.files, content.against, content.models, content.tokenizer)
+        compared = Identity(content.recipe, content.files, content.stage_files, content.tokenizer)
         check_same(folder, compared, identity)
-        plan = as_plan(content, _read_now(folder, content, files))
+        plan = as_plan(content, recipe, _read_now(folder, content, files))
     else:
         plan = Plan(
-            version=__version__, recipe=recipe, files=identity.files, slices=cut(ready), against=identity.against,
-            models=identity.models, tokenizer=identity.tokenizer,
+            version=__version__, recipe=recipe, files=identity.files, slices=cut(ready),
+            stage_files=identity.stage_files, tokenizer=identity.tokenizer,
         )  # fmt: skip
         store_plan(path, plan)
     stored = digest_of(path)

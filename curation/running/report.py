@@ -23,15 +23,17 @@ from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import entries_by_name
 from curation.recipe import as_builtins
 from curation.running.emptiness import emptiness
-from curation.running.ledger import SliceRecord, StageCount, as_report
+from curation.running.ledger import SliceRecord, as_report
 from curation.running.shortfalls import shortfalls
 from curation.running.sources import contributions, source_rows, unreached_budgets
-from curation.running.summary import funnel_line, language_lines, numbers, redaction_lines, shown_numbers
+from curation.running.summary import funnel_line, numbers, shown_numbers, stage_lines
+from curation.stages.outcome import StageCount
 from curation.terminal import printable_line
 
 if TYPE_CHECKING:
     from curation.running.jobs import Plan
 
+HTML = "report.html"
 UNSPACED_SHARE = 0.1  # above it the report warns
 
 
@@ -39,13 +41,14 @@ def build(
     plan: Plan,
     versions: dict[str, str],
     documents: dict[str, int],
-    stages: Sequence[StageCount],
+    counted_stages: tuple[Sequence[StageCount], Sequence[Sequence[str]]],
     records: Sequence[SliceRecord],
     written: dict[str, Any],
     digests: dict[str, str],
     folder: Path,
 ) -> dict[str, Any]:
     """The content of `report.json`; writes `tokens/_meta/` on the way, since its digests are part of it."""
+    stages, lines = counted_stages
     parts = written["records"]
     digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts}
     tokens = _token_report(plan, parts)
@@ -58,13 +61,12 @@ def build(
         "versions": {"gpu-pipeline": plan.version} | versions,
         "recipe": as_builtins(plan.recipe),
         "files": msgspec.to_builtins(plan.files),
-        "against": plan.against,
-        "models": plan.models,
+        "stage_files": plan.stage_files,
         "tokenizer": plan.tokenizer,
         "documents": documents,
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
-        "stages": [as_report(stage) for stage in stages],
+        "stages": [as_report(*stage) for stage in zip(stages, lines, strict=True)],
         "sources": contributions(plan.recipe.input, plan.slices, records, parts, _drawn(plan, pairs)),
         "warnings": [
             *shortfalls(documents, plan.recipe.input, plan.slices, records),
@@ -180,8 +182,10 @@ def write(folder: Path, content: dict[str, Any]) -> None:
     """`report.html`, then `report.json`, whose presence says that the run is complete; `content` gets its digest."""
     content["numbers"] = numbers(content)
     content["funnel"] = funnel_line(content)
-    with commit(folder / "report.html") as path:
-        path.write_text(as_html(content), "utf-8")
+    page = as_html(content).encode()
+    with commit(folder / HTML) as path:
+        path.write_bytes(page)
+    content["report_html"] = hashlib.sha256(page).hexdigest()
     content["digest"] = digest(content)
     write_json(folder / "report.json", content, indent=True)
 
@@ -292,5 +296,5 @@ def _warning_lines(content: dict[str, Any]) -> list[str]:
 
 def _shown_lines(content: dict[str, Any]) -> list[str]:
     """What stands below the funnel, in the terminal and on the page."""
-    told = (*shown_numbers(content), *language_lines(content), *redaction_lines(content))
+    told = (*shown_numbers(content), *stage_lines(content))
     return [*told, *source_rows(content["sources"]), content["funnel"]]

@@ -18,7 +18,6 @@ from curation.running.exports import EXPORTED
 
 OUTPUT_NAMES = ("documents", "removed", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-SHOWN_DETAILS = ("language", "redact")  # stages whose details are counts
 
 
 class _Documents(msgspec.Struct):
@@ -44,11 +43,10 @@ class _Stage(msgspec.Struct):
     edited: Count
     reasons: dict[str, Count]
     seconds: float
+    removes: bool = True  # these three are not in reports up to 0.2.0
+    compares: bool = False
+    lines: list[str] = []
     details: dict[str, Any] = {}
-
-    def __post_init__(self) -> None:
-        if self.kind in SHOWN_DETAILS:
-            msgspec.convert(self.details, dict[str, Count])
 
 
 class _Source(msgspec.Struct):
@@ -64,12 +62,6 @@ class _Source(msgspec.Struct):
     share_after: float
     share_drawn: float = 0.0
     blend_weight: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
-
-
-class _Model(msgspec.Struct):
-    file: str
-    sha256: str
-    licence: str = ""
 
 
 class _Tokenizer(msgspec.Struct):
@@ -148,8 +140,8 @@ class _Report(msgspec.Struct):
     seconds: float
     numbers: _Numbers
     funnel: str
-    against: dict[str, str] = {}
-    models: dict[str, _Model] = {}
+    stage_files: dict[str, dict[str, Digest]] = {}
+    report_html: Digest = "0" * 64
     tokenizer: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
@@ -157,9 +149,6 @@ class _Report(msgspec.Struct):
             msgspec.convert(self.tokens, _Tokens)
         if len(self.stages) != len(self.recipe.stages):
             raise ValueError(f"{len(self.stages)} stages are counted, the recipe has {len(self.recipe.stages)}")
-        for name in (stage.name for stage in self.stages if stage.kind == "language"):
-            if name not in self.models:
-                raise ValueError(f"models lacks that of the stage {name!r}")
         if "rejected.jsonl" not in self.outputs:
             raise ValueError("outputs lacks rejected.jsonl")
         for name in self.outputs:

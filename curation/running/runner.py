@@ -37,15 +37,23 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import Slice, SourceFile
 from curation.recipe import Recipe, check_readable
 from curation.running import outputs, report
-from curation.running.barriers import check_against, check_indexes, load_removed, prepare, save_index, save_removed
+from curation.running.barriers import Decided, load_decision, save_cuts, save_decision, save_index
 from curation.running.collecting import clear_work, collect
 from curation.running.emptiness import nothing_kept
 from curation.running.exports import write_exports
 from curation.running.jobs import Plan, Stored, run_stored, store_job, urls_of
-from curation.running.ledger import SliceRecord, StageCount, check_ledger, total_stages
+from curation.running.ledger import SliceRecord, check_ledger, total_stages
 from curation.running.moved import mend
 from curation.running.parts import BYTES, AliveCorpus, Parts
-from curation.running.plans import check_same, find_tokenizer, identity_in, identity_of, make_plan
+from curation.running.plans import (
+    check_same,
+    check_stage_files,
+    find_tokenizer,
+    identity_in,
+    identity_of,
+    make_plan,
+)
+from curation.running.preflight import check_stages
 from curation.running.progress import Silent
 from curation.running.resources import Room, choose, read_limits, read_processors, shortage_told
 from curation.running.segments import Segment, SliceJob, cut_segments, run_slice
@@ -61,8 +69,9 @@ from curation.running.workdir import (
     plan_path,
     sweep,
 )
-from curation.stages import FuzzyDedup
-from curation.stages.outcome import CorpusStage
+from curation.stages import CorpusStage, Stage
+from curation.stages.base import run_phases
+from curation.stages.outcome import StageCount
 
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
 
@@ -103,6 +112,7 @@ class _Reached(NamedTuple):
     parts: Parts
     alive: np.ndarray
     mask: Path
+    cuts: Path | None
     removed: list[outputs.RemovedRows]
 
 
@@ -137,10 +147,9 @@ def run(
     folder = local_output(output).resolve()
     choice = choose_engine(engine)
     _check_session(workers, scheduler, slice_bytes)
-    check_against(recipe, folder)  # before anything is read
     files = find_files(recipe.input, folder)
     check_inputs(folder, [file.path for file in files] + [entry.path for entry in recipe.input if is_hub(entry.path)])
-    _check_kept_inputs(recipe, files)
+    check_stages(recipe, files, folder)
     check_names(recipe, folder)
     tokenizer = find_tokenizer(recipe, folder)
     identity = identity_of(recipe, files, tokenizer)
@@ -148,7 +157,7 @@ def run(
     with locked(folder, progress):
         finished = None if force else find_finished(folder)
         if finished:
-            check_same(folder, identity_in(finished), identity)
+            check_same(folder, identity_in(folder, finished), identity)
             if mend(folder, finished):
                 progress.say(f"the folder has moved: tokens/_meta/ was written anew, with paths of {folder}")
             if not recipe.output.keep_work:
@@ -194,13 +203,6 @@ def run(
 def _say_note(tokenizer: Tokenizer | None, progress: Silent) -> None:
     if tokenizer and tokenizer.note:
         progress.say(report.tokenizer_warning(tokenizer))
-
-
-def _check_kept_inputs(recipe: Recipe, files: Sequence[SourceFile]) -> None:
-    names = list(dict.fromkeys(file.source for file in files))
-    for stage in recipe.stages:
-        if isinstance(stage, FuzzyDedup):
-            stage.check_inputs(names)
 
 
 def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
@@ -265,7 +267,7 @@ def _do_pieces(
 def _phases(run_: _Run) -> dict[str, Any]:
     recipe = run_.plan.recipe
     counts = [
-        StageCount(kind=str(stage.__struct_config__.tag), name=name, reasons={})
+        StageCount(kind=stage.kind, name=name, removes=stage.removes, compares=stage.compares)
         for stage, name in zip(recipe.stages, recipe.stage_names, strict=True)
     ]
     segments = cut_segments(recipe.stages)
@@ -306,7 +308,9 @@ def _name_groups(
 ) -> None:
     """Puts ids in place of rows in what stages say about their largest groups."""
     for found in removed:
-        groups = [] if found.index_folder else counts[found.stage].details.get("largest_groups", [])
+        groups: list[dict[str, Any]] = (
+            [] if found.index_folder else counts[found.stage].details.get("largest_groups", [])
+        )
         rows = np.array([group["row"] for group in groups], np.int64)
         for group, id_ in zip(groups, outputs.ids_of(found.parts, rows, slices, bases).to_pylist(), strict=True):
             del group["row"]
@@ -327,7 +331,8 @@ def _run_segment(run_: _Run, segment: Segment, reached: _Reached | None) -> list
         before=None if reached is None else reached.parts.folder,
         starts=np.zeros(0, np.int64) if reached is None else reached.parts.starts,
         mask=None if reached is None else reached.mask,
-        tables=prepare(run_.plan.recipe, segment.row_stages, run_.plan.against, run_.work),
+        cuts=None if reached is None else reached.cuts,
+        stages=_prepared(run_, segment),
     )
     names = [run_.plan.recipe.stage_names[k] for k in segment.row_stages]
     label = " + ".join([*([] if reached else ["read"]), *names]) or "keys"
@@ -336,51 +341,70 @@ def _run_segment(run_: _Run, segment: Segment, reached: _Reached | None) -> list
     return [msgspec.convert(record, SliceRecord) for record in records]
 
 
+def _prepared(run_: _Run, segment: Segment) -> dict[int, Stage]:
+    """The stages of a segment as its tasks use them, by number."""
+    numbers = (*segment.row_stages, *segment.corpus_stages)
+    _check_files(run_, numbers)
+    return {number: run_.plan.recipe.stages[number].prepare(run_.work) for number in numbers}
+
+
+def _check_files(run_: _Run, numbers: Sequence[int]) -> None:
+    recipe = run_.plan.recipe
+    names = [recipe.stage_names[number] for number in numbers]
+    check_stage_files(names, [recipe.stages[number] for number in numbers], run_.plan.stage_files)
+
+
 def _barrier(run_: _Run, segment: Segment, records: list[SliceRecord], counts: list[StageCount]) -> _Reached:
-    """The whole-corpus stages of a segment: which of all its rows are left, and what went because of what."""
+    """The corpus stages of a segment: which of all its rows are left, and what went because of what."""
     parts = Parts(_segment_folder(run_, segment.number), [record.documents for record in records])
-    mask = run_.work / f"barrier-{segment.number}.npy"
-    if not mask.exists():
-        _decide(run_, segment, parts, mask)
-    alive = np.load(mask)
+    mask, cuts = (
+        run_.work / f"{name}-{segment.number}.{suffix}" for name, suffix in (("barrier", "npy"), ("cuts", "npz"))
+    )
+    alive = np.ones(len(parts), bool)
     sizes = parts.column(BYTES)
-    arriving, arriving_bytes = len(parts), int(sizes.sum())
     removed = []
     for number in segment.corpus_stages:
-        found, seconds, details = load_removed(_removed_path(run_, number), parts, number)
-        removed += found
-        count = counts[number]
-        count.details = details
-        count.documents_in, count.bytes_in, count.seconds = arriving, arriving_bytes, seconds
-        arriving -= sum(len(each.row) for each in found)
-        arriving_bytes -= sum(int(sizes[each.row].sum()) for each in found)
-        count.documents_out, count.bytes_out = arriving, arriving_bytes
-        count.reasons = {each.reason: len(each.row) for each in found if len(each.row)}
-    return _Reached(parts, alive, mask, removed)
+        found = _decide(run_, number, parts, alive)
+        _count(counts[number], found, alive, sizes)
+        alive[found.rows] = False
+        removed += found.removed
+        if found.cuts and not cuts.exists():
+            save_cuts(cuts, found.cuts)
+    if not mask.exists():
+        with commit(mask) as path:
+            save_array(path, alive)
+    return _Reached(parts, alive, mask, cuts if cuts.exists() else None, removed)
 
 
-def _decide(run_: _Run, segment: Segment, parts: Parts, mask: Path) -> None:
-    """Runs the whole-corpus stages; `mask` is written last and is their done-record."""
-    check_indexes(run_.plan.recipe, segment.corpus_stages, run_.plan.against)
-    alive = np.ones(len(parts), bool)
-    for number in segment.corpus_stages:
+def _count(count: StageCount, found: Decided, alive: np.ndarray, sizes: np.ndarray) -> None:
+    """What a decision does to the rows that are `alive`, of these `sizes` in bytes."""
+    count.details, count.seconds = found.details, found.seconds
+    count.documents_in, count.bytes_in = int(np.count_nonzero(alive)), int(sizes.sum(where=alive))
+    count.documents_out = count.documents_in - len(found.rows)
+    count.bytes_out = count.bytes_in - int(sizes[found.rows].sum())
+    count.reasons = {each.reason: len(each.row) for each in found.removed if len(each.row)}
+    if found.cuts:
+        count.edited = len(np.unique(found.cuts.row))
+        count.bytes_out -= int((found.cuts.stop - found.cuts.start).sum())
+
+
+def _decide(run_: _Run, number: int, parts: Parts, alive: np.ndarray) -> Decided:
+    """The decision of a corpus stage about the rows that are `alive`; its file is its done-record."""
+    path = run_.work / f"decision-{number}.npz"
+    if not path.exists():
         check_interrupts()
+        _check_files(run_, [number])
         started = time.perf_counter()
         stage = cast(CorpusStage, run_.plan.recipe.stages[number])
-        name = run_.plan.recipe.stage_names[number]
-        run_.progress.say(f"{name}: {int(alive.sum()):,} documents")
+        run_.progress.say(f"{run_.plan.recipe.stage_names[number]}: {int(alive.sum()):,} documents")
         sources = _sources(run_.plan.slices, parts)
         corpus = AliveCorpus(parts, number, positions_of(alive), sources, run_.workers)
+        run_phases(stage, run_.engine, corpus)
         found = stage.decide(run_.engine, corpus)
-        alive[found.all_rows] = False
-        save_removed(_removed_path(run_, number), found, time.perf_counter() - started)
+        save_decision(path, found, time.perf_counter() - started)
+        remove(corpus.scratch)
         del corpus, found  # up to 20 bytes per document, while the next stage decides
-    with commit(mask) as path:
-        save_array(path, alive)
-
-
-def _removed_path(run_: _Run, stage: int) -> Path:
-    return run_.work / f"removed-{stage}.npz"
+    return load_decision(path, parts, number)
 
 
 def _sources(slices: Sequence[Slice], parts: Parts) -> list[tuple[str, int, int]]:
@@ -452,4 +476,7 @@ def _conclude(
         "repaired": sum(record.repaired for record in records),
     }
     check_ledger(documents, counts)
-    return report.build(run_.plan, run_.engine.describe(), documents, counts, records, written, digests, run_.folder)
+    lines = [stage.report_lines(count) for stage, count in zip(run_.plan.recipe.stages, counts, strict=True)]
+    return report.build(
+        run_.plan, run_.engine.describe(), documents, (counts, lines), records, written, digests, run_.folder
+    )

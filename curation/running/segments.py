@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A segment: row-local stages over one slice, then the keys that the whole-corpus stages after them ask for."""
+"""A segment: row stages over one slice, then the keys that the corpus stages after them ask for."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -23,12 +23,14 @@ from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
 from curation.rules import Verdict
 from curation.running.jobs import Plan, with_urls
-from curation.running.ledger import SliceRecord, StageCount
+from curation.running.ledger import SliceRecord
 from curation.running.parts import BYTES, REMOVED_SCHEMA, PartWriter, TableFile, key_column, open_part
-from curation.stages import Stage
-from curation.stages.decontaminate import Decontaminate, LookUp
-from curation.stages.language import check_models
-from curation.stages.outcome import CorpusStage, RowStage, added_columns
+from curation.running.plans import check_stage_files
+from curation.stages import CorpusStage, RowStage, Stage
+from curation.stages.base import added_columns, applied
+from curation.stages.cutting import cut_texts
+from curation.stages.outcome import Cuts, StageCount
+from curation.stages.own_code import stage_from_job
 
 
 class Segment(NamedTuple):
@@ -37,17 +39,30 @@ class Segment(NamedTuple):
     number: int
     row_stages: tuple[int, ...]
     corpus_stages: tuple[int, ...]
+    first: int  # stages before the segment
+    last: int  # and with its row stages
 
 
-def cut_segments(stages: Sequence[object]) -> list[Segment]:
-    """Row-local stages, and the whole-corpus stages right after them, again and again; at least one segment."""
+def cut_segments(stages: Sequence[Stage]) -> list[Segment]:
+    """Row stages, and the corpus stages right after them, again and again; at least one segment. One that cuts texts
+    ends its segment, and is never in the last: what comes next reads the texts that it left."""
     segments: list[tuple[list[int], list[int]]] = [([], [])]
     for number, stage in enumerate(stages):
-        compares = hasattr(stage, "decide")
-        if segments[-1][1] and not compares:
+        compared = segments[-1][1]
+        if compared and (not stage.compares or _cuts(stages[compared[-1]])):
             segments.append(([], []))
-        segments[-1][compares].append(number)
-    return [Segment(number, tuple(rows), tuple(corpus)) for number, (rows, corpus) in enumerate(segments)]
+        segments[-1][stage.compares].append(number)
+    if stages and _cuts(stages[-1]):
+        segments.append(([], []))
+    found, done = [], 0
+    for number, (rows, corpus) in enumerate(segments):
+        found.append(Segment(number, tuple(rows), tuple(corpus), done, done + len(rows)))
+        done += len(rows) + len(corpus)
+    return found
+
+
+def _cuts(stage: Stage) -> bool:
+    return isinstance(stage, CorpusStage) and stage.cuts_text
 
 
 class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +75,8 @@ class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
     before: Path | None  # folder of the segment before; None reads the input
     starts: np.ndarray  # first row of each slice among all rows of the segment before
     mask: Path | None  # .npy of the rows (bool) that its barrier left
-    tables: dict[int, Path]  # of decontaminating stages, by their numbers
+    cuts: Path | None  # of that barrier: the spans that it cuts out of texts
+    stages: dict[int, Any]  # number -> prepared stage; in a task its JSON
 
 
 class _Task(NamedTuple):
@@ -71,9 +87,7 @@ class _Task(NamedTuple):
     slice: Slice
     engine: Engine
 
-    @property
-    def stages(self) -> Sequence[Stage]:
-        return self.plan.recipe.stages
+    stages: dict[int, Stage]  # of the segment
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -83,9 +97,8 @@ class _Task(NamedTuple):
 def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) -> None:
     """Runs one slice and leaves its part, `.removed.arrow`, `.rejected.jsonl` and last the done-record. `urls`: the
     real ones of the slice's parts, where these have secrets."""
-    task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine))
-    names = [plan.recipe.stage_names[k] for k in task.numbers]
-    check_models(names, [task.stages[k] for k in task.numbers], plan.models)
+    stages = {k: stage_from_job(content) for k, content in job.stages.items()}
+    task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine), stages)
     record = SliceRecord(stages=_stage_counts(task))
     suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
     paths = [piece_path(job.folder, number, suffix) for suffix in suffixes]
@@ -102,12 +115,14 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             part.write(_documents(task, frame), _keys(task, frame))
             record.write_seconds += time.perf_counter() - started
         record.documents, record.removed = part.documents.rows, removed_file.rows
+    names = [plan.recipe.stage_names[k] for k in task.numbers]
+    check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
     write_json(piece_path(job.folder, number, ".json"), msgspec.to_builtins(record))
 
 
 def _stage_counts(task: _Task) -> list[StageCount]:
     names = task.plan.recipe.stage_names
-    return [StageCount(kind=str(task.stages[k].__struct_config__.tag), name=names[k], reasons={}) for k in task.numbers]
+    return [StageCount(kind=task.stages[k].kind, name=names[k]) for k in task.numbers]
 
 
 def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO) -> Iterator[Frame]:
@@ -129,7 +144,7 @@ def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO) -> Iterat
 
 def _added_before(task: _Task) -> dict[str, str]:
     """The columns that the stages of the segments before have written: name -> Arrow type."""
-    return added_columns(task.stages[: min(task.numbers, default=0)])
+    return added_columns(task.plan.recipe.stages[: task.job.segment.first])
 
 
 def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO) -> Iterator[Frame]:
@@ -157,41 +172,43 @@ def _part_frames(task: _Task) -> Iterator[Frame]:
     table = table.select([ROW, ID, TEXT, *task.slice.columns, *_added_before(task)])
     start, stop = int(job.starts[number]), int(job.starts[number + 1])
     mask = np.load(job.mask, mmap_mode="r")[start:stop] if job.mask else np.ones(stop - start, bool)
+    cuts = load_cuts(job.cuts) if job.cuts else None
     done = 0
     for batch in table.to_batches():
-        rows = pa.array(np.asarray(mask[done : done + len(batch)]))
-        yield task.engine.from_arrow(pa.Table.from_batches([batch]).filter(rows))
+        found = pa.Table.from_batches([batch])
+        if cuts:
+            text = cut_texts(batch.column(TEXT), cuts, start + done)
+            found = found.set_column(found.schema.get_field_index(TEXT), TEXT, text)
+        yield task.engine.from_arrow(found.filter(pa.array(np.asarray(mask[done : done + len(batch)]))))
         done += len(batch)
 
 
+def load_cuts(path: Path) -> Cuts:
+    with np.load(path) as stored:
+        return Cuts(*(stored[name] for name in Cuts._fields))
+
+
 def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: TableFile) -> Frame:
-    """The row-local stages of the segment, one after the other; counts go to the record, removed rows to their file."""
+    """The row stages of the segment, one after the other; counts go to the record, removed rows to their file."""
     engine = task.engine
     lengths = engine.byte_lengths(frame[TEXT])
     for number, count in zip(task.numbers, record.stages, strict=True):
-        stage = _stage(task, number)
         started = time.perf_counter()
-        outcome = stage.apply(engine, frame)
-        count.documents_in += len(frame)
+        before = frame
+        frame, outcome = applied(engine, before, cast(RowStage, task.stages[number]))
+        count.documents_in += len(before)
         count.bytes_in += int(lengths.sum())
         if outcome.verdict is not None:
-            _note_removed(engine, number, frame, outcome.verdict, count, removed)
+            _note_removed(engine, number, before, outcome.verdict, count, removed)
             lengths = lengths[outcome.verdict.kept]
-        if outcome.edited:
-            lengths = engine.byte_lengths(outcome.frame[TEXT])
-        frame = outcome.frame
-        count.edited += outcome.edited
+        if outcome.edited is not None and outcome.edited.any():
+            lengths = engine.byte_lengths(frame[TEXT])
+            count.edited += int(np.count_nonzero(outcome.edited))
         count.add_details(outcome.details)
         count.documents_out += len(frame)
         count.bytes_out += int(lengths.sum())
         count.seconds += time.perf_counter() - started
     return frame
-
-
-def _stage(task: _Task, number: int) -> RowStage:
-    """A stage of the recipe, or what looks its n-grams up in the table that all tasks share."""
-    stage = task.stages[number]
-    return LookUp(stage, task.job.tables[number]) if isinstance(stage, Decontaminate) else cast(RowStage, stage)
 
 
 def _note_removed(
@@ -210,7 +227,7 @@ def _note_removed(
 
 def _documents(task: _Task, frame: Frame) -> pa.Table:
     """What the part holds of a frame: position, id, text, what is carried along and what stages have added."""
-    added = added_columns(task.stages[: max(task.numbers, default=-1) + 1])
+    added = added_columns(task.plan.recipe.stages[: task.job.segment.last])
     return task.engine.to_arrow(frame[[ROW, ID, TEXT, *task.slice.columns, *added]])
 
 

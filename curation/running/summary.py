@@ -5,14 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from curation.errors import counted
 from curation.packing.forms import FORMS
-from curation.stages import Stage
 
-DUPLICATES = [stage.__struct_config__.tag for stage in Stage.__args__ if hasattr(stage, "decide")]
-EDITS = [stage.__struct_config__.tag for stage in Stage.__args__ if not getattr(stage, "removes", True)]
 SHORT = "short"  # the reason of a rule that asks for a number of words
-SHOWN_LANGUAGES = 10
 
 
 def numbers(content: dict[str, Any]) -> dict[str, Any]:
@@ -20,7 +15,7 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
     `short`), kept, raw_bytes, final_bytes, retention (of `original`; copies do not count); tokens and tokens_per_byte;
     and what each form has."""
     documents, stages = content["documents"], content["stages"]
-    duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage["kind"] in DUPLICATES}
+    duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage["compares"]}
     short = [stage["reasons"].get(SHORT, 0) for stage in stages if SHORT in _reasons(content, stage["name"])]
     found: dict[str, Any] = {
         "original": documents["read"],
@@ -59,30 +54,9 @@ def shown_numbers(content: dict[str, Any]) -> list[str]:
     return lines
 
 
-def language_lines(content: dict[str, Any]) -> list[str]:
-    """Of each language stage its model, and how many documents of each language came to it, the most common first."""
-    lines = []
-    for stage in content["stages"]:
-        if stage["kind"] != "language":
-            continue
-        counts = sorted(stage.get("details", {}).items(), key=lambda pair: (-pair[1], pair[0]))
-        told = [f"{language} {count:,}" for language, count in counts[:SHOWN_LANGUAGES]]
-        rest = [count for _, count in counts[SHOWN_LANGUAGES:]]
-        told += [f"{len(rest)} others {sum(rest):,}"] if rest else []
-        model = content["models"][stage["name"]]
-        licence = f", {model['licence']}" if "licence" in model else ""
-        lines.append(f"{stage['name']}: {', '.join(told) or 'no documents'}; by {model['file']}{licence}")
-    return lines
-
-
-def redaction_lines(content: dict[str, Any]) -> list[str]:
-    """Of each stage that redacts, how much of each type it replaced, and in how many documents."""
-    return [
-        f"{stage['name']}: {', '.join(f'{name} {count:,}' for name, count in stage.get('details', {}).items())} "
-        f"in {counted(stage['edited'], 'document')}"
-        for stage in content["stages"]
-        if stage["kind"] == "redact"
-    ]
+def stage_lines(content: dict[str, Any]) -> list[str]:
+    """What the stages of a run say of themselves."""
+    return [f"{stage['name']}: {line}" for stage in content["stages"] for line in stage.get("lines", [])]
 
 
 def funnel_line(content: dict[str, Any]) -> str:
@@ -91,7 +65,7 @@ def funnel_line(content: dict[str, Any]) -> str:
     archives = all(file["format"] in ("wet", "warc") for file in content["files"])
     steps = [f"[{'parse' if archives else 'read'}] docs={short_number(content['documents']['read'])}"]
     for stage in content["stages"]:
-        if stage["kind"] in EDITS:
+        if not stage["removes"]:
             continue
         share = stage["documents_out"] / stage["documents_in"] if stage["documents_in"] else 0.0
         steps.append(f"[{stage['name']}] kept={short_number(stage['documents_out'])} ({share:.0%})")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Callable, Generator, Iterator
@@ -21,10 +20,11 @@ from curation.packing.blends import INDEX_FOLDER
 from curation.packing.indexed import check_pair
 from curation.running.exports import part_files
 from curation.running.leaks import leaks
-from curation.running.ledger import StageCount, check_ledger
-from curation.running.report import as_html, digest
+from curation.running.ledger import check_ledger
+from curation.running.report import HTML, digest
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 from curation.running.workdir import REPORT, WORK, plan_path
+from curation.stages.outcome import StageCount
 
 COLUMNS = {
     "documents": {"doc": pa.int64(), "source": pa.string(), "text": pa.large_string()},
@@ -70,14 +70,14 @@ def _files(folder: Path, content: dict[str, Any]) -> list[str]:
     """Links, outputs that are gone or have changed, and what is no output."""
     found = dict(_entries(folder, content))
     links = {name for name, mode in found.items() if stat.S_ISLNK(mode)}
-    expected = content["outputs"] | {"report.html": hashlib.sha256(as_html(content).encode()).hexdigest()}
+    expected = content["outputs"] | {HTML: content.get("report_html", "")}
     problems = [_link(name) for name in sorted(links)]
     for name, sha256 in expected.items():
         if not stat.S_ISREG(found.get(name, 0)):
             behind = links & {name, *(parent.as_posix() for parent in PurePosixPath(name).parents)}
             what = "is no regular file" if name in found else "is missing"
             problems += [] if behind else [f"{_shown(name)} {what}"]
-        elif file_sha256(folder / name) != sha256:
+        elif sha256 and file_sha256(folder / name) != sha256:  # reports up to 0.2.0 have none of the page
             problems.append(f"{_shown(name)} has changed: its SHA-256 is not the one that report.json asks for")
     strangers = sorted(found.keys() - expected.keys() - {REPORT} - links)
     return problems + [f"{_shown(name)} is not part of the run" for name in strangers if not _is_cache(name, content)]

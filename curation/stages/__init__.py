@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages: frozen configurations with one short method each. `Stage` is what a recipe may list."""
+"""Stages: frozen structures with a few short methods each. `STAGES` are those of this package, by their kinds."""
 
+from curation.stages.base import CorpusStage, Phase, RowStage, Stage
 from curation.stages.decontaminate import Decontaminate
 from curation.stages.exact_dedup import ExactDedup
 from curation.stages.filter import Filter
@@ -11,9 +12,12 @@ from curation.stages.ngram_dedup import NgramDedup
 from curation.stages.redact import Redact
 from curation.stages.rewrite import Rewrite
 
-Stage = Rewrite | Redact | AddMeasures | Filter | Language | Decontaminate | ExactDedup | FuzzyDedup | NgramDedup
+_CLASSES: tuple[type[Stage], ...] = (
+    Rewrite, Redact, AddMeasures, Filter, Language, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
+)  # fmt: skip
+STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
 __all__ = [
-    "AddMeasures", "Decontaminate", "ExactDedup", "Filter", "FuzzyDedup", "Language", "NgramDedup", "Redact", "Rewrite",
-    "Stage",
+    "STAGES", "AddMeasures", "CorpusStage", "Decontaminate", "ExactDedup", "Filter", "FuzzyDedup", "Language",
+    "NgramDedup", "Phase", "Redact", "Rewrite", "RowStage", "Stage",
 ]  # fmt: skip

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from curation.contract import TEXT, Engine, Frame
+from curation.engine import load_engine
 from curation.errors import InputError, nearest
+from curation.files import known_sha256
 from curation.reading import probe, read_documents, shown
 from curation.reading.changes import check_unchanged
 from curation.reading.inputs import READING, AnyInput, FilesInput, Input, is_hub
@@ -23,44 +24,42 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
 from curation.rules import Verdict
+from curation.stages.base import RowStage, Stage, counts_line
 from curation.stages.ngram_dedup import COMPARISONS
-from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable, load_table, table_of
-from curation.stages.outcome import Outcome
+from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable, load_table, save_table, table_of
+from curation.stages.outcome import Outcome, StageCount
 
 REASONS = ("contaminated",)
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 _LOADING = Lock()  # of the threads that begin a phase one reads the texts, the others wait for it
 
 
-class Decontaminate(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="decontaminate", tag_field="kind"
-):
+class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
     """Removes documents of which `min_ngrams` or more word n-grams occur in evaluation texts, which a trained model is
     to be tested with (Brown et al. 2020, appendix C: 13 words).
 
-    against     files with the texts: paths, or inputs as in a recipe, whose `name` stands in the report. A text of
+    evaluation_files   the texts: paths, or inputs as in a recipe, whose `name` stands in the report. A text of
                 fewer words than `ngram` is one n-gram, and found in documents that have these words alone. One that
                 cannot be read is an InputError
-    ngram       words (`str.split()`) of an n-gram
-    min_ngrams  at least 1; a repeated n-gram counts each time
-    compare     `lowercase`: `text.lower()` on both sides; `exact`: the texts as they stand
+    ngram              words (`str.split()`) of an n-gram
+    min_ngrams         at least 1; a repeated n-gram counts each time
+    compare            `lowercase`: `text.lower()` on both sides; `exact`: the texts as they stand
 
     n-grams are compared by 64-bit hashes. All of the evaluation texts' are in memory, 24 to 48 bytes each, in every
     process. In `removed/` the value is the number of n-grams found; the report counts the removed documents by the
     input of their first one.
     """
 
-    against: tuple[str | FilesInput, ...]
-    name: str = ""
+    evaluation_files: tuple[str | FilesInput, ...]
     ngram: int = 13
     min_ngrams: int = 1
     compare: str = "lowercase"
 
     def __post_init__(self) -> None:
-        if isinstance(self.against, str | os.PathLike | AnyInput):
-            msgspec.structs.force_setattr(self, "against", (self.against,))
-        if not self.against:
-            raise ValueError("against is empty; list the files of the evaluation texts")
+        if isinstance(self.evaluation_files, str | os.PathLike | AnyInput):
+            msgspec.structs.force_setattr(self, "evaluation_files", (self.evaluation_files,))
+        if not self.evaluation_files:
+            raise ValueError("evaluation_files is empty; list the files of the evaluation texts")
         if self.ngram < 1:
             raise ValueError(f"ngram must be at least 1, not {self.ngram}")
         if self.min_ngrams < 1:
@@ -69,47 +68,71 @@ class Decontaminate(
             raise ValueError(f"no comparison {self.compare!r}{nearest(self.compare, COMPARISONS)}")
         for entry in self.inputs:
             if is_hub(entry.path) or is_remote(entry.path):
-                raise ValueError(f"against takes files of this machine, not {shown(entry.path)}: download them first")
+                raise ValueError(
+                    f"evaluation_files takes files of this machine, not {shown(entry.path)}: download them first"
+                )
             for field in entry.__struct_fields__:
                 if field not in ("path", *READING) and getattr(entry, field) != getattr(FilesInput(path="x"), field):
-                    raise ValueError(f"{field} of {shown(entry.path)} has no meaning in against; leave it out")
+                    raise ValueError(f"{field} of {shown(entry.path)} has no meaning in evaluation_files; leave it out")
 
     @property
     def inputs(self) -> list[AnyInput]:
-        return [entry if isinstance(entry, AnyInput) else Input(path=entry) for entry in self.against]
+        return [entry if isinstance(entry, AnyInput) else Input(path=entry) for entry in self.evaluation_files]
 
-    @property
-    def files(self) -> list[SourceFile]:
+    def sources(self) -> list[SourceFile]:
         """The files of the evaluation texts. InputError where one is not there."""
         return find_files(self.inputs)
+
+    def files(self) -> dict[str, str]:
+        return {file.path: known_sha256(file.path) for file in self.sources()}
+
+    def check(self, inputs: Sequence[str]) -> None:
+        self.table(load_engine("cpu"))
 
     def table(self, engine: Engine) -> NgramTable:
         """The n-grams of the evaluation texts, read once per process; those of all engines are the same."""
         with _LOADING:
-            return _load(_Texts(self.files, self.ngram, self.compare, engine))
+            return _load(_Texts(self.sources(), self.ngram, self.compare, engine))
+
+    def prepare(self, folder: Path) -> Stage:
+        """The table as a file that all tasks share: a text that changes during the run changes nothing."""
+        table = self.table(load_engine("cpu"))
+        path = folder / f"ngrams-{table.digest[:16]}.npz"
+        if not path.exists():
+            save_table(path, table)
+        return LookUp(
+            name=self.name, table=str(path), ngram=self.ngram, min_ngrams=self.min_ngrams, compare=self.compare
+        )
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        return self.look_up(engine, frame, self.table(engine))
+        return _look_up(self, self.table(engine), engine, frame)
 
-    def look_up(self, engine: Engine, frame: Frame, table: NgramTable) -> Outcome:
-        """`apply` with a table of the evaluation texts."""
-        text, _ = engine.rewrite(frame[TEXT], COMPARISONS[self.compare])
-        found, owner = engine.ngram_hits(text, table, self.ngram)
-        gone = found >= self.min_ngrams
-        verdict = Verdict(np.where(gone, 0, -1).astype(np.int16), REASONS, np.where(gone, found, np.nan))
-        counts = np.bincount(owner[gone], minlength=len(table.names)).tolist()
-        details = {name: count for name, count in zip(table.names, counts, strict=True) if count}
-        return Outcome(engine.filter_rows(frame, verdict.kept), verdict, details=details)
+    def explain(self) -> list[str]:
+        return [f"{self.ngram}-grams of {shown(file.path)}" for file in self.sources()]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        return [f"{count.removed:,} removed{f', by {counts_line(count.details)}' if count.details else ''}"]
 
 
-class LookUp(NamedTuple):
-    """A `Decontaminate` in the tasks of a run, which share the table that was made before the first one."""
+class LookUp(RowStage, frozen=True, kw_only=True, tag="curation.stages.decontaminate:LookUp"):
+    """`decontaminate` in the tasks of a run, which share the table that was made before the first one."""
 
-    stage: Decontaminate
-    table: Path
+    table: str
+    ngram: int
+    min_ngrams: int
+    compare: str
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        return self.stage.look_up(engine, frame, load_table(self.table))
+        return _look_up(self, load_table(Path(self.table)), engine, frame)
+
+
+def _look_up(stage: Decontaminate | LookUp, table: NgramTable, engine: Engine, frame: Frame) -> Outcome:
+    text, _ = engine.rewrite(frame[TEXT], COMPARISONS[stage.compare])
+    found, owner = engine.ngram_hits(text, table, stage.ngram)
+    gone = found >= stage.min_ngrams
+    verdict = Verdict(np.where(gone, 0, -1).astype(np.int16), REASONS, np.where(gone, found, np.nan))
+    counts = np.bincount(owner[gone], minlength=len(table.names)).tolist()
+    return Outcome(verdict, details={name: count for name, count in zip(table.names, counts, strict=True) if count})
 
 
 class _Texts:

@@ -3,27 +3,28 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
 from curation.arrays import positions_of
 from curation.contract import TEXT, Engine, Frame
+from curation.errors import counted
 from curation.kernels.rewrite import RewriteSteps
-from curation.stages.outcome import Corpus, Duplicates
+from curation.stages.base import CorpusStage
+from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 
 COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True, whitespace="strip")}
 
+COMPARED = {"exact": "as it is", "lowercase": "stripped and in lower case"}
+REASON = "exact_duplicate"
 
-class ExactDedup(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="exact_dedup", tag_field="kind"
-):
+
+class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     """Keeps the first document of each text, by a 128-bit hash of its UTF-8 bytes.
 
     max_characters  compare only so many characters from the start (0: all)
     compare         `exact`: the text as it stands after the stages before; `lowercase`: `text.strip().lower()`
     """
 
-    name: str = ""
     max_characters: int = 0
     compare: str = "exact"
 
@@ -38,7 +39,7 @@ class ExactDedup(
         hashes = engine.hash_text(text, self.max_characters)
         return {"high": hashes[:, 0], "low": hashes[:, 1]}
 
-    def decide(self, engine: Engine, corpus: Corpus) -> Duplicates:
+    def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         rows = corpus.rows
         keys = np.empty((len(rows), 2), np.uint64)
         for k, name in enumerate(("high", "low")):
@@ -46,4 +47,11 @@ class ExactDedup(
         leaders = engine.first_of_group(keys, workers=corpus.workers)
         del keys  # 16 bytes per document
         gone = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
-        return Duplicates(rows[gone], rows[leaders[gone]], np.ones(len(gone)), "exact_duplicate")
+        return Decision((Drops(rows[gone], REASON, np.ones(len(gone)), rows[leaders[gone]]),))
+
+    def explain(self) -> list[str]:
+        text = f"the first {self.max_characters:,} characters" if self.max_characters else "the whole text"
+        return [f"one document of each text stays, the first; compares {text}, {COMPARED[self.compare]}"]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        return [f"{counted(count.removed, 'document')} with the text of an earlier one"]

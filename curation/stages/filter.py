@@ -3,23 +3,22 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from curation.contract import TEXT, Engine, Frame
 from curation.rules import Rule, decide, expand_rules
-from curation.stages.outcome import Outcome
+from curation.stages.base import RowStage, counts_line
+from curation.stages.outcome import Outcome, StageCount
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: whether rules on words mean anything here
+SHOWN = 5  # reasons under the funnel
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="filter", tag_field="kind"):
+class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     """Keeps documents that break none of `rules`: the name of a set, or a list of names and rules.
 
     The first broken rule is the reason. Sets: `curation.rules.RULE_SETS`.
     """
 
     rules: str | list[str | Rule]
-    name: str = ""
 
     def __post_init__(self) -> None:
         if not expand_rules(self.rules):
@@ -31,4 +30,14 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         measures = engine.measure(frame[TEXT], names)
         verdict = decide(rules, measures, len(frame))
         counted = {name: int(measures[name].sum()) for name in COUNTED}
-        return Outcome(engine.filter_rows(frame, verdict.kept), verdict, details=counted)
+        return Outcome(verdict, details=counted)
+
+    def explain(self) -> list[str]:
+        rules = expand_rules(self.rules)
+        return [f"{rule.name}: {' / '.join(rule.measures)} in [{rule.min:g}, {rule.max:g}]" for rule in rules]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        """The reasons that removed the most."""
+        return [
+            counts_line({name: number for name, number in count.reasons.items() if number}, SHOWN) or "none removed"
+        ]

@@ -6,19 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
 import numpy as np
 
-from curation.arrays import pieces_of, positions_of
+from curation.arrays import pieces_of, positions_of, save_array
 from curation.contract import TEXT, Engine, Frame, position_type
 from curation.errors import RecipeError, nearest
-from curation.files import remove
+from curation.files import commit, make_folder, remove, sync_files
 from curation.kernels.rewrite import RewriteSteps
-from curation.stages.outcome import Corpus, Duplicates, OldDuplicates
+from curation.stages.base import CorpusStage, Phase
+from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.permutations import VERSION, constants
-from curation.stages.saved_index import SavedIndex, find_old, write_index
+from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, find_old, write_index
 from curation.stages.similarity import (
     ExactJaccard,
     Grouping,
@@ -44,11 +44,12 @@ CHECKS = ("exact", "signature", "none")
 KEEP = ("first", "longest")
 RECALL = 0.995  # of pairs at the threshold, that the chosen bands find
 LARGEST_SHOWN = 10
+SHOWN_JACCARD = 0.5  # where the S-curve in `explain` begins
+INDEX, CANDIDATES, SIMILARITY = "index", "candidates", "similarity"  # phases
+MATCHES, POSITIONS = "matches.npz", "positions.npy"  # what they leave
 
 
-class FuzzyDedup(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="fuzzy_dedup", tag_field="kind"
-):
+class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     """Keeps one document of each group of near-duplicates.
 
     Two documents are alike when the Jaccard similarity of their sets of n-grams is at least `threshold`. Documents that
@@ -66,14 +67,13 @@ class FuzzyDedup(
                   from the signatures; `none`: sharing a band is enough
     keep          `first`: inputs in the order of the recipe, documents in their order; `longest`: most bytes, then the
                   first; or a list of input names: of earlier ones first, inputs not named come last
-    against       the folder `index` of an earlier run with `output: {index: true}` and the same settings: documents
+    index         the folder `index` of an earlier run with `output: {index: true}` and the same settings: documents
                   with a near-duplicate there are removed first, as `near_duplicate_of_index`; "" for none
 
     In `removed/` the value is the similarity with the kept document: exact, or its estimate, or NaN where nothing was
     measured. It is below `threshold` where a chain joined the two.
     """
 
-    name: str = ""
     ngram: int = 5
     unit: str = "word"
     compare: str = "lowercase"
@@ -84,7 +84,9 @@ class FuzzyDedup(
     rows: int = 0
     verify: str = "exact"
     keep: str | list[str] = "first"
-    against: str = ""
+    index: str = ""
+
+    indexes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for field, allowed in (("unit", UNITS), ("compare", tuple(COMPARISONS)), ("verify", CHECKS)):
@@ -120,11 +122,35 @@ class FuzzyDedup(
             f"{self.threshold}; raise permutations, or set bands and rows"
         )
 
-    def check_inputs(self, names: Sequence[str]) -> None:
-        """RecipeError where `keep` names an input that is not there."""
+    def check(self, inputs: Sequence[str]) -> None:
+        """RecipeError where `keep` names an input that is not there, or `index` no index of these settings."""
         for name in [] if isinstance(self.keep, str) else self.keep:
-            if name not in names:
-                raise RecipeError(f"keep: no input is named {name!r}{nearest(name, names)}")
+            if name not in inputs:
+                raise RecipeError(f"keep: no input is named {name!r}{nearest(name, inputs)}")
+        if self.index:
+            self.open_index()
+
+    def files(self) -> dict[str, str]:
+        return {str(Path(self.index) / DESCRIPTION): self.open_index().digest} if self.index else {}
+
+    def explain(self) -> list[str]:
+        """Bands, and how likely they find a pair: the S-curve from a Jaccard similarity of one half on."""
+        bands, rows = self.banding
+        curve = [(jaccard, found) for jaccard, found in s_curve(self) if jaccard >= SHOWN_JACCARD]
+        lines = [f"  Jaccard {jaccard:.2f}: {found:8.3%} of the pairs" for jaccard, found in curve]
+        return [f"{bands} bands of {rows} rows make candidates of", *lines]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        found = count.details
+        sizes = [group["documents"] for group in found["largest_groups"]]
+        largest = f", the largest of {sizes[0]:,}" if sizes else ""
+        compared = f"{found['pairs_compared']:,} pairs compared"
+        lines = [f"{count.removed:,} removed of {found['groups']:,} groups{largest}; {compared}"]
+        if "index" in found:
+            lines.append(
+                f"{found['index']['alike']:,} pairs alike with {found['index']['documents']:,} documents of the index"
+            )
+        return lines
 
     @property
     def settings(self) -> ShingleSettings:
@@ -148,8 +174,8 @@ class FuzzyDedup(
         return chosen | {"bands": bands, "rows": rows, "permutations_version": VERSION}
 
     def open_index(self) -> SavedIndex:
-        """The index of `against`. RecipeError where there is none or one of other settings."""
-        index = SavedIndex(self.against)
+        """The saved index. RecipeError where there is none or one of other settings."""
+        index = SavedIndex(self.index)
         index.check(self.index_settings())
         return index
 
@@ -160,40 +186,60 @@ class FuzzyDedup(
         write = partial(self._write_similarity, engine, corpus)
         write_index(folder, work, self.index_settings(), corpus, self._columns(), ids_of, write)
 
-    def decide(self, engine: Engine, corpus: Corpus) -> Duplicates:
-        remove(corpus.scratch)  # what a killed run has left
-        corpus.scratch.mkdir(parents=True)
-        try:
-            old: OldDuplicates | None = None
-            details: dict[str, Any] = {}
-            if self.against:
-                old, details, corpus = self._leave_out_old(engine, corpus)
-            found = self._decide(engine, corpus)
-            return found._replace(old=old, details={**found.details, **details})
-        finally:
-            remove(corpus.scratch)
+    def phases(self) -> Sequence[Phase]:
+        index = [Phase(INDEX, _once, self._match_index)] if self.index else []
+        return (*index, Phase(CANDIDATES, _once, self._find), Phase(SIMILARITY, _once, self._write_all))
 
-    def _leave_out_old(self, engine: Engine, corpus: Corpus) -> tuple[OldDuplicates, dict[str, Any], Corpus]:
-        """What has a near-duplicate in the index, and the corpus without it."""
+    def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Leaves what has a near-duplicate in the index."""
+        folder, work = corpus.scratch / INDEX, corpus.scratch / INDEX / SIMILARITY
         index = self.open_index()
 
         def similarities(candidates: np.ndarray) -> tuple[Similarity, Similarity]:
-            folder = corpus.scratch / "index"
-            folder.mkdir()
-            self._write_similarity(engine, corpus, candidates, folder)
-            return self._similarity(engine, folder, corpus.workers), self._similarity(engine, index.folder)
+            self._write_similarity(engine, corpus, candidates, work)
+            return self._similarity(engine, work, corpus.workers), self._similarity(engine, index.folder)
 
         found = find_old(corpus, self._columns(), index, self.threshold, similarities)
+        remove(work)
+        found.save(folder / MATCHES)
+
+    def _find(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Leaves the positions of the documents that share a band with another."""
+        left, _ = self._without_old(corpus)
+        found = find_candidates(engine, left, self._columns())
+        with commit(corpus.scratch / CANDIDATES / POSITIONS) as path:
+            save_array(path, found)
+
+    def _write_all(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Leaves what candidates are compared by."""
+        left, _ = self._without_old(corpus)
+        self._write_similarity(engine, left, self._candidates(corpus), corpus.scratch / SIMILARITY)
+
+    @staticmethod
+    def _candidates(corpus: Corpus) -> np.ndarray:
+        found: np.ndarray = np.load(corpus.scratch / CANDIDATES / POSITIONS)
+        return found
+
+    def _without_old(self, corpus: Corpus) -> tuple[Corpus, Matches | None]:
+        """The corpus without what has a near-duplicate in the index, and what has one."""
+        if not self.index:
+            return corpus, None
+        found = Matches.load(corpus.scratch / INDEX / MATCHES)
         left = np.ones(len(corpus.rows), bool)
         left[found.position] = False
-        rows = corpus.rows[found.position]
-        old = OldDuplicates(rows, found.number, found.value, "near_duplicate_of_index", self.against)
-        return old, {"index": found.details}, corpus.select(positions_of(left))
+        return corpus.select(positions_of(left)), found
 
-    def _decide(self, engine: Engine, corpus: Corpus) -> Duplicates:
-        candidates = find_candidates(engine, corpus, self._columns())
-        self._write_similarity(engine, corpus, candidates, corpus.scratch)
-        similarity = self._similarity(engine, corpus.scratch, corpus.workers)
+    def decide(self, engine: Engine, corpus: Corpus) -> Decision:
+        left, old = self._without_old(corpus)
+        drops, details = self._decide(engine, left, self._candidates(corpus))
+        if old is None:
+            return Decision((drops,), details=details)
+        rows = corpus.rows[old.position]
+        known = Drops(rows, "near_duplicate_of_index", old.value, old.number, self.index)
+        return Decision((drops, known), details=details | {"index": old.details})
+
+    def _decide(self, engine: Engine, corpus: Corpus, candidates: np.ndarray) -> tuple[Drops, dict[str, Any]]:
+        similarity = self._similarity(engine, corpus.scratch / SIMILARITY, corpus.workers)
         kept, details = self._join(engine, corpus, candidates, similarity)
         moved = np.empty(len(kept), bool)
         for piece in pieces_of(len(kept)):
@@ -206,8 +252,7 @@ class FuzzyDedup(
         details |= _group_sizes(_count_groups(kept_of_gone, len(candidates)), corpus.rows, candidates)
         row = _rows_at(corpus.rows, candidates, gone)
         del gone
-        kept_row = _rows_at(corpus.rows, candidates, kept_of_gone)
-        return Duplicates(row, kept_row, value, "near_duplicate", details)
+        return Drops(row, "near_duplicate", value, _rows_at(corpus.rows, candidates, kept_of_gone)), details
 
     def _join(
         self, engine: Engine, corpus: Corpus, candidates: np.ndarray, similarity: Similarity
@@ -230,11 +275,13 @@ class FuzzyDedup(
         return engine.first_of_group(labels.astype(np.uint64)[:, None], rank, corpus.workers)
 
     def _write_similarity(self, engine: Engine, corpus: Corpus, documents: np.ndarray, folder: Path) -> None:
+        make_folder(folder)
         if self.verify == "exact":
             ExactJaccard.write(engine, corpus, documents, self.settings, folder)
         elif self.verify == "signature":
             found = constants(self.permutations, self.seed)
             SignatureJaccard.write(engine, corpus, documents, self.settings, found, folder)
+        sync_files(folder)
 
     def _similarity(self, engine: Engine, folder: Path, workers: int = 1) -> Similarity:
         """What `_write_similarity` has left in a folder."""
@@ -258,7 +305,7 @@ class FuzzyDedup(
         return np.negative(lengths, out=lengths)
 
     def _source_order(self, corpus: Corpus) -> np.ndarray:
-        self.check_inputs([name for name, _, _ in corpus.sources])
+        self.check([name for name, _, _ in corpus.sources])
         order = np.full(len(corpus.rows), len(self.keep), np.int16)
         for name, low, high in corpus.sources:
             if name in self.keep:
@@ -277,6 +324,11 @@ class FuzzyDedup(
             "regrouped": grouping.regrouped,
             "released": grouping.released,
         }
+
+
+def _once(corpus: Corpus) -> int:
+    """The tasks of a phase that is not divided."""
+    return 1
 
 
 def share_probability(jaccard: float, bands: int, rows: int) -> float:

@@ -4,25 +4,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
-from curation.errors import IntegrityError, nearest
+from curation.errors import nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.reading.inputs import RESERVED
 from curation.rules import Verdict
+from curation.stages.base import RowStage, counts_line
 from curation.stages.classifiers import describe_model, label_names, load_classifier
-from curation.stages.outcome import Outcome
+from curation.stages.outcome import Outcome, StageCount
 
 REASONS = ("language", "language_probability")
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Language(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="language", tag_field="kind"):
+class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     """Keeps documents whose likeliest language is in `keep`, with a probability of at least `min_probability`.
 
     keep             codes as the model has them: ISO 639-1, else 639-3 (`en`, `de`, `ceb`)
@@ -38,7 +37,6 @@ class Language(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     keep: list[str]
-    name: str = ""
     min_probability: float = 0.65
     model: str = ""
     max_characters: int = 1000
@@ -60,9 +58,7 @@ class Language(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if code not in labels:
                 raise ValueError(f"no language {code!r} in the model{nearest(code, labels)}")
 
-    @property
-    def added(self) -> dict[str, str]:
-        """The columns that the stage writes: name -> Arrow type."""
+    def writes(self) -> dict[str, str]:
         return {self.column: "large_string", f"{self.column}_probability": "double"}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
@@ -74,12 +70,24 @@ class Language(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         reason[probability < self.min_probability] = 1
         reason[~wanted] = 0
         verdict = Verdict(reason, REASONS, np.where(reason < 0, np.nan, probability))
-        kept = engine.filter_rows(frame, verdict.kept)
-        names = pa.array(model.labels, pa.large_string()).take(pa.array(label[verdict.kept]))
-        column = engine.from_arrow(pa.table({self.column: names}))[self.column]
-        column.index = kept.index  # frames put columns together by their index
-        kept = engine.with_columns(kept, dict(zip(self.added, (column, probability[verdict.kept]), strict=True)))
-        return Outcome(kept, verdict, details=_counts(model.labels, label))
+        names = pa.array(model.labels, pa.large_string()).take(pa.array(label, mask=label < 0))
+        columns = dict(zip(self.writes(), (names, probability), strict=True))
+        return Outcome(verdict, columns=columns, details=_counts(model.labels, label))
+
+    def files(self) -> dict[str, str]:
+        model = describe_model(self.model)
+        return {model["file"]: model["sha256"]}
+
+    def explain(self) -> list[str]:
+        text = f"the first {self.max_characters:,} characters" if self.max_characters else "all of the text"
+        languages = ", ".join(self.keep)
+        return [f"{languages} with a probability of at least {self.min_probability:g}, by {text}"]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        """Documents of each language that came, the most common first, and the model."""
+        model = describe_model(self.model)
+        licence = f", {model['licence']}" if "licence" in model else ""
+        return [f"{counts_line(count.details) or 'no documents'}; by {model['file']}{licence}"]
 
 
 def _counts(labels: tuple[str, ...], label: np.ndarray) -> dict[str, int]:
@@ -89,25 +97,4 @@ def _counts(labels: tuple[str, ...], label: np.ndarray) -> dict[str, int]:
     return dict(zip(names, counts.tolist(), strict=True))
 
 
-def models_of(names: Sequence[str], stages: Sequence[object]) -> dict[str, dict[str, str]]:
-    """File, SHA-256 and licence of the model of every stage that has one, by the stage's name."""
-    pairs = zip(names, stages, strict=True)
-    return {name: describe_model(stage.model) for name, stage in pairs if isinstance(stage, Language)}
-
-
-def check_models(names: Sequence[str], stages: Sequence[object], planned: Mapping[str, Mapping[str, str]]) -> None:
-    """IntegrityError where the model of a stage is another file than the run was planned with."""
-    if changes := changed_models(planned, models_of(names, stages)):
-        raise IntegrityError(f"{', '.join(changes)}: it changed during the run. Put it back, then run again")
-
-
-def changed_models(before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The stages of two `models_of` whose model is another one, in words."""
-    return [
-        f"model of {name} ({model['file']} is another file now)"
-        for name, model in now.items()
-        if name in before and before[name]["sha256"] != model["sha256"]
-    ]
-
-
-__all__ = ["Language", "changed_models", "check_models", "models_of"]
+__all__ = ["Language"]

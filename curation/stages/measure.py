@@ -8,13 +8,13 @@ from typing import ClassVar
 import msgspec
 
 from curation.contract import TEXT, Engine, Frame
+from curation.errors import counted
 from curation.measures import Measure, name_of
-from curation.stages.outcome import Outcome
+from curation.stages.base import RowStage
+from curation.stages.outcome import Outcome, StageCount
 
 
-class AddMeasures(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="measure", tag_field="kind"
-):
+class AddMeasures(RowStage, frozen=True, kw_only=True, tag="measure"):
     """Adds a column (int64) per measure to `documents/`, so that thresholds can be chosen, and moved, without measuring
     again.
 
@@ -27,18 +27,21 @@ class AddMeasures(
     removes: ClassVar[bool] = False  # documents
 
     names: tuple[str, ...] = ()
-    name: str = ""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "names", tuple(dict.fromkeys(map(name_of, self.names))))
 
-    @property
-    def added(self) -> dict[str, str]:
-        """The columns that the stage writes: name -> Arrow type."""
+    def writes(self) -> dict[str, str]:
         return dict.fromkeys(self.names or Measure.__members__, "int64")
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        return Outcome(engine.with_columns(frame, engine.measure(frame[TEXT], tuple(self.added))))
+        return Outcome(columns=engine.measure(frame[TEXT], tuple(self.writes())))
+
+    def explain(self) -> list[str]:
+        return [f"writes {', '.join(self.writes())}"]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        return [f"{counted(len(self.writes()), 'measure')} of {counted(count.documents_in, 'document')}"]
 
 
 __all__ = ["AddMeasures"]

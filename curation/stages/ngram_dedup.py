@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -12,16 +11,15 @@ from curation.errors import RecipeError, nearest
 from curation.kernels.hashing import table_mask
 from curation.kernels.ngrams import FREE, pass_documents
 from curation.kernels.rewrite import RewriteSteps
-from curation.stages.outcome import Corpus, Duplicates
+from curation.stages.base import CorpusStage
+from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.similarity import for_texts
 
 COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True)}
 SLOT_BYTES = 12  # a 64-bit hash and the number of the document that brought it
 
 
-class NgramDedup(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="ngram_dedup", tag_field="kind"
-):
+class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     """Goes through the documents in order and removes each whose distinct word n-grams were seen, to `min_seen` of
     them or more, in documents that it kept before. A document with fewer words than `ngram` has none and goes too.
 
@@ -35,7 +33,6 @@ class NgramDedup(
     n-grams), `duplicate_of` the kept document that first had most of them.
     """
 
-    name: str = ""
     ngram: int = 5
     min_seen: float = 0.9
     compare: str = "exact"
@@ -54,7 +51,7 @@ class NgramDedup(
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         return {"words": engine.measure(frame[TEXT], ("words",))["words"]}
 
-    def decide(self, engine: Engine, corpus: Corpus) -> Duplicates:
+    def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         words = corpus.column("words")
         keys, owners = self._table(words)
         count = len(corpus.rows)
@@ -80,7 +77,15 @@ class NgramDedup(
             "too_few_words": int(np.count_nonzero(kept == -2)),
             "table_bytes": keys.nbytes + owners.nbytes,
         }
-        return Duplicates(corpus.rows[gone], kept_row, value[gone], "seen_ngrams", details)
+        return Decision((Drops(corpus.rows[gone], "seen_ngrams", value[gone], kept_row),), details=details)
+
+    def explain(self) -> list[str]:
+        return [f"a document goes with {self.min_seen:.1%} or more of its {self.ngram}-grams in those kept before it"]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        found = count.details
+        table = f"{found['ngrams_kept']:,} n-grams in a table of {found['table_bytes'] / 1e6:,.1f} MB"
+        return [f"{count.removed:,} removed, {found['too_few_words']:,} of them with too few words; {table}"]
 
     def _table(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The empty table, at most half full at the end; RecipeError where it would be too large."""

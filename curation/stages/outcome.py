@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a stage gives back."""
+"""What stages are given and what they give back: outcomes of frames, decisions about a corpus, counts."""
 
 from __future__ import annotations
 
@@ -8,51 +8,75 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
-from curation.contract import Engine, Frame
+from curation.contract import Text
 from curation.rules import Verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
 
 class Outcome(NamedTuple):
-    """One frame after a row-local stage: the kept rows, the verdict on the rows that came, how many texts changed."""
+    """What a row stage says about the rows of one frame, in their order.
 
-    frame: Frame
+    verdict   which rows it removes, and why; None removes none
+    text      the texts after the stage: a text of the engine, or an Arrow array; None leaves them as they are
+    edited    bool, one per row: whether its text is another one; comes with `text`
+    columns   name -> values of every column in the stage's `writes`: NumPy or Arrow arrays, one value per row
+    details   counts for the stage's entry in the report, added up over all frames: edits by kind, rows by language
+    """
+
     verdict: Verdict | None = None
-    edited: int = 0
-    details: Mapping[str, int] = MappingProxyType({})  # added up over all frames, for the stage's entry in the report
+    text: Text | None = None
+    edited: np.ndarray | None = None
+    columns: Mapping[str, Any] = EMPTY
+    details: Mapping[str, int] = EMPTY
 
 
-class OldDuplicates(NamedTuple):
-    """Rows of the corpus that go because of a document of a saved index: positions, its number there, how alike."""
+class Drops(NamedTuple):
+    """Rows of a corpus that a stage removes for one reason.
 
-    row: np.ndarray  # ascending
-    number: np.ndarray
-    value: np.ndarray
+    row      int, ascending: positions among all rows, as in `Corpus.rows`
+    value    float64: what is shown beside the reason, such as a similarity
+    partner  int: the row that stays in its place, -1 for none; with `index_folder` the number of a document there
+    index_folder   the folder of the saved index that `partner` counts in
+    """
+
+    row: np.ndarray
     reason: str
-    index_folder: str
-
-
-class Duplicates(NamedTuple):
-    """Rows of the corpus that go because of another: positions of both, and how alike they are (1.0 = equal)."""
-
-    row: np.ndarray  # ascending
-    kept_row: np.ndarray
     value: np.ndarray
-    reason: str
-    details: Mapping[str, Any] = MappingProxyType({})  # for the stage's entry in the report
-    old: OldDuplicates | None = None  # further rows
+    partner: np.ndarray
+    index_folder: str = ""
+
+
+class Cuts(NamedTuple):
+    """Spans of UTF-8 bytes that a stage cuts out of texts: `start` to `stop` of the text of `row`. Sorted by row and
+    start; spans of a row do not overlap, and begin and end between code points. All int64."""
+
+    row: np.ndarray
+    start: np.ndarray
+    stop: np.ndarray
+
+
+class Decision(NamedTuple):
+    """What a corpus stage decides: rows to remove, no row twice, or spans to cut. `details` go to the report."""
+
+    drops: tuple[Drops, ...] = ()
+    cuts: Cuts | None = None
+    details: Mapping[str, Any] = EMPTY
 
     @property
-    def all_rows(self) -> np.ndarray:
-        return np.concatenate([self.row, self.old.row]) if self.old else self.row
+    def dropped(self) -> np.ndarray:
+        """The rows that are removed."""
+        return np.concatenate([np.zeros(0, np.int64), *(found.row for found in self.drops)])
 
 
 class Corpus(Protocol):
-    """All rows that reached a whole-corpus stage, in order; key columns are loaded one at a time."""
+    """All rows that reached a corpus stage, in order; key columns are loaded one at a time."""
 
     rows: np.ndarray  # positions (of `contract.position_type`) of the rows that are still there, ascending
     sources: Sequence[tuple[str, int, int]]  # (name, first row, row after the last) of each input
@@ -77,23 +101,42 @@ class Corpus(Protocol):
         ...
 
 
-class RowStage(Protocol):
-    """A stage that looks at one frame at a time. One that drops no document says `removes: ClassVar[bool] = False`."""
+class StageCount(msgspec.Struct, kw_only=True):
+    """One stage's part of the funnel; `bytes` are of the UTF-8 text, `seconds` summed over all workers.
 
-    def apply(self, engine: Engine, frame: Frame) -> Outcome: ...
+    `removes` and `compares` are those of the stage's class, so that a report can be read without it.
+    """
+
+    kind: str
+    name: str
+    removes: bool = True
+    compares: bool = False
+    documents_in: int = 0
+    documents_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    edited: int = 0
+    reasons: dict[str, int] = {}
+    details: dict[str, Any] = {}
+    seconds: float = 0.0
+
+    @property
+    def removed(self) -> int:
+        """Documents."""
+        return sum(self.reasons.values())
+
+    def add(self, other: StageCount) -> None:
+        """Adds the counts of another slice."""
+        for field in ("documents_in", "documents_out", "bytes_in", "bytes_out", "edited", "seconds"):
+            setattr(self, field, getattr(self, field) + getattr(other, field))
+        for reason, number in other.reasons.items():
+            self.reasons[reason] = self.reasons.get(reason, 0) + number
+        self.add_details(other.details)
+
+    def add_details(self, details: Mapping[str, int]) -> None:
+        """Adds up what a row stage counted of its own."""
+        for name, number in details.items():
+            self.details[name] = self.details.get(name, 0) + number
 
 
-class CorpusStage(Protocol):
-    """A stage that compares documents: it asks for keys of each, then decides about all of them at once."""
-
-    def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]: ...
-
-    def decide(self, engine: Engine, corpus: Corpus) -> Duplicates: ...
-
-
-def added_columns(stages: Sequence[object]) -> dict[str, str]:
-    """The columns that stages write beside the text: name -> Arrow type; a later one of the same name replaces it."""
-    return {name: kind for stage in stages for name, kind in getattr(stage, "added", {}).items()}
-
-
-__all__ = ["Corpus", "CorpusStage", "Duplicates", "OldDuplicates", "Outcome", "RowStage", "added_columns"]
+__all__ = ["Corpus", "Cuts", "Decision", "Drops", "Outcome", "StageCount"]

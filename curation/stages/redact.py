@@ -6,18 +6,18 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.contract import TEXT, Engine, Frame
-from curation.errors import nearest
-from curation.stages.outcome import Outcome
+from curation.errors import counted, nearest
+from curation.stages.base import RowStage
+from curation.stages.outcome import Outcome, StageCount
 from curation.stages.personal_data import FINDERS
 
 
-class Redact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="redact", tag_field="kind"):
+class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     """Replaces what looks like personal data by `[REDACTED]_<TYPE>`: types EMAIL, IP_ADDRESS, CREDIT_CARD, SSN, PHONE.
 
     types        what to look for, all by default; always applied in the order below
@@ -36,7 +36,6 @@ class Redact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     removes: ClassVar[bool] = False  # documents
 
     types: tuple[str, ...] = tuple(FINDERS)
-    name: str = ""
     replacement: str = "[REDACTED]_{type}"
 
     def __post_init__(self) -> None:
@@ -55,13 +54,21 @@ class Redact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         texts = engine.to_arrow(frame[[TEXT]]).column(TEXT)
         redacted, counts = self._redacted(texts)
         if not redacted:
-            return Outcome(frame, details=counts)
-        mask = np.zeros(len(texts), bool)
-        mask[list(redacted)] = True
+            return Outcome(details=counts)
+        edited = np.zeros(len(texts), bool)
+        edited[list(redacted)] = True
         new = pa.array([redacted[row] for row in sorted(redacted)], texts.type)
-        column = engine.from_arrow(pa.table({TEXT: pc.replace_with_mask(texts, pa.array(mask), new)}))[TEXT]
-        column.index = frame.index  # frames put columns together by their index
-        return Outcome(engine.with_columns(frame, {TEXT: column}), edited=len(redacted), details=counts)
+        text = pc.replace_with_mask(texts, pa.array(edited), new)
+        return Outcome(text=text, edited=edited, details=counts)
+
+    def explain(self) -> list[str]:
+        return [
+            f"{name} -> {self.replacement.replace('{type}', name.upper())}" for name in FINDERS if name in self.types
+        ]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        found = ", ".join(f"{name} {number:,}" for name, number in count.details.items())
+        return [f"{found or 'nothing'} in {counted(count.edited, 'document')}"]
 
     def _redacted(self, texts: pa.ChunkedArray) -> tuple[dict[int, str], dict[str, int]]:
         """The texts that change, by row, and how often each type was found."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import msgspec
-
 from curation.contract import TEXT, Engine, Frame
 from curation.kernels.rewrite import CHOICES, RewriteSteps
+from curation.stages.base import RowStage
 from curation.stages.outcome import Outcome
 
 
-class Rewrite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="rewrite", tag_field="kind"):
+class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     """Rewrites text in this order: Unicode form, markup, control characters, character class, case, white space.
 
     unicode     `nfc` or `nfkc` (UAX #15)
@@ -29,7 +28,6 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     removes: ClassVar[bool] = False  # documents
 
-    name: str = ""
     unicode: str = "keep"
     markup: str = "keep"
     control: str = "keep"
@@ -57,4 +55,10 @@ class Rewrite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         text, edited = engine.rewrite(frame[TEXT], self.steps)
-        return Outcome(engine.with_columns(frame, {TEXT: text}), edited=int(edited.sum()))
+        return Outcome(text=text, edited=edited)
+
+    def explain(self) -> list[str]:
+        chosen = {option: getattr(self, option) for option in CHOICES if getattr(self, option) != "keep"}
+        return [
+            ", ".join([*(f"{option} {value}" for option, value in chosen.items()), *["lowercase"] * self.lowercase])
+        ]

@@ -121,7 +121,7 @@ class SavedIndex:
             data = (self.folder / DESCRIPTION).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise RecipeError(
-                f"against: {folder} has no {DESCRIPTION}; give {FOLDER}/ of a run with output: {{index: true}}"
+                f"index: {folder} has no {DESCRIPTION}; give {FOLDER}/ of a run with output: {{index: true}}"
             ) from None
         try:
             self.content = orjson.loads(data)
@@ -131,7 +131,7 @@ class SavedIndex:
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise IntegrityError(f"{self.folder / DESCRIPTION} is damaged ({error!r}); make the index again") from None
         if made != FORMAT:
-            raise RecipeError(f"against: {folder} has format {made}, this version reads {FORMAT}; make the index again")
+            raise RecipeError(f"index: {folder} has format {made}, this version reads {FORMAT}; make the index again")
         for name, size in sizes.items():
             found = (self.folder / name).stat().st_size if (self.folder / name).is_file() else None
             if found != size:
@@ -149,7 +149,7 @@ class SavedIndex:
         ]
         if differences:
             raise RecipeError(
-                f"against: {self.folder} was made with other settings: {'; '.join(differences)}. "
+                f"index: {self.folder} was made with other settings: {'; '.join(differences)}. "
                 "Use the same here, or make the index again"
             )
 
@@ -185,6 +185,17 @@ class Matches(NamedTuple):
     number: np.ndarray
     value: np.ndarray
     details: dict[str, int]
+
+    def save(self, path: Path) -> None:
+        with commit(path) as temporary, open(temporary, "wb") as file:
+            details = np.array(orjson.dumps(self.details).decode())
+            np.savez(file, position=self.position, number=self.number, value=self.value, details=details)
+
+    @staticmethod
+    def load(path: Path) -> Matches:
+        with np.load(path) as stored:
+            details = orjson.loads(str(stored["details"]))
+            return Matches(stored["position"], stored["number"], stored["value"], details)
 
 
 class _Pairs(NamedTuple):

@@ -174,6 +174,6 @@ def test_an_index_that_changes_during_a_run_ends_it(tmp_path: Path, monkeypatch:
         (index / "index.json").write_bytes(content.replace(b'"version": "', b'"version": "0'))
 
     monkeypatch.setattr(runner, "make_plan", followed_by(change))
-    recipe = recipe_of(texts, stages=[fuzzy | {"against": str(index)}], output={"formats": []})
+    recipe = recipe_of(texts, stages=[fuzzy | {"index": str(index)}], output={"formats": []})
     with pytest.raises(IntegrityError, match="old/index changed during the run"):
         run(recipe, tmp_path / "out", engine="cpu")

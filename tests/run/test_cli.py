@@ -175,7 +175,7 @@ def test_plan_refuses_a_tokenizer_that_a_run_refuses(corpus: Path, capsys: pytes
 
 
 def test_plan_names_the_files_of_evaluation_texts(corpus: Path, capsys: pytest.CaptureFixture[str]):
-    Path("eval.yaml").write_text("stages: [{kind: decontaminate, against: ['quiz*.txt']}]")
+    Path("eval.yaml").write_text("stages: [{kind: decontaminate, evaluation_files: ['quiz*.txt']}]")
     message = failed(capsys, "plan", "eval.yaml", "-i", "made.jsonl")
     assert "no file matches quiz*.txt" in message
     assert message == failed(capsys, "run", "eval.yaml", "-i", "made.jsonl", "-o", "out")

@@ -44,7 +44,7 @@ class Named(msgspec.Struct):
 
 
 def test_a_job_of_the_same_folder_is_not_taken_for_another(tmp_path: Path):
-    plan = Plan(version="1", recipe=Recipe(), files=[], slices=[], against={}, models={}, tokenizer={})
+    plan = Plan(version="1", recipe=Recipe(), files=[], slices=[], stage_files={}, tokenizer={})
     store_plan(tmp_path / "plan.json", plan)
     seen: list[tuple[str, int]] = []
     for name in ("first", "second", "first"):

@@ -32,7 +32,7 @@ input:
   - {path: "PATH/two.jsonl", name: two}
 stages:
   - {kind: rewrite, unicode: nfc}
-  - {kind: fuzzy_dedup, threshold: 0.5, against: "PATH/old/index"}
+  - {kind: fuzzy_dedup, threshold: 0.5, index: "PATH/old/index"}
   - {kind: exact_dedup}
   - {kind: filter, rules: [{measure: words, min: 5}]}
   - {kind: exact_dedup, max_characters: 40, compare: lowercase}

@@ -121,7 +121,7 @@ def test_near_duplicates_as_a_run_keeps(tmp_path: Path, settings: dict[str, Any]
     assert frame.npartitions > 4
     for found in (curation.fuzzy_dedup(frame, **settings).compute(), curation.fuzzy_dedup(eager, **settings)):
         assert found["text"].tolist() == [text for *_, text in kept]
-    assert len(curation.fuzzy_dedup(frame, against=str(tmp_path / "out" / "index"), **settings).compute()) == 0
+    assert len(curation.fuzzy_dedup(frame, index=str(tmp_path / "out" / "index"), **settings).compute()) == 0
 
 
 def test_what_read_takes_of_an_input(tmp_path: Path):
@@ -197,14 +197,14 @@ def test_evaluation_texts_are_files_or_inputs(tmp_path: Path):
     path.write_text('{"question": "Two three"}\n')
     texts = ["one two three", "two", "three two"]
     quiz = curation.Input(path=path, text_column="question")
-    for against in (quiz, [quiz], curation.Decontaminate(against=(quiz,), ngram=2)):
-        settings = {} if isinstance(against, curation.Decontaminate) else {"ngram": 2}
+    for files in (quiz, [quiz], curation.Decontaminate(evaluation_files=(quiz,), ngram=2)):
+        settings = {} if isinstance(files, curation.Decontaminate) else {"ngram": 2}
         for frame in (pd.DataFrame({"text": texts}), dd.from_pandas(pd.DataFrame({"text": texts}), npartitions=2)):
-            found = curation.decontaminate(frame, against, **settings)
+            found = curation.decontaminate(frame, files, **settings)
             assert [*found["text"]] == texts[1:]
     (tmp_path / "quiz.txt").write_text("Two three\n")
     assert len(curation.decontaminate(pd.DataFrame({"text": texts}), str(tmp_path / "quiz.txt"), ngram=2)) == 2
-    with pytest.raises(RecipeError, match="against is empty"):
+    with pytest.raises(RecipeError, match="evaluation_files is empty"):
         curation.decontaminate(pd.DataFrame({"text": texts}), [])
 
 
@@ -360,7 +360,7 @@ def test_numbers_of_numpy_and_paths_are_settings(tmp_path: Path):
     frame = pd.DataFrame({"text": ["a b c", "a b d"]})
     assert len(curation.fuzzy_dedup(frame, threshold=np.float64(0.5), ngram=np.int64(1))) == 1
     with pytest.raises(RecipeError, match="none has no index"):
-        curation.fuzzy_dedup(frame, against=tmp_path / "none")
+        curation.fuzzy_dedup(frame, index=tmp_path / "none")
     with pytest.raises(RecipeError, match="no setting can be a Series"):
         curation.redact(frame, types=pd.Series(["email"]))
 

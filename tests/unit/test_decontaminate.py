@@ -32,11 +32,11 @@ def all_ngrams(text: str, size: int) -> list[tuple[str, ...]]:
 
 def outcome(texts: list[str], evaluation: dict[str, list[str]], folder: Path, **options: Any) -> Path:
     (folder / "made.jsonl").write_bytes(records_of(texts))
-    against = []
+    files = []
     for name, found in evaluation.items():
         (folder / f"{name}.jsonl").write_bytes(records_of(found))
-        against.append({"path": str(folder / f"{name}.jsonl"), "name": name})
-    stage = {"kind": "decontaminate", "against": against, **options}
+        files.append({"path": str(folder / f"{name}.jsonl"), "name": name})
+    stage = {"kind": "decontaminate", "evaluation_files": files, **options}
     recipe = recipe_of(folder / "made.jsonl", stages=[stage], output={"formats": []})
     run(recipe, folder / "out", engine="cpu", force=True, workers=2, slice_bytes=2000)
     return folder / "out"
@@ -110,7 +110,7 @@ def test_slices_and_processes_change_nothing(tmp_path: Path):
     out = outcome(texts, {"quiz": ["OVER 3 the", "Fox jumps over 5"]}, tmp_path, ngram=4)
     recipe = recipe_of(
         tmp_path / "made.jsonl",
-        stages=[{"kind": "decontaminate", "against": [{"path": str(tmp_path / "quiz.jsonl")}], "ngram": 4}],
+        stages=[{"kind": "decontaminate", "evaluation_files": [{"path": str(tmp_path / "quiz.jsonl")}], "ngram": 4}],
         output={"formats": []},
     )
     run(recipe, tmp_path / "other", engine="cpu", workers=2, scheduler="processes", slice_bytes=5000)
@@ -123,7 +123,7 @@ def test_another_text_is_another_run(tmp_path: Path):
     assert run(recipe, tmp_path / "out").report["documents"]["kept"] == 1
     assert run(recipe, tmp_path / "out").already_complete
     quiz.write_text("Five six\n")
-    with pytest.raises(OutputError, match=r"changed: against\.decontaminate"):
+    with pytest.raises(OutputError, match=r"changed: .*quiz\S* of stage decontaminate \(content\)"):
         run(recipe, tmp_path / "out")
     run(recipe, tmp_path / "out", force=True)
     assert [text for *_, text in kept_rows(tmp_path / "out")] == ["one two three"]
@@ -133,7 +133,7 @@ def small_run(folder: Path) -> tuple[Recipe, Path]:
     """A recipe of two documents, the first of which has the words of `quiz.txt`."""
     (folder / "made.jsonl").write_bytes(records_of(["one two three", "four five six"]))
     (folder / "quiz.txt").write_text("Two three\n")
-    stage = {"kind": "decontaminate", "against": [str(folder / "quiz.txt")], "ngram": 2}
+    stage = {"kind": "decontaminate", "evaluation_files": [str(folder / "quiz.txt")], "ngram": 2}
     return recipe_of(folder / "made.jsonl", stages=[stage], output={"formats": []}), folder / "quiz.txt"
 
 
@@ -160,14 +160,14 @@ def test_texts_that_change_while_a_run_is_planned_end_it(tmp_path: Path, monkeyp
         return plan
 
     monkeypatch.setattr(runner, "make_plan", rewritten)
-    with pytest.raises(IntegrityError, match="evaluation texts of decontaminate have changed"):
+    with pytest.raises(IntegrityError, match=r"changed during the run: .*quiz.txt of stage decontaminate"):
         run(recipe, tmp_path / "out", engine="cpu")
 
 
 def test_texts_among_the_outputs_are_refused_before_anything_is_deleted(tmp_path: Path):
     recipe, _ = small_run(tmp_path)
     run(recipe, tmp_path / "out", engine="cpu")
-    own = {"kind": "decontaminate", "against": [str(tmp_path / "out/documents/*.parquet")]}
+    own = {"kind": "decontaminate", "evaluation_files": [str(tmp_path / "out/documents/*.parquet")]}
     again = recipe_of(tmp_path / "made.jsonl", stages=[own], output={"formats": []})
     with pytest.raises(InputError, match="lies in the output folder"):
         run(again, tmp_path / "out", engine="cpu", force=True)
@@ -179,12 +179,14 @@ def test_a_broken_record_is_counted_from_the_start_of_its_file(tmp_path: Path, m
     quiz = tmp_path / "quiz.jsonl"
     quiz.write_bytes(records_of(["some words"] * 40) + b"no record\n")
     with pytest.raises(InputError, match="record 41: not valid JSON"):
-        Decontaminate(against=(str(quiz),)).table(load_engine("cpu"))
+        Decontaminate(evaluation_files=(str(quiz),)).table(load_engine("cpu"))
 
 
 def test_one_path_needs_no_list(tmp_path: Path):
     _, quiz = small_run(tmp_path)
-    names = {Decontaminate(against=given).inputs[0].path for given in (str(quiz), quiz, (quiz,), Input(path=quiz))}
+    names = {
+        Decontaminate(evaluation_files=given).inputs[0].path for given in (str(quiz), quiz, (quiz,), Input(path=quiz))
+    }
     assert names == {str(quiz)}
 
 
@@ -202,7 +204,9 @@ def test_texts_that_cannot_be_read_stop_the_run_before_it_begins(tmp_path: Path,
     path.write_bytes(records_of(["one two three"]))
     if content is not None:
         quiz.write_bytes(content)
-    recipe = recipe_of(path, stages=[{"kind": "decontaminate", "against": [str(quiz)]}], output={"formats": []})
+    recipe = recipe_of(
+        path, stages=[{"kind": "decontaminate", "evaluation_files": [str(quiz)]}], output={"formats": []}
+    )
     with pytest.raises(InputError, match=told):
         run(recipe, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -211,10 +215,13 @@ def test_texts_that_cannot_be_read_stop_the_run_before_it_begins(tmp_path: Path,
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({"against": []}, "against is empty"),
-        ({"against": ["hf:some/set"]}, "files of this machine, not hf:some/set"),
-        ({"against": ["https://x.org/a.jsonl"]}, "files of this machine"),
-        ({"against": [{"path": "a.jsonl", "sample": 0.5}]}, "sample of a.jsonl has no meaning in against"),
+        ({"evaluation_files": []}, "evaluation_files is empty"),
+        ({"evaluation_files": ["hf:some/set"]}, "files of this machine, not hf:some/set"),
+        ({"evaluation_files": ["https://x.org/a.jsonl"]}, "files of this machine"),
+        (
+            {"evaluation_files": [{"path": "a.jsonl", "sample": 0.5}]},
+            "sample of a.jsonl has no meaning in evaluation_files",
+        ),
         ({"ngram": 0}, "ngram must be at least 1, not 0"),
         ({"min_ngrams": 0}, "min_ngrams must be at least 1, not 0"),
         ({"compare": "lower"}, "no comparison 'lower'; did you mean lowercase"),
@@ -222,4 +229,4 @@ def test_texts_that_cannot_be_read_stop_the_run_before_it_begins(tmp_path: Path,
 )
 def test_wrong_settings(changed: dict[str, Any], told: str):
     with pytest.raises(RecipeError, match=told):
-        recipe_of(Path("a"), stages=[{"kind": "decontaminate", "against": ["a.jsonl"], **changed}])
+        recipe_of(Path("a"), stages=[{"kind": "decontaminate", "evaluation_files": ["a.jsonl"], **changed}])

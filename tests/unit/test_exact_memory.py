@@ -16,13 +16,13 @@ from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.recipe import Recipe
 from curation.running import runner
-from curation.running.ledger import SliceRecord, StageCount
+from curation.running.ledger import SliceRecord
 from curation.running.outputs import cut_output_parts
 from curation.running.parts import BYTES, KEY_ROWS, AliveCorpus, Parts, PartWriter, key_column
 from curation.running.progress import Silent
 from curation.running.segments import Segment
 from curation.stages import ExactDedup
-from curation.stages.outcome import Duplicates
+from curation.stages.outcome import Decision, StageCount
 
 CPU = load_engine("cpu")
 SIZES = 200_000, 600_000
@@ -50,7 +50,7 @@ def peak_of(work: Callable[[], Any]) -> tuple[int, Any]:
     return peak, result
 
 
-def decide(parts: Parts, workers: int) -> Duplicates:
+def decide(parts: Parts, workers: int) -> Decision:
     """As the runner does, with its mask."""
     alive = np.ones(len(parts), bool)
     found = ExactDedup().decide(CPU, AliveCorpus(parts, 0, positions_of(alive), workers=workers))
@@ -66,7 +66,7 @@ def test_bytes_per_document_of_the_stage(tmp_path: Path, kind: str, workers: int
         parts = write_part(tmp_path / str(documents), documents, kind)
         ExactDedup().decide(CPU, AliveCorpus(parts, 0, np.arange(100)))  # compiles, and loads what was compiled
         peak, found = peak_of(lambda parts=parts: decide(parts, workers))
-        assert len(found.row) == {"distinct": 0, "pairs": documents // 2, "equal": documents - 1}[kind]
+        assert len(found.dropped) == {"distinct": 0, "pairs": documents // 2, "equal": documents - 1}[kind]
         peaks.append(peak)
     assert (peaks[1] - peaks[0]) / (SIZES[1] - SIZES[0]) <= 32
 
@@ -78,12 +78,12 @@ def test_bytes_per_document_of_the_barrier(tmp_path: Path, kind: str):
         folder = tmp_path / str(documents)
         parts = write_part(folder / "_work" / "segment-0", documents, kind)
         slices = [SimpleNamespace(source="made", index=0)]
-        plan = SimpleNamespace(recipe=Recipe(stages=[ExactDedup()]), slices=slices, against={})
+        plan = SimpleNamespace(recipe=Recipe(stages=[ExactDedup()]), slices=slices, stage_files={})
         run = runner._Run(plan, None, folder, CPU, "cpu", None, Silent(), workers=2, batch_bytes=0)
 
         def barrier(run=run, parts=parts):
             counts = [StageCount(kind="exact_dedup", name="exact_dedup")]
-            reached = runner._barrier(run, Segment(0, (), (0,)), [SliceRecord(documents=len(parts))], counts)
+            reached = runner._barrier(run, Segment(0, (), (0,), 0, 0), [SliceRecord(documents=len(parts))], counts)
             sizes, sources = reached.parts.column(BYTES), [("made", 0, len(parts))]
             return counts, cut_output_parts(sources, sizes, reached.alive, run.plan.recipe.output)
 

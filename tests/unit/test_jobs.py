@@ -55,7 +55,7 @@ def plan_of(folder: Path) -> Plan:
         (folder / f"{name}.jsonl").write_bytes(b'{"text": "x"}\n' * 3)
     slices = plan_slices(find_files([Input(path=str(folder))]), 20)
     return Plan(
-        version=__version__, recipe=Recipe(), files=[], slices=slices, against={}, models={}, tokenizer={"sha256": "0"}
+        version=__version__, recipe=Recipe(), files=[], slices=slices, stage_files={}, tokenizer={"sha256": "0"}
     )
 
 
@@ -73,7 +73,7 @@ def test_a_plan_is_read_as_it_was_stored(tmp_path: Path):
     assert len(plan.slices) > 2
     assert load_plan(digest_of(path)) == plan
     stored = read_stored_plan(path)
-    assert stored is not None and len(stored.read) == 2 and as_plan(stored, stored.read) == plan
+    assert stored is not None and len(stored.read) == 2 and as_plan(stored, Recipe(), stored.read) == plan
 
 
 def test_nothing_that_was_changed_is_loaded(tmp_path: Path):

@@ -35,7 +35,7 @@ def write_input(path: Path, texts: list[str], ids: list[str] | None = None) -> P
 def finish(folder: Path, path: Path, *, stages: list | None = None, against: Path | None = None, **options) -> Path:
     """A finished run with an index, over one file."""
     run_options = {key: options.pop(key) for key in ("slice_bytes", "scheduler", "force") if key in options}
-    stage = FUZZY | options | ({"against": str(against)} if against else {})
+    stage = FUZZY | options | ({"index": str(against)} if against else {})
     recipe = recipe_of(path, stages=[*(stages or []), stage], output={"formats": [], "index": True})
     run(recipe, folder, engine="cpu", workers=2, **run_options)
     return folder / "index"
@@ -94,7 +94,7 @@ def test_the_old_document_is_named_and_the_new_ones_are_deduplicated(old, tmp_pa
     assert report["stages"][0]["details"]["index"] == {
         "documents": 21, "candidates": 3, "compared": 3, "alike": 3, "crowded": 0,
     }  # fmt: skip
-    assert report["against"] == {"fuzzy_dedup": SavedIndex(old).digest}
+    assert report["stage_files"] == {"fuzzy_dedup": {f"{old}/index.json": SavedIndex(old).digest}}
     assert verify(tmp_path / "new") == []
     finish(tmp_path / "third", new, against=tmp_path / "new" / "index")
     assert {row[6] for row in removed_rows(tmp_path / "third")} == {"new-0", "new-1"}
@@ -253,7 +253,7 @@ def test_an_index_of_another_version(old, tmp_path, capsys):
     (old / "index.json").write_text(json.dumps(content))
     with pytest.raises(RecipeError, match="permutations_version 0 there, 1 here"):
         finish(tmp_path / "new", tmp_path / "old.jsonl", against=old)
-    (tmp_path / "r.yaml").write_text(f"stages: [{{kind: fuzzy_dedup, against: '{old}'}}]")
+    (tmp_path / "r.yaml").write_text(f"stages: [{{kind: fuzzy_dedup, index: '{old}'}}]")
     assert main(["run", str(tmp_path / "r.yaml"), "-i", str(tmp_path / "old.jsonl"), "-o", str(tmp_path / "new")]) == 2
     assert "permutations_version 0 there, 1 here" in capsys.readouterr().err
     content["format"] = 7
@@ -284,7 +284,9 @@ def test_a_changed_index_is_another_recipe(old, tmp_path):
     finish(tmp_path / "new", path, against=old)
     finish(tmp_path / "new", path, against=old)  # already complete
     finish(old.parent, write_input(tmp_path / "old.jsonl", [words(2000, 60)]), force=True)
-    with pytest.raises(OutputError, match=r"changed: against.fuzzy_dedup. Give a new --output"):
+    with pytest.raises(
+        OutputError, match=r"changed: .*/index.json of stage fuzzy_dedup \(content\). Give a new --output"
+    ):
         finish(tmp_path / "new", path, against=old)
 
 
