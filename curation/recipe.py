@@ -25,8 +25,10 @@ from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, list
 from curation.reading.paths import split_suffix
 from curation.reading.urls import shown
 from curation.renamed import renamed_keys
+from curation.rules import Bounds, Rule
+from curation.settings import apply_settings, expand_shorthands
 from curation.stages import STAGES, CorpusStage, Stage
-from curation.stages.own_code import convert_stage, stage_from_job
+from curation.stages.own_code import convert_stage, stage_from_job, without_nulls
 
 if TYPE_CHECKING:
     Stages = list[Stage]
@@ -201,22 +203,26 @@ def as_builtins(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON has it, with all defaults: what is compared, stored and reported. JSON has no infinity, so
     that a bound which a rule does not set is left out; it can be read as a recipe again. Secrets in URLs
     are left out."""
-    content = dict(_without_nulls(msgspec.json.decode(msgspec.json.encode(recipe))))
+    content = dict(without_nulls(msgspec.json.decode(msgspec.json.encode(recipe))))
     for entry in content["input"]:
         for field in {"path", "base", "data_files"} & entry.keys():
             entry[field] = shown(entry[field])
     return content
 
 
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
-    return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
+def parse_recipe(
+    text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Recipe:
+    """A recipe from YAML. RecipeError names the place of whatever is wrong (`$.stages[2].num_band`). `allow_code`,
+    `settings`: as in `load_recipe`."""
+    content = parse_yaml(text, where)
+    if content is None:
+        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
+    return convert_recipe(apply_settings(content, settings) if settings else content, where, allow_code)
 
 
-def parse_recipe(text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
-    """A recipe from YAML. RecipeError names the place of whatever is wrong (`$.stages[2].num_band`). `allow_code`: as
-    in `load_recipe`."""
+def parse_yaml(text: str | bytes, where: str) -> Any:
+    """What YAML holds; RecipeError for what is none, or has too many values."""
     import yaml
 
     try:
@@ -228,9 +234,7 @@ def parse_recipe(text: str | bytes, where: str = "recipe", allow_code: Sequence[
         raise RecipeError(f"{where} is nested too deeply; a recipe has at most six levels") from None
     if size > MAX_VALUES:
         raise RecipeError(f"{where} has {size:,} values with those that its aliases (*name) repeat; write it out")
-    if content is None:
-        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
-    return convert_recipe(content, where, allow_code)
+    return content
 
 
 def _with_stages(content: object, allow_code: Sequence[str]) -> object:
@@ -297,10 +301,12 @@ def _strict_loader() -> Any:
 
 
 def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
-    """A recipe from dictionaries; RecipeError as `parse_recipe`. `allow_code`: as in `load_recipe`."""
-    if old := renamed_keys(content):
-        raise RecipeError(f"{where}: {'; '.join(old)}")
+    """A recipe from dictionaries, in which shorthands may stand; RecipeError as `parse_recipe`. `allow_code`: as in
+    `load_recipe`."""
     try:
+        content = expand_shorthands(content)
+        if old := renamed_keys(content):
+            raise RecipeError("; ".join(old))
         return msgspec.convert(_with_kinds(_with_stages(content, allow_code)), Recipe)
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error.__cause__
@@ -324,9 +330,9 @@ def _unknown_key_hint(message: str) -> str:
     if "unknown field" not in message:
         return ""
     unknown = message.split("`")[1]
-    parts = (FilesInput, HubInput, Output, TokenizerSpec, Budget, Sample, Blend, Megatron)
+    parts = (FilesInput, HubInput, Output, TokenizerSpec, Budget, Sample, Blend, Megatron, Rule, Bounds)
     structures: tuple[type[msgspec.Struct], ...] = (Recipe, *parts, *FORMS.values(), *STAGES.values())
-    known = {name for structure in structures for name in structure.__struct_fields__} | {"kind"}
+    known = {name for structure in structures for name in structure.__struct_encode_fields__} | {"kind"}
     hint = nearest(unknown, sorted(known))
     return hint if hint.startswith("; did") and unknown not in known else ""  # one that is known stands elsewhere
 
@@ -356,21 +362,30 @@ def shipped_recipes() -> dict[str, str]:
     }
 
 
-def load_recipe(name: str | os.PathLike[str], input: object = None, *, allow_code: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    name: str | os.PathLike[str], input: object = None, *, allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Recipe:
     """A recipe from a file, or a shipped one by its name.
 
     input   what is read, in place of `input` of the recipe: a path (file, folder, glob, URL), an `Input`, or a list of
             them; None leaves the recipe's own, which shipped ones do not have
     allow_code   names of modules, or of packages above them, that the recipe may name stages of
             (`kind: mypackage.stages:BlockUrls`); they are imported, which runs their code
+    settings     `PATH=VALUE` each, put into the recipe before it is checked: `output.formats=[blocks]`,
+            `stages.filter.words.min=100` (`curation.settings.apply_settings`); those of `input.` into what is read
 
     Raises RecipeError.
     """
-    recipe = _find_recipe(os.fspath(name), allow_code)
+    of_input = [setting for setting in settings if input is not None and setting.startswith("input.")]
+    recipe = _find_recipe(os.fspath(name), allow_code, [setting for setting in settings if setting not in of_input])
     if input is None:
         return recipe
     try:
-        return msgspec.structs.replace(recipe, input=list_inputs(input))
+        entries = list_inputs(input)
+        if of_input:
+            content = apply_settings({"input": msgspec.to_builtins(entries)}, of_input)
+            entries = list_inputs(content["input"])
+        return msgspec.structs.replace(recipe, input=entries)
     except ValueError as error:  # msgspec's own errors too
         raise RecipeError(f"{name} with another input: {error}") from None
 
@@ -388,15 +403,15 @@ def check_readable(recipe: object) -> None:
         )
 
 
-def _find_recipe(name: str, allow_code: Sequence[str]) -> Recipe:
+def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) -> Recipe:
     path, told = Path(name), shown(name)
     if split_suffix(name)[0] and not (path.suffix.lower() in EITHER and _may_be_recipe(path)):
         raise RecipeError(f"{told} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
     if path.is_file():
-        return parse_recipe(path.read_bytes(), name, allow_code)
+        return parse_recipe(path.read_bytes(), name, allow_code, settings)
     shipped = shipped_recipes()
     if name in shipped:
-        return parse_recipe(shipped[name], name)
+        return parse_recipe(shipped[name], name, allow_code, settings)
     if path.suffix in (".yaml", ".yml", *EITHER) or path.parent != Path():
         raise RecipeError(f"recipe {told} does not exist; give a YAML file or one of {', '.join(shipped)}")
     raise RecipeError(f"no recipe named {told!r}{nearest(told, shipped)}")

@@ -34,6 +34,14 @@ def renamed_keys(recipe: object) -> list[str]:
     ]
 
 
+def renamed_to(structure: str, name: str) -> str:
+    """'; it is now ...' for an old key of a structure, else empty."""
+    new = RENAMED.get(Key(structure, name))
+    if new is None:
+        return ""
+    return f"; it is now {new.name}{'' if new.structure == structure else ', at the top of the recipe'}"
+
+
 def with_new_names(recipe: Any) -> Any:
     """A recipe of dictionaries, as a report has it, with the values of old keys under their new names. What is no
     recipe comes back as it is."""

@@ -15,7 +15,7 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
     `short`), kept, raw_bytes, final_bytes, retention (of `original`; copies do not count); tokens and tokens_per_byte;
     and what each form has."""
     documents, stages = content["documents"], content["stages"]
-    duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage["compares"]}
+    duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage.get("compares")}
     short = [stage["reasons"].get(SHORT, 0) for stage in stages if SHORT in _reasons(content, stage["name"])]
     found: dict[str, Any] = {
         "original": documents["read"],
@@ -65,7 +65,7 @@ def funnel_line(content: dict[str, Any]) -> str:
     archives = all(file["format"] in ("wet", "warc") for file in content["files"])
     steps = [f"[{'parse' if archives else 'read'}] docs={short_number(content['documents']['read'])}"]
     for stage in content["stages"]:
-        if not stage["removes"]:
+        if not stage.get("removes", True):
             continue
         share = stage["documents_out"] / stage["documents_in"] if stage["documents_in"] else 0.0
         steps.append(f"[{stage['name']}] kept={short_number(stage['documents_out'])} ({share:.0%})")

@@ -113,7 +113,7 @@ WRONG = {
     "stages: [{kind: filter, rules: []}]": ("$.stages[0]", "rules is empty"),
     "stages: [{kind: filter, rules: [{measure: word, min: 1}]}]": ("$.stages[0].rules[0]", "did you mean words"),
     "stages: [{kind: filter, rules: [{measure: words}]}]": ("$.stages[0].rules[0]", "without min and max"),
-    "stages: [{kind: filter, rules: [{min: 1}]}]": ("$.stages[0].rules[0]", "give either measure: NAME or ratio:"),
+    "stages: [{kind: filter, rules: [{min: 1}]}]": ("$.stages[0].rules[0]", "give one of measure: NAME, ratio:"),
     "stages: [{kind: filter, rules: [{ratio: [words], min: 1}]}]": ("$.stages[0].rules[0]", "two measures"),
     "stages: [{kind: filter, rules: [{measure: words, min: 2, max: 1}]}]": ("$.stages[0].rules[0]", "min 2.0 is above"),
     "stages: [{kind: filter, rules: [{measure: words, mni: 2}]}]": ("$.stages[0].rules[0]", "`mni`"),
@@ -153,8 +153,8 @@ WRONG = {
     "stages: [{kind: decontaminate, evaluation_files: [{path: x, ngram: 3}]}]": (
         "unknown field `ngram`", ".evaluation_files[0]`$",
     ),
-    "stages: [{kind: decontaminate, against: [x]}, {kind: fuzzy_dedup, against: x}]": (
-        "stages[0].against is now evaluation_files; stages[1].against is now index$",
+    "stages: [{decontaminate: {against: [x]}}, {kind: fuzzy_dedup, against: x}]": (
+        "mine.yaml: stages[0].against is now evaluation_files; stages[1].against is now index$",
     ),
 }  # fmt: skip
 
