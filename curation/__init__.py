@@ -58,6 +58,7 @@ _HOMES = {
         "OutOfMemoryError",
         "OutputError",
         "RecipeError",
+        "StageError",
         "TokenizerError",
     ),
 }

@@ -237,12 +237,17 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
     return content
 
 
-def _with_stages(content: object, allow_code: Sequence[str]) -> object:
-    """The content of a recipe with its stages converted."""
-    if not isinstance(content, dict) or not isinstance(content.get("stages"), list | tuple):
+def _written_out(content: object, allow_code: Sequence[str]) -> object:
+    """The content of a recipe with its stages converted, and the kind of each input."""
+    if not isinstance(content, dict):
         return content
-    stages = [convert_stage(entry, f"$.stages[{k}]", allow_code) for k, entry in enumerate(content["stages"])]
-    return content | {"stages": stages}
+    found = dict(content)
+    if isinstance(content.get("input"), list | tuple):
+        found["input"] = with_kinds(content["input"], "$.input")
+    if isinstance(content.get("stages"), list | tuple):
+        entries = enumerate(content["stages"])
+        found["stages"] = [convert_stage(entry, f"$.stages[{number}]", allow_code) for number, entry in entries]
+    return found
 
 
 def recipe_from_job(content: dict[str, Any]) -> Recipe:
@@ -307,7 +312,7 @@ def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[
         content = expand_shorthands(content)
         if old := renamed_keys(content):
             raise RecipeError("; ".join(old))
-        return msgspec.convert(_with_kinds(_with_stages(content, allow_code)), Recipe)
+        return msgspec.convert(_written_out(content, allow_code), Recipe)
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error.__cause__
     except UnicodeEncodeError as error:
@@ -318,19 +323,12 @@ def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[
         raise RecipeError(f"{where}: {told}{hint}") from None
 
 
-def _with_kinds(content: Any) -> Any:
-    """A recipe whose inputs have their `kind`."""
-    if not (isinstance(content, dict) and isinstance(content.get("input"), list)):
-        return content
-    return content | {"input": with_kinds(content["input"], "$.input")}
-
-
 def _unknown_key_hint(message: str) -> str:
     """The allowed keys near to an unknown one; msgspec names the key and the path, not what would be right."""
     if "unknown field" not in message:
         return ""
     unknown = message.split("`")[1]
-    parts = (FilesInput, HubInput, Output, TokenizerSpec, Budget, Sample, Blend, Megatron, Rule, Bounds)
+    parts = (FilesInput, HubInput, Output, TokenizerSpec, Rule, Bounds, Budget, Sample, Blend, Megatron)
     structures: tuple[type[msgspec.Struct], ...] = (Recipe, *parts, *FORMS.values(), *STAGES.values())
     known = {name for structure in structures for name in structure.__struct_encode_fields__} | {"kind"}
     hint = nearest(unknown, sorted(known))

@@ -18,8 +18,8 @@ class Key(NamedTuple):
 
 RENAMED = {
     Key("output", "seed"): Key(RECIPE, "seed"),
-    Key("decontaminate", "against"): Key("decontaminate", "evaluation_files"),
     Key("fuzzy_dedup", "against"): Key("fuzzy_dedup", "index"),
+    Key("decontaminate", "against"): Key("decontaminate", "evaluation_files"),
 }
 
 
@@ -32,14 +32,6 @@ def renamed_keys(recipe: object) -> list[str]:
         if old.structure == structure and old.name in content
         for kept in [new.structure == structure]
     ]
-
-
-def renamed_to(structure: str, name: str) -> str:
-    """'; it is now ...' for an old key of a structure, else empty."""
-    new = RENAMED.get(Key(structure, name))
-    if new is None:
-        return ""
-    return f"; it is now {new.name}{'' if new.structure == structure else ', at the top of the recipe'}"
 
 
 def with_new_names(recipe: Any) -> Any:

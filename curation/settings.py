@@ -15,7 +15,7 @@ import msgspec
 
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
-from curation.renamed import renamed_to
+from curation.renamed import RENAMED, Key
 from curation.rules import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
 from curation.stages import STAGES, Filter
 
@@ -195,7 +195,8 @@ def _put_field(owner: Any, kind: Any, done: list[str], path: list[str], value: A
         place: Any = _number(name, len(owner), where)
         below = kind
     elif isinstance(owner, dict):
-        place, below = name, _type_of_field(kind, name, where)
+        renamed = Key(done[-1] if done else "", name) in RENAMED  # refused, with the new name, when it is converted
+        place, below = name, None if renamed else _type_of_field(kind, name, where)
     else:
         raise ValueError(f"{where} is one value, without a {name!r}")
     if not rest:
@@ -220,9 +221,7 @@ def _type_of_field(kind: Any, name: str, where: str) -> Any:
         return None
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
     if name not in fields:
-        structure = where if where == "output" else str(kind.__struct_config__.tag)
-        hint = renamed_to(structure, name) or nearest(name, fields)
-        raise ValueError(f"{where or 'a recipe'} has no field {name!r}{hint}")
+        raise ValueError(f"{where or 'a recipe'} has no field {name!r}{nearest(name, fields)}")
     parts = list(_parts(fields[name]))
     structures = [part for part in parts if isinstance(part, type) and issubclass(part, msgspec.Struct)]
     if structures:
@@ -254,7 +253,7 @@ def _put_in_input(content: dict[str, Any], path: list[str], value: Any) -> None:
     if isinstance(entries[number], str):
         entries[number] = {"path": entries[number]}
     entry = entries[number]
-    kind = HubInput if isinstance(entry, dict) and is_hub(str(entry.get("path", ""))) else FilesInput
+    kind = HubInput if isinstance(entry, dict) and is_hub(str(entry.get("path"))) else FilesInput
     _put_field(entry, kind, ["input", path[0]], rest, value)
 
 
@@ -264,7 +263,8 @@ def _named_input(entries: list[Any], path: list[str]) -> tuple[int, list[str]]:
 
     if path[0].isdecimal():
         return _number(path[0], len(entries), "input"), path[1:]
-    return _named(input_names(list_inputs(entries)), path, "input")
+    names = input_names(list_inputs(entries))
+    return _named(names, path, "input")
 
 
 def _named(names: Sequence[str], path: list[str], what: str) -> tuple[int, list[str]]:

@@ -313,10 +313,13 @@ def test_a_forged_manifest_of_a_form(tmp_path: Path):
 def test_a_report_of_version_0_2_0(tmp_path: Path):
     (tmp_path / "a.jsonl").write_bytes(records_of(made_texts(60)))
     output = {"formats": ["blocks"], "blocks": {"length": 4}, "splits": {"train": 0.5, "valid": 0.5}}
-    run(recipe_of(tmp_path / "a.jsonl", stages=[], output=output, seed=7), tmp_path / "out", engine="cpu")
+    recipe = recipe_of(tmp_path / "a.jsonl", stages=[], output=output, seed=7)
+    run(recipe, tmp_path / "out", engine="cpu")
 
     def seeded(content: dict[str, Any], seed: int) -> None:
         content["recipe"].pop("seed", None)
+        content.pop("stage_files", None)
+        content["versions"]["gpu-pipeline"] = "0.2.0"
         [entry] = content["recipe"]["input"]
         entry.pop("kind", None)
         entry |= {
@@ -332,6 +335,8 @@ def test_a_report_of_version_0_2_0(tmp_path: Path):
         content["sources"][0]["blend_weight"] = 1.0
 
     assert rewritten(tmp_path / "out", lambda content: seeded(content, 7)) == []
+    with pytest.raises(OutputError, match=r"out was finished by version 0\.2\.0, this is .*; give a new --output"):
+        run(recipe, tmp_path / "out")
     problems = rewritten(tmp_path / "out", lambda content: seeded(content, 8))
     assert problems and all("by their texts" in problem for problem in problems)
     assert rewritten(tmp_path / "out", lambda content: seeded(content, -1)) == [

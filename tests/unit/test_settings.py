@@ -111,8 +111,8 @@ def value_at(content: Any, path: str) -> Any:
     ("setting", "path", "value"),
     [
         ("output.formats=[megatron, chunks]", "output/formats", ["megatron", "chunks"]),
-        ("output.part_bytes=3", "output/part_bytes", 3),
-        (" output . part_bytes = 3 ", "output/part_bytes", 3),
+        ("output.pad_id=3", "output/pad_id", 3),
+        (" output . pad_id = 3 ", "output/pad_id", 3),
         ("output.blocks.length=64", "output/blocks/length", 64),
         ("output.splits.valid=0.1", "output/splits/valid", 0.1),
         ("tokenizer.name=gpt2", "tokenizer/name", "gpt2"),
@@ -184,18 +184,16 @@ def test_a_setting_of_a_filter_changes_a_rule(settings: list[str], rules: list[A
 
 
 WRONG_SETTINGS = {
-    "output.part_bytes": "setting 'output.part_bytes': expected PATH=VALUE, such as seed=3",
+    "output.pad_id": "setting 'output.pad_id': expected PATH=VALUE, such as seed=3",
     "=3": "setting '': expected PATH=VALUE",
-    "output..part_bytes=3": "expected PATH=VALUE",
-    "output.part_bytes=": "no value; write output.part_bytes='' for an empty text",
-    "output.part_bytes=[": "setting 'output.part_bytes': the value (quote text with signs of YAML in it) is not",
+    "output..seed=3": "expected PATH=VALUE",
+    "output.pad_id=": "no value; write output.pad_id='' for an empty text",
+    "output.pad_id=[": "setting 'output.pad_id': the value (quote text with signs of YAML in it) is not valid YAML",
     "input.0.path=*.jsonl": "the value (quote text with signs of YAML in it) is not valid YAML",
     "outptu.seed=3": "a recipe has no field 'outptu'; did you mean output",
-    "output.part_byte=3": "output has no field 'part_byte'; did you mean part_bytes",
-    "output.seed=3": "output has no field 'seed'; it is now seed, at the top of the recipe",
-    "stages.decontaminate.against=a": "has no field 'against'; it is now evaluation_files",
+    "output.shufle=true": "output has no field 'shufle'; did you mean shuffle",
     "output.blocks.lenght=3": "output.blocks has no field 'lenght'; did you mean length",
-    "output.part_bytes.x=3": "output.part_bytes is one value, without a 'x'",
+    "output.pad_id.x=3": "output.pad_id is one value, without a 'x'",
     "output.formats.0.x=3": "output.formats.0 is one value, without a 'x'",
     "output.formats.7=a": "output.formats has 1 entries, numbered from 0; there is no '7'",
     "input.2.sample=1": "input has 2 entries, numbered from 0; there is no '2'",
@@ -310,21 +308,28 @@ def test_rules_need_one_filter(stages: str, told: str):
 
 def test_settings_of_inputs_given_beside_the_recipe(tmp_path: Path):
     news = Input(path="b.jsonl", name="news")
-    settings = ["input.news.sample=0.1", "output.part_bytes=3", "input.0.format=csv"]
+    settings = ["input.news.sample=0.1", "output.part_documents=3", "input.0.format=csv"]
     recipe = load_recipe("default", ["a", news], settings=settings)
     assert recipe.input == [Input(path="a", format="csv"), Input(path="b.jsonl", name="news", sample=0.1)]
-    assert recipe.output.part_bytes == 3
+    assert recipe.output.part_documents == 3
     with pytest.raises(RecipeError, match="no input named 'nwes'; did you mean news"):
         load_recipe("default", news, settings=["input.nwes.sample=1"])
     (tmp_path / "mine.yaml").write_text(RECIPE)
     assert load_recipe(tmp_path / "mine.yaml", settings=["input.books.sample=0.1"]).input[1].sample == 0.1
 
 
+def test_a_setting_of_what_is_no_input_is_one_message():
+    with pytest.raises(RecipeError, match=r"setting 'input\.0\.sample': input\.0 is one value, without a 'sample'"):
+        apply_settings({"input": [5]}, ["input.0.sample=1"])
+
+
 def test_a_setting_is_checked_as_the_recipe_is():
-    with pytest.raises(RecipeError, match=r"default: Expected `int`, got `str` - at `\$.output.part_bytes`"):
-        load_recipe("default", settings=["output.part_bytes=three"])
+    with pytest.raises(RecipeError, match=r"default: Expected `int`, got `str` - at `\$.output.pad_id`"):
+        load_recipe("default", settings=["output.pad_id=three"])
     with pytest.raises(RecipeError, match="1e6 is text in YAML, write 1_000_000"):
         load_recipe("default", settings=["output.part_bytes=1e6"])
+    with pytest.raises(RecipeError, match=r"default: output\.seed is now seed, at the top of the recipe"):
+        load_recipe("default", settings=["output.seed=3"])
 
 
 def test_the_default_recipe_with_other_bounds():
