@@ -33,6 +33,9 @@ _HOMES = {
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),
     "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),
     "curation.packing.samples": ("Sample",),
+    "curation.stages.base": ("CorpusStage", "Phase", "RowStage"),
+    "curation.stages.outcome": ("Cuts", "Decision", "Drops", "Outcome"),
+    "curation.files": ("known_sha256",),
     "curation.stages": (
         "AddMeasures",
         "Decontaminate",
@@ -44,7 +47,7 @@ _HOMES = {
         "Redact",
         "Rewrite",
     ),
-    "curation.rules": ("RULE_SETS", "Rule"),
+    "curation.rules": ("RULE_SETS", "Rule", "Verdict"),
     "curation.measures": ("Measure",),
     "curation.packing.tokenization": ("TokenizerSpec", "load_tokenizer"),
     "curation.packing.tokenizer_training": ("Trained", "train_tokenizer"),

@@ -259,7 +259,8 @@ class Rule(
         else:
             wanted, condition = "number", "a bound"
         if not has_kind(kind, wanted):
-            hint = f". {UNQUOTED}" if wanted == "truth" else ""
+            hint = "; the columns of inputs are strings" if has_kind(kind, "text") else ""
+            hint += f". {UNQUOTED}" if wanted == "truth" else ""
             where = f"rule {self.name}: column {self.column!r} holds {kind}"
             raise RecipeError(f"{where}, but {condition} is for {EXPECTED[wanted]}{hint}")
 

@@ -26,6 +26,12 @@ class Verdict(NamedTuple):
     reasons: tuple[str, ...]
     value: np.ndarray
 
+    @classmethod
+    def dropping(cls, gone: np.ndarray, reason: str, value: np.ndarray | float = 1.0) -> Verdict:
+        """Removes the rows where `gone` (bool) is true, all for one reason; `value` is a number per row, or one for
+        all."""
+        return cls(np.where(gone, 0, -1).astype(np.int16), (reason,), np.where(gone, value, np.nan))
+
     @property
     def kept(self) -> np.ndarray:
         return self.reason < 0

@@ -24,6 +24,8 @@ RULE_FIELDS = frozenset(Rule.__struct_encode_fields__)
 SUBJECTS = ("measure", "ratio", "column", "set", "override")
 EXAMPLE = "{min: 50}"
 
+Structures = tuple[type[msgspec.Struct], ...] | None  # those that may be in a place; None: anything may, (): no field
+
 
 # Shorthands
 
@@ -184,26 +186,26 @@ def _put(content: dict[str, Any], path: list[str], value: Any) -> None:
         case ["input", _, *_]:
             _put_in_input(content, path[1:], value)
         case _:
-            _put_field(content, Recipe, [], path, value)
+            _put_field(content, (Recipe,), [], path, value)
 
 
-def _put_field(owner: Any, kind: Any, done: list[str], path: list[str], value: Any) -> None:
-    """Puts `value` at `path` below `owner`, whose type is `kind` (None: not known), found at `done`."""
+def _put_field(owner: Any, kinds: Structures, done: list[str], path: list[str], value: Any) -> None:
+    """Puts `value` at `path` below `owner`, which is one of `kinds`, found at `done`."""
     name, rest = path[0], path[1:]
     where = ".".join(done)
     if isinstance(owner, list):
         place: Any = _number(name, len(owner), where)
-        below = kind
+        below = kinds
     elif isinstance(owner, dict):
         renamed = Key(done[-1] if done else "", name) in RENAMED  # refused, with the new name, when it is converted
-        place, below = name, None if renamed else _type_of_field(kind, name, where)
+        place, below = name, None if renamed else _below(kinds, name, where)
     else:
         raise ValueError(f"{where} is one value, without a {name!r}")
     if not rest:
         owner[place] = value
         return
     if isinstance(owner, dict) and place not in owner:
-        if below is str:
+        if below == ():
             raise ValueError(f"{'.'.join([*done, name])} is one value, without a {rest[0]!r}")
         owner[place] = {}
     _put_field(owner[place], below, [*done, name], rest, value)
@@ -215,18 +217,17 @@ def _number(name: str, count: int, where: str) -> int:
     return int(name)
 
 
-def _type_of_field(kind: Any, name: str, where: str) -> Any:
-    """The structure below a field; None where anything may be there, `str` where nothing; ValueError for no field."""
-    if kind is None:
+def _below(kinds: Structures, name: str, where: str) -> Structures:
+    """What a field of one of `kinds` may be; ValueError where none has it."""
+    if kinds is None:
         return None
-    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name: field.type for kind in kinds for field in msgspec.structs.fields(kind)}
     if name not in fields:
         raise ValueError(f"{where or 'a recipe'} has no field {name!r}{nearest(name, fields)}")
     parts = list(_parts(fields[name]))
-    structures = [part for part in parts if isinstance(part, type) and issubclass(part, msgspec.Struct)]
-    if structures:
-        return structures[0]
-    return None if {dict, list, tuple} & {typing.get_origin(part) for part in parts} else str
+    found = tuple(part for part in parts if isinstance(part, type) and issubclass(part, msgspec.Struct))
+    free = not found and {dict, list, tuple} & {typing.get_origin(part) for part in parts}
+    return None if free else found
 
 
 def _parts(kind: Any) -> Iterator[Any]:
@@ -254,7 +255,7 @@ def _put_in_input(content: dict[str, Any], path: list[str], value: Any) -> None:
         entries[number] = {"path": entries[number]}
     entry = entries[number]
     kind = HubInput if isinstance(entry, dict) and is_hub(str(entry.get("path"))) else FilesInput
-    _put_field(entry, kind, ["input", path[0]], rest, value)
+    _put_field(entry, (kind,), ["input", path[0]], rest, value)
 
 
 def _named_input(entries: list[Any], path: list[str]) -> tuple[int, list[str]]:
@@ -291,7 +292,7 @@ def _put_in_stage(content: dict[str, Any], path: list[str], value: Any) -> None:
     if kind is Filter and rest[0] not in Filter.__struct_fields__:
         _put_rule(stage, rest, value, ".".join(where))
     else:
-        _put_field(stage, kind, where, rest, value)
+        _put_field(stage, None if kind is None else (kind,), where, rest, value)
 
 
 def _named_stage(stages: list[Any], path: list[str]) -> tuple[int, list[str]]:

@@ -29,7 +29,7 @@ from curation.stages.ngram_dedup import COMPARISONS
 from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable, load_table, save_table, table_of
 from curation.stages.outcome import Outcome, StageCount
 
-REASONS = ("contaminated",)
+REASON = "contaminated"
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 _LOADING = Lock()  # of the threads that begin a phase one reads the texts, the others wait for it
 
@@ -130,7 +130,7 @@ def _look_up(stage: Decontaminate | LookUp, table: NgramTable, engine: Engine, f
     text, _ = engine.rewrite(frame[TEXT], COMPARISONS[stage.compare])
     found, owner = engine.ngram_hits(text, table, stage.ngram)
     gone = found >= stage.min_ngrams
-    verdict = Verdict(np.where(gone, 0, -1).astype(np.int16), REASONS, np.where(gone, found, np.nan))
+    verdict = Verdict.dropping(gone, REASON, found)
     counts = np.bincount(owner[gone], minlength=len(table.names)).tolist()
     return Outcome(verdict, details={name: count for name, count in zip(table.names, counts, strict=True) if count})
 

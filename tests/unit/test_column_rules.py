@@ -3,6 +3,7 @@
 
 import math
 import re
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,16 @@ import orjson
 import pyarrow as pa
 import pytest
 
+import curation
 from curation.errors import RecipeError
 from curation.recipe import as_builtins, convert_recipe, parse_recipe
 from curation.rules import RULE_SETS, Bounds, Rule, decide, expand_rules
+from curation.running.runner import run
 from curation.stages import Filter
 from curation.stages.base import applied
-from tests.conftest import frame_of, table_of
+from tests.conftest import assert_same_frames, frame_of, table_of
 from tests.corpus import NASTY, real_documents
+from tests.run.runs import kept_rows, removed_rows
 
 NAN = math.nan
 
@@ -91,7 +95,7 @@ WRONG_TYPES = {
     ("min", 0.5): ([["a"], [True], [b"a"]], "a bound is for numbers"),
     ("in_", ("a",)): ([[1], [1.5], [False], [b"a"]], "in is for strings"),
     ("not_in", (1,)): ([["a"], [True]], "not_in is for numbers"),
-    ("in_", (False,)): ([["a"], [1]], "in is for columns of true and false. YAML reads yes, no, on and off as"),
+    ("in_", (False,)): ([["a"], [1]], "in is for columns of true and false"),
 }
 
 
@@ -105,6 +109,12 @@ def test_a_column_of_another_type_is_refused(condition: tuple[str, Any]):
     with pytest.raises(RecipeError, match=r"^rule c_matches: column 'c' holds int64, but matches is for strings$"):
         judged([1], matches="1", min_count=1)
     assert len(judged([None], **dict([condition]))) == 1  # a column of nulls alone has no type
+
+
+def test_a_list_of_true_and_false_for_strings_says_why():
+    told = "in is for columns of true and false; the columns of inputs are strings. YAML reads yes, no, on and off as"
+    with pytest.raises(RecipeError, match=told):
+        judged(["no", "en"], in_=[False])
 
 
 # Patterns that RE2 and Python read alike on these texts; empty matches beside others are counted by Python alone.
@@ -345,3 +355,45 @@ def test_only_what_a_rule_needs_comes_to_the_host(engine: ModuleType):
     rules = [Rule(column="url", in_=["a"]), Rule(column="url", not_in=["b"]), Rule(column="quality", min=0.5)]
     Filter(rules=rules).apply(watched, documents(engine))
     assert seen == [["url"], ["quality"]]
+
+
+def test_a_run_with_rules_on_columns(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    urls = ["https://a.org", "http://b.org", None, "https://spam.org"]
+    lines = [{"text": f"the text number {row}", "id": str(row), "url": url} for row, url in enumerate(urls)]
+    path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    rules = [{"column": "url", "matches": "^https:", "min_count": 1}, {"column": "url", "not_in": ["https://spam.org"]}]
+    content = {"stages": [{"kind": "filter", "rules": rules}], "output": {"formats": []}}
+    inputs = [{"path": str(path), "columns": ["url"]}]
+    run(convert_recipe({"input": inputs, **content}), tmp_path / "out")
+    assert [row[1] for row in kept_rows(tmp_path / "out")] == ["0"]
+    removed = [(row[1], row[4], row[5]) for row in removed_rows(tmp_path / "out")]
+    np.testing.assert_equal(removed, [("1", "url_matches", 0.0), ("2", "url_matches", 0.0), ("3", "url", NAN)])
+    with pytest.raises(RecipeError, match="reads the column 'url'"):
+        run(convert_recipe({"input": [{"path": str(path)}], **content}), tmp_path / "other")
+    bounded = {"stages": [{"kind": "filter", "rules": {"url": {"min": 1}}}]}
+    with pytest.raises(RecipeError, match="rule url: column 'url' holds large_string, but a bound is for numbers; the"):
+        run(convert_recipe({"input": inputs, **content, **bounded}), tmp_path / "third")
+
+
+def test_the_library_takes_the_same_rules(engine: ModuleType):
+    frame = documents(engine)
+    for rules in (
+        [{"column": "url", "not_in": ["http://b.org"]}, {"column": "quality", "max": 0.8}, "fineweb"],
+        [Rule(column="adult", in_=[False]), {"set": "nemo", "override": {"length": {"min": 1}, "words": "off"}}],
+    ):
+        entries = [entry if isinstance(entry, str | Rule) else convert_rule(entry) for entry in rules]
+        expected, _ = applied(engine, frame, Filter(rules=entries))
+        assert_same_frames(engine, curation.filter(frame, rules), expected)
+    with pytest.raises(RecipeError, match=r"filter: matches 'a\(\?=b\)' is no regular"):
+        curation.filter(frame, {"matches": "a(?=b)", "min_count": 1})
+
+
+def convert_rule(entry: dict[str, Any]) -> Rule:
+    return parse_recipe(f"stages: [{{kind: filter, rules: [{entry}]}}]").stages[0].rules[0]
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.null()], ids=str)
+def test_no_rows(kind: pa.DataType):
+    assert judged([], kind, in_=["a"]) == judged([], kind, matches="a", min_count=1) == []
+    assert judged([], pa.float64(), min=1) == judged([], pa.int64(), in_=[1]) == []

@@ -219,7 +219,7 @@ WRONG_SETTINGS = {
     "stages.filter_2.urls=off": "stages.filter_2 would have no rule left; leave the stage out",
     "stages.filter_2.urls.min=7": "min 7.0 is above max 5.0",
     "stages.filter_2.urls/wrods.min=1": "no measure named 'wrods'; did you mean words",
-    "seed.x.y=https://user:secret@host.org": "setting 'seed.x.y': ",
+    "name.x.y=https://user:secret@host.org": "setting 'name.x.y': name is one value, without a 'x'",
 }  # fmt: skip
 
 
