@@ -29,8 +29,9 @@ import pyarrow as pa
 from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.files import piece_path
-from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column
+from curation.running.parts import Parts, PartWriter
 from curation.stages import FuzzyDedup
+from curation.stages.outcome import BYTES, Corpus, key_column
 from curation.stages.permutations import constants
 
 BATCH_DOCUMENTS = 10_000
@@ -57,7 +58,7 @@ def peak_bytes(function: Callable[[], object]) -> int:
     return peak
 
 
-def write_corpus(folder: Path, stage: FuzzyDedup, texts: Iterator[list[str]], forged: int) -> AliveCorpus:
+def write_corpus(folder: Path, stage: FuzzyDedup, texts: Iterator[list[str]], forged: int) -> Corpus:
     """The parts that a segment would leave before the stage. `forged`: all documents share so many bands, no others."""
     engine = load_engine("cpu")
     counts: list[int] = []
@@ -81,7 +82,7 @@ def write_corpus(folder: Path, stage: FuzzyDedup, texts: Iterator[list[str]], fo
         counts[-1] += len(batch)
     files.close()
     parts = Parts(folder, counts)
-    return AliveCorpus(parts, 0, np.arange(len(parts)))
+    return parts.corpus(0, np.arange(len(parts)))
 
 
 def identical(count: int) -> Iterator[list[str]]:

@@ -6,7 +6,6 @@ The runner calls the same stages on each slice, so that what is built cell by ce
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 import typing
@@ -32,7 +31,7 @@ from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
 from curation.recipe import Output
 from curation.rules import Rule
-from curation.running.parts import BYTES, with_ids
+from curation.running.parts import with_ids
 from curation.running.resources import read_processors
 from curation.stages import (
     AddMeasures,
@@ -46,6 +45,7 @@ from curation.stages import (
     RowStage,
 )
 from curation.stages.base import applied, run_phases
+from curation.stages.outcome import BYTES, Corpus, key_column
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=msgspec.Struct)
@@ -284,7 +284,9 @@ def language(frame: Any, keep: str | Sequence[str] | Language, **settings: Any) 
 
 
 @_takes(Decontaminate)
-def decontaminate(frame: Any, evaluation_files: str | Input | Sequence[str | Input] | Decontaminate, **settings: Any) -> Any:
+def decontaminate(
+    frame: Any, evaluation_files: str | Input | Sequence[str | Input] | Decontaminate, **settings: Any
+) -> Any:
     """The rows without n-grams of the evaluation texts in `evaluation_files`, which may be a whole stage. InputError
     for texts that cannot be read: they are at once, on a Dask frame too. RecipeError for a wrong setting."""
     files = [evaluation_files] if isinstance(evaluation_files, Input) else evaluation_files
@@ -361,45 +363,37 @@ def _keys(engine: Engine, frame: Frame, stage: ExactDedup | FuzzyDedup) -> dict[
         ends = np.cumsum(engine.byte_lengths(frame[TEXT]))
         pieces = list(pieces_by_size(ends, engine.batch_bytes(1)))
     found = [stage.keys(engine, frame.iloc[piece]) for piece in pieces]
-    return {name: np.concatenate([keys[name] for keys in found]) for name in found[0]}
+    return {key_column(0, name): np.concatenate([keys[name] for keys in found]) for name in found[0]}
 
 
 class _Frames:
-    """Frames as a whole-corpus stage wants them: what `stages.outcome.Corpus` promises. `load` gives a frame."""
+    """Frames as `stages.outcome.Storage`. `load` gives a frame."""
 
-    def __init__(self, surveys: Sequence[_Survey], load: Callable[[int], Frame], scratch: Path) -> None:
-        self.keys = {name: np.concatenate([survey.keys[name] for survey in surveys]) for name in surveys[0].keys}
+    def __init__(self, surveys: Sequence[_Survey], load: Callable[[int], Frame]) -> None:
         self.starts = np.cumsum([0, *(survey.rows for survey in surveys)])
-        self.rows = np.arange(self.starts[-1])
-        ends = np.cumsum([count for survey in surveys for _, count in survey.sources], dtype=np.int64).tolist()
-        names = [name for survey in surveys for name, _ in survey.sources]
-        self.sources: Sequence[tuple[str, int, int]] = list(zip(names, [0, *ends], ends, strict=False))
+        self.surveys = surveys
         self.load = load
-        self.scratch = scratch
-        self.workers = 1
 
-    def column(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
-        return self.keys[name][self.rows if positions is None else self.rows[positions]]
+    @property
+    def sources(self) -> list[tuple[str, int, int]]:
+        ends = np.cumsum([count for survey in self.surveys for _, count in survey.sources], dtype=np.int64).tolist()
+        names = [name for survey in self.surveys for name, _ in survey.sources]
+        return list(zip(names, [0, *ends], ends, strict=False))
 
-    def byte_lengths(self) -> np.ndarray:
-        return self.column(BYTES)
+    def key_type(self, piece: int, name: str) -> np.dtype:
+        return self.surveys[piece].keys[name].dtype
 
-    def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        rows = self.rows[positions]
-        bounds = np.searchsorted(rows, self.starts)
-        for number in np.flatnonzero(np.diff(bounds)).tolist():
-            mask = np.zeros(self.starts[number + 1] - self.starts[number], bool)
-            mask[rows[bounds[number] : bounds[number + 1]] - self.starts[number]] = True
-            frame = self.load(number)
-            engine = engine_of(frame)
-            found = engine.to_arrow(engine.filter_rows(frame[[TEXT]], mask)).column(TEXT)
-            for first in range(0, len(found), TEXTS_AT_ONCE):
-                yield found.slice(first, TEXTS_AT_ONCE).combine_chunks
+    def read_keys(self, piece: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
+        np.take(self.surveys[piece].keys[name], rows - self.starts[piece], out=out, mode="clip")
 
-    def select(self, positions: np.ndarray) -> _Frames:
-        selected = copy.copy(self)
-        selected.rows = self.rows[positions]
-        return selected
+    def read_texts(self, piece: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
+        mask = np.zeros(self.starts[piece + 1] - self.starts[piece], bool)
+        mask[rows - self.starts[piece]] = True
+        frame = self.load(piece)
+        engine = engine_of(frame)
+        found = engine.to_arrow(engine.filter_rows(frame[[TEXT]], mask)).column(TEXT)
+        for first in range(0, len(found), TEXTS_AT_ONCE):
+            yield found.slice(first, TEXTS_AT_ONCE).combine_chunks
 
 
 def _filter(frame: Frame, mask: np.ndarray) -> Frame:
@@ -411,7 +405,8 @@ def _kept_rows(
 ) -> np.ndarray:
     """A mask over the rows of all frames."""
     with TemporaryDirectory() as scratch:
-        corpus = _Frames(surveys, load, Path(scratch) / "stage")
+        frames = _Frames(surveys, load)
+        corpus = Corpus(frames, np.arange(frames.starts[-1]), 0, Path(scratch) / "stage", frames.sources)
         run_phases(stage, engine, corpus)
         found = stage.decide(engine, corpus)
     kept = np.ones(len(corpus.rows), bool)
