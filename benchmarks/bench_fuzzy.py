@@ -31,6 +31,7 @@ from curation.engine import load_engine
 from curation.files import piece_path
 from curation.running.parts import Parts, PartWriter
 from curation.stages import FuzzyDedup
+from curation.stages.base import decided
 from curation.stages.outcome import BYTES, Corpus, key_column
 from curation.stages.permutations import constants
 
@@ -117,11 +118,11 @@ def attack(name: str, count: int) -> tuple[float, float, int, dict[str, object]]
         )
         engine = load_engine("cpu")
         started = time.process_time()
-        found = stage.decide(engine, corpus)
+        found = decided(stage, engine, corpus)
         seconds = time.process_time() - started
-        memory = peak_bytes(lambda: stage.decide(engine, corpus))
+        memory = peak_bytes(lambda: decided(stage, engine, corpus))
         memory += corpus.rows.nbytes + count  # the barrier's mask has a byte per document
-        return 1e6 * seconds / count, memory / count, len(found.row), dict(found.details)
+        return 1e6 * seconds / count, memory / count, len(found.dropped), dict(found.details)
     finally:
         shutil.rmtree(folder)
 
@@ -165,7 +166,7 @@ def whole_stage(texts: Sequence[str]) -> int:
     try:
         stage = FuzzyDedup()
         batches = (list(texts[k : k + BATCH_DOCUMENTS]) for k in range(0, len(texts), BATCH_DOCUMENTS))
-        return len(stage.decide(load_engine("cpu"), write_corpus(folder, stage, batches, 0)).row)
+        return len(decided(stage, load_engine("cpu"), write_corpus(folder, stage, batches, 0)).dropped)
     finally:
         shutil.rmtree(folder)
 

@@ -24,7 +24,7 @@ from curation.packing.tokenization import TokenizerSpec
 from curation.reading.inputs import Budget, Input, is_hub, list_inputs, split_suffix
 from curation.reading.urls import shown
 from curation.stages import STAGES, CorpusStage, Stage
-from curation.stages.own_code import convert_stage, stage_from_job
+from curation.stages.own_code import convert_stage, stage_from_job, without_nulls
 
 if TYPE_CHECKING:
     Stages = list[Stage]
@@ -194,17 +194,11 @@ def as_builtins(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON has it, with all defaults: what is compared, stored and reported. JSON has no infinity, so
     that a bound which a rule does not set is left out; it can be read as a recipe again. Secrets in URLs
     are left out."""
-    content = dict(_without_nulls(msgspec.json.decode(msgspec.json.encode(recipe))))
+    content = dict(without_nulls(msgspec.json.decode(msgspec.json.encode(recipe))))
     for entry in content["input"]:
         for field in ("path", "base", "data_files"):
             entry[field] = shown(entry[field])
     return content
-
-
-def _without_nulls(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
-    return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
 
 
 def parse_recipe(text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:

@@ -67,9 +67,10 @@ from curation.running.workdir import (
     plan_path,
     sweep,
 )
-from curation.stages import CorpusStage, Stage
-from curation.stages.base import run_phases
+from curation.stages import CorpusStage
+from curation.stages.base import decided
 from curation.stages.outcome import StageCount
+from curation.stages.own_code import stage_for_job
 
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
 
@@ -145,9 +146,9 @@ def run(
     folder = local_output(output).resolve()
     choice = choose_engine(engine)
     _check_session(workers, scheduler, slice_bytes)
+    check_stages(recipe, folder)  # before anything is read
     files = find_files(recipe.input, folder)
     check_inputs(folder, [file.path for file in files] + [entry.path for entry in recipe.input if is_hub(entry.path)])
-    check_stages(recipe, files, folder)
     check_names(recipe, folder)
     tokenizer = find_tokenizer(recipe, folder)
     identity = identity_of(recipe, files, tokenizer)
@@ -339,11 +340,11 @@ def _run_segment(run_: _Run, segment: Segment, reached: _Reached | None) -> list
     return [msgspec.convert(record, SliceRecord) for record in records]
 
 
-def _prepared(run_: _Run, segment: Segment) -> dict[int, Stage]:
+def _prepared(run_: _Run, segment: Segment) -> dict[int, dict[str, Any]]:
     """The stages of a segment as its tasks use them, by number."""
     numbers = (*segment.row_stages, *segment.corpus_stages)
     _check_files(run_, numbers)
-    return {number: run_.plan.recipe.stages[number].prepare(run_.work) for number in numbers}
+    return {number: stage_for_job(run_.plan.recipe.stages[number].prepare(run_.work)) for number in numbers}
 
 
 def _check_files(run_: _Run, numbers: Sequence[int]) -> None:
@@ -397,10 +398,8 @@ def _decide(run_: _Run, number: int, parts: Parts, alive: np.ndarray) -> Decided
         run_.progress.say(f"{run_.plan.recipe.stage_names[number]}: {int(alive.sum()):,} documents")
         sources = _sources(run_.plan.slices, parts)
         corpus = parts.corpus(number, positions_of(alive), sources, run_.workers)
-        run_phases(stage, run_.engine, corpus)
-        found = stage.decide(run_.engine, corpus)
+        found = decided(stage, run_.engine, corpus)
         save_decision(path, found, time.perf_counter() - started)
-        remove(corpus.scratch)
         del corpus, found  # up to 20 bytes per document, while the next stage decides
     return load_decision(path, parts, number)
 

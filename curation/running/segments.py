@@ -76,7 +76,7 @@ class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
     starts: np.ndarray  # first row of each slice among all rows of the segment before
     mask: Path | None  # .npy of the rows (bool) that its barrier left
     cuts: Path | None  # of that barrier: the spans that it cuts out of texts
-    stages: dict[int, Any]  # number -> prepared stage; in a task its JSON
+    stages: dict[int, dict[str, Any]]  # number -> the prepared stage as JSON
 
 
 class _Task(NamedTuple):

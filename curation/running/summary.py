@@ -16,7 +16,7 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
     and of the forms blocks, chunks with their median and percentiles, shards. Splits are added up; percentiles are
     those of the train side."""
     documents, stages = content["documents"], content["stages"]
-    duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage["compares"]}
+    duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage.get("compares")}
     short = [stage["reasons"].get(SHORT, 0) for stage in stages if SHORT in _reasons(content, stage["name"])]
     found: dict[str, Any] = {
         "original": documents["read"],
@@ -87,7 +87,7 @@ def funnel_line(content: dict[str, Any]) -> str:
     archives = all(file["format"] in ("wet", "warc") for file in content["files"])
     steps = [f"[{'parse' if archives else 'read'}] docs={short_number(content['documents']['read'])}"]
     for stage in content["stages"]:
-        if not stage["removes"]:
+        if not stage.get("removes", True):
             continue
         share = stage["documents_out"] / stage["documents_in"] if stage["documents_in"] else 0.0
         steps.append(f"[{stage['name']}] kept={short_number(stage['documents_out'])} ({share:.0%})")

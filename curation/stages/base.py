@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import StageError, counted
-from curation.files import commit, make_folder
+from curation.files import commit, make_folder, remove
 from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
 
 SHOWN_COUNTS = 10  # of a stage's details in its line under the funnel
@@ -201,6 +201,14 @@ def run_phases(stage: CorpusStage, engine: Engine, corpus: Corpus) -> None:
                     path.touch()
 
 
+def decided(stage: CorpusStage, engine: Engine, corpus: Corpus) -> Decision:
+    """The decision of a corpus stage, after its phases; what these left is deleted."""
+    run_phases(stage, engine, corpus)
+    decision = stage.decide(engine, corpus)
+    remove(corpus.scratch)
+    return decision
+
+
 def added_columns(stages: Sequence[Stage]) -> dict[str, str]:
     """The columns that stages write beside the text: name -> Arrow type; a later one of the same name replaces it."""
     return {name: kind for stage in stages for name, kind in stage.writes().items()}
@@ -214,4 +222,14 @@ def counts_line(counts: Mapping[str, int], shown: int = SHOWN_COUNTS) -> str:
     return ", ".join(parts + ([f"{len(rest)} others {sum(rest):,}"] if rest else []))
 
 
-__all__ = ["CorpusStage", "Phase", "RowStage", "Stage", "added_columns", "applied", "counts_line", "run_phases"]
+__all__ = [
+    "CorpusStage",
+    "Phase",
+    "RowStage",
+    "Stage",
+    "added_columns",
+    "applied",
+    "counts_line",
+    "decided",
+    "run_phases",
+]

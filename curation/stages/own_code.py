@@ -43,6 +43,11 @@ def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stag
     return _converted(content, STAGES[str(kind)], path)
 
 
+def stage_for_job(stage: Stage) -> dict[str, Any]:
+    """A stage as JSON, which has no infinity: a bound that a rule does not set is left out."""
+    return dict(without_nulls(msgspec.json.decode(msgspec.json.encode(stage))))
+
+
 def stage_from_job(content: dict[str, Any]) -> Stage:
     """The stage that a task was sent, of whatever module: the driver of the run chose it, and the digest of the job
     says that it is the driver's."""
@@ -130,8 +135,14 @@ def _converted(content: dict[str, Any], kind: type[Stage], path: str) -> Stage:
         raise ValueError(f"{text} - at `{path}{inner or '`'}") from None
 
 
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_nulls(entry) for key, entry in value.items() if entry is not None}
+    return [without_nulls(entry) for entry in value] if isinstance(value, list) else value
+
+
 def _json_type(value: object) -> str:
     return {str: "str", int: "int", float: "float", bool: "bool", list: "array"}.get(type(value), "null")
 
 
-__all__ = ["convert_stage", "files_of", "own_class", "stage_from_job"]
+__all__ = ["convert_stage", "files_of", "own_class", "stage_for_job", "stage_from_job", "without_nulls"]

@@ -29,12 +29,12 @@ SHARED = {"arrays", "contract", "errors", "files", "interrupts", "measures", "ru
 ROOMS: dict[str, set[str]] = {
     "kernels": set(),
     "reading": {"kernels"},
-    "stages": {"kernels", "reading"},
+    "stages": {"engine", "kernels", "reading"},
     "packing": {"kernels", "reading"},
     "training": {"packing"},
     "running": {"engine", "kernels", "packing", "reading", "recipe", "stages"},
 }
-LOAD_BY_NAME = {"__init__.py", "engine.py", "library.py"}
+LOAD_BY_NAME = {"__init__.py", "engine.py", "library.py", "stages/own_code.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}
 
 

@@ -24,6 +24,7 @@ from curation.running import runner
 from curation.running.report import as_html, print_funnel
 from curation.running.runner import run
 from curation.running.verify import verify
+from curation.stages.base import applied
 from curation.stages.classifiers import LANGUAGE_SHA256, load_classifier
 from tests.conftest import frame_of
 from tests.oracle import fasttext_reference as reference
@@ -163,9 +164,9 @@ def test_two_stages_with_two_names(tmp_path: Path, corpus: Path):
     rows = table_rows(tmp_path / "out" / "documents", "text", "language", "quality", "quality_probability")
     assert rows and all(" the " in f" {text} " and language == "en" for text, language, *_ in rows)
     assert {label for _, _, label, _ in rows} == {"good"} and all(p > 0.9 for *_, p in rows)
-    assert {name: {**entry}.pop("sha256") for name, entry in report["models"].items()} == {
-        "language_1": LANGUAGE_SHA256,
-        "quality": hashlib.sha256(model.read_bytes()).hexdigest(),
+    assert report["stage_files"] == {
+        "language_1": {"lid.176.ftz": LANGUAGE_SHA256},
+        "quality": {str(model): hashlib.sha256(model.read_bytes()).hexdigest()},
     }
 
 
@@ -173,7 +174,7 @@ def test_a_column_of_an_input_is_not_written_over(tmp_path: Path):
     path = tmp_path / "c.jsonl"
     path.write_bytes(records_of(sentences(3, WORDS), language="english"))
     for name in ("language", "language_probability"):
-        with pytest.raises(RecipeError, match=f"'{name}', which a language stage writes; .* or change column"):
+        with pytest.raises(RecipeError, match=f"'{name}', which a language stage writes; .* or change the settings"):
             recipe(path, LANGUAGE, columns=[name])
     go(tmp_path / "out", recipe(path, LANGUAGE | {"column": "detected"}, columns=["language"]))
     rows = table_rows(tmp_path / "out" / "documents", "language", "detected")
@@ -211,7 +212,7 @@ def test_the_function_replaces_columns_and_keeps_the_index():
 def test_both_engines_write_the_same_columns(engine: Any):
     frame = frame_of(engine, [*sentences(5, WORDS), "漢字", *sentences(5, GERMAN)])
     stage = curation.Language(keep=["en", "de"], min_probability=0.3)
-    table = engine.to_arrow(stage.apply(engine, frame).frame).select([*stage.added])
+    table = engine.to_arrow(applied(engine, frame, stage)[0]).select([*stage.writes()])
     label, score = engine.classify(frame["text"], load_classifier(""), 1000)
     names = [load_classifier("").labels[k] for k in label.tolist()]
     expected = [(n, s / 1e6) for n, s in zip(names, score.tolist(), strict=True) if n in ("en", "de") and s >= 3e5]
@@ -276,16 +277,16 @@ def test_another_model_under_the_same_path_is_refused(
     os.utime(model, ns=(1, 1))  # the same content at another time is the same model
     first = model.read_bytes()
     write_model(model, 3.0)
-    with pytest.raises(OutputError, match=r"changed: model of quality \(.*own\.bin is another file now\)\. Give a new"):
+    with pytest.raises(OutputError, match=r"changed: .*own\.bin of stage quality \(content\)\. Give a new"):
         go(tmp_path / "out", chosen)
     model.write_bytes(first)
     report = go(tmp_path / "out", chosen)
     digest = hashlib.sha256(first).hexdigest()
-    assert report["models"] == {"quality": {"file": str(model), "sha256": digest}}
+    assert report["stage_files"] == {"quality": {str(model): digest}}
 
 
 def test_a_run_without_a_model_names_none(tmp_path: Path, corpus: Path):
-    assert go(tmp_path / "out", recipe(corpus, {"kind": "exact_dedup"}))["models"] == {}
+    assert go(tmp_path / "out", recipe(corpus, {"kind": "exact_dedup"}))["stage_files"] == {}
 
 
 def test_a_model_that_changes_during_a_run_ends_it(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch):
@@ -299,5 +300,7 @@ def test_a_model_that_changes_during_a_run_ends_it(tmp_path: Path, corpus: Path,
         return found
 
     monkeypatch.setattr(runner, "make_plan", then_change)
-    with pytest.raises(IntegrityError, match=r"model of language \(.*own\.bin is another file now\): it changed"):
+    with pytest.raises(
+        IntegrityError, match=r"changed during the run: .*own\.bin of stage language \(content\)\. Put it back"
+    ):
         go(tmp_path / "out", chosen)

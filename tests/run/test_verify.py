@@ -213,7 +213,7 @@ FORGED: list[tuple[str, Any, str]] = [
     ("recipe.output.formats", ["../x"], "Invalid enum value '../x' - at `$.recipe.output.formats[0]`"),
     ("recipe.output.splits", {"train": 2.0}, "the share of split train must be above 0"),
     ("tokens", {}, "Object missing required field `count`"),
-    ("models", [], "Expected `object`, got `array` - at `$.models`"),
+    ("stage_files", [], "Expected `object`, got `array` - at `$.stage_files`"),
 ]  # fmt: skip
 
 
@@ -269,7 +269,7 @@ def test_no_entry_of_a_report_ends_in_a_traceback(finished: Path, copy: Path, sh
         with contextlib.suppress(OutputError, IntegrityError):
             forged = find_finished(copy)
             assert forged is not None
-            check_same(copy, identity_in(forged), identity_in(content))
+            check_same(copy, identity_in(copy, forged), identity_in(copy, content))
             mend(copy, json.loads((copy / "report.json").read_bytes()))
         (copy / "report.json").write_bytes(whole)
     assert told > 100

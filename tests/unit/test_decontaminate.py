@@ -184,7 +184,9 @@ def test_a_broken_record_is_counted_from_the_start_of_its_file(tmp_path: Path, m
 
 def test_one_path_needs_no_list(tmp_path: Path):
     _, quiz = small_run(tmp_path)
-    names = {Decontaminate(evaluation_files=given).inputs[0].path for given in (str(quiz), quiz, (quiz,), Input(path=quiz))}
+    names = {
+        Decontaminate(evaluation_files=given).inputs[0].path for given in (str(quiz), quiz, (quiz,), Input(path=quiz))
+    }
     assert names == {str(quiz)}
 
 
@@ -202,7 +204,9 @@ def test_texts_that_cannot_be_read_stop_the_run_before_it_begins(tmp_path: Path,
     path.write_bytes(records_of(["one two three"]))
     if content is not None:
         quiz.write_bytes(content)
-    recipe = recipe_of(path, stages=[{"kind": "decontaminate", "evaluation_files": [str(quiz)]}], output={"formats": []})
+    recipe = recipe_of(
+        path, stages=[{"kind": "decontaminate", "evaluation_files": [str(quiz)]}], output={"formats": []}
+    )
     with pytest.raises(InputError, match=told):
         run(recipe, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -214,7 +218,10 @@ def test_texts_that_cannot_be_read_stop_the_run_before_it_begins(tmp_path: Path,
         ({"evaluation_files": []}, "evaluation_files is empty"),
         ({"evaluation_files": ["hf:some/set"]}, "files of this machine, not hf:some/set"),
         ({"evaluation_files": ["https://x.org/a.jsonl"]}, "files of this machine"),
-        ({"evaluation_files": [{"path": "a.jsonl", "sample": 0.5}]}, "sample of a.jsonl has no meaning in evaluation_files"),
+        (
+            {"evaluation_files": [{"path": "a.jsonl", "sample": 0.5}]},
+            "sample of a.jsonl has no meaning in evaluation_files",
+        ),
         ({"ngram": 0}, "ngram must be at least 1, not 0"),
         ({"min_ngrams": 0}, "min_ngrams must be at least 1, not 0"),
         ({"compare": "lower"}, "no comparison 'lower'; did you mean lowercase"),

@@ -15,6 +15,7 @@ from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.running.parts import Parts, PartWriter
 from curation.stages import FuzzyDedup, similarity
+from curation.stages.base import decided
 from curation.stages.outcome import BYTES, key_column
 
 CPU = load_engine("cpu")
@@ -47,7 +48,7 @@ def resident_bytes(stage: FuzzyDedup, parts: Parts) -> tuple[int, int]:
     alive = np.ones(len(parts), bool)
     corpus = parts.corpus(0, np.flatnonzero(alive))
     tracemalloc.reset_peak()
-    gone = len(stage.decide(CPU, corpus).row)
+    gone = len(decided(stage, CPU, corpus).dropped)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak, gone
@@ -83,7 +84,7 @@ def test_bytes_per_document(tmp_path, monkeypatch, shared_bands, same, options):
     peaks = []
     for documents in SIZES:
         parts = write_part(tmp_path / str(documents), stage, documents, shared_bands, same)
-        stage.decide(CPU, parts.corpus(0, np.arange(4000)))  # compiles, and loads what was compiled
+        decided(stage, CPU, parts.corpus(0, np.arange(4000)))  # compiles, and loads what was compiled
         enough = peaks[0] + ALLOWED * (documents - SIZES[0]) if peaks else math.inf
         peaks.append(least_peak(stage, parts, documents - 1 if same else 0, enough))
     assert (peaks[1] - peaks[0]) / (SIZES[1] - SIZES[0]) <= ALLOWED

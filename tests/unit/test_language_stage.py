@@ -11,7 +11,7 @@ from curation.contract import ID
 from curation.errors import RecipeError
 from curation.recipe import parse_recipe
 from curation.running.runner import run
-from curation.stages import Language
+from curation.stages import Language, base
 from tests.conftest import frame_of
 from tests.oracle import fasttext_reference as reference
 
@@ -23,8 +23,8 @@ TEXTS = [ENGLISH, GERMAN, VAGUE, RUSSIAN, ENGLISH + "\n" + ENGLISH]
 
 
 def applied(engine, texts: list[str | None], **settings):
-    outcome = Language(**settings).apply(engine, frame_of(engine, texts))
-    kept = [int(name.removeprefix("doc-")) for name in engine.to_arrow(outcome.frame)[ID].to_pylist()]
+    frame, outcome = base.applied(engine, frame_of(engine, texts), Language(**settings))
+    kept = [int(name.removeprefix("doc-")) for name in engine.to_arrow(frame)[ID].to_pylist()]
     reasons = [outcome.verdict.reasons[k] if k >= 0 else "" for k in outcome.verdict.reason]
     return kept, reasons, outcome
 

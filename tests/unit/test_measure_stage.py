@@ -21,6 +21,7 @@ from curation.running import runner
 from curation.running.percentiles import RANKS, percentiles
 from curation.running.runner import run
 from curation.stages import AddMeasures
+from curation.stages.base import applied
 from tests.conftest import frame_of
 from tests.corpus import NASTY
 from tests.run.runs import data_digests, made_texts, recipe_of, records_of, report_of, table_rows
@@ -46,23 +47,23 @@ def measured(texts: list[str], names: tuple[str, ...]) -> list[tuple[Any, ...]]:
 def test_columns_of_a_frame(engine, names):
     texts = [*(text[:2000] for text in NASTY), None]
     frame = frame_of(engine, texts)
-    outcome = AddMeasures(names=names).apply(engine, frame)
-    table = engine.to_arrow(outcome.frame)
+    after, outcome = applied(engine, frame, AddMeasures(names=names))
+    table = engine.to_arrow(after)
     expected = engine.measure(frame["text"], names or tuple(Measure.__members__))
     assert table.column_names[3:] == [*expected] and {str(kind) for kind in table.schema.types[3:]} == {"int64"}
     assert {name: table.column(name).to_pylist() for name in expected} == {k: v.tolist() for k, v in expected.items()}
     assert table.column(ID).to_pylist() == [f"doc-{row}" for row in range(len(texts))]
-    assert (outcome.verdict, outcome.edited) == (None, 0)
+    assert (outcome.verdict, outcome.text) == (None, None)
 
 
 def test_a_frame_that_was_filtered_keeps_its_rows_together(engine):
     frame = engine.filter_rows(frame_of(engine, ["a", "b b", "c c c"]), np.array([True, False, True]))
-    table = engine.to_arrow(AddMeasures(names=("words",)).apply(engine, frame).frame)
+    table = engine.to_arrow(applied(engine, frame, AddMeasures(names=("words",)))[0])
     assert table.select(["text", "words"]).to_pylist() == [{"text": "a", "words": 1}, {"text": "c c c", "words": 3}]
 
 
 def test_no_rows(engine):
-    table = engine.to_arrow(AddMeasures().apply(engine, frame_of(engine, [])).frame)
+    table = engine.to_arrow(applied(engine, frame_of(engine, []), AddMeasures())[0])
     assert (len(table), table.num_columns, str(table.schema.types[-1])) == (0, 3 + len(Measure), "int64")
 
 
@@ -179,7 +180,7 @@ def test_percentiles_are_those_of_the_sorted_values(tmp_path: Path, corpus: Path
 def test_members_and_repeated_names_are_names():
     stage = AddMeasures(names=(Measure.words, "bytes", "words"))  # type: ignore[arg-type]
     assert stage == AddMeasures(names=("words", "bytes"))
-    assert AddMeasures().names == () and [*AddMeasures().added] == [*Measure.__members__]
+    assert AddMeasures().names == () and [*AddMeasures().writes()] == [*Measure.__members__]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,9 @@ def test_a_column_of_an_input_is_not_written_over(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(records_of(["a b"], words=5))
     entry = {"path": str(path), "columns": ["words"]}
-    with pytest.raises(RecipeError, match="'words', which a measure stage writes; leave it out, or change names of"):
+    with pytest.raises(
+        RecipeError, match="'words', which a measure stage writes; leave it out, or change the settings of"
+    ):
         recipe_of(entry, stages=[{"kind": "measure"}])
     recipe = recipe_of(entry, stages=[{"kind": "measure", "names": ["characters"]}], output=NO_TOKENS)
     run(recipe, tmp_path / "out", engine="cpu")

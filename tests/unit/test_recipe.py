@@ -141,7 +141,10 @@ WRONG = {
     "input: [{path: x, blend_weight: 1e-3}]": ("[0].blend_weight", "; 1e-3 is text in YAML, write it with a dot"),
     "input: [{path: x, max_document_bytes: 2.5E3}]": ("; 2.5E3 is text in YAML, write 2_500",),
     "output: {seed: 1e-3}": ("Expected `int`, got `str` - at `$.output.seed`$",),
-    "stages: [{kind: decontaminate, evaluation_files: [{path: x, ngram: 3}]}]": ("unknown field `ngram`", ".evaluation_files[0]`$"),
+    "stages: [{kind: decontaminate, evaluation_files: [{path: x, ngram: 3}]}]": (
+        "unknown field `ngram`",
+        ".evaluation_files[0]`$",
+    ),
 }  # fmt: skip
 
 # What YAML takes for a number, a date or a truth value, and Python does not.

@@ -22,7 +22,7 @@ from curation.errors import RecipeError
 from curation.recipe import parse_recipe
 from curation.running.runner import run
 from curation.running.verify import verify
-from curation.stages import Redact
+from curation.stages import Redact, base
 from curation.stages.personal_data import FINDERS
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, characters
@@ -257,17 +257,17 @@ def test_long_texts_take_linear_time():
 
 
 def applied(engine, texts: list[str | None], **options: Any):
-    outcome = Redact(**options).apply(engine, frame_of(engine, texts))
-    return engine.to_arrow(outcome.frame)[TEXT].to_pylist(), outcome
+    frame, outcome = base.applied(engine, frame_of(engine, texts), Redact(**options))
+    assert engine.to_arrow(frame).column_names == [ROW, ID, TEXT]
+    return engine.to_arrow(frame)[TEXT].to_pylist(), outcome
 
 
 def test_nulls_and_counts(engine):
     texts = ["a@b.co a@b.co", None, "", "10.0.0.1 a@b.co", "nothing"]
     found, outcome = applied(engine, texts)
     assert found == [f"{EMAIL} {EMAIL}", None, "", f"{IP} {EMAIL}", "nothing"]
-    assert outcome.edited == 2 and outcome.verdict is None
+    assert outcome.edited.tolist() == [True, False, False, True, False] and outcome.verdict is None
     assert outcome.details == {"email": 3, "ip_address": 1, "credit_card": 0, "ssn": 0, "phone": 0}
-    assert engine.to_arrow(outcome.frame).column_names == [ROW, ID, TEXT]
     _, outcome = applied(engine, texts, types=("ssn", "email"))
     assert outcome.details == {"email": 3, "ssn": 0}
 
@@ -275,7 +275,7 @@ def test_nulls_and_counts(engine):
 @pytest.mark.parametrize("texts", [[], [None], [""], ["nothing", None]])
 def test_nothing_to_do(engine, texts):
     found, outcome = applied(engine, texts)
-    assert found == texts and outcome.edited == 0 and not any(outcome.details.values())
+    assert found == texts and outcome.edited is None and not any(outcome.details.values())
 
 
 def test_text_behind_a_null_is_not_looked_at(engine):
@@ -283,8 +283,8 @@ def test_text_behind_a_null_is_not_looked_at(engine):
     data = table.column(TEXT).combine_chunks().buffers()[2].to_pybytes().replace(b"hidden", b"a@b.co")
     buffers = [*table.column(TEXT).combine_chunks().buffers()[:2], pa.py_buffer(data)]
     hidden = pa.LargeStringArray.from_buffers(3, buffers[1], buffers[2], buffers[0])
-    outcome = Redact().apply(engine, engine.from_arrow(table.set_column(2, TEXT, hidden)))
-    assert outcome.edited == 0 and engine.to_arrow(outcome.frame)[TEXT].to_pylist()[1] is None
+    frame, outcome = base.applied(engine, engine.from_arrow(table.set_column(2, TEXT, hidden)), Redact())
+    assert outcome.edited is None and engine.to_arrow(frame)[TEXT].to_pylist()[1] is None
 
 
 def test_slices_and_chunks(engine):
@@ -297,9 +297,9 @@ def test_slices_and_chunks(engine):
         [whole.slice(0, 1), whole.slice(1)],
     ):
         frame = engine.from_arrow(pa.table({TEXT: pa.chunked_array(chunks)}))
-        assert engine.to_arrow(Redact().apply(engine, frame).frame)[TEXT].to_pylist() == expected
+        assert engine.to_arrow(base.applied(engine, frame, Redact())[0])[TEXT].to_pylist() == expected
         mask = np.arange(len(texts)) % 3 != 1
-        some = Redact().apply(engine, engine.filter_rows(frame, mask)).frame
+        some, _ = base.applied(engine, engine.filter_rows(frame, mask), Redact())
         assert engine.to_arrow(some)[TEXT].to_pylist() == [
             text for text, kept in zip(expected, mask, strict=True) if kept
         ]

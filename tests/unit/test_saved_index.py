@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from curation.cli import main
-from curation.errors import IntegrityError, OutputError, RecipeError
+from curation.errors import InputError, IntegrityError, OutputError, RecipeError
 from curation.recipe import convert_recipe
 from curation.running.runner import run
 from curation.running.verify import verify
@@ -284,12 +284,14 @@ def test_a_changed_index_is_another_recipe(old, tmp_path):
     finish(tmp_path / "new", path, against=old)
     finish(tmp_path / "new", path, against=old)  # already complete
     finish(old.parent, write_input(tmp_path / "old.jsonl", [words(2000, 60)]), force=True)
-    with pytest.raises(OutputError, match=r"changed: .*/index.json of stage fuzzy_dedup \(content\). Give a new --output"):
+    with pytest.raises(
+        OutputError, match=r"changed: .*/index.json of stage fuzzy_dedup \(content\). Give a new --output"
+    ):
         finish(tmp_path / "new", path, against=old)
 
 
 def test_an_index_of_the_folder_that_is_written_to(old, tmp_path):
-    with pytest.raises(RecipeError, match=r"lies in the output folder .*; give another --output"):
+    with pytest.raises(InputError, match=r"index.json lies in the output folder .*; give another --output"):
         finish(old.parent, tmp_path / "old.jsonl", against=old, force=True)
     assert verify(old.parent) == []
 
