@@ -90,7 +90,8 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
     from curation.packing.tokenization import Tokenizer, TokenizerSpec
     from curation.packing.vocabularies import load_vocabulary
     from curation.reading import probe
-    from curation.reading.inputs import Input, find_files
+    from curation.reading.inputs import Input
+    from curation.reading.paths import find_files
     from curation.reading.slices import plan_slices
     from curation.running.outputs import DOCUMENT_SCHEMA, PARQUET_OPTIONS, ROW_GROUP_DOCUMENTS
     from curation.running.parts import with_ids

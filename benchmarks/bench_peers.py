@@ -156,7 +156,8 @@ COMPARISONS = {
 def _frames(path: Path) -> Iterator[Any]:
     from curation.engine import load_engine
     from curation.reading import probe
-    from curation.reading.inputs import Input, find_files
+    from curation.reading.inputs import Input
+    from curation.reading.paths import find_files
     from curation.reading.slices import plan_slices
 
     engine = load_engine("cpu")

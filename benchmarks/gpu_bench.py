@@ -38,7 +38,8 @@ from curation.engine import load_engine
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.reading import probe, read_documents
-from curation.reading.inputs import Input, find_files
+from curation.reading.inputs import Input
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.recipe import convert_recipe
 from curation.running.progress import Lines

@@ -11,7 +11,7 @@ import pyarrow as pa
 from cpu_fallback.buffers import STRING, string_array
 from curation.contract import TEXT, Batch
 from curation.reading import read_documents
-from curation.reading.inputs import Slice
+from curation.reading.source_files import Slice
 
 
 def read_slice(piece: Slice, batch_bytes: int) -> Iterator[Batch]:

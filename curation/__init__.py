@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds t
         StageError as StageError,
         TokenizerError as TokenizerError,
     )
+    from curation.files import (
+        known_sha256 as known_sha256,
+    )
     from curation.library import (
         apply as apply,
         decontaminate as decontaminate,
@@ -68,6 +71,8 @@ if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds t
     )
     from curation.reading.inputs import (
         Budget as Budget,
+        FilesInput as FilesInput,
+        HubInput as HubInput,
         Input as Input,
     )
     from curation.recipe import (
@@ -80,6 +85,7 @@ if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds t
     from curation.rules import (
         RULE_SETS as RULE_SETS,
         Rule as Rule,
+        Verdict as Verdict,
     )
     from curation.running.runner import (
         Finished as Finished,
@@ -98,6 +104,17 @@ if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds t
         NgramDedup as NgramDedup,
         Redact as Redact,
         Rewrite as Rewrite,
+    )
+    from curation.stages.base import (
+        CorpusStage as CorpusStage,
+        Phase as Phase,
+        RowStage as RowStage,
+    )
+    from curation.stages.outcome import (
+        Cuts as Cuts,
+        Decision as Decision,
+        Drops as Drops,
+        Outcome as Outcome,
     )
 
 __version__ = "0.3.0.dev0"
@@ -120,8 +137,11 @@ _HOMES = {
     "curation.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),
-    "curation.reading.inputs": ("Budget", "Input"),
+    "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),
     "curation.packing.samples": ("Sample",),
+    "curation.stages.base": ("CorpusStage", "Phase", "RowStage"),
+    "curation.stages.outcome": ("Cuts", "Decision", "Drops", "Outcome"),
+    "curation.files": ("known_sha256",),
     "curation.stages": (
         "AddMeasures",
         "Decontaminate",
@@ -133,7 +153,7 @@ _HOMES = {
         "Redact",
         "Rewrite",
     ),
-    "curation.rules": ("RULE_SETS", "Rule"),
+    "curation.rules": ("RULE_SETS", "Rule", "Verdict"),
     "curation.measures": ("Measure",),
     "curation.packing.tokenization": ("TokenizerSpec", "load_tokenizer"),
     "curation.packing.tokenizer_training": ("Trained", "train_tokenizer"),

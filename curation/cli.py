@@ -88,7 +88,7 @@ def _goes_on(options: argparse.Namespace) -> str:
         return ""
     if not getattr(options, "force", False):
         return "; the same command goes on from here"
-    from curation.reading.inputs import RUN_PLAN, RUN_REPORT
+    from curation.reading.paths import RUN_PLAN, RUN_REPORT
 
     folder = Path(options.output)
     if (folder / RUN_REPORT).exists() or not folder.joinpath(*RUN_PLAN).exists():
@@ -377,7 +377,7 @@ def _plan(options: argparse.Namespace) -> int:
 
     from curation.errors import counted
     from curation.packing.tokenization import load_tokenizer
-    from curation.reading.inputs import find_files
+    from curation.reading.paths import find_files
     from curation.recipe import as_builtins
 
     recipe = _recipe(options)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from curation.kernels.rewrite import RewriteSteps
-    from curation.reading.inputs import Slice
+    from curation.reading.source_files import Slice
     from curation.stages.classifiers import Classifier
     from curation.stages.ngram_table import NgramTable
 

@@ -8,6 +8,7 @@ CurationError
 ├── OutputError      (OSError)      the output folder is in use, finished, or of another run    2
 ├── EngineError      (RuntimeError) an engine, its device or its packages are not usable        2
 ├── IntegrityError   (RuntimeError) results contradict each other: the run failed               1
+├── StageError       (RuntimeError) a stage returned something else than it announces           1
 └── OutOfMemoryError (MemoryError)  the memory this process may use is too small: it failed     1
 
 A structure that is built in Python with a wrong setting (`Rewrite(unicode="NFC")`) raises plain ValueError, which the

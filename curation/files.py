@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from curation.errors import IntegrityError, OutputError
+from curation.errors import InputError, IntegrityError, OutputError
 
 TEMPORARY = ".tmp"
 LARGEST_ID = 1 << 22  # of processes and threads on Linux
@@ -162,8 +162,12 @@ def file_sha256(path: Path) -> str:
 
 
 def known_sha256(path: str | Path) -> str:
-    """The SHA-256 of a file that may be asked for often: computed anew only where its size or time is another."""
-    found = os.stat(path)
+    """The SHA-256 of a file that may be asked for often: computed anew only where its size or time is another.
+    InputError where it cannot be read."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise InputError(f"cannot open {path}: {error.strerror}") from None
     return _digest_of(str(path), found.st_size, found.st_mtime_ns)
 
 

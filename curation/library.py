@@ -25,10 +25,12 @@ from curation.frames import AnyFrame, apply
 from curation.measures import Measure
 from curation.reading import probe, read_documents, schema_of
 from curation.reading.changes import check_unchanged
-from curation.reading.inputs import READING, Input, Slice, find_files, list_inputs, refuse_streamed
+from curation.reading.inputs import READING, AnyInput, FilesInput, list_inputs, refuse_streamed
+from curation.reading.paths import find_files
 from curation.reading.sampling import chosen
 from curation.reading.slices import plan_slices
-from curation.recipe import Output
+from curation.reading.source_files import Slice
+from curation.recipe import Recipe
 from curation.rules import Rule
 from curation.running.parts import with_ids
 from curation.running.resources import read_processors
@@ -90,7 +92,7 @@ def _plain(kind: type[msgspec.Struct], arguments: Mapping[str, Any]) -> dict[str
         if field.name in arguments:
             value = _without_measures(arguments[field.name])
             several = typing.get_origin(field.type) in (list, tuple)
-            found[field.name] = [value] if several and isinstance(value, str | Input) else value
+            found[field.name] = [value] if several and isinstance(value, str | AnyInput) else value
     return dict(msgspec.to_builtins(found, enc_hook=_plain_value))
 
 
@@ -124,22 +126,22 @@ def _stage(kind: type[Kind], first: object, arguments: Mapping[str, Any]) -> Kin
         raise RecipeError(f"{tag}: {error}") from None
 
 
-@_takes(Input, InputError)
+@_takes(FilesInput, InputError)
 def read(
-    paths: str | os.PathLike[str] | Input | Sequence[str | os.PathLike[str] | Input],
+    paths: str | os.PathLike[str] | AnyInput | Sequence[str | os.PathLike[str] | AnyInput],
     *,
     engine: str = "auto",
     slice_bytes: int = 0,
-    base: str = "",
-    name: str = "",
-    format: str = "auto",
     text_column: str = "",
     id_column: str = "id",
     columns: str | Sequence[str] = (),
-    separator: str = "",
-    encoding: str = "utf-8",
     max_document_bytes: int = 100_000_000,
     sample: float = 1.0,
+    name: str = "",
+    base: str = "",
+    format: str = "auto",
+    separator: str = "",
+    encoding: str = "utf-8",
 ) -> dd.DataFrame:
     """A lazy Dask DataFrame (pandas or cuDF partitions, one per slice) with `doc`, `id`, `source`, `text`
     and the fields named in `columns`.
@@ -180,11 +182,11 @@ def read(
     return dd.from_delayed(frames, meta=meta, verify_meta=False)
 
 
-def _inputs(paths: Any, arguments: Mapping[str, Any]) -> list[Input]:
+def _inputs(paths: Any, arguments: Mapping[str, Any]) -> list[AnyInput]:
     """The inputs that `read` was asked for; InputError for what it cannot read."""
-    defaults = {field.name: _default_of(field) for field in msgspec.structs.fields(Input)}
+    defaults = {field.name: _default_of(field) for field in msgspec.structs.fields(FilesInput)}
     try:
-        plain = _plain(Input, {name: arguments[name] for name in READ_SETTINGS})
+        plain = _plain(FilesInput, {name: arguments[name] for name in READ_SETTINGS})
         settings = {name: value for name, value in plain.items() if value != defaults[name]}
         entries = list_inputs(paths, settings)
     except ValueError as error:
@@ -214,7 +216,7 @@ def _read_frame(piece: Slice, bases: np.ndarray, engine: str, batch_bytes: int, 
     table = pa.concat_tables([schema_of(piece.columns).empty_table(), *tables])
     share = piece.parts[0].file.sample
     if share < 1:
-        table = table.filter(pa.array(chosen(module, module.from_arrow(table), share, Output().seed)))
+        table = table.filter(pa.array(chosen(module, module.from_arrow(table), share, Recipe().seed)))
     table = with_ids(table, piece.source, int(bases[piece.index]))
     for name in columns:
         if name not in table.column_names:  # of another input
@@ -339,7 +341,11 @@ def language(
 @_takes(Decontaminate)
 def decontaminate(
     frame: AnyFrame,
-    evaluation_files: str | os.PathLike[str] | Input | Sequence[str | os.PathLike[str] | Input] | Decontaminate,
+    evaluation_files: str
+    | os.PathLike[str]
+    | FilesInput
+    | Sequence[str | os.PathLike[str] | FilesInput]
+    | Decontaminate,
     *,
     ngram: int = 13,
     min_ngrams: int = 1,

@@ -16,13 +16,17 @@ import msgspec
 
 from curation.errors import RecipeError, nearest
 from curation.packing.blends import Blend, Megatron
-from curation.packing.forms import FORMS, Blocks, Chunks, Packed, TokenShards
+from curation.packing.forms import FORMS, MEGATRON, OUTPUT_FORMATS, Forms
 from curation.packing.megatron import DEFAULT_MAX_BYTES
 from curation.packing.ordering import check_shares
 from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
-from curation.reading.inputs import Budget, Input, is_hub, list_inputs, split_suffix
+from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, list_inputs, with_kinds
+from curation.reading.paths import split_suffix
 from curation.reading.urls import shown
+from curation.renamed import renamed_keys
+from curation.rules import Bounds, Rule
+from curation.settings import apply_settings, expand_shorthands
 from curation.stages import STAGES, CorpusStage, Stage
 from curation.stages.own_code import convert_stage, stage_from_job, without_nulls
 
@@ -31,8 +35,6 @@ if TYPE_CHECKING:
 else:
     Stages = list[Any]  # msgspec would take a stage for the base class; `convert_stage` knows all of them
 
-OUTPUT_FORMATS = ("megatron", *FORMS)
-PADDED = ("blocks", "chunks", "packed")
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
 EITHER = (".json", ".txt")  # suffixes of data that a recipe may have
@@ -43,12 +45,11 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is written beside `documents/` and `removed/`.
 
     formats              `megatron` (`tokens/*.bin`, `.idx`), `token_shards`, `blocks`, `chunks`, `packed` (each in its
                          own folder); an empty list writes no tokens
-    seed                 of every seeded order and of the splits
     shuffle              documents get a seeded order before packing: in `tokens/` inside each input, in the other forms
                          over all inputs
     splits               shares of `train`, `valid`, `test`; a document's side is a hash of its text. Empty: no split
@@ -64,30 +65,21 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sample               batches of the chunks to look at, in `sample_dataset.pt`
     """
 
-    formats: tuple[str, ...] = ("megatron",)
-    seed: int = 1234
     shuffle: bool = False
     max_file_bytes: int = DEFAULT_MAX_BYTES
     part_bytes: int = 32_000_000
     part_documents: int = 100_000
     index: bool = False
     keep_work: bool = False
-    splits: dict[str, float] = {}
+    splits: dict[str, float] = msgspec.field(default_factory=dict)
     blend: Blend = Blend()
     megatron: Megatron = Megatron()
-    token_shards: TokenShards = TokenShards()
-    blocks: Blocks = Blocks()
-    chunks: Chunks = Chunks()
-    packed: Packed = Packed()
-    pad_id: int = -1
     raw: str = ""
     cleaned: str = ""
     sample: Sample = Sample()
 
     def __post_init__(self) -> None:
-        for name in self.formats:
-            if name not in OUTPUT_FORMATS:
-                raise ValueError(f"no output format {name!r}{nearest(name, OUTPUT_FORMATS)}")
+        super().__post_init__()
         for field in ("raw", "cleaned"):
             if getattr(self, field) not in EXPORT_FORMATS:
                 raise ValueError(
@@ -99,15 +91,14 @@ class Output(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ("max_file_bytes", 1),
             ("part_bytes", 1),
             ("part_documents", 1),
-            ("seed", 0),
-            ("pad_id", -1),
         ):
             if getattr(self, field) < low:
                 raise ValueError(f"{field} must be at least {low}, not {getattr(self, field)}")
 
     def _check_void(self) -> None:
         """ValueError for a setting that nothing would read."""
-        readers = {"blend": ("megatron",), "splits": OUTPUT_FORMATS, "pad_id": PADDED, "sample": ("chunks",)}
+        padded = [name for name, form in FORMS.items() if form.pads]
+        readers = {"blend": [MEGATRON], "splits": OUTPUT_FORMATS, "pad_id": padded, "sample": ["chunks"]}
         for field in (*OUTPUT_FORMATS, *readers):
             wanted = readers.get(field, (field,))
             if getattr(self, field) != _default(field) and not {*wanted} & {*self.formats}:
@@ -123,18 +114,26 @@ def _default(field: str) -> Any:
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole run. `stages: []` is allowed: documents pass as they are. `budget` is of all inputs together."""
+    """A whole run.
 
-    input: list[Input] = []
+    input, budget   what is read; the budget is of all inputs together
+    stages          what is done to each document, in this order; `[]`: documents pass as they are
+    seed            of all that looks random: the `sample` of inputs, the sides of `output.splits`, `output.shuffle`
+    """
+
+    input: list[AnyInput] = []
     name: str = ""
     stages: Stages = []
     tokenizer: TokenizerSpec = TokenizerSpec()
     output: Output = Output()
+    seed: int = 1234
     budget: Budget = Budget()
 
     def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, not {self.seed}")
         limited = self.budget.max_documents or self.budget.max_bytes
-        if limited and self.input and not any(is_hub(entry.path) for entry in self.input):
+        if limited and self.input and not any(isinstance(entry, HubInput) for entry in self.input):
             raise ValueError("budget ends hf: inputs only; files are read whole, or set their sample")
         for stage in self.stages:
             if not isinstance(stage, Stage):
@@ -143,6 +142,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if self.stage_names.count(name) > 1:
                 raise ValueError(f"two stages are named {name!r}; give each its own name:")
         self._check_columns()
+        self._check_weights()
         for wrong in _wrong_values(msgspec.to_builtins(self), ""):
             raise ValueError(wrong)
         if self.output.index and not any(map(saves_index, self.stages)):
@@ -157,6 +157,15 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                         f"columns of {shown(entry.path)} has {name!r}, which a {stage.kind} stage writes; leave it "
                         "out, or change the settings of the stage"
                     )
+
+    def _check_weights(self) -> None:
+        """ValueError for shares that some inputs have and others have not."""
+        bare = [shown(entry.path) for entry in self.input if entry.blend_weight is msgspec.UNSET]
+        if self.output.blend.by == "given" and 0 < len(bare) < len(self.input):
+            raise ValueError(
+                f"blend_weight is the share of an input in training, and {bare[0]} has none while others do. Give "
+                "every input one; or set output.blend.by: tokens, which multiplies the tokens by it, and by 1 there"
+            )
 
     @property
     def stage_names(self) -> list[str]:
@@ -196,14 +205,24 @@ def as_builtins(recipe: Recipe) -> dict[str, Any]:
     are left out."""
     content = dict(without_nulls(msgspec.json.decode(msgspec.json.encode(recipe))))
     for entry in content["input"]:
-        for field in ("path", "base", "data_files"):
+        for field in {"path", "base", "data_files"} & entry.keys():
             entry[field] = shown(entry[field])
     return content
 
 
-def parse_recipe(text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
-    """A recipe from YAML. RecipeError names the place of whatever is wrong (`$.stages[2].num_band`). `allow_code`: as
-    in `load_recipe`."""
+def parse_recipe(
+    text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Recipe:
+    """A recipe from YAML. RecipeError names the place of whatever is wrong (`$.stages[2].num_band`). `allow_code`,
+    `settings`: as in `load_recipe`."""
+    content = parse_yaml(text, where)
+    if content is None:
+        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
+    return convert_recipe(apply_settings(content, settings) if settings else content, where, allow_code)
+
+
+def parse_yaml(text: str | bytes, where: str) -> Any:
+    """What YAML holds; RecipeError for what is none, or has too many values."""
     import yaml
 
     try:
@@ -215,17 +234,20 @@ def parse_recipe(text: str | bytes, where: str = "recipe", allow_code: Sequence[
         raise RecipeError(f"{where} is nested too deeply; a recipe has at most six levels") from None
     if size > MAX_VALUES:
         raise RecipeError(f"{where} has {size:,} values with those that its aliases (*name) repeat; write it out")
-    if content is None:
-        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
-    return convert_recipe(content, where, allow_code)
+    return content
 
 
-def _with_stages(content: object, allow_code: Sequence[str]) -> object:
-    """The content of a recipe with its stages converted."""
-    if not isinstance(content, dict) or not isinstance(content.get("stages"), list | tuple):
+def _written_out(content: object, allow_code: Sequence[str]) -> object:
+    """The content of a recipe with its stages converted, and the kind of each input."""
+    if not isinstance(content, dict):
         return content
-    stages = [convert_stage(entry, f"$.stages[{k}]", allow_code) for k, entry in enumerate(content["stages"])]
-    return content | {"stages": stages}
+    found = dict(content)
+    if isinstance(content.get("input"), list | tuple):
+        found["input"] = with_kinds(content["input"], "$.input")
+    if isinstance(content.get("stages"), list | tuple):
+        entries = enumerate(content["stages"])
+        found["stages"] = [convert_stage(entry, f"$.stages[{number}]", allow_code) for number, entry in entries]
+    return found
 
 
 def recipe_from_job(content: dict[str, Any]) -> Recipe:
@@ -284,9 +306,13 @@ def _strict_loader() -> Any:
 
 
 def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
-    """A recipe from dictionaries; RecipeError as `parse_recipe`. `allow_code`: as in `load_recipe`."""
+    """A recipe from dictionaries, in which shorthands may stand; RecipeError as `parse_recipe`. `allow_code`: as in
+    `load_recipe`."""
     try:
-        return msgspec.convert(_with_stages(content, allow_code), Recipe)
+        content = expand_shorthands(content)
+        if old := renamed_keys(content):
+            raise RecipeError("; ".join(old))
+        return msgspec.convert(_written_out(content, allow_code), Recipe)
     except RecipeError as error:
         raise RecipeError(f"{where}: {error}") from error.__cause__
     except UnicodeEncodeError as error:
@@ -302,9 +328,9 @@ def _unknown_key_hint(message: str) -> str:
     if "unknown field" not in message:
         return ""
     unknown = message.split("`")[1]
-    forms = (Budget, Sample, Blend, Megatron, TokenShards, Blocks, Chunks, Packed)
-    structures: tuple[type[msgspec.Struct], ...] = (Recipe, Input, Output, TokenizerSpec, *forms, *STAGES.values())
-    known = {name for structure in structures for name in structure.__struct_fields__} | {"kind"}
+    parts = (FilesInput, HubInput, Output, TokenizerSpec, Rule, Bounds, Budget, Sample, Blend, Megatron)
+    structures: tuple[type[msgspec.Struct], ...] = (Recipe, *parts, *FORMS.values(), *STAGES.values())
+    known = {name for structure in structures for name in structure.__struct_encode_fields__} | {"kind"}
     hint = nearest(unknown, sorted(known))
     return hint if hint.startswith("; did") and unknown not in known else ""  # one that is known stands elsewhere
 
@@ -334,21 +360,30 @@ def shipped_recipes() -> dict[str, str]:
     }
 
 
-def load_recipe(name: str | os.PathLike[str], input: object = None, *, allow_code: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    name: str | os.PathLike[str], input: object = None, *, allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Recipe:
     """A recipe from a file, or a shipped one by its name.
 
     input   what is read, in place of `input` of the recipe: a path (file, folder, glob, URL), an `Input`, or a list of
             them; None leaves the recipe's own, which shipped ones do not have
     allow_code   names of modules, or of packages above them, that the recipe may name stages of
             (`kind: mypackage.stages:BlockUrls`); they are imported, which runs their code
+    settings     `PATH=VALUE` each, put into the recipe before it is checked: `output.formats=[blocks]`,
+            `stages.filter.words.min=100` (`curation.settings.apply_settings`); those of `input.` into what is read
 
     Raises RecipeError.
     """
-    recipe = _find_recipe(os.fspath(name), allow_code)
+    of_input = [setting for setting in settings if input is not None and setting.startswith("input.")]
+    recipe = _find_recipe(os.fspath(name), allow_code, [setting for setting in settings if setting not in of_input])
     if input is None:
         return recipe
     try:
-        return msgspec.structs.replace(recipe, input=list_inputs(input))
+        entries = list_inputs(input)
+        if of_input:
+            content = apply_settings({"input": msgspec.to_builtins(entries)}, of_input)
+            entries = list_inputs(content["input"])
+        return msgspec.structs.replace(recipe, input=entries)
     except ValueError as error:  # msgspec's own errors too
         raise RecipeError(f"{name} with another input: {error}") from None
 
@@ -366,15 +401,15 @@ def check_readable(recipe: object) -> None:
         )
 
 
-def _find_recipe(name: str, allow_code: Sequence[str]) -> Recipe:
+def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) -> Recipe:
     path, told = Path(name), shown(name)
     if split_suffix(name)[0] and not (path.suffix.lower() in EITHER and _may_be_recipe(path)):
         raise RecipeError(f"{told} looks like data: give it with --input. A recipe is YAML, NAME.yaml")
     if path.is_file():
-        return parse_recipe(path.read_bytes(), name, allow_code)
+        return parse_recipe(path.read_bytes(), name, allow_code, settings)
     shipped = shipped_recipes()
     if name in shipped:
-        return parse_recipe(shipped[name], name)
+        return parse_recipe(shipped[name], name, allow_code, settings)
     if path.suffix in (".yaml", ".yml", *EITHER) or path.parent != Path():
         raise RecipeError(f"recipe {told} does not exist; give a YAML file or one of {', '.join(shipped)}")
     raise RecipeError(f"no recipe named {told!r}{nearest(told, shipped)}")

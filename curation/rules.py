@@ -1,87 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules are data: a measure, or a ratio of two, must lie between two bounds, both inclusive.
+"""Rules are data: sets of them by name, and what they decide. The grammar of one is in `curation.rule_grammar`.
 
-The first rule that a document breaks is the reason it goes. A denominator counts as at least 1, so that an empty
-document has ratios of 0.
+The first rule that a document breaks is the reason it is removed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
 from curation.errors import nearest
-from curation.measures import is_part, name_of
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keep documents with `min <= value <= max`, where value is `measure`, or `ratio[0] / max(1, ratio[1])`.
-
-    Bounds that remove no document, or every one, raise ValueError: no value is below 0, and none above 1 where the
-    first measure of the ratio counts a part of the second (`curation.measures.PARTS`).
-    """
-
-    measure: str = ""
-    ratio: tuple[str, ...] = ()
-    min: float = -math.inf
-    max: float = math.inf
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        if (self.measure != "") == bool(self.ratio):  # a Measure may be 0
-            raise ValueError("give either measure: NAME or ratio: [NAME, NAME]")
-        if self.ratio and (isinstance(self.ratio, str) or len(self.ratio) != 2):
-            raise ValueError(f"ratio takes two measures, [above, below], not {self.ratio!r}")
-        if self.measure != "":
-            msgspec.structs.force_setattr(self, "measure", name_of(self.measure))
-        msgspec.structs.force_setattr(self, "ratio", tuple(name_of(name) for name in self.ratio))
-        if math.isnan(self.min) or math.isnan(self.max):
-            raise ValueError("min and max must be numbers; nothing is above or below NaN")
-        if self.min == -math.inf and self.max == math.inf:
-            raise ValueError("a rule without min and max keeps everything; give one of them")
-        if self.min > self.max:
-            raise ValueError(f"min {self.min} is above max {self.max}: the rule would remove everything")
-        self._check_effect()
-
-    def _check_effect(self) -> None:
-        """ValueError for a bound that removes no document whatever its text, or every one."""
-        share = bool(self.ratio) and is_part(*self.ratio)
-        highest = 1.0 if share else math.inf
-        if self.max < 0:
-            bound, effect = "max", "removes everything"
-        elif self.min > highest or self.min == math.inf:
-            bound, effect = "min", "removes everything"
-        elif highest < self.max < math.inf or (self.min <= 0 and self.max >= highest):
-            bound, effect = "min" if self.max == math.inf else "max", "can never remove anything"
-        else:
-            return
-        value, advice = getattr(self, bound), "Give one in between" if share else "Give a finite one above"
-        if share and 1 < value <= 100:
-            advice = f"Write {value / 100:g} for {value:g} %"
-        why = f"{' is part of '.join(self.ratio)}, the ratio is between 0 and 1"
-        if not share:
-            why = f"{' per '.join(self.measures)} is finite and never below 0"
-        raise ValueError(f"{bound}: {value:g} {effect}: {why}. {advice}")
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        return (self.measure,) if self.measure else self.ratio
-
-    @property
-    def name(self) -> str:
-        """What `removed/` and the report call it."""
-        return self.reason or "_per_".join(self.measures)
-
-    def values(self, measures: Mapping[str, np.ndarray]) -> np.ndarray:
-        """float64, one per document."""
-        if self.measure:
-            return measures[self.measure].astype(np.float64)
-        above, below = (measures[name].astype(np.float64) for name in self.ratio)
-        return above / np.maximum(below, 1.0)
+from curation.rule_grammar import OFF, Bounds, Rule
 
 
 class Verdict(NamedTuple):
@@ -90,6 +25,12 @@ class Verdict(NamedTuple):
     reason: np.ndarray
     reasons: tuple[str, ...]
     value: np.ndarray
+
+    @classmethod
+    def dropping(cls, gone: np.ndarray, reason: str, value: np.ndarray | float = 1.0) -> Verdict:
+        """Removes the rows where `gone` (bool) is true, all for one reason; `value` is a number per row, or one for
+        all."""
+        return cls(np.where(gone, 0, -1).astype(np.int16), (reason,), np.where(gone, value, np.nan))
 
     @property
     def kept(self) -> np.ndarray:
@@ -104,13 +45,18 @@ class Verdict(NamedTuple):
         return totals
 
 
-def decide(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows: int) -> Verdict:
-    """The first broken rule of every row."""
+def decide(
+    rules: Sequence[Rule],
+    measures: Mapping[str, np.ndarray],
+    rows: int,
+    columns: Mapping[str, pa.ChunkedArray] = MappingProxyType({}),
+) -> Verdict:
+    """The first broken rule of every row. `measures` and `columns` have what the rules name."""
     reason = np.full(rows, -1, np.int16)
     value = np.full(rows, np.nan)
     for number, rule in enumerate(rules):
-        found = rule.values(measures)
-        broken = ((found < rule.min) | (found > rule.max)) & (reason < 0)
+        found, breaks = rule.judge(measures, columns)
+        broken = breaks & (reason < 0)
         reason[broken] = number
         value[broken] = found[broken]
     return Verdict(reason, tuple(rule.name for rule in rules), value)
@@ -198,10 +144,69 @@ def expand_rules(rules: str | Sequence[str | Rule]) -> tuple[Rule, ...]:
     if not isinstance(rules, str | list | tuple) or not all(isinstance(entry, str | Rule) for entry in rules):
         raise ValueError(f"rules must be the name of a set, or a list of names and Rules, not {rules!r}")
     for entry in [rules] if isinstance(rules, str) else rules:
-        if isinstance(entry, Rule):
-            expanded.append(entry)
-        elif entry in RULE_SETS:
-            expanded.extend(RULE_SETS[entry])
-        else:
-            raise ValueError(f"no rule set named {entry!r}{nearest(entry, RULE_SETS)}")
+        expanded.extend(rules_of_entry(entry))
     return tuple(expanded)
+
+
+def rules_of_entry(entry: str | Rule) -> Sequence[Rule]:
+    """The rules behind one entry of `rules`."""
+    if isinstance(entry, str):
+        return _named(entry)
+    return [entry] if entry.set is None else rules_of_set(entry)
+
+
+def _named(name: str) -> tuple[Rule, ...]:
+    if name not in RULE_SETS:
+        raise ValueError(f"no rule set named {name!r}{nearest(name, RULE_SETS)}")
+    return RULE_SETS[name]
+
+
+def rules_of_set(entry: Rule) -> Sequence[Rule]:
+    """The rules of `entry.set`, changed as `entry.override` says."""
+    rules = list(_named(str(entry.set)))
+    for key, change in (entry.override or {}).items():
+        for condition in change.given if isinstance(change, Bounds) else [""]:
+            number = _only_fit(rules, key, condition, str(entry.set))
+            if isinstance(change, Bounds):
+                rules[number] = _changed(rules[number], key, {condition: change.given[condition]})
+            else:
+                del rules[number]
+    return rules
+
+
+def _changed(rule: Rule, key: str, bounds: dict[str, float]) -> Rule:
+    try:
+        return msgspec.structs.replace(rule, **bounds)
+    except ValueError as error:
+        raise ValueError(f"override of {key}: {error}") from None
+
+
+def _only_fit(rules: Sequence[Rule], key: str, condition: str, name: str) -> int:
+    fits = fitting(rules, key, condition)
+    if not fits:
+        raise ValueError(f"override: no rule of {name} is {key!r}{nearest(key, keys_of(rules))}")
+    if len(fits) > 1:
+        raise ValueError(f"override: {key!r} may be {reasons_of(rules, fits)}; name one of them")
+    return fits[0]
+
+
+def fitting(rules: Sequence[Rule], key: str, condition: str = "") -> list[int]:
+    """The rules that `key` names, by reason, measure, ratio or column; of several those that have `condition`, and of
+    these those with the reason `key`."""
+    fits = [number for number, rule in enumerate(rules) if key in rule.keys]
+    fits = [number for number in fits if condition in rules[number].conditions] or fits
+    return ([number for number in fits if rules[number].name == key] or fits) if len(fits) > 1 else fits
+
+
+def keys_of(rules: Iterable[Rule]) -> list[str]:
+    return list(dict.fromkeys(key for rule in rules for key in rule.keys))
+
+
+def reasons_of(rules: Sequence[Rule], numbers: Iterable[int]) -> str:
+    return " or ".join(dict.fromkeys(rules[number].name for number in numbers))
+
+
+__all__ = [
+    "OFF", "RULE_SETS", "Bounds", "Rule", "Verdict", "decide", "expand_rules", "fitting", "keys_of", "reasons_of",
+    "rules_of_entry",
+]  # fmt: skip

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from curation.contract import ID, ROW, TEXT, Batch
 from curation.reading import read_documents, row_groups
-from curation.reading.inputs import FilePart, Slice, SourceFile
+from curation.reading.source_files import FilePart, Slice, SourceFile
 from curation.reading.tabular import schema_in
 from curation.reading.urls import is_remote
 from gpu_pipeline import kernels

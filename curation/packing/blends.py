@@ -19,20 +19,21 @@ from curation.files import as_json, commit
 from curation.packing.megatron import TrainingPair
 from curation.packing.ordering import SPLITS
 
-WAYS = ("tokens", "temperature", "given")
+WAYS = ("given", "tokens", "temperature")
 META = "tokens/_meta"
 INDEX_FOLDER = "index_mapping"  # of a run; not in tokens/, where every file is one of the run
 
 
 class Blend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The weight of each input in training; its pairs share it by their tokens.
+    """What share of the tokens that training draws comes from each input; its pairs share it by their tokens.
 
-    by           `tokens`: tokens x `blend_weight`; `temperature`: tokens^(1/temperature) x `blend_weight`; `given`:
-                 `blend_weight` alone
+    by           `given`: the share is `blend_weight`, divided by the sum over all inputs; where no input has one, it is
+                 that of the input's tokens. `tokens`: tokens x `blend_weight`; `temperature`: tokens^(1/temperature) x
+                 `blend_weight`; these two take 1 where an input has none
     temperature  1 draws by size, more evens out small and large inputs; for `by: temperature` only
     """
 
-    by: str = "tokens"
+    by: str = "given"
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
@@ -81,17 +82,20 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def weigh(pairs: Sequence[TrainingPair], factors: Mapping[str, float], blend: Blend) -> list[Weighted]:
-    """The pairs of one split with their weights; `factors` are each input's `blend_weight`."""
+def weigh(pairs: Sequence[TrainingPair], weights: Mapping[str, float], blend: Blend) -> list[Weighted]:
+    """The pairs of one split with their weights, which Megatron divides by their sum and takes for shares of the
+    samples. `weights`: the `blend_weight` of each input that has one."""
     sizes: dict[str, int] = {}
     for pair in pairs:
         sizes[pair.source] = sizes.get(pair.source, 0) + pair.info.tokens
-    power = {"tokens": 1.0, "temperature": 1 / blend.temperature, "given": 0.0}[blend.by]
+    power = {"given": 0.0 if weights else 1.0, "tokens": 1.0, "temperature": 1 / blend.temperature}[blend.by]
     largest = max(sizes.values(), default=1)
     found = []
     for pair in pairs:
         size = sizes[pair.source]
-        weight = pair.info.tokens * factors[pair.source] * (1.0 if power == 1 else (size / largest) ** power / size)
+        weight = (
+            pair.info.tokens * weights.get(pair.source, 1.0) * (1.0 if power == 1 else (size / largest) ** power / size)
+        )
         found.append(weight)
     scale = 1.0 if power == 1 else sum(found)
     return [Weighted(f"{weight / scale:.6g}", pair.info.prefix) for weight, pair in zip(found, pairs, strict=True)]
@@ -103,14 +107,14 @@ def flat(weighted: Sequence[Weighted]) -> list[str]:
 
 
 def meta_files(
-    folder: Path, manifest: dict[str, Any], pairs: Sequence[TrainingPair], factors: Mapping[str, float],
+    folder: Path, manifest: dict[str, Any], pairs: Sequence[TrainingPair], weights: Mapping[str, float],
     settings: tuple[Blend, Megatron],
 ) -> dict[str, bytes]:  # fmt: skip
     """`tokens/_meta/` of a run in `folder`, an absolute path: `manifest.json`, `blend.txt` (of a run with splits: its
     train side), `nemo.yaml`, `README.txt` with the lines to paste, and for a run with splits `per_split.json`."""
     blend, megatron = settings
     names = [name for name in SPLITS if any(pair.split == name for pair in pairs)] or [""]
-    by_split = {name: weigh([pair for pair in pairs if pair.split == name], factors, blend) for name in names}
+    by_split = {name: weigh([pair for pair in pairs if pair.split == name], weights, blend) for name in names}
     files = {"manifest.json": as_json(manifest, indent=True)}
     texts = {
         "blend.txt": "".join(f"{pair.weight} {pair.prefix}\n" for pair in by_split[names[0]]),

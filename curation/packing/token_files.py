@@ -53,9 +53,9 @@ class TokenFiles:
     """The open files of one output part; `token_files` makes one."""
 
     def __init__(self, recipe: Recipe, files: Sequence[BinaryIO]) -> None:
-        self.output = recipe.output
+        self.shares, self.seed = recipe.output.splits, recipe.seed
         self.tokenizer = load_tokenizer(recipe.tokenizer)
-        self.splits = split_names(self.output.splits)
+        self.splits = split_names(self.shares)
         self.files = files  # ids and lengths of the first split, of the second, ...
         self.tokens = dict.fromkeys(self.splits, 0)
         self.special_hits = self.tokenised = self.tokenless = 0
@@ -81,7 +81,7 @@ class TokenFiles:
 
         if len(self.splits) == 1:
             return np.zeros(len(chunk), np.uint8)
-        return sides(chunk.cast(pa.large_binary()).to_pylist(), self.output.splits, self.output.seed)
+        return sides(chunk.cast(pa.large_binary()).to_pylist(), self.shares, self.seed)
 
     def counts(self) -> dict[str, Any]:
         """For the part's record: tokens, documents that have any, documents with text that have none, special tokens
@@ -128,7 +128,8 @@ def write_tokens(
                 paths = [token_paths(work, number, split) for number in numbers]
                 pairs += [TrainingPair(source, split, info) for info in _join(recipe, paths, source, split, folder)]
     by_split = {split: [token_paths(work, number, split) for number, _ in parts] for split in splits}
-    return Written(pairs, write_forms(recipe.output, tokenizer, by_split, folder))
+    seed = recipe.seed if recipe.output.shuffle else None
+    return Written(pairs, write_forms(recipe.output, tokenizer, by_split, folder, seed))
 
 
 def _join(
@@ -138,7 +139,7 @@ def _join(
     order = None
     if recipe.output.shuffle:
         count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in paths)
-        order = seeded_order(count, recipe.output.seed)
+        order = seeded_order(count, recipe.seed)
     stem = folder / "tokens" / (f"{source}_{split}" if split else source)
     dtype = load_tokenizer(recipe.tokenizer).dtype
     pairs = join_parts(paths, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)

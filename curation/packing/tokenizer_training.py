@@ -19,7 +19,8 @@ from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.vocabularies import BOS_TEXTS, CONFIG_FILE, EOD_TEXTS
 from curation.reading import probe, read_documents, shown
 from curation.reading.changes import check_unchanged
-from curation.reading.inputs import Input, find_files, list_inputs, refuse_streamed
+from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 
 SPECIAL = ("<bos>", "<eos>", "<pad>", "<unk>", "<mask>")
@@ -54,7 +55,7 @@ class Trained(NamedTuple):
 
 
 def train_tokenizer(
-    inputs: str | os.PathLike[str] | Input | Sequence[str | os.PathLike[str] | Input | dict[str, Any]],
+    inputs: str | os.PathLike[str] | AnyInput | Sequence[str | os.PathLike[str] | AnyInput | dict[str, Any]],
     output: str | os.PathLike[str],
     *,
     vocabulary: int = 32_000,
@@ -127,7 +128,7 @@ def _check_output(path: Path, config: Path, force: bool) -> None:
             raise OutputError(f"{found} exists already. Give another --output, or --force to replace it")
 
 
-def _inputs(given: object) -> list[Input]:
+def _inputs(given: object) -> list[AnyInput]:
     """InputError for what cannot be read here."""
     try:
         inputs = list_inputs(given)
@@ -145,7 +146,7 @@ def _inputs(given: object) -> list[Input]:
 class _Texts:
     """The texts of inputs, a batch at a time, and what is counted on the way."""
 
-    def __init__(self, inputs: list[Input]) -> None:
+    def __init__(self, inputs: list[AnyInput]) -> None:
         self.files = [probe(file) for file in find_files(inputs)]
         self.texts = self.bytes = self.rejected = 0
         self.sample: list[str] = []

@@ -18,7 +18,7 @@ from curation.interrupts import check as check_interrupts
 from curation.reading import pages, responses
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, Documents, schema_of, strings, too_large
-from curation.reading.inputs import FilePart, SourceFile
+from curation.reading.source_files import FilePart, SourceFile
 from curation.reading.streams import Piece, read_pieces
 from curation.reading.wet import Record, read_records
 

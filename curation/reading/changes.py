@@ -16,8 +16,8 @@ import os
 from typing import Any, NoReturn
 
 from curation.errors import InputError
-from curation.reading.inputs import FilePart, Slice, SourceFile
 from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.source_files import FilePart, Slice, SourceFile
 from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import is_remote, shown
 

@@ -23,7 +23,7 @@ from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, MALFORMED, Documents, schema_of, too_large
-from curation.reading.inputs import FilePart, SourceFile
+from curation.reading.source_files import FilePart, SourceFile
 from curation.reading.streams import DamageError
 from curation.reading.urls import shown
 

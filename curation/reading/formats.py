@@ -16,8 +16,8 @@ from curation.contract import ROW
 from curation.errors import InputError
 from curation.reading import archives, delimited, lines, plain, tabular
 from curation.reading.documents import HELD_BYTES, Documents, shown_names
-from curation.reading.inputs import FilePart, Slice, SourceFile
 from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.source_files import FilePart, Slice, SourceFile
 from curation.reading.streams import open_stream, read_piece
 from curation.reading.urls import is_remote, shown
 

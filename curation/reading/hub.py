@@ -17,7 +17,7 @@ from curation.contract import ID, TEXT
 from curation.errors import InputError, nearest
 from curation.reading.documents import is_text, shown_names
 from curation.reading.formats import TEXT_COLUMNS
-from curation.reading.inputs import HUB_MARK, Input, hub_label
+from curation.reading.inputs import HUB_MARK, HubInput, hub_label
 from curation.reading.urls import scrubbed
 
 BATCH_ROWS = 200  # taken from the data set at a time; a place is the end of such a batch
@@ -34,7 +34,7 @@ class HubSource:
     or column, or is not the one that `place` is of; a connection that breaks is a ConnectionError.
     """
 
-    def __init__(self, entry: Input, place: dict[str, Any] | None = None) -> None:
+    def __init__(self, entry: HubInput, place: dict[str, Any] | None = None) -> None:
         self.entry, self.label = entry, hub_label(entry)
         pinned = place["commit"] if place else ""
         loaded, files = _load(entry, self.label, pinned or entry.revision)
@@ -95,7 +95,7 @@ class HubSource:
         return column.cast(pa.large_string())
 
 
-def _load(entry: Input, label: str, revision: str) -> tuple[Any, list[tuple[str, ...]]]:
+def _load(entry: HubInput, label: str, revision: str) -> tuple[Any, list[tuple[str, ...]]]:
     """The streamed split, and what tells its files from others: repository and commit, or times and ETags. Errors of
     the library become one message each."""
     try:
@@ -119,7 +119,7 @@ def _load(entry: Input, label: str, revision: str) -> tuple[Any, list[tuple[str,
         raise InputError(_explained(error, entry, label)) from error
 
 
-def _explained(error: Exception, entry: Input, label: str) -> str:
+def _explained(error: Exception, entry: HubInput, label: str) -> str:
     """What is wrong, and what to do: by the status that the hub answered, else by the kind of the error."""
     told = scrubbed(" ".join(str(error).split()))
     status = _status(error)

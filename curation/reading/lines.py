@@ -20,8 +20,8 @@ from curation.contract import ROW, Rejected
 from curation.kernels import jsonl
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large
-from curation.reading.inputs import FilePart, SourceFile
 from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.source_files import FilePart, SourceFile
 from curation.reading.streams import read_behind, read_piece
 from curation.reading.urls import is_remote
 

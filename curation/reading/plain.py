@@ -15,7 +15,7 @@ import pyarrow as pa
 from curation.contract import Rejected
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, MALFORMED, Documents, schema_of, strings, too_large
-from curation.reading.inputs import FilePart, SourceFile
+from curation.reading.source_files import FilePart, SourceFile
 from curation.reading.streams import Piece, read_pieces
 from curation.reading.urls import shown
 

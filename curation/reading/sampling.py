@@ -9,7 +9,7 @@ import numpy as np
 
 from curation.contract import ID, TEXT, Batch, Engine, Frame
 from curation.reading.changes import check_unchanged
-from curation.reading.inputs import Slice
+from curation.reading.source_files import Slice
 
 GOLDEN = 0x9E3779B97F4A7C15
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from curation.reading import row_groups
 from curation.reading.changes import edges_of
-from curation.reading.inputs import MAX_FILES_PER_SLICE, FilePart, Slice, SourceFile
+from curation.reading.source_files import FilePart, Slice, SourceFile
+
+MAX_FILES_PER_SLICE = 1000
 
 
 def plan_slices(

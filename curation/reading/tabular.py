@@ -16,9 +16,9 @@ from curation.arrays import joined
 from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
 from curation.reading.documents import Documents, is_text, schema_of, table_rows
-from curation.reading.inputs import FilePart, SourceFile
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
 from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.source_files import FilePart, SourceFile
 from curation.reading.streams import DamageError, is_of_system, open_raw, open_stream
 from curation.reading.urls import is_remote, shown
 

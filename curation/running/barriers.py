@@ -12,7 +12,7 @@ import orjson
 
 from curation.contract import Engine
 from curation.files import commit
-from curation.reading.inputs import Slice
+from curation.reading.source_files import Slice
 from curation.recipe import Recipe, saves_index
 from curation.running.outputs import RemovedRows, ids_of
 from curation.running.parts import Parts

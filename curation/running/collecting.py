@@ -22,8 +22,9 @@ from curation.contract import TEXT, Engine
 from curation.errors import InputError
 from curation.files import commit, piece_path, read_json, remove, write_json
 from curation.reading.hub import HubSource
-from curation.reading.inputs import Budget, Input, SourceFile, entries_by_name, hub_label, is_hub
+from curation.reading.inputs import Budget, HubInput, entries_by_name, hub_label
 from curation.reading.sampling import chosen
+from curation.reading.source_files import SourceFile
 from curation.reading.urls import scrubbed, shown
 from curation.recipe import Recipe
 from curation.running.progress import Silent
@@ -72,10 +73,10 @@ def collect(
     """
     found: list[SourceFile] = []
     documents = size = 0
-    entries, seed = entries_by_name(recipe.input), recipe.output.seed
+    entries, seed = entries_by_name(recipe.input), recipe.seed
     for file in files:
         entry = entries[file.source]
-        if not is_hub(entry.path):
+        if not isinstance(entry, HubInput):
             found.append(file)
             continue
         left = _left(entry, recipe.budget, documents, size)
@@ -86,7 +87,7 @@ def collect(
     return found
 
 
-def _left(entry: Input, budget: Budget, documents: int, size: int) -> tuple[int, int]:
+def _left(entry: HubInput, budget: Budget, documents: int, size: int) -> tuple[int, int]:
     """Documents and bytes that may still be taken; -1 for any number."""
     pairs = (entry.max_documents, budget.max_documents, documents), (entry.max_bytes, budget.max_bytes, size)
     found = []
@@ -108,7 +109,7 @@ def check_minimum(what: str, size: int, least: int, most: int = 0) -> None:
 class _Source:
     """One data set on its way into files."""
 
-    def __init__(self, entry: Input, file: SourceFile, left: tuple[int, int], seed: int, folder: Path) -> None:
+    def __init__(self, entry: HubInput, file: SourceFile, left: tuple[int, int], seed: int, folder: Path) -> None:
         self.entry, self.file, self.left, self.seed, self.folder = entry, file, left, seed, folder
         self.pieces: list[Piece] = []
         self.waiting: list[pa.Table] = []

@@ -13,7 +13,8 @@ from typing import Any
 import orjson
 
 from curation.errors import counted
-from curation.reading.inputs import ENCODED, Slice
+from curation.reading.inputs import ENCODED
+from curation.reading.source_files import Slice
 from curation.running.ledger import SliceRecord
 from curation.stages.outcome import StageCount
 

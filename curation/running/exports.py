@@ -23,45 +23,46 @@ from curation.arrays import cut_tables
 from curation.contract import Engine
 from curation.files import commit, file_sha256, remove
 from curation.packing.samples import SAMPLE_FILES, write_sample
-from curation.reading.inputs import Slice
 from curation.reading.sampling import read_sampled
+from curation.reading.source_files import Slice
 from curation.running.outputs import PARQUET_OPTIONS, document_schema, in_schema
 from curation.running.parts import with_ids
 
 if TYPE_CHECKING:
-    from curation.recipe import Output
+    from curation.recipe import Output, Recipe
 
 RAW, CLEANED = "raw", "cleaned"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
 
 
 def write_exports(
-    engine: Engine, output: Output, slices: Sequence[Slice], bases: np.ndarray, batch_bytes: int, folder: Path
+    engine: Engine, recipe: Recipe, slices: Sequence[Slice], bases: np.ndarray, batch_bytes: int, folder: Path
 ) -> dict[str, str]:
     """`raw/`, `cleaned/` and the sample, where a recipe asks for them; gives path -> sha256."""
     digests: dict[str, str] = {}
+    output = recipe.output
     if output.raw:
-        digests |= write_raw(engine, slices, bases, batch_bytes, output, folder)
+        digests |= write_raw(engine, slices, bases, batch_bytes, recipe, folder)
     if output.cleaned:
         digests |= write_cleaned(output, folder)
     if output.sample.batches:
-        digests |= write_sample(output.sample, folder, output.seed)
+        digests |= write_sample(output.sample, folder, recipe.seed)
     return digests
 
 
 def write_raw(
-    engine: Engine, slices: Sequence[Slice], bases: np.ndarray, batch_bytes: int, output: Output, folder: Path
+    engine: Engine, slices: Sequence[Slice], bases: np.ndarray, batch_bytes: int, recipe: Recipe, folder: Path
 ) -> dict[str, str]:
     """`raw/part-*`: the documents of all slices before any stage; gives path -> sha256."""
     schema = document_schema(slices)
 
     def tables() -> Iterator[pa.Table]:
         for piece, base in zip(slices, bases.tolist(), strict=True):
-            for batch, _ in read_sampled(engine, piece, batch_bytes, output.seed):
+            for batch, _ in read_sampled(engine, piece, batch_bytes, recipe.seed):
                 if len(batch.frame):
                     yield in_schema(with_ids(engine.to_arrow(batch.frame), piece.source, base), schema)
 
-    return _write(folder / RAW, output.raw, output, tables(), schema)
+    return _write(folder / RAW, recipe.output.raw, recipe.output, tables(), schema)
 
 
 def write_cleaned(output: Output, folder: Path) -> dict[str, str]:

@@ -20,7 +20,7 @@ import numpy as np
 from curation import __version__
 from curation.errors import IntegrityError, OutputError
 from curation.files import commit, piece_path
-from curation.reading.inputs import FilePart, Slice, SourceFile
+from curation.reading.source_files import FilePart, Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipe import Recipe, as_builtins, recipe_from_job
 from curation.running.parts import Parts

@@ -26,6 +26,7 @@ from curation.packing.forms.shards import MANIFEST
 from curation.packing.indexed import IndexedReader
 from curation.packing.megatron import is_of_stem
 from curation.packing.ordering import sides, split_names
+from curation.renamed import with_new_names
 
 BATCH_DOCUMENTS = 10_000
 REVERSIBLE = ("tiktoken",)  # other tokenizers may drop what tells two texts apart
@@ -47,10 +48,11 @@ Counts = Mapping[tuple[str, str], int]  # (source or form, split) -> documents
 def leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     """What stands on two sides, in words. `content` is the run's `report.json`, whose outputs are all there."""
     yield from _kept_and_removed(folder)
-    output, tokens = content["recipe"]["output"], content["tokens"]
+    recipe, tokens = with_new_names(content["recipe"]), content["tokens"]
+    output = recipe["output"]
     if not output["splits"]:
         return
-    expected = _expected(folder, output)
+    expected = _expected(folder, output["splits"], recipe["seed"])
     empty = tokens["empty_documents"]  # on a side by their texts, and in no form
     if "megatron" in output["formats"]:
         yield from _miscounted(_in_pairs(folder, content), expected, empty)
@@ -94,13 +96,13 @@ def _sources(content: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(file["source"] for file in content["files"]))
 
 
-def _expected(folder: Path, output: dict[str, Any]) -> Counts:
+def _expected(folder: Path, shares: Mapping[str, float], seed: int) -> Counts:
     """By the texts of all documents."""
-    names, expected = split_names(output["splits"]), Counter[tuple[str, str]]()
+    names, expected = split_names(shares), Counter[tuple[str, str]]()
     for path in (folder / "documents").glob("*.parquet"):
         for batch in pq.ParquetFile(path).iter_batches(BATCH_DOCUMENTS, columns=["source", "text"]):
             texts = batch.column("text").cast(pa.large_binary()).to_pylist()
-            numbers = sides(texts, output["splits"], output["seed"])
+            numbers = sides(texts, shares, seed)
             expected.update(zip(batch.column("source").to_pylist(), (names[n] for n in numbers.tolist()), strict=True))
     return expected
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,23 +47,24 @@ def meta_of_today(folder: Path, content: dict[str, Any]) -> dict[str, bytes]:
         )
     manifest = read_json(folder / MANIFEST)
     output = content["recipe"]["output"]
-    factors = {source["name"]: source["blend_weight"] for source in content["sources"]}
+    names = [source["name"] for source in content["sources"]]
+    weights = {source["name"]: source["blend_weight"] for source in content["sources"] if "blend_weight" in source}
     files = meta_files(
         folder,
         manifest,
-        _pairs(folder, manifest, factors, split_names(output["splits"])),
-        factors,
+        _pairs(folder, manifest, names, split_names(output["splits"])),
+        weights,
         (msgspec.convert(output["blend"], Blend), msgspec.convert(output["megatron"], Megatron)),
     )
     return {} if hashlib.sha256(files["nemo.yaml"]).hexdigest() == expected else files
 
 
-def _pairs(folder: Path, manifest: Any, factors: Mapping[str, float], splits: Sequence[str]) -> list[TrainingPair]:
+def _pairs(folder: Path, manifest: Any, names: Sequence[str], splits: Sequence[str]) -> list[TrainingPair]:
     try:
         pairs = msgspec.convert(manifest, _Manifest).pairs
     except msgspec.ValidationError as error:
         raise IntegrityError(f"{MANIFEST} is not what a run writes: {error}") from None
-    strange = [pair for pair in pairs if pair.source not in factors or pair.tokens < 1]
+    strange = [pair for pair in pairs if pair.source not in names or pair.tokens < 1]
     if strange or (pairs and {pair.split for pair in pairs} != {*splits}):
         raise IntegrityError(
             f"{MANIFEST} has pairs without tokens, or of inputs or splits that report.json does not have"

@@ -28,7 +28,7 @@ from curation.contract import ID, ROW, TEXT
 from curation.errors import IntegrityError
 from curation.files import begin_sync, commit, file_sha256, piece_path, write_json
 from curation.packing.token_files import token_files
-from curation.reading.inputs import Slice, SourceFile
+from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipe import Output
 from curation.running.jobs import Plan

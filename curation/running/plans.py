@@ -14,7 +14,8 @@ from curation.errors import IntegrityError, OutputError
 from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
-from curation.reading.inputs import Slice, SourceFile, is_hub
+from curation.reading.inputs import is_hub
+from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipe import Recipe, as_builtins, changed_keys
 from curation.running.collecting import FOLDER as COLLECTED
@@ -67,9 +68,11 @@ def identity_in(folder: Path, report: dict[str, Any]) -> Identity:
     """What a report says of its run. OutputError for one of an earlier version."""
     if "stage_files" not in report:
         version = report.get("versions", {}).get("gpu-pipeline", "an earlier version")
-        raise OutputError(f"{folder} is finished, by version {version}, this is {__version__}. Give a new --output")
+        raise OutputError(
+            f"{folder} was finished by version {version}, this is {__version__}; give a new --output, or --force"
+        )
     files = msgspec.convert(report["files"], list[SourceFile])
-    return Identity(report["recipe"], files, report["stage_files"], report["tokenizer"])
+    return Identity(report["recipe"], files, report["stage_files"], report.get("tokenizer", {}))
 
 
 def check_same(folder: Path, before: Identity, now: Identity) -> None:

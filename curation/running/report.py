@@ -159,18 +159,21 @@ def _write_meta(plan: Plan, tokens: dict[str, Any], pairs: Sequence[TrainingPair
     ]
     manifest = {"version": plan.version, "tokens": tokens, "pairs": shown}
     output = plan.recipe.output
-    return write_meta(folder, meta_files(folder, manifest, pairs, _factors(plan), (output.blend, output.megatron)))
+    return write_meta(
+        folder, meta_files(folder, manifest, pairs, _blend_weights(plan), (output.blend, output.megatron))
+    )
 
 
-def _factors(plan: Plan) -> dict[str, float]:
-    return {name: entry.blend_weight for name, entry in entries_by_name(plan.recipe.input).items()}
+def _blend_weights(plan: Plan) -> dict[str, float]:
+    entries = entries_by_name(plan.recipe.input)
+    return {name: entry.blend_weight for name, entry in entries.items() if entry.blend_weight is not msgspec.UNSET}
 
 
 def _drawn(plan: Plan, pairs: Sequence[TrainingPair]) -> dict[str, float]:
     """Each input's weight in `blend.txt`; nothing where no pairs were written."""
     train = [pair for pair in pairs if pair.split in ("", "train")]
     drawn = dict.fromkeys((pair.source for pair in train), 0.0)
-    for pair, weighted in zip(train, weigh(train, _factors(plan), plan.recipe.output.blend), strict=True):
+    for pair, weighted in zip(train, weigh(train, _blend_weights(plan), plan.recipe.output.blend), strict=True):
         drawn[pair.source] += float(weighted.weight)
     return drawn
 

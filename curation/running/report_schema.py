@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from curation.packing.blends import Blend, Megatron
-from curation.packing.forms import FORMS
+from curation.packing.forms import FORMS, OUTPUT_FORMATS
+from curation.packing.forms.base import Count
 from curation.packing.ordering import check_shares
-from curation.reading.inputs import SourceFile
-from curation.recipe import OUTPUT_FORMATS
+from curation.reading.source_files import SourceFile
+from curation.renamed import with_new_names
 from curation.running.exports import EXPORTED
 
 OUTPUT_NAMES = ("documents", "removed", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
-Count = Annotated[int, msgspec.Meta(ge=0)]
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -58,10 +58,10 @@ class _Source(msgspec.Struct):
     copies: Count
     bytes_kept: Count
     tokens: Count
-    blend_weight: Annotated[float, msgspec.Meta(gt=0)]
     share_before: float
     share_after: float
     share_drawn: float = 0.0
+    blend_weight: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Tokenizer(msgspec.Struct):
@@ -79,37 +79,12 @@ class _Tokens(msgspec.Struct):
     tokenizer: _Tokenizer
 
 
-class _Lengths(msgspec.Struct):
-    mean: float
-    median: float
-    percentiles: dict[str, float]
-
-
-class _Blocks(msgspec.Struct):
-    blocks: Count
-
-
-class _Chunks(msgspec.Struct):
-    chunks: Count
-    dropped_chunks: Count
-    lengths: _Lengths
-
-
-class _Packed(msgspec.Struct):
-    """Nothing of it is shown."""
-
-
-class _Shards(msgspec.Struct):
-    files: Count
-
-
-class _Forms(msgspec.Struct, forbid_unknown_fields=True):
-    """Per form its splits."""
-
-    blocks: dict[str, _Blocks] = {}
-    chunks: dict[str, _Chunks] = {}
-    packed: dict[str, _Packed] = {}
-    token_shards: dict[str, _Shards] = {}
+# Per form its splits
+_Forms = msgspec.defstruct(
+    "_Forms",
+    [(name, dict[str, form.summary], {}) for name, form in FORMS.items()],  # type: ignore[name-defined]
+    forbid_unknown_fields=True,
+)
 
 
 class _Numbers(msgspec.Struct):
@@ -118,16 +93,7 @@ class _Numbers(msgspec.Struct):
     kept: Count
     final_bytes: Count
     short_removed: Count = 0
-    blocks: Count = 0
-    chunks: Count | msgspec.UnsetType = msgspec.UNSET
-    chunk_percentiles: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
-    median_chunk_tokens: float | msgspec.UnsetType = msgspec.UNSET
     shards: Count = 0
-
-    def __post_init__(self) -> None:
-        shown = (self.chunks, self.chunk_percentiles, self.median_chunk_tokens)
-        if msgspec.UNSET in shown and shown != (msgspec.UNSET,) * 3:
-            raise ValueError("chunks, chunk_percentiles and median_chunk_tokens belong together")
 
 
 class _Input(msgspec.Struct):
@@ -141,7 +107,6 @@ class _RecipeStage(msgspec.Struct):
 class _Output(msgspec.Struct):
     formats: list[Literal[OUTPUT_FORMATS]]  # type: ignore[valid-type]  # they name folders
     splits: dict[str, float]
-    seed: Count
     keep_work: bool
     blend: Blend
     megatron: Megatron
@@ -155,6 +120,7 @@ class _Recipe(msgspec.Struct):
     input: list[_Input]
     stages: list[_RecipeStage]
     output: _Output
+    seed: Count
 
 
 class _Report(msgspec.Struct):
@@ -169,7 +135,7 @@ class _Report(msgspec.Struct):
     sources: list[_Source]
     warnings: list[str]
     tokens: dict[str, Any]
-    forms: _Forms
+    forms: _Forms  # type: ignore[valid-type]  # made of FORMS
     outputs: dict[str, Digest]
     seconds: float
     numbers: _Numbers
@@ -198,6 +164,8 @@ def _is_output(name: str) -> bool:
 
 def wrong_in_report(content: object) -> str:
     """What keeps the content of a `report.json` from being that of a run; empty where nothing does."""
+    if isinstance(content, dict):
+        content = content | {"recipe": with_new_names(content.get("recipe"))}
     try:
         msgspec.convert(content, _Report)
     except msgspec.ValidationError as error:

@@ -31,8 +31,10 @@ from curation.kernels import compiled_before
 from curation.packing.token_files import write_tokens
 from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
-from curation.reading.inputs import Slice, SourceFile, entries_by_name, find_files, is_hub
+from curation.reading.inputs import entries_by_name, is_hub
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
+from curation.reading.source_files import Slice, SourceFile
 from curation.recipe import Recipe, check_readable
 from curation.running import outputs, report
 from curation.running.barriers import Decided, load_decision, save_cuts, save_decision, save_index
@@ -292,7 +294,7 @@ def _phases(run_: _Run) -> dict[str, Any]:
         numbered = [(part.number, part.source) for part in parts]
         tokens = write_tokens(recipe, _outputs_folder(run_), numbered, part_records, run_.folder)
     digests = side_files.result()
-    digests |= write_exports(run_.engine, recipe.output, run_.plan.slices, bases, run_.batch_bytes, run_.folder)
+    digests |= write_exports(run_.engine, recipe, run_.plan.slices, bases, run_.batch_bytes, run_.folder)
     if recipe.output.index:
         run_.progress.say("saving the index")
         digests |= save_index(run_.folder, recipe, run_.engine, removed, run_.plan.slices, bases, run_.workers)

@@ -18,8 +18,8 @@ from curation.engine import load_engine
 from curation.files import commit_all, piece_path, write_json
 from curation.interrupts import check as check_interrupts
 from curation.reading import schema_of
-from curation.reading.inputs import Slice
 from curation.reading.sampling import read_sampled
+from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
 from curation.rules import Verdict
 from curation.running.jobs import Plan, with_urls
@@ -148,7 +148,7 @@ def _added_before(task: _Task) -> dict[str, str]:
 
 
 def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO) -> Iterator[Frame]:
-    engine, seed = task.engine, task.plan.recipe.output.seed
+    engine, seed = task.engine, task.plan.recipe.seed
     for batch, unsampled in read_sampled(engine, task.slice, task.job.batch_bytes, seed):
         record.unsampled += unsampled
         record.rows += batch.rows

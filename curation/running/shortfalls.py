@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from curation.errors import nearest
 from curation.reading import field_names, shown
-from curation.reading.inputs import ENCODED, Input, Slice, entries_by_name
+from curation.reading.inputs import ENCODED, AnyInput, entries_by_name
+from curation.reading.source_files import Slice
 from curation.running.ledger import SliceRecord
 
 REJECTED_SHARE = REPAIRED_SHARE = 0.1  # of the records, of an input's documents: from here on the report warns
@@ -18,7 +19,7 @@ Read = tuple[Slice, SliceRecord]
 
 
 def shortfalls(
-    documents: Mapping[str, int], entries: Sequence[Input], slices: Sequence[Slice], records: Sequence[SliceRecord]
+    documents: Mapping[str, int], entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord]
 ) -> list[str]:
     """That much of the input is no documents, or that parts of it are not there."""
     read, rejected = documents["read"], documents["rejected"]

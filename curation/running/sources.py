@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from curation.reading.inputs import Budget, Input, Slice, entries_by_name, is_hub
+import msgspec
+
+from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
+from curation.reading.source_files import Slice
 from curation.running.collecting import check_minimum
 from curation.running.ledger import SliceRecord
 
@@ -14,8 +17,8 @@ LIMITS = ("max_documents", "max_bytes")
 
 
 def contributions(
-    entries: Sequence[Input], slices: Sequence[Slice], records: Sequence[SliceRecord], parts: Sequence[dict[str, Any]],
-    drawn: Mapping[str, float],
+    entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
+    parts: Sequence[dict[str, Any]], drawn: Mapping[str, float],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """One entry per input, in the order of the recipe: documents, bytes and tokens, and its shares of the bytes read,
     of the tokens written (of the bytes, where there are no tokens), and of what training draws by the blend, whose
@@ -38,7 +41,7 @@ def contributions(
                 "copies": documents - documents // copied,
                 "bytes_kept": sum(part["bytes"] for part in written),
                 "tokens": sum(part["tokens"] for part in written),
-                "blend_weight": entry.blend_weight,
+                **({} if entry.blend_weight is msgspec.UNSET else {"blend_weight": entry.blend_weight}),
                 **({"commit": commit} if commit else {}),
             }
         )
@@ -54,18 +57,18 @@ def contributions(
 
 
 def unreached_budgets(
-    entries: Sequence[Input], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
+    entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
 ) -> list[str]:
     """The data sets, or all of them together, that ended before a budget was used up, in words."""
     taken: dict[str, tuple[int, int]] = {}
     for piece, record in zip(slices, records, strict=True):
         documents, size = taken.get(piece.source, (0, 0))
         taken[piece.source] = documents + record.rows, size + record.bytes_read
-    streamed = {name: entry for name, entry in entries_by_name(entries).items() if is_hub(entry.path)}
+    streamed = {name: entry for name, entry in entries_by_name(entries).items() if isinstance(entry, HubInput)}
     together = sum(taken[name][0] for name in streamed), sum(taken[name][1] for name in streamed)
     if _is_reached(budget, together):
         return []
-    limits: list[tuple[str, Input | Budget, tuple[int, int]]] = [
+    limits: list[tuple[str, HubInput | Budget, tuple[int, int]]] = [
         (f"input {name!r}", entry, taken[name]) for name, entry in streamed.items()
     ]
     return [
@@ -76,7 +79,7 @@ def unreached_budgets(
     ]
 
 
-def _is_reached(limit: Input | Budget, taken: tuple[int, int]) -> bool:
+def _is_reached(limit: HubInput | Budget, taken: tuple[int, int]) -> bool:
     pairs = zip((limit.max_documents, limit.max_bytes), taken, strict=True)
     return any(most and count >= most for most, count in pairs)
 
@@ -110,7 +113,7 @@ def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def check_minima(
-    entries: Sequence[Input], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
+    entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
 ) -> None:
     """InputError where an input, or all of them together, have less text than they have to have."""
     sizes: dict[str, int] = {}

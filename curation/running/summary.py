@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from curation.errors import counted
+from curation.packing.forms import FORMS
 
 SHORT = "short"  # the reason of a rule that asks for a number of words
 
@@ -13,8 +13,7 @@ SHORT = "short"  # the reason of a rule that asks for a number of words
 def numbers(content: dict[str, Any]) -> dict[str, Any]:
     """Of the content of `report.json`: original, duplicates_removed, short_removed (where a rule has the reason
     `short`), kept, raw_bytes, final_bytes, retention (of `original`; copies do not count); tokens and tokens_per_byte;
-    and of the forms blocks, chunks with their median and percentiles, shards. Splits are added up; percentiles are
-    those of the train side."""
+    and what each form has."""
     documents, stages = content["documents"], content["stages"]
     duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage.get("compares")}
     short = [stage["reasons"].get(SHORT, 0) for stage in stages if SHORT in _reasons(content, stage["name"])]
@@ -31,7 +30,7 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
     if content["tokens"]:
         found |= {"tokens": content["tokens"]["count"], "tokens_per_byte": content["tokens"]["per_byte"]}
     for form, splits in content["forms"].items():
-        found |= _of_form(form, list(splits.values()))
+        found |= FORMS[form].numbers(list(splits.values()))
     return found
 
 
@@ -42,24 +41,6 @@ def _reasons(content: dict[str, Any], name: str) -> list[str]:
     return [rule.get("reason", "") for rule in rules if isinstance(rule, dict)]
 
 
-def _of_form(form: str, splits: list[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for unit in ("blocks", "chunks"):
-        if form == unit and splits:
-            found[unit] = sum(split[unit] for split in splits)
-    if form == "chunks" and splits:
-        lengths = splits[0]["lengths"]
-        found |= {
-            "dropped_chunks": sum(split["dropped_chunks"] for split in splits),
-            "median_chunk_tokens": lengths["median"],
-            "mean_chunk_tokens": lengths["mean"],
-            "chunk_percentiles": lengths["percentiles"],
-        }
-    if form == "token_shards":
-        found["shards"] = sum(split["files"] for split in splits)
-    return found
-
-
 def shown_numbers(content: dict[str, Any]) -> list[str]:
     """The same for people, on a line or two."""
     found = content["numbers"]
@@ -68,11 +49,8 @@ def shown_numbers(content: dict[str, Any]) -> list[str]:
         parts.append(f"short removed {found['short_removed']:,}")
     parts += [f"kept {found['kept']:,}", f"final size {found['final_bytes'] / 1e6:,.2f} MB"]
     lines = ["; ".join(parts)]
-    if "blocks" in found:
-        lines.append(counted(found["blocks"], "block"))
-    if "chunks" in found:
-        ranks = ", ".join(f"p{rank} {length}" for rank, length in found["chunk_percentiles"].items())
-        lines.append(f"{counted(found['chunks'], 'chunk')}, median {found['median_chunk_tokens']} tokens ({ranks})")
+    for form, splits in content["forms"].items():
+        lines += FORMS[form].lines(list(splits.values()))
     return lines
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from curation.errors import InputError, OutputError, counted
 from curation.files import TEMPORARY, check_name, make_folder, read_json, remove, sync_folder
 from curation.packing.blends import INDEX_FOLDER
-from curation.reading.inputs import HUB_MARK, RUN_PLAN, RUN_REPORT, RealPaths, entries_by_name, is_run
+from curation.reading.inputs import HUB_MARK, entries_by_name
+from curation.reading.paths import RUN_PLAN, RUN_REPORT, RealPaths, is_run
 from curation.recipe import Recipe
 from curation.running.progress import Silent
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import StageError, counted
-from curation.files import commit, make_folder, remove
+from curation.files import commit, make_folder, remove, sync_files
 from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
 
 SHOWN_COUNTS = 10  # of a stage's details in its line under the funnel
@@ -197,6 +197,7 @@ def run_phases(stage: CorpusStage, engine: Engine, corpus: Corpus) -> None:
             if not record.exists():
                 make_folder(folder)
                 phase.run(engine, corpus, number)
+                sync_files(folder)
                 with commit(record) as path:
                     path.touch()
 

@@ -18,8 +18,10 @@ from curation.errors import InputError, nearest
 from curation.files import known_sha256
 from curation.reading import probe, read_documents, shown
 from curation.reading.changes import check_unchanged
-from curation.reading.inputs import READING, Input, SourceFile, find_files, is_hub
+from curation.reading.inputs import READING, AnyInput, FilesInput, Input, is_hub
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
+from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
 from curation.rules import Verdict
 from curation.stages.base import RowStage, Stage, counts_line
@@ -27,7 +29,7 @@ from curation.stages.ngram_dedup import COMPARISONS
 from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable, load_table, save_table, table_of
 from curation.stages.outcome import Outcome, StageCount
 
-REASONS = ("contaminated",)
+REASON = "contaminated"
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 _LOADING = Lock()  # of the threads that begin a phase one reads the texts, the others wait for it
 
@@ -48,13 +50,13 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
     input of their first one.
     """
 
-    evaluation_files: tuple[str | Input, ...]
+    evaluation_files: tuple[str | FilesInput, ...]
     ngram: int = 13
     min_ngrams: int = 1
     compare: str = "lowercase"
 
     def __post_init__(self) -> None:
-        if isinstance(self.evaluation_files, str | os.PathLike | Input):
+        if isinstance(self.evaluation_files, str | os.PathLike | AnyInput):
             msgspec.structs.force_setattr(self, "evaluation_files", (self.evaluation_files,))
         if not self.evaluation_files:
             raise ValueError("evaluation_files is empty; list the files of the evaluation texts")
@@ -70,12 +72,12 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
                     f"evaluation_files takes files of this machine, not {shown(entry.path)}: download them first"
                 )
             for field in entry.__struct_fields__:
-                if field not in ("path", *READING) and getattr(entry, field) != getattr(Input(path="x"), field):
+                if field not in ("path", *READING) and getattr(entry, field) != getattr(FilesInput(path="x"), field):
                     raise ValueError(f"{field} of {shown(entry.path)} has no meaning in evaluation_files; leave it out")
 
     @property
-    def inputs(self) -> list[Input]:
-        return [entry if isinstance(entry, Input) else Input(path=entry) for entry in self.evaluation_files]
+    def inputs(self) -> list[AnyInput]:
+        return [entry if isinstance(entry, AnyInput) else Input(path=entry) for entry in self.evaluation_files]
 
     def sources(self) -> list[SourceFile]:
         """The files of the evaluation texts. InputError where one is not there."""
@@ -128,7 +130,7 @@ def _look_up(stage: Decontaminate | LookUp, table: NgramTable, engine: Engine, f
     text, _ = engine.rewrite(frame[TEXT], COMPARISONS[stage.compare])
     found, owner = engine.ngram_hits(text, table, stage.ngram)
     gone = found >= stage.min_ngrams
-    verdict = Verdict(np.where(gone, 0, -1).astype(np.int16), REASONS, np.where(gone, found, np.nan))
+    verdict = Verdict.dropping(gone, REASON, found)
     counts = np.bincount(owner[gone], minlength=len(table.names)).tolist()
     return Outcome(verdict, details={name: count for name, count in zip(table.names, counts, strict=True) if count})
 

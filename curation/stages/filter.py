@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
-from curation.contract import TEXT, Engine, Frame
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from curation.contract import ID, TEXT, Engine, Frame
+from curation.errors import RecipeError, nearest
+from curation.measures import Measure
 from curation.rules import Rule, decide, expand_rules
 from curation.stages.base import RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount
@@ -15,7 +21,7 @@ SHOWN = 5  # reasons under the funnel
 class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     """Keeps documents that break none of `rules`: the name of a set, or a list of names and rules.
 
-    The first broken rule is the reason. Sets: `curation.rules.RULE_SETS`.
+    The first broken rule is the reason. Sets: `curation.rules.RULE_SETS`. Grammar: `docs/rules.md`.
     """
 
     rules: str | list[str | Rule]
@@ -24,20 +30,49 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         if not expand_rules(self.rules):
             raise ValueError("rules is empty; name a rule set or give a rule")
 
-    def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        rules = expand_rules(self.rules)
-        names = tuple(dict.fromkeys([*COUNTED, *(name for rule in rules for name in rule.measures)]))
-        measures = engine.measure(frame[TEXT], names)
-        verdict = decide(rules, measures, len(frame))
-        counted = {name: int(measures[name].sum()) for name in COUNTED}
-        return Outcome(verdict, details=counted)
+    def reads(self) -> tuple[str, ...]:
+        """The columns beside `text` and `id` that the rules need."""
+        columns = [name for rule in expand_rules(self.rules) for name in rule.columns]
+        return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
     def explain(self) -> list[str]:
+        """One line a rule."""
+        return [rule.describe() for rule in expand_rules(self.rules)]
+
+    def apply(self, engine: Engine, frame: Frame) -> Outcome:
         rules = expand_rules(self.rules)
-        return [f"{rule.name}: {' / '.join(rule.measures)} in [{rule.min:g}, {rule.max:g}]" for rule in rules]
+        names = tuple(dict.fromkeys(name for rule in rules for name in rule.measures))
+        counted = COUNTED if names else ()
+        measures = engine.measure(frame[TEXT], tuple(dict.fromkeys([*counted, *names]))) if names else {}
+        verdict = decide(rules, measures, len(frame), _columns(engine, frame, rules))
+        details = {name: int(measures[name].sum()) for name in counted}
+        return Outcome(verdict, details=details)
 
     def report_lines(self, count: StageCount) -> list[str]:
         """The reasons that removed the most."""
         return [
             counts_line({name: number for name, number in count.reasons.items() if number}, SHOWN) or "none removed"
         ]
+
+
+def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
+    """What the rules need of the frame on the host: nothing where all of them are on measures."""
+    found = {}
+    for rule in rules:
+        for name in rule.columns:
+            if name not in found:
+                found[name] = _column(engine, frame, name, rule)
+    return found
+
+
+def _column(engine: Engine, frame: Frame, name: str, rule: Rule) -> pa.ChunkedArray:
+    names = list(frame.columns)
+    if name not in names:
+        hint = nearest(name, [*names, *Measure.__members__] if rule.conditions[0] in ("min", "max") else names)
+        raise RecipeError(f"rule {rule.name}: no column {name!r} in the documents{hint}")
+    if names.count(name) > 1:
+        raise RecipeError(f"rule {rule.name}: {names.count(name)} columns {name!r}; drop or rename the others")
+    try:
+        return engine.to_arrow(frame[[name]]).column(0)
+    except pa.ArrowException as error:  # a column of Python objects of several types
+        raise RecipeError(f"rule {rule.name}: column {name!r} holds values of several types: {error}") from None

@@ -13,7 +13,7 @@ import numpy as np
 from curation.arrays import pieces_of, positions_of, save_array
 from curation.contract import TEXT, Engine, Frame, position_type
 from curation.errors import RecipeError, nearest
-from curation.files import commit, make_folder, remove, sync_files
+from curation.files import commit, make_folder, remove
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage, Phase
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
@@ -281,7 +281,6 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         elif self.verify == "signature":
             found = constants(self.permutations, self.seed)
             SignatureJaccard.write(engine, corpus, documents, self.settings, found, folder)
-        sync_files(folder)
 
     def _similarity(self, engine: Engine, folder: Path, workers: int = 1) -> Similarity:
         """What `_write_similarity` has left in a folder."""

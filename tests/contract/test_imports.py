@@ -32,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "stages": {"engine", "kernels", "reading"},
     "packing": {"kernels", "reading"},
     "training": {"packing"},
-    "running": {"engine", "kernels", "packing", "reading", "recipe", "stages"},
+    "running": {"engine", "kernels", "packing", "reading", "recipe", "renamed", "stages"},
 }
 LOAD_BY_NAME = {"__init__.py", "engine.py", "stages/own_code.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}

@@ -62,7 +62,7 @@ def test_a_function_takes_a_whole_stage(kind: str):
 
 
 def test_read_has_the_settings_of_an_input():
-    fields = {field.name: field for field in msgspec.structs.fields(curation.Input)}
+    fields = {field.name: field for field in msgspec.structs.fields(curation.FilesInput)}
     names = [name for name in fields if name in curation.library.READ_SETTINGS]
     found = settings_of(curation.read)
     assert list(found) == ["engine", "slice_bytes", *names]
@@ -74,7 +74,7 @@ def test_read_has_the_settings_of_an_input():
 @pytest.mark.parametrize("name", [*STAGES, "read"])
 def test_help_shows_what_settings_mean(name: str):
     function = getattr(curation, name)
-    kind = STAGES.get(name, curation.Input)
+    kind = STAGES.get(name, curation.FilesInput)
     assert inspect.cleandoc(kind.__doc__ or "") in (function.__doc__ or "")
 
 

@@ -4,23 +4,35 @@
 import itertools
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import pytest
 
+import curation
+from curation.cli import main
 from curation.errors import IntegrityError, OutputError, RecipeError, TokenizerError
-from curation.packing.forms import Blocks, Chunks, Packed, TokenShards, blocks, chunks, packed, token_shards
+from curation.packing.forms import FORMS, Blocks, Chunks, Form, Forms, Packed, TokenShards, blocks, packed, token_shards
 from curation.packing.forms import documents as documents_module
 from curation.packing.forms import shards as shards_module
 from curation.packing.forms.documents import Documents, TokenStream
-from curation.packing.forms.writing import write_forms
+from curation.packing.forms.shards import open_form
+from curation.packing.forms.writing import summaries, write_forms
 from curation.packing.ordering import seeded_order
 from curation.packing.tokenization import load_tokenizer
-from curation.recipe import Output
+from curation.recipe import Output, convert_recipe
 from tests.forms.samples import flat, make_documents, opened, write_parts
 
 PAD = 499
+IDS = np.dtype("<u2")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Sized(NamedTuple):
+    """What `file_dtype` asks of a tokenizer."""
+
+    vocabulary: int
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -90,8 +102,8 @@ def test_parts_that_do_not_fit_are_refused(tmp_path):
 def test_token_shards_are_read_by_memmap(tmp_path, vocabulary, dtype):
     made = make_documents(50)
     settings = TokenShards(shard_tokens=100)
-    content = token_shards.write(
-        settings, opened(tmp_path / "parts", made), fresh(tmp_path / "out"), "", settings.chosen_dtype(vocabulary)
+    content = settings.write(
+        opened(tmp_path / "parts", made), fresh(tmp_path / "out"), "", settings.file_dtype(Sized(vocabulary)), PAD
     )
     names = sorted(os.listdir(tmp_path / "out"))
     assert names == [f"train_{number:05d}.bin" for number in range(len(names))] == [f["file"] for f in content["files"]]
@@ -101,9 +113,9 @@ def test_token_shards_are_read_by_memmap(tmp_path, vocabulary, dtype):
 
 
 def test_a_vocabulary_too_large_for_the_dtype_is_refused():
-    assert TokenShards(dtype="uint16").chosen_dtype(65536) == np.uint16
+    assert TokenShards(dtype="uint16").file_dtype(Sized(65536)) == np.uint16
     with pytest.raises(TokenizerError, match="a vocabulary of 65537 does not fit uint16"):
-        TokenShards(dtype="uint16").chosen_dtype(65537)
+        TokenShards(dtype="uint16").file_dtype(Sized(65537))
 
 
 # blocks
@@ -115,7 +127,7 @@ def test_blocks_are_the_stream_cut_to_length(tmp_path, monkeypatch, keep_last, p
     monkeypatch.setattr(blocks, "PIECE_TOKENS", piece_tokens)
     made = make_documents(50)
     settings = Blocks(length=16, shard_blocks=10, keep_last=keep_last)
-    content = blocks.write(settings, opened(tmp_path / "parts", made), fresh(tmp_path / "out"), "valid", PAD)
+    content = settings.write(opened(tmp_path / "parts", made), fresh(tmp_path / "out"), "valid", IDS, PAD)
     found = [np.load(tmp_path / "out" / file["file"]) for file in content["files"]]
     assert {shard.dtype for shard in found} == {np.dtype("<u2")}
     assert [len(shard) for shard in found[:-1]] == [10] * (len(found) - 1)
@@ -131,7 +143,7 @@ def test_blocks_are_the_stream_cut_to_length(tmp_path, monkeypatch, keep_last, p
 
 def test_a_stream_shorter_than_a_block_is_refused(tmp_path):
     with pytest.raises(RecipeError, match="train has 3 tokens, not one block of 1024"):
-        blocks.write(Blocks(), opened(tmp_path, [[1, 2, 3]]), tmp_path, "train", PAD)
+        Blocks().write(opened(tmp_path, [[1, 2, 3]]), tmp_path, "train", IDS, PAD)
 
 
 # chunks
@@ -149,7 +161,7 @@ def test_chunks_are_cut_per_document(tmp_path, monkeypatch, shortest, batch_toke
     made = make_documents(70)
     settings = Chunks(length=10, min_tokens=shortest, shard_chunks=25)
     out = fresh(tmp_path / "out")
-    content = chunks.write(settings, opened(tmp_path / "parts", made), out, "", PAD)
+    content = settings.write(opened(tmp_path / "parts", made), out, "", IDS, PAD)
     found: list[list[int]] = []
     for file in content["files"][::2]:
         ids = np.load(out / file["file"])
@@ -173,7 +185,7 @@ def test_chunks_are_cut_per_document(tmp_path, monkeypatch, shortest, batch_toke
 
 def test_chunks_of_which_none_is_long_enough_are_refused(tmp_path):
     with pytest.raises(RecipeError, match="no chunk of at least 10 tokens"):
-        chunks.write(Chunks(), opened(tmp_path, [[1, 2, 3]]), tmp_path, "train", PAD)
+        Chunks().write(opened(tmp_path, [[1, 2, 3]]), tmp_path, "train", IDS, PAD)
 
 
 # packed
@@ -198,7 +210,7 @@ def test_packed_rows_hold_every_piece_once(tmp_path, length, seed):
     made = make_documents(120, seed=length)
     out = fresh(tmp_path / "out")
     source = opened(tmp_path / "parts", made, seed)
-    content = packed.write(Packed(length=length, shard_rows=9), source, out, "", PAD)
+    content = Packed(length=length, shard_rows=9).write(source, out, "", IDS, PAD)
     found: list[list[int]] = []
     rows = padding = 0
     for file in content["files"][::2]:
@@ -223,14 +235,14 @@ def test_packed_rows_hold_every_piece_once(tmp_path, length, seed):
 
 def test_share_of_documents_that_one_stream_would_cut(tmp_path):
     source = opened(tmp_path / "parts", [[1] * 4, [2] * 4, [3] * 4, [4] * 4])  # rows of 6: 0-3, 4|7, 8-11, 12-15
-    content = packed.write(Packed(length=6), source, fresh(tmp_path / "out"), "", PAD)
+    content = Packed(length=6).write(source, fresh(tmp_path / "out"), "", IDS, PAD)
     assert content["truncated_share"] == 0.0
     assert content["truncated_share_of_blocks"] == 0.25
 
 
 def test_rows_come_in_the_order_of_their_first_documents(tmp_path):
     source = opened(tmp_path / "parts", [[1], [2] * 5, [3] * 4, [4] * 2, [5] * 3])
-    packed.write(Packed(length=5), source, fresh(tmp_path / "out"), "", PAD)
+    Packed(length=5).write(source, fresh(tmp_path / "out"), "", IDS, PAD)
     rows = np.load(tmp_path / "out" / "train_00000.npy").tolist()
     assert rows == [[1, 3, 3, 3, 3], [2, 2, 2, 2, 2], [4, 4, 5, 5, 5]]
 
@@ -238,36 +250,81 @@ def test_rows_come_in_the_order_of_their_first_documents(tmp_path):
 # all forms
 
 
-FORMS = {
-    "token_shards": (TokenShards(shard_tokens=90), np.dtype("<u2")),
-    "blocks": (Blocks(length=16, shard_blocks=8, keep_last=True), PAD),
-    "chunks": (Chunks(length=10, min_tokens=3, shard_chunks=20), PAD),
-    "packed": (Packed(length=24, shard_rows=6), PAD),
+SMALL: dict[str, Form] = {
+    "token_shards": TokenShards(shard_tokens=90),
+    "blocks": Blocks(length=16, shard_blocks=8, keep_last=True),
+    "chunks": Chunks(length=10, min_tokens=3, shard_chunks=20),
+    "packed": Packed(length=24, shard_rows=6),
 }
-MODULES = {"token_shards": token_shards, "blocks": blocks, "chunks": chunks, "packed": packed}
+TABLES = {"docs/training.md": "| `{0}` | `{0}/` |", "README.md": "`{0}/`"}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_known_wherever_forms_are(name, capsys):
+    assert name in SMALL, "give small settings to the tests here"
+    form = FORMS[name]
+    assert form.name == name and isinstance(getattr(Forms(), name), form)
+    assert form.__name__ in curation.__all__ and getattr(curation, form.__name__) is form
+    for path, row in TABLES.items():
+        assert row.format(name) in (ROOT / path).read_text("utf-8"), f"{path} does not tell of {name}"
+    assert f"`{name}`" in str(Output.__doc__)
+    for field in form.__struct_fields__:
+        assert f"\n    {field} " in str(form.__doc__), f"the docstring of {form.__name__} does not tell of {field}"
+    with pytest.raises(SystemExit):
+        main(["tokenize", "--help"])
+    assert name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_written_with_its_manifest(name, tmp_path):
+    form, made, tokenizer = SMALL[name], make_documents(90), load_tokenizer("gpt2")
+    forms = Forms(formats=(name,), **{name: form})
+    written = write_forms(forms, tokenizer, {"": write_parts(tmp_path / "parts", made, [])}, tmp_path)
+    manifest, content = open_form(tmp_path / name, name, "train")
+    assert written == {name: manifest}
+    assert manifest["settings"] == msgspec.to_builtins(form)
+    assert manifest["dtype"] == form.file_dtype(tokenizer).name == "uint16"
+    assert content["documents"] == sum(map(bool, made))
+    assert sum(file["bytes"] for file in content["files"]) >= 2 * content["tokens"] > 0
+    splits = list(summaries(written)[name].values())
+    msgspec.convert(splits, list[form.summary])
+    assert form.numbers([]) in ({}, dict.fromkeys(form.numbers([]), 0)) and form.lines([]) == []
+    assert {*form.numbers(splits)} >= {*form.numbers([])} and all(form.lines(splits))
+    assert form.pads or not form.needs_pad_id()
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_refuses_bad_settings(name):
+    for field in (field for field, value in msgspec.to_builtins(SMALL[name]).items() if type(value) is int):
+        with pytest.raises(ValueError, match=f"{field} must be at least 1, not 0"):
+            FORMS[name](**{field: 0})
+    with pytest.raises(RecipeError, match=rf"unknown field `none` - at `\$\.output\.{name}`"):
+        convert_recipe({"output": {"formats": [name], name: {"none": 1}}})
+    with pytest.raises(RecipeError, match=f"{name} is set, but formats has no {name}"):
+        convert_recipe({"output": {name: msgspec.to_builtins(SMALL[name])}})
+
+
+@pytest.mark.parametrize("form", SMALL)
 @pytest.mark.parametrize("seed", [None, 5])
 def test_bytes_do_not_depend_on_parts_or_batches(tmp_path, monkeypatch, form, seed):
-    made, (settings, last) = make_documents(90), FORMS[form]
+    made, settings, dtype = make_documents(90), SMALL[form], IDS
     one = Documents(write_parts(tmp_path / "a", made, []), np.dtype("<u2"), seed)
     many = Documents(write_parts(tmp_path / "b", made, [1, 2, 2, 30, 90]), np.dtype("<u2"), seed)
-    first = MODULES[form].write(settings, one, fresh(tmp_path / "one"), "", last)
+    first = settings.write(one, fresh(tmp_path / "one"), "", dtype, PAD)
     monkeypatch.setattr(documents_module, "BATCH_TOKENS", 13)
     monkeypatch.setattr(blocks, "PIECE_TOKENS", 13)
     monkeypatch.setattr(packed, "PIECE_TOKENS", 13)
     monkeypatch.setattr(token_shards, "PIECE_TOKENS", 13)
-    second = MODULES[form].write(settings, many, fresh(tmp_path / "many"), "", last)
+    second = settings.write(many, fresh(tmp_path / "many"), "", dtype, PAD)
     assert first == second
     assert files_of(tmp_path / "one") == files_of(tmp_path / "many")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", SMALL)
 def test_int32_ids_stay_int32(tmp_path, form):
-    made, (settings, _) = [[70_000, 1, 70_001, 5]] * 20, FORMS[form]
-    last = np.dtype("<u4") if form == "token_shards" else PAD
-    MODULES[form].write(settings, opened(tmp_path / "parts", made, dtype="<i4"), fresh(tmp_path / "out"), "", last)
+    made, settings = [[70_000, 1, 70_001, 5]] * 20, SMALL[form]
+    dtype = np.dtype("<u4" if form == "token_shards" else "<i4")
+    settings.write(opened(tmp_path / "parts", made, dtype="<i4"), fresh(tmp_path / "out"), "", dtype, PAD)
     first = tmp_path / "out" / min(os.listdir(tmp_path / "out"))
     ids = np.fromfile(first, "<u4") if form == "token_shards" else np.load(first).reshape(-1)
     assert ids.dtype.itemsize == 4
@@ -277,11 +334,11 @@ def test_int32_ids_stay_int32(tmp_path, form):
 @pytest.mark.parametrize("form", ["blocks", "chunks"])
 def test_torch_files_hold_what_the_arrays_hold(tmp_path, form):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    made, (settings, last) = make_documents(60), FORMS[form]
-    content = MODULES[form].write(settings, opened(tmp_path / "a", made), fresh(tmp_path / "npy"), "", last)
+    made, settings, dtype = make_documents(60), SMALL[form], IDS
+    content = settings.write(opened(tmp_path / "a", made), fresh(tmp_path / "npy"), "", dtype, PAD)
     as_torch = msgspec.structs.replace(settings, file_type="pt")
     for folder in ("pt", "again"):
-        found = MODULES[form].write(as_torch, opened(tmp_path / "a", made), fresh(tmp_path / folder), "", last)
+        found = as_torch.write(opened(tmp_path / "a", made), fresh(tmp_path / folder), "", dtype, PAD)
     assert files_of(tmp_path / "pt") == files_of(tmp_path / "again")
     arrays = [np.load(tmp_path / "npy" / file["file"]) for file in content["files"] if ".lengths." not in file["file"]]
     for file, array in zip(found["files"], arrays, strict=True):

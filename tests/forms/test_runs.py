@@ -302,7 +302,7 @@ def test_a_source_without_a_side_has_no_pair_there(tmp_path):
         ({"blocks": {"length": 8}}, "blocks is set, but formats has no blocks"),
         ({"pad_id": 3}, "pad_id is set, but formats has no blocks or chunks or packed"),
         ({"blocks": {"lengthh": 8}}, r"unknown field `lengthh` - at `\$.output.blocks`; did you mean length"),
-        ({"blend": {"by": "size"}}, "blend.by must be one of tokens, temperature, given, not 'size'"),
+        ({"blend": {"by": "size"}}, "blend.by must be one of given, tokens, temperature, not 'size'"),
         ({"blend": {"temperature": 2.0}}, "has a meaning with blend.by: temperature only"),
         ({"blend": {"by": "temperature", "temperature": 0.0}}, "blend.temperature must be above 0"),
         ({"megatron": {"splits_string": "98,2"}}, "three numbers as in 98,1,1"),
@@ -333,19 +333,20 @@ def weights_of(folder: Path) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("blend", "expected"),
     [
-        ({}, lambda a, b: 3 * a / (3 * a + b)),
+        ({"by": "tokens"}, lambda a, b: 3 * a / (3 * a + b)),
         ({"by": "temperature", "temperature": 2.0}, lambda a, b: 3 * a**0.5 / (3 * a**0.5 + b**0.5)),
         ({"by": "temperature", "temperature": 1.0}, lambda a, b: 3 * a / (3 * a + b)),
         ({"by": "given"}, lambda a, b: 0.75),
+        ({}, lambda a, b: 0.75),
     ],
-    ids=["tokens", "temperature 2", "temperature 1", "given"],
+    ids=["tokens", "temperature 2", "temperature 1", "given", "default"],
 )
 def test_weights(tmp_path, blend, expected):
     paths = [
         write_jsonl(tmp_path / "one.jsonl", make_texts(100)),
         write_jsonl(tmp_path / "two.jsonl", make_texts(30, 1)),
     ]
-    inputs = [{"path": str(paths[0]), "blend_weight": 3.0}, {"path": str(paths[1])}]
+    inputs = [{"path": str(paths[0]), "blend_weight": 3.0}, {"path": str(paths[1]), "blend_weight": 1.0}]
     # Small files, so that an input has several pairs which share its weight.
     recipe = convert_recipe({"input": inputs, "output": {"blend": blend, "max_file_bytes": 3000}})
     run(recipe, tmp_path / "out")

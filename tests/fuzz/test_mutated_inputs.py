@@ -22,7 +22,8 @@ import pytest
 from curation.contract import ID, ROW, TEXT
 from curation.errors import CurationError
 from curation.reading import probe, read_documents
-from curation.reading.inputs import Input, find_files
+from curation.reading.inputs import Input
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 
 MUTATIONS = int(os.environ.get("TORTURE", "400"))

@@ -47,7 +47,7 @@ def test_a_sample_is_a_share_that_the_seed_chooses(tmp_path: Path, corpora: tupl
     b = {"path": str(corpora[1]), "name": "b", "sample": 0.4}
     go(tmp_path / "one", b)
     go(tmp_path / "again", b)
-    other = go(tmp_path / "other", b, output={"seed": 5})
+    other = go(tmp_path / "other", b, seed=5)
     found, others = kept_rows(tmp_path / "one"), kept_rows(tmp_path / "other")
     assert data_digests(tmp_path / "one") == data_digests(tmp_path / "again")
     assert 90 <= len(found) <= 150 and found != others
@@ -104,7 +104,7 @@ def test_copies_stay_on_one_side_of_a_split_and_are_shuffled_with_the_rest(tmp_p
 
 def test_the_report_says_what_each_input_contributes(tmp_path: Path, corpora: tuple[Path, Path]):
     a, b = ({"path": str(path), "name": name} for path, name in zip(corpora, "ab", strict=True))
-    report = go(tmp_path / "out", a | {"copies": 2, "blend_weight": 3.0}, b | {"sample": 0.5})
+    report = go(tmp_path / "out", a | {"copies": 2, "blend_weight": 3.0}, b | {"sample": 0.5, "blend_weight": 1.0})
     first, second = report["sources"]
     rows = kept_rows(tmp_path / "out")
     assert (first["name"], first["documents_read"], first["rejected"]) == ("a", 401, 1)
@@ -162,7 +162,7 @@ def test_the_table_of_inputs_says_what_training_draws(
     weight_of: Any,
 ):
     a, b = ({"path": str(path), "name": name} for path, name in zip(corpora, "ab", strict=True))
-    inputs = a | {"copies": 2, "blend_weight": 0.5}, b | {"sample": 0.3}
+    inputs = a | {"copies": 2, "blend_weight": 0.5}, b | {"sample": 0.3, "blend_weight": 1.0}
     report = go(tmp_path / "out", *inputs, output={"blend": blend, "max_file_bytes": 4000})
     weights = [weight_of(row["blend_weight"], row["tokens"]) for row in report["sources"]]
     drawn = [row["share_drawn"] for row in report["sources"]]

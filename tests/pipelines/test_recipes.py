@@ -278,18 +278,17 @@ def check_pair(done: Run) -> None:
 def test_nemo_weighs_its_inputs(tmp_path: Path):
     texts = made_texts()
     paths = as_jsonl(texts[:250], tmp_path / "web.jsonl"), as_jsonl(texts[250:], tmp_path / "books.jsonl")
-    inputs = [Input(path=str(path), name=path.stem, blend_weight=w) for path, w in zip(paths, (0.7, 3.0), strict=True)]
+    inputs = [Input(path=str(path), name=path.stem, blend_weight=w) for path, w in zip(paths, (0.7, 0.3), strict=True)]
     report = run(msgspec.structs.replace(load_recipe("nemo"), input=inputs), tmp_path / "out", engine="cpu").report
     assert verify(tmp_path / "out") == []
     meta = tmp_path / "out" / "tokens" / "_meta"
     blend = (meta / "blend.txt").read_text().split()
     assert blend[1::2] == [str(meta.parent / f"{name}_00000_text_document") for name in ("web", "books")]
     tokens = [len(list(chain.from_iterable(IndexedReader(Path(prefix))))) for prefix in blend[1::2]]
-    assert [float(weight) for weight in blend[::2]] == pytest.approx([0.7 * tokens[0], 3.0 * tokens[1]], rel=1e-5)
+    assert min(tokens) > 0 and blend[::2] == ["0.7", "0.3"]
     data = yaml.safe_load((meta / "nemo.yaml").read_text())["model"]["data"]
     assert data["data_prefix"] == [text if number % 2 else float(text) for number, text in enumerate(blend)]
-    drawn = [row["share_drawn"] for row in report["sources"]]
-    assert drawn == pytest.approx([0.7 * tokens[0] / (0.7 * tokens[0] + 3 * tokens[1]), 1 - drawn[0]], abs=1e-5)
+    assert [row["share_drawn"] for row in report["sources"]] == [0.7, 0.3]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ STAGES = [
     {"kind": "filter", "rules": [{"measure": "words", "min": 5, "reason": "short"}]},
     {"kind": "exact_dedup"},
 ]
-TIMES = ("seconds", "work_seconds", "peak_memory_bytes", "digest", "engine_reason")  # that runs of one result differ in
+# What reports of one result differ in.
+TIMES = ("report_html", "seconds", "work_seconds", "peak_memory_bytes", "digest", "engine_reason")
 WORDS = ("the", "of", "and", "café", "cafe\u0301", "漢字", "🙂", "<|endoftext|>", "don't", "x" * 30, "a", "1984")
 
 

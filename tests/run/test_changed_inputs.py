@@ -136,7 +136,8 @@ def test_parquet_that_is_cut_while_it_is_read_does_not_end_the_process(tmp_path:
     script = (
         "import os, sys\n"
         "from curation.reading import tabular\n"
-        "from curation.reading.inputs import Input, find_files\n"
+        "from curation.reading.inputs import Input\n"
+        "from curation.reading.paths import find_files\n"
         "from curation.reading import probe, read_documents\n"
         "from curation.reading.slices import plan_slices\n"
         "[piece] = plan_slices([probe(file) for file in find_files([Input(path=sys.argv[1])])], 1 << 30)\n"

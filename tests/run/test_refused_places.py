@@ -18,7 +18,8 @@ from curation.arrays import save_array, write_array
 from curation.cli import main
 from curation.errors import InputError, OutputError
 from curation.packing.repack import repack
-from curation.reading.inputs import Input, find_files
+from curation.reading.inputs import Input
+from curation.reading.paths import find_files
 from curation.running.runner import run
 from tests.run.runs import recipe_of
 

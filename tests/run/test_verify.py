@@ -310,6 +310,40 @@ def test_a_forged_manifest_of_a_form(tmp_path: Path):
         assert problem.startswith("blocks/manifest.json is not what a run writes: ")
 
 
+def test_a_report_of_version_0_2_0(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_bytes(records_of(made_texts(60)))
+    output = {"formats": ["blocks"], "blocks": {"length": 4}, "splits": {"train": 0.5, "valid": 0.5}}
+    recipe = recipe_of(tmp_path / "a.jsonl", stages=[], output=output, seed=7)
+    run(recipe, tmp_path / "out", engine="cpu")
+
+    def seeded(content: dict[str, Any], seed: int) -> None:
+        content["recipe"].pop("seed", None)
+        content.pop("stage_files", None)
+        content["versions"]["gpu-pipeline"] = "0.2.0"
+        [entry] = content["recipe"]["input"]
+        entry.pop("kind", None)
+        entry |= {
+            "blend_weight": 1.0,
+            "config": "",
+            "split": "train",
+            "revision": "",
+            "data_files": "",
+            "max_documents": 0,
+            "max_bytes": 0,
+        }
+        content["recipe"]["output"] |= {"seed": seed, "blend": {"by": "tokens", "temperature": 1.0}}
+        content["sources"][0]["blend_weight"] = 1.0
+
+    assert rewritten(tmp_path / "out", lambda content: seeded(content, 7)) == []
+    with pytest.raises(OutputError, match=r"out was finished by version 0\.2\.0, this is .*; give a new --output"):
+        run(recipe, tmp_path / "out")
+    problems = rewritten(tmp_path / "out", lambda content: seeded(content, 8))
+    assert problems and all("by their texts" in problem for problem in problems)
+    assert rewritten(tmp_path / "out", lambda content: seeded(content, -1)) == [
+        "report.json is not what a run writes: Expected `int` >= 0 - at `$.recipe.seed`"
+    ]
+
+
 def test_parts_without_what_a_run_writes(copy: Path):
     path = copy / "removed" / "part-00000.parquet"
     table = pq.read_table(path)

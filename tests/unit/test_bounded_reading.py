@@ -22,7 +22,8 @@ from curation import interrupts
 from curation.files import TEMPORARY
 from curation.reading import pages, probe, read_documents, responses
 from curation.reading.documents import Documents
-from curation.reading.inputs import Input, find_files
+from curation.reading.inputs import Input
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import DamageError, open_stream, read_pieces
 from curation.running import segments

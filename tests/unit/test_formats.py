@@ -28,8 +28,10 @@ from curation.errors import InputError
 from curation.reading import delimited, probe, read_documents, schema_of, shown
 from curation.reading.delimited import DELIMITERS, Row, _Rows
 from curation.reading.documents import too_large
-from curation.reading.inputs import Input, SourceFile, _listed, find_files
+from curation.reading.inputs import Input
+from curation.reading.paths import _listed, find_files
 from curation.reading.slices import plan_slices
+from curation.reading.source_files import SourceFile
 from curation.reading.streams import Piece, open_stream, read_pieces
 from curation.reading.wet import Record, read_records
 from tests.oracle.delimited import LARGE, LARGE_OR_UNCLOSED, read_rows

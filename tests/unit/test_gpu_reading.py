@@ -11,7 +11,8 @@ import pytest
 import cpu_fallback
 from curation.contract import ROW
 from curation.reading import probe
-from curation.reading.inputs import Input, find_files
+from curation.reading.inputs import Input
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from tests.unit.gpu_stand_ins import install
 

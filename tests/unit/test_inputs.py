@@ -14,8 +14,10 @@ import pytest
 
 from curation.errors import InputError
 from curation.reading.formats import row_groups
-from curation.reading.inputs import Input, find_files, input_names
+from curation.reading.inputs import FilesInput, HubInput, Input, ReadOptions, input_names, list_inputs
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
+from curation.reading.source_files import SourceFile
 
 LINE = b'{"text": "a"}\n'
 
@@ -83,6 +85,44 @@ def test_an_input_made_in_python():
             Input(**wrong)
 
 
+def test_the_kind_of_an_input_is_told_by_its_path():
+    files, hub = Input(path="a", encoding="latin-1"), Input(path="hf:o/n", split="test", columns=["url"])
+    assert (type(files), type(hub)) == (FilesInput, HubInput)
+    assert list_inputs(
+        [{"path": "a", "encoding": "latin-1"}, {"path": "hf:o/n", "split": "test", "columns": ["url"]}]
+    ) == [
+        files,
+        hub,
+    ]
+    for entry in (files, hub):
+        assert list_inputs(msgspec.to_builtins(entry)) == list_inputs(entry) == [entry]
+    assert not {*msgspec.to_builtins(files)} & {"split", "max_bytes"}
+    assert not {*msgspec.to_builtins(hub)} & {"base", "format"}
+
+
+def test_settings_of_the_other_kind_may_have_their_defaults():
+    assert Input(path="a", split="train", max_bytes=0, kind="files") == FilesInput(path="a")
+    assert Input(path="hf:o/n", base="", format="auto") == HubInput(path="hf:o/n")
+    with pytest.raises(ValueError, match=r"split is for data sets of Hugging Face; write path: 'hf:b' - at `\$\[1\]`"):
+        list_inputs(["a", {"path": "b", "split": "test"}])
+    with pytest.raises(TypeError, match="nothing"):
+        Input(path="a", nothing=1)
+
+
+def test_a_file_has_the_reading_settings_of_its_input(folder: Path):
+    settings = {
+        "text_column": "t", "id_column": "i", "columns": ["c"], "max_document_bytes": 7, "sample": 0.5,
+        "separator": "x", "encoding": "latin-1",
+    }  # fmt: skip
+    shared = {*FilesInput.__struct_fields__} & {*SourceFile.__struct_fields__} - {"path", "format"}
+    assert settings.keys() == shared
+    (file,) = find_files([Input(path="data/notes.log", format="text", **settings)])
+    assert {field: getattr(file, field) for field in shared} == settings
+    settings = {field: settings[field] for field in ReadOptions.__struct_fields__}
+    (file,) = find_files([Input(path="hf:o/n", **settings)])
+    assert {field: getattr(file, field) for field in settings} == settings and file.format == "huggingface"
+
+
 WRONG_PATHS = {
     "data/none.jsonl": r"input data/none.jsonl does not exist \(looked from /",
     "data/*.csv": r"no file matches data/\*.csv",
@@ -121,13 +161,12 @@ def test_paths_in_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ("f.parquet", {"encoding": "utf-16"}, "is read as parquet, but encoding is for"),
         ("b.jsonl", {"separator": "x"}, "is read as jsonl, but separator is for text. Leave separator out"),
         ("g.csv", {"separator": "x"}, "is read as csv, but separator is for text"),
-        ("hf:org/name", {"separator": "x"}, "hf:org/name is read as huggingface, but separator is for text"),
     ],
 )
 def test_settings_that_nothing_reads(folder: Path, name: str, settings: dict[str, str], told: str):
     (folder / "data" / "g.csv").write_bytes(b"")
     with pytest.raises(InputError, match=told):
-        find_files([Input(path=name if name.startswith("hf:") else f"data/{name}", **settings)])
+        find_files([Input(path=f"data/{name}", **settings)])
 
 
 def test_settings_that_are_read(folder: Path):
@@ -392,7 +431,7 @@ WRONG_INPUTS = {
 @pytest.mark.parametrize("message", WRONG_INPUTS)
 def test_wrong_inputs(message: str):
     values = {"path": "a.jsonl"} | WRONG_INPUTS[message]
-    for make in (lambda: Input(**values), lambda: msgspec.convert(values, Input)):
+    for make in (lambda: Input(**values), lambda: list_inputs(values)):
         with pytest.raises(ValueError, match=message):
             make()
 

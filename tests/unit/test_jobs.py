@@ -13,7 +13,8 @@ import pytest
 
 from curation import __version__
 from curation.errors import IntegrityError, OutputError
-from curation.reading.inputs import Input, find_files
+from curation.reading.inputs import Input
+from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.recipe import Recipe
 from curation.running import jobs

@@ -20,9 +20,9 @@ from curation.contract import ID, ROW, TEXT
 from curation.errors import InputError
 from curation.kernels import jsonl
 from curation.reading import probe, read_documents
-from curation.reading.inputs import SourceFile
 from curation.reading.lines import BYTE_ORDER_MARK, parse_record
 from curation.reading.slices import plan_slices
+from curation.reading.source_files import SourceFile
 
 BATCH_BYTES = 1 << 20
 

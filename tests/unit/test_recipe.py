@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A wrong recipe is refused with the place of what is wrong; a right one comes back from what a run stores of it."""
 
+import copy
+import re
 from pathlib import Path
 
 import orjson
 import pytest
 import yaml
 
+from curation import renamed
 from curation.errors import RecipeError
 from curation.reading.inputs import Input
 from curation.recipe import (
@@ -20,6 +23,7 @@ from curation.recipe import (
     parse_recipe,
     shipped_recipes,
 )
+from curation.renamed import Key, renamed_keys, with_new_names
 from curation.rules import Rule
 from curation.stages import ExactDedup, Filter, Rewrite
 
@@ -27,7 +31,7 @@ WHOLE = """
 name: news
 input:
   - {path: "data/*.jsonl", name: news, blend_weight: 0.7}
-  - {path: books, text_column: body, id_column: key}
+  - {path: books, text_column: body, id_column: key, blend_weight: 0.3}
 stages:
   - {kind: rewrite, unicode: nfc, whitespace: collapse}
   - {kind: filter, rules: gopher}
@@ -35,7 +39,8 @@ stages:
     rules: [nemo, {measure: words, min: 50, max: 1000}, {ratio: [symbols, words], max: 0.1, reason: s}]
   - {kind: exact_dedup, max_characters: 300, compare: lowercase}
 tokenizer: {name: gpt2, append_eod: false}
-output: {seed: 5, shuffle: true, part_documents: 10}
+seed: 5
+output: {shuffle: true, part_documents: 10}
 """
 
 
@@ -50,7 +55,7 @@ def test_a_recipe_in_yaml_and_in_python_are_one():
         Filter(rules=["nemo", words, symbols]),
         ExactDedup(max_characters=300, compare="lowercase"),
     ]
-    assert recipe.output == Output(seed=5, shuffle=True, part_documents=10)
+    assert recipe.output == Output(shuffle=True, part_documents=10) and recipe.seed == 5
     assert recipe.stage_names == ["rewrite", "filter_1", "filter_2", "exact_dedup"]
 
 
@@ -82,7 +87,7 @@ def test_what_a_run_stores_of_a_recipe_is_the_recipe():
 
 def test_the_largest_seed_and_a_bound_without_end_are_stored():
     recipe = parse_recipe(
-        "output: {seed: 18446744073709551615}\nstages: [{kind: filter, rules: [{measure: words, min: 5, max: .inf}]}]"
+        "seed: 18446744073709551615\nstages: [{kind: filter, rules: [{measure: words, min: 5, max: .inf}]}]"
     )
     assert convert_recipe(orjson.loads(orjson.dumps(as_builtins(recipe)))) == recipe
 
@@ -108,7 +113,7 @@ WRONG = {
     "stages: [{kind: filter, rules: []}]": ("$.stages[0]", "rules is empty"),
     "stages: [{kind: filter, rules: [{measure: word, min: 1}]}]": ("$.stages[0].rules[0]", "did you mean words"),
     "stages: [{kind: filter, rules: [{measure: words}]}]": ("$.stages[0].rules[0]", "without min and max"),
-    "stages: [{kind: filter, rules: [{min: 1}]}]": ("$.stages[0].rules[0]", "give either measure: NAME or ratio:"),
+    "stages: [{kind: filter, rules: [{min: 1}]}]": ("$.stages[0].rules[0]", "give one of measure: NAME, ratio:"),
     "stages: [{kind: filter, rules: [{ratio: [words], min: 1}]}]": ("$.stages[0].rules[0]", "two measures"),
     "stages: [{kind: filter, rules: [{measure: words, min: 2, max: 1}]}]": ("$.stages[0].rules[0]", "min 2.0 is above"),
     "stages: [{kind: filter, rules: [{measure: words, mni: 2}]}]": ("$.stages[0].rules[0]", "`mni`"),
@@ -124,28 +129,56 @@ WRONG = {
     "tokenizer: {naame: gpt2}": ("$.tokenizer", "`naame`", "did you mean name"),
     "tokenizer: {name: ''}": ("$.tokenizer", "tokenizer name must be"),
     "output: {formats: [megaton]}": ("$.output", "no output format 'megaton'; did you mean megatron"),
+    "output: {seed: 5}": ("mine.yaml: output.seed is now seed, at the top of the recipe$",),
     "output: {part_bytes: 0}": ("$.output", "part_bytes must be at least 1, not 0"),
     "output: {part_byte: 10}": ("$.output", "`part_byte`", "did you mean part_bytes"),
     "stages: [{kind: filter, rules: nemo, name: x}, {kind: exact_dedup, name: x}]": ("two stages are named 'x'",),
     "stages: []\nname: x\nstages: []": ("key 'stages' comes twice", "line 3"),
     "input: [{path: x, path: y}]": ("key 'path' comes twice",),
-    "output: {seed: -1}": ("$.output", "seed must be at least 0, not -1"),
-    "output: {seed: 99999999999999999999}": ("output.seed must fit 64 bits, not 99999999999999999999",),
+    "seed: -1": ("seed must be at least 0, not -1"),
+    "seed: 99999999999999999999": ("seed must fit 64 bits, not 99999999999999999999",),
     "input: [{path: x, max_document_bytes: 9223372036854775808}]": ("input[0].max_document_bytes must fit 64 bits",),
     "output: {formats: [blocks], pad_id: -2}": ("$.output", "pad_id must be at least -1, not -2"),
     "stages: [{kind: exact_dedup, max_characters: 99999999999999999999}]": ("stages[0].max_characters must fit 64",),
     "input: [{path: x, blend_weight: .inf}]": ("input[0].blend_weight must be finite, not inf",),
+    "input: [{path: a, blend_weight: 1}, {path: b}]": (
+        "share of an input in training, and b has none", "Give every input one; or set output.blend.by: tokens",
+    ),
     "output: {blend: {by: temperature, temperature: .inf}}": ("output.blend.temperature must be finite, not inf",),
-    "output: {seed: 1.5}": ("$.output.seed", "Expected `int`"),
+    "seed: 1.5": ("$.seed", "Expected `int`"),
     "output: {part_bytes: 1e6}": ("$.output.part_bytes", "Expected `int`", "; 1e6 is text in YAML, write 1_000_000"),
     "input: [{path: x, blend_weight: 1e-3}]": ("[0].blend_weight", "; 1e-3 is text in YAML, write it with a dot"),
     "input: [{path: x, max_document_bytes: 2.5E3}]": ("; 2.5E3 is text in YAML, write 2_500",),
-    "output: {seed: 1e-3}": ("Expected `int`, got `str` - at `$.output.seed`$",),
+    "seed: 1e-3": ("Expected `int`, got `str` - at `$.seed`$",),
     "stages: [{kind: decontaminate, evaluation_files: [{path: x, ngram: 3}]}]": (
         "unknown field `ngram`",
         ".evaluation_files[0]`$",
     ),
 }  # fmt: skip
+
+
+def test_renamed_keys_are_named_where_they_are_and_moved_in_reports(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(renamed.RENAMED, Key("filter", "limits"), Key("filter", "rules"))
+    monkeypatch.setitem(renamed.RENAMED, Key("input", "file"), Key("input", "path"))
+    old = {
+        "input": [{"file": "a"}],
+        "stages": [{"kind": "exact_dedup"}, {"kind": "filter", "limits": "nemo"}],
+        "output": {"seed": 7},
+    }
+    before = copy.deepcopy(old)
+    told = "seed is now seed, at the top of the recipe; input[0].file is now path; stages[1].limits is now rules"
+    with pytest.raises(RecipeError, match=re.escape(f"recipe: output.{told}") + "$"):
+        convert_recipe(old)
+    assert with_new_names(old) == {
+        "input": [{"path": "a"}],
+        "stages": [{"kind": "exact_dedup"}, {"kind": "filter", "rules": "nemo"}],
+        "output": {},
+        "seed": 7,
+    }
+    assert old == before
+    for other in (None, [1], {"output": 5, "stages": [1], "input": "x"}):
+        assert with_new_names(other) == other and renamed_keys(other) == []
+
 
 # What YAML takes for a number, a date or a truth value, and Python does not.
 NO_VALUES = {
@@ -155,7 +188,7 @@ NO_VALUES = {
     "name: !!int ''": "'' is not a valid int",
     "name: !!float x": "'x' is not a valid float",
     "name: " + "9" * 5000: f"'{'9' * 40}...' is not a valid int",
-    "output: {seed: -" + "9" * 5000 + "}": f"'-{'9' * 39}...' is not a valid int",
+    "seed: -" + "9" * 5000: f"'-{'9' * 39}...' is not a valid int",
     "budget: {max_bytes: 0x" + "f" * 5000 + "}": f"'0x{'f' * 38}...' is not a valid int",
     "name: " + ":".join(["59"] * 300) + ".5": f"'{'59:' * 13}5...' is not a valid float",
     "? " + "9" * 5000 + "\n: 1": f"'{'9' * 40}...' is not a valid int",
@@ -283,7 +316,7 @@ def test_changed_keys():
     before = as_builtins(parse_recipe(WHOLE))
     assert changed_keys(before, before) == []
     edits = {
-        "seed: 5": ("seed: 6", ["output.seed"]),
+        "seed: 5": ("seed: 6", ["seed"]),
         "name: news\ninput": ("name: other\ninput", ["name"]),
         "min: 50, ": ("", ["stages[2].rules[1].min"]),
         "max_characters: 300": ("max_characters: 301", ["stages[3].max_characters"]),

@@ -4,7 +4,8 @@
 import pytest
 
 from curation.errors import InputError, RecipeError
-from curation.reading.inputs import Input, find_files, input_names
+from curation.reading.inputs import Input, input_names
+from curation.reading.paths import find_files
 from curation.reading.urls import scrubbed, shown
 from curation.recipe import load_recipe, parse_recipe
 

@@ -1,11 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output forms beside Megatron's: each a folder of shards with a manifest, all from the same tokenised parts."""
 
+import msgspec
+
+from curation.errors import nearest
+from curation.packing.forms.base import Form
 from curation.packing.forms.blocks import Blocks
 from curation.packing.forms.chunks import Chunks
 from curation.packing.forms.packed import Packed
 from curation.packing.forms.token_shards import TokenShards
 
-FORMS = ("token_shards", "blocks", "chunks", "packed")
+MEGATRON = "megatron"
 
-__all__ = ["FORMS", "Blocks", "Chunks", "Packed", "TokenShards"]
+
+class Forms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is made of the tokens: the part of `output` that has the forms' settings."""
+
+    formats: tuple[str, ...] = (MEGATRON,)
+    token_shards: TokenShards = TokenShards()
+    blocks: Blocks = Blocks()
+    chunks: Chunks = Chunks()
+    packed: Packed = Packed()
+    pad_id: int = -1
+
+    def __post_init__(self) -> None:
+        for name in self.formats:
+            if name not in OUTPUT_FORMATS:
+                raise ValueError(f"no output format {name!r}{nearest(name, OUTPUT_FORMATS)}")
+        if self.pad_id < -1:
+            raise ValueError(f"pad_id must be at least -1, not {self.pad_id}")
+
+    def chosen(self) -> list[Form]:
+        """The settings of the forms that `formats` names, always in the same order."""
+        return [getattr(self, name).settled() for name in FORMS if name in self.formats]
+
+
+FORMS: dict[str, type[Form]] = {
+    form.name: form
+    for form in (field.type for field in msgspec.structs.fields(Forms))
+    if isinstance(form, type) and issubclass(form, Form)
+}
+OUTPUT_FORMATS = (MEGATRON, *FORMS)
+
+__all__ = ["FORMS", "MEGATRON", "OUTPUT_FORMATS", "Blocks", "Chunks", "Form", "Forms", "Packed", "TokenShards"]

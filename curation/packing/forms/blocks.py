@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from curation.errors import RecipeError
+from curation.errors import RecipeError, counted
+from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Documents, TokenStream
 from curation.packing.forms.shards import PIECE_TOKENS, check_counts, entry, shard_path, write_array, write_tensor
 
 
-class Blocks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Summary(msgspec.Struct):
+    blocks: Count
+
+
+class Blocks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`blocks/<split>_NNNNN.npy` (or `.pt`): shards of shape (blocks, length).
 
     length        tokens of a block
@@ -25,6 +30,10 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shard_blocks  blocks of a shard
     """
 
+    name = "blocks"
+    pads = True
+    summary = Summary
+
     length: int = 1024
     keep_last: bool = False
     file_type: str = "npy"
@@ -33,37 +42,46 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         check_counts(self, "length", "shard_blocks")
 
+    def needs_pad_id(self) -> bool:
+        return self.keep_last
 
-def write(settings: Blocks, documents: Documents, folder: Path, split: str, pad_id: int) -> dict[str, Any]:
-    """The shards of a split; gives its entry of the manifest."""
-    length = settings.length
-    full, rest = divmod(documents.tokens, length)
-    count = full + (settings.keep_last and rest > 0)
-    if not count:
-        raise RecipeError(
-            f"{split or 'the run'} has {documents.tokens} tokens, not one block of {length}. Set a smaller "
-            "output.blocks.length, or keep_last: true"
-        )
-    stream = TokenStream(documents)
-    files = []
-    for number, first in enumerate(range(0, count, settings.shard_blocks)):
-        rows = min(settings.shard_blocks, count - first)
-        path = shard_path(folder, split, number, f".{settings.file_type}")
-        pieces = _pieces(stream, rows, length, pad_id)
-        if settings.file_type == "pt":
-            write_tensor(path, (rows, length), pieces, None)
-        else:
-            write_array(path, (rows, length), documents.dtype, pieces)
-        files.append(entry(path, blocks=rows))
-    padding = count * length - documents.tokens if count > full else 0
-    return {
-        "files": files,
-        "documents": documents.count,
-        "blocks": count,
-        "tokens": count * length - padding,
-        "dropped_tokens": 0 if count > full else rest,
-        "padding": padding,
-    }
+    def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
+        length = self.length
+        full, rest = divmod(documents.tokens, length)
+        count = full + (self.keep_last and rest > 0)
+        if not count:
+            raise RecipeError(
+                f"{split or 'the run'} has {documents.tokens} tokens, not one block of {length}. Set a smaller "
+                "output.blocks.length, or keep_last: true"
+            )
+        stream = TokenStream(documents)
+        files = []
+        for number, first in enumerate(range(0, count, self.shard_blocks)):
+            rows = min(self.shard_blocks, count - first)
+            path = shard_path(folder, split, number, f".{self.file_type}")
+            pieces = _pieces(stream, rows, length, pad_id)
+            if self.file_type == "pt":
+                write_tensor(path, (rows, length), pieces, None)
+            else:
+                write_array(path, (rows, length), dtype, pieces)
+            files.append(entry(path, blocks=rows))
+        padding = count * length - documents.tokens if count > full else 0
+        return {
+            "files": files,
+            "documents": documents.count,
+            "blocks": count,
+            "tokens": count * length - padding,
+            "dropped_tokens": 0 if count > full else rest,
+            "padding": padding,
+        }
+
+    @classmethod
+    def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"blocks": sum(split["blocks"] for split in splits)} if splits else {}
+
+    @classmethod
+    def lines(cls, splits: Sequence[Mapping[str, Any]]) -> list[str]:
+        return [counted(cls.numbers(splits)["blocks"], "block")] if splits else []
 
 
 def _pieces(stream: TokenStream, rows: int, length: int, pad_id: int) -> Iterator[np.ndarray]:

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from curation.errors import RecipeError
+from curation.errors import RecipeError, counted
+from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Batch, Documents
 from curation.packing.forms.shards import check_counts, entry, require_torch, shard_path, write_array, write_tensor
 
@@ -19,14 +20,30 @@ HISTOGRAM_BINS = 16
 IGNORED_LABEL = -100  # what PyTorch's cross entropy passes over
 
 
-class Chunks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`chunks/<split>_NNNNN.ids.npy` with `.lengths.npy`, or `.pt`: a list of LongTensors
-    (`file_type: auto`: where PyTorch is installed).
+class Lengths(msgspec.Struct):
+    mean: float
+    median: float
+    percentiles: dict[str, float]
+
+
+class Summary(msgspec.Struct):
+    chunks: Count
+    dropped_chunks: Count
+    lengths: Lengths
+
+
+class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`chunks/<split>_NNNNN.ids.npy` with `.lengths.npy`, or `.pt`: a list of LongTensors.
 
     length        tokens of a chunk at most; the end-of-document token of `tokenizer.append_eod` counts
     min_tokens    shorter chunks go; 1 keeps all
+    file_type     `npy`, `pt`, or `auto`: pt where PyTorch is installed
     shard_chunks  chunks of a shard, which is held in memory while it is written
     """
+
+    name = "chunks"
+    pads = True
+    summary = Summary
 
     length: int = 512
     min_tokens: int = 10
@@ -38,33 +55,53 @@ class Chunks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if self.min_tokens > self.length:
             raise ValueError(f"min_tokens ({self.min_tokens}) is above length ({self.length}): nothing would be kept")
 
+    def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
+        shard = _Shard(self, folder, split, dtype)
+        seen = np.zeros(self.length + 1, np.int64)  # chunks of each length, the dropped ones too
+        for ids, lengths in documents:
+            pieces = cut_lengths(lengths, self.length)
+            seen += np.bincount(pieces, minlength=self.length + 1)
+            kept = pieces >= self.min_tokens
+            shard.add(ids if kept.all() else ids[np.repeat(kept, pieces)], pieces[kept])
+        shard.flush()
+        if not shard.files:
+            raise RecipeError(
+                f"{split or 'the run'} has no chunk of at least {self.min_tokens} tokens. Lower "
+                "output.chunks.min_tokens"
+            )
+        dropped = seen[: self.min_tokens]
+        kept_counts = np.concatenate([np.zeros(len(dropped), np.int64), seen[self.min_tokens :]])
+        return {
+            "files": shard.files,
+            "documents": documents.count,
+            "chunks": int(kept_counts.sum()),
+            "tokens": int(kept_counts @ np.arange(len(kept_counts))),
+            "dropped_chunks": int(dropped.sum()),
+            "dropped_tokens": int(dropped @ np.arange(len(dropped))),
+            "lengths": describe_lengths(kept_counts),
+        }
 
-def write(settings: Chunks, documents: Documents, folder: Path, split: str, pad_id: int) -> dict[str, Any]:
-    """The shards of a split; gives its entry of the manifest, with the distribution of lengths."""
-    shard = _Shard(settings, folder, split, documents.dtype)
-    seen = np.zeros(settings.length + 1, np.int64)  # chunks of each length, the dropped ones too
-    for ids, lengths in documents:
-        pieces = cut_lengths(lengths, settings.length)
-        seen += np.bincount(pieces, minlength=settings.length + 1)
-        kept = pieces >= settings.min_tokens
-        shard.add(ids if kept.all() else ids[np.repeat(kept, pieces)], pieces[kept])
-    shard.flush()
-    if not shard.files:
-        raise RecipeError(
-            f"{split or 'the run'} has no chunk of at least {settings.min_tokens} tokens. Lower "
-            "output.chunks.min_tokens"
-        )
-    dropped = seen[: settings.min_tokens]
-    kept_counts = np.concatenate([np.zeros(len(dropped), np.int64), seen[settings.min_tokens :]])
-    return {
-        "files": shard.files,
-        "documents": documents.count,
-        "chunks": int(kept_counts.sum()),
-        "tokens": int(kept_counts @ np.arange(len(kept_counts))),
-        "dropped_chunks": int(dropped.sum()),
-        "dropped_tokens": int(dropped @ np.arange(len(dropped))),
-        "lengths": describe_lengths(kept_counts),
-    }
+    @classmethod
+    def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Splits are added up; lengths are those of the train side."""
+        if not splits:
+            return {}
+        lengths = splits[0]["lengths"]
+        return {
+            "chunks": sum(split["chunks"] for split in splits),
+            "dropped_chunks": sum(split["dropped_chunks"] for split in splits),
+            "median_chunk_tokens": lengths["median"],
+            "mean_chunk_tokens": lengths["mean"],
+            "chunk_percentiles": lengths["percentiles"],
+        }
+
+    @classmethod
+    def lines(cls, splits: Sequence[Mapping[str, Any]]) -> list[str]:
+        if not splits:
+            return []
+        found = cls.numbers(splits)
+        ranks = ", ".join(f"p{rank} {length}" for rank, length in found["chunk_percentiles"].items())
+        return [f"{counted(found['chunks'], 'chunk')}, median {found['median_chunk_tokens']} tokens ({ranks})"]
 
 
 def cut_lengths(lengths: np.ndarray, longest: int) -> np.ndarray:

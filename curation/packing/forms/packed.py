@@ -14,12 +14,17 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from curation.packing.forms.base import Form
 from curation.packing.forms.chunks import cut_lengths
 from curation.packing.forms.documents import Documents
 from curation.packing.forms.shards import PIECE_TOKENS, check_counts, entry, shard_path, write_array
 
 
-class Packed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Summary(msgspec.Struct):
+    """Nothing of it is shown."""
+
+
+class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`packed/<split>_NNNNN.npy` of shape (rows, length), filled up with `output.pad_id`, and `.pieces.npy` (int32) of
     shape (pieces, 3): row in the shard, first token in the row, tokens; for masks and positions that end with the
     document.
@@ -28,11 +33,36 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shard_rows  rows of a shard
     """
 
+    name = "packed"
+    pads = True
+    summary = Summary
+
     length: int = 1024
     shard_rows: int = 50_000
 
     def __post_init__(self) -> None:
         check_counts(self, "length", "shard_rows")
+
+    def needs_pad_id(self) -> bool:
+        return True
+
+    def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
+        starts, lengths = documents.extents()
+        packing = pack(starts, lengths, self.length)
+        rows = len(packing.first_pieces) - 1
+        files = []
+        for number, first in enumerate(range(0, rows, self.shard_rows)):
+            last = min(first + self.shard_rows, rows)
+            path = shard_path(folder, split, number, ".npy")
+            pieces = _rows(documents, packing, (first, last), self.length, pad_id)
+            write_array(path, (last - first, self.length), dtype, pieces)
+            table = _pieces(packing, first, last)
+            beside = shard_path(folder, split, number, ".pieces.npy")
+            write_array(beside, table.shape, table.dtype, [table])
+            files += [entry(path, rows=last - first), entry(beside, pieces=len(table))]
+        return {"files": files, "documents": documents.count, "rows": rows, "tokens": documents.tokens} | _shares(
+            lengths, rows, self.length
+        )
 
 
 class Packing(NamedTuple):
@@ -41,26 +71,6 @@ class Packing(NamedTuple):
     starts: np.ndarray
     lengths: np.ndarray
     first_pieces: np.ndarray  # of each row, and the number of pieces at the end
-
-
-def write(settings: Packed, documents: Documents, folder: Path, split: str, pad_id: int) -> dict[str, Any]:
-    """The shards of a split; gives its entry of the manifest, with the share of truncated documents."""
-    starts, lengths = documents.extents()
-    packing = pack(starts, lengths, settings.length)
-    rows = len(packing.first_pieces) - 1
-    files = []
-    for number, first in enumerate(range(0, rows, settings.shard_rows)):
-        last = min(first + settings.shard_rows, rows)
-        path = shard_path(folder, split, number, ".npy")
-        pieces = _rows(documents, packing, (first, last), settings.length, pad_id)
-        write_array(path, (last - first, settings.length), documents.dtype, pieces)
-        table = _pieces(packing, first, last)
-        beside = shard_path(folder, split, number, ".pieces.npy")
-        write_array(beside, table.shape, table.dtype, [table])
-        files += [entry(path, rows=last - first), entry(beside, pieces=len(table))]
-    return {"files": files, "documents": documents.count, "rows": rows, "tokens": documents.tokens} | _shares(
-        lengths, rows, settings.length
-    )
 
 
 def _shares(lengths: np.ndarray, rows: int, length: int) -> dict[str, Any]:

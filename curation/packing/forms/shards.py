@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from curation.errors import InputError, OutputError
@@ -33,11 +32,8 @@ def check_counts(settings: Any, *fields: str) -> None:
         raise ValueError(f"file_type must be one of {', '.join(FILE_TYPES)}, not {file_type!r}")
 
 
-def settled(settings: Any) -> Any:
-    """The settings of a form with `file_type: auto` decided: `pt` where PyTorch is installed, else `npy`."""
-    if getattr(settings, "file_type", "") != "auto":
-        return settings
-    return msgspec.structs.replace(settings, file_type="pt" if find_spec("torch") else "npy")
+def has_torch() -> bool:
+    return find_spec("torch") is not None
 
 
 def require_torch(wanted_for: str) -> Any:

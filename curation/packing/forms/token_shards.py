@@ -3,27 +3,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from curation.errors import TokenizerError
 from curation.files import commit
+from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Documents, TokenStream
 from curation.packing.forms.shards import PIECE_TOKENS, check_counts, entry, shard_path
+
+if TYPE_CHECKING:
+    from curation.packing.tokenization import Tokenizer
 
 DTYPES = ("auto", "uint16", "uint32")
 UINT16_IDS = 2**16
 
 
-class TokenShards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Summary(msgspec.Struct):
+    files: Count
+
+
+class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`token_shards/<split>_NNNNN.bin`.
 
     shard_tokens  tokens of a shard; the last of a split has fewer. Documents are cut where a shard is full
     dtype         `uint16`, `uint32`, or `auto`: uint16 where the vocabulary has at most 65,536 entries
     """
+
+    name = "token_shards"
+    summary = Summary
 
     shard_tokens: int = 100_000_000
     dtype: str = "auto"
@@ -33,8 +45,8 @@ class TokenShards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {self.dtype!r}")
 
-    def chosen_dtype(self, vocabulary: int) -> np.dtype:
-        """TokenizerError where the vocabulary does not fit a dtype that was asked for."""
+    def file_dtype(self, tokenizer: Tokenizer) -> np.dtype:
+        vocabulary = tokenizer.vocabulary
         if self.dtype == "uint16" and vocabulary > UINT16_IDS:
             raise TokenizerError(
                 f"a vocabulary of {vocabulary} does not fit uint16, which ends at id {UINT16_IDS - 1}. "
@@ -43,18 +55,20 @@ class TokenShards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         narrow = self.dtype == "uint16" or (self.dtype == "auto" and vocabulary <= UINT16_IDS)
         return np.dtype("<u2" if narrow else "<u4")
 
+    def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
+        stream = TokenStream(documents)
+        files = []
+        for number, first in enumerate(range(0, documents.tokens, self.shard_tokens)):
+            path = shard_path(folder, split, number, ".bin")
+            left = tokens = min(self.shard_tokens, documents.tokens - first)
+            with commit(path) as temporary, open(temporary, "wb") as file:
+                while left:
+                    piece = stream.take(min(left, PIECE_TOKENS))
+                    file.write(piece.astype(dtype).data)
+                    left -= len(piece)
+            files.append(entry(path, tokens=tokens))
+        return {"files": files, "documents": documents.count, "tokens": documents.tokens}
 
-def write(settings: TokenShards, documents: Documents, folder: Path, split: str, dtype: np.dtype) -> dict[str, Any]:
-    """The shards of a split; gives its entry of the manifest."""
-    stream = TokenStream(documents)
-    files = []
-    for number, first in enumerate(range(0, documents.tokens, settings.shard_tokens)):
-        path = shard_path(folder, split, number, ".bin")
-        left = tokens = min(settings.shard_tokens, documents.tokens - first)
-        with commit(path) as temporary, open(temporary, "wb") as file:
-            while left:
-                piece = stream.take(min(left, PIECE_TOKENS))
-                file.write(piece.astype(dtype).data)
-                left -= len(piece)
-        files.append(entry(path, tokens=tokens))
-    return {"files": files, "documents": documents.count, "tokens": documents.tokens}
+    @classmethod
+    def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"shards": sum(split["files"] for split in splits)}
