@@ -29,8 +29,10 @@ import pyarrow as pa
 from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.files import piece_path
-from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column
+from curation.running.parts import Parts, PartWriter
 from curation.stages import FuzzyDedup
+from curation.stages.base import decided
+from curation.stages.outcome import BYTES, Corpus, key_column
 from curation.stages.permutations import constants
 
 BATCH_DOCUMENTS = 10_000
@@ -57,7 +59,7 @@ def peak_bytes(function: Callable[[], object]) -> int:
     return peak
 
 
-def write_corpus(folder: Path, stage: FuzzyDedup, texts: Iterator[list[str]], forged: int) -> AliveCorpus:
+def write_corpus(folder: Path, stage: FuzzyDedup, texts: Iterator[list[str]], forged: int) -> Corpus:
     """The parts that a segment would leave before the stage. `forged`: all documents share so many bands, no others."""
     engine = load_engine("cpu")
     counts: list[int] = []
@@ -81,7 +83,7 @@ def write_corpus(folder: Path, stage: FuzzyDedup, texts: Iterator[list[str]], fo
         counts[-1] += len(batch)
     files.close()
     parts = Parts(folder, counts)
-    return AliveCorpus(parts, 0, np.arange(len(parts)))
+    return parts.corpus(0, np.arange(len(parts)))
 
 
 def identical(count: int) -> Iterator[list[str]]:
@@ -116,11 +118,11 @@ def attack(name: str, count: int) -> tuple[float, float, int, dict[str, object]]
         )
         engine = load_engine("cpu")
         started = time.process_time()
-        found = stage.decide(engine, corpus)
+        found = decided(stage, engine, corpus)
         seconds = time.process_time() - started
-        memory = peak_bytes(lambda: stage.decide(engine, corpus))
+        memory = peak_bytes(lambda: decided(stage, engine, corpus))
         memory += corpus.rows.nbytes + count  # the barrier's mask has a byte per document
-        return 1e6 * seconds / count, memory / count, len(found.row), dict(found.details)
+        return 1e6 * seconds / count, memory / count, len(found.dropped), dict(found.details)
     finally:
         shutil.rmtree(folder)
 
@@ -164,7 +166,7 @@ def whole_stage(texts: Sequence[str]) -> int:
     try:
         stage = FuzzyDedup()
         batches = (list(texts[k : k + BATCH_DOCUMENTS]) for k in range(0, len(texts), BATCH_DOCUMENTS))
-        return len(stage.decide(load_engine("cpu"), write_corpus(folder, stage, batches, 0)).row)
+        return len(decided(stage, load_engine("cpu"), write_corpus(folder, stage, batches, 0)).dropped)
     finally:
         shutil.rmtree(folder)
 

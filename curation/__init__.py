@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: I001  # sorted, but for one import statement per module: isort wants one per name
 """Raw text to training data for language models: curated, deduplicated, tokenised, packed; one result on GPU and CPU.
 
     import curation
@@ -11,18 +12,123 @@ Everything is loaded on first use, so that `import curation` costs nothing.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds the two lists equal
+    from curation.errors import (
+        CurationError as CurationError,
+        EngineError as EngineError,
+        InputError as InputError,
+        IntegrityError as IntegrityError,
+        OutOfMemoryError as OutOfMemoryError,
+        OutputError as OutputError,
+        RecipeError as RecipeError,
+        StageError as StageError,
+        TokenizerError as TokenizerError,
+    )
+    from curation.files import (
+        known_sha256 as known_sha256,
+    )
+    from curation.library import (
+        apply as apply,
+        decontaminate as decontaminate,
+        exact_dedup as exact_dedup,
+        filter as filter,
+        fuzzy_dedup as fuzzy_dedup,
+        language as language,
+        measure as measure,
+        ngram_dedup as ngram_dedup,
+        read as read,
+        redact as redact,
+        rewrite as rewrite,
+    )
+    from curation.measures import (
+        Measure as Measure,
+    )
+    from curation.packing.blends import (
+        Blend as Blend,
+        Megatron as Megatron,
+    )
+    from curation.packing.forms import (
+        Blocks as Blocks,
+        Chunks as Chunks,
+        Packed as Packed,
+        TokenShards as TokenShards,
+    )
+    from curation.packing.indexed import (
+        IndexedReader as IndexedReader,
+    )
+    from curation.packing.samples import (
+        Sample as Sample,
+    )
+    from curation.packing.tokenization import (
+        TokenizerSpec as TokenizerSpec,
+        load_tokenizer as load_tokenizer,
+    )
+    from curation.packing.tokenizer_training import (
+        Trained as Trained,
+        train_tokenizer as train_tokenizer,
+    )
+    from curation.reading.inputs import (
+        Budget as Budget,
+        FilesInput as FilesInput,
+        HubInput as HubInput,
+        Input as Input,
+    )
+    from curation.recipe import (
+        Output as Output,
+        Recipe as Recipe,
+        convert_recipe as convert_recipe,
+        load_recipe as load_recipe,
+        parse_recipe as parse_recipe,
+    )
+    from curation.rules import (
+        RULE_SETS as RULE_SETS,
+        Rule as Rule,
+        Verdict as Verdict,
+    )
+    from curation.running.runner import (
+        Finished as Finished,
+        run as run,
+    )
+    from curation.running.verify import (
+        verify as verify,
+    )
+    from curation.stages import (
+        AddMeasures as AddMeasures,
+        Decontaminate as Decontaminate,
+        ExactDedup as ExactDedup,
+        Filter as Filter,
+        FuzzyDedup as FuzzyDedup,
+        Language as Language,
+        NgramDedup as NgramDedup,
+        Redact as Redact,
+        Rewrite as Rewrite,
+    )
+    from curation.stages.base import (
+        CorpusStage as CorpusStage,
+        Phase as Phase,
+        RowStage as RowStage,
+    )
+    from curation.stages.outcome import (
+        Cuts as Cuts,
+        Decision as Decision,
+        Drops as Drops,
+        Outcome as Outcome,
+    )
 
 __version__ = "0.3.0.dev0"
 
 _HOMES = {
     "curation.library": (
+        "apply",
         "decontaminate",
         "exact_dedup",
         "filter",
         "fuzzy_dedup",
         "language",
         "measure",
+        "ngram_dedup",
         "read",
         "redact",
         "rewrite",
@@ -70,10 +176,12 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = ["__version__", *sorted(_HOME_OF)]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'curation' has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'curation' has no attribute {name!r}")
+        return getattr(import_module(_HOME_OF[name]), name)
 
 
 def __dir__() -> list[str]:

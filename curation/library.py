@@ -1,29 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stages as functions on frames: lazily on Dask DataFrames, at once on one pandas or cuDF frame.
 
-The runner calls the same stages on each slice, so that what is built cell by cell is what a recipe runs.
+The runner calls the same stages on each slice, so that what is built cell by cell is what a recipe runs. Settings are
+written out for editors and type checkers; `tests/run/test_library.py` holds them equal to the fields of the stages.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 import typing
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from curation.arrays import pieces_by_size
-from curation.contract import TEXT, Engine, Frame
-from curation.engine import choose_engine, engine_of, load_engine
-from curation.errors import EngineError, InputError, RecipeError, nearest
+from curation.contract import TEXT, Frame
+from curation.engine import choose_engine, load_engine
+from curation.errors import CurationError, EngineError, InputError, RecipeError, nearest
+from curation.frames import AnyFrame, apply
 from curation.measures import Measure
 from curation.reading import probe, read_documents, schema_of
 from curation.reading.changes import check_unchanged
@@ -34,7 +32,7 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import Slice
 from curation.recipe import Recipe
 from curation.rules import Rule
-from curation.running.parts import BYTES, with_ids
+from curation.running.parts import with_ids
 from curation.running.resources import read_processors
 from curation.stages import (
     AddMeasures,
@@ -43,62 +41,58 @@ from curation.stages import (
     Filter,
     FuzzyDedup,
     Language,
+    NgramDedup,
     Redact,
     Rewrite,
-    RowStage,
 )
-from curation.stages.base import applied, run_phases
+
+if TYPE_CHECKING:
+    import dask.dataframe as dd
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 SLICE_BYTES = 32 << 20
-TEXTS_AT_ONCE = 10_000  # of candidates, when they are compared
-SOURCE = "source"
-STRING_KINDS = "OUT"  # of dtypes that can hold strings; what an object column holds is seen when it is read
+READ_SETTINGS = (*READING, "columns", "sample")  # of an input; the others mean something to a run alone
 
 
-def _settings_of(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
-    """The fields of a structure that a function takes as keywords: of a stage all but its name for reports, of an input
-    none that means something to a run alone."""
-    fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    names = (*READING, "columns", "sample") if kind is FilesInput else fields.keys() - {"name"}
-    return {name: field for name, field in fields.items() if name in names}
+def _takes(kind: type[msgspec.Struct], error: type[CurationError] = RecipeError) -> Callable[[Function], Function]:
+    """Adds the documentation of a structure to a function that has its fields as keywords, and refuses keywords that it
+    does not have, or that come beside a whole stage: what their defaults are cannot be seen later on."""
 
+    def documented(function: Function) -> Function:
+        known = [*inspect.signature(function).parameters]
 
-def _takes(kind: type[msgspec.Struct]) -> Callable[[Function], Function]:
-    """Gives a function the signature and the documentation of the settings that its `**settings` are."""
+        @wraps(function)
+        def checked(*arguments: Any, **given: Any) -> Any:
+            named = dict(zip(known, arguments, strict=False)) | given
+            for name in given:
+                if name not in known:
+                    raise error(f"{function.__name__}: no setting {name!r}{nearest(name, known)}")
+            others = [name for name in known[2:] if name in named and name != "text_column"]
+            if others and isinstance(named.get(known[1]), kind):
+                raise error(
+                    f"{function.__name__} takes settings by keyword, or one {kind.__name__} alone, not "
+                    f"{', '.join(others)} beside it"
+                )
+            return function(*arguments, **given)
 
-    def shown(function: Function) -> Function:
-        signature = inspect.signature(function, eval_str=True)
-        own = [entry for entry in signature.parameters.values() if entry.kind is not entry.VAR_KEYWORD]
-        settings = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default_of(field), annotation=field.type)
-            for name, field in _settings_of(kind).items()
-            if name not in signature.parameters
-        ]
-        function.__signature__ = signature.replace(parameters=own + settings)  # type: ignore[attr-defined]
         texts = (inspect.cleandoc(text or "") for text in (function.__doc__, kind.__doc__))
-        function.__doc__ = f"\n\n`curation.{kind.__name__}`: ".join(texts)
-        return function
+        checked.__doc__ = f"\n\n`curation.{kind.__name__}`: ".join(texts)
+        return cast(Function, checked)
 
-    return shown
-
-
-def _default_of(field: msgspec.structs.FieldInfo) -> Any:
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return documented
 
 
-def _plain(kind: type[msgspec.Struct], settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as a recipe would have them; where several names are expected, one stands for a list of it. ValueError
-    for one that is not there."""
-    fields, found = _settings_of(kind), {}
-    for name, value in settings.items():
-        if name not in fields:
-            raise ValueError(f"no setting {name!r}{nearest(name, fields)}")
-        value = _without_measures(value)
-        several = typing.get_origin(fields[name].type) in (list, tuple)
-        found[name] = [value] if several and isinstance(value, str) else value
+def _plain(kind: type[msgspec.Struct], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a function that are settings, as a recipe would have them; where several names are expected, one
+    stands for a list of it. ValueError for what no setting can be."""
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        if field.name in arguments:
+            value = _without_measures(arguments[field.name])
+            several = typing.get_origin(field.type) in (list, tuple)
+            found[field.name] = [value] if several and isinstance(value, str | AnyInput) else value
     return dict(msgspec.to_builtins(found, enc_hook=_plain_value))
 
 
@@ -119,65 +113,82 @@ def _plain_value(value: object) -> Any:
     raise ValueError(f"no setting can be a {type(value).__name__}")
 
 
-def _stage(kind: type[Kind], given: object, settings: dict[str, Any], field: str = "") -> Kind:
-    """The stage that a function was called with: `given` itself, or one of its settings, checked as a recipe is, where
-    `given` may be the value of `field`."""
-    if isinstance(given, kind) and not settings:
-        return given
+def _stage(kind: type[Kind], first: object, arguments: Mapping[str, Any]) -> Kind:
+    """The stage that a function was called with: `first` itself, or one of its arguments, checked as a recipe is."""
+    if isinstance(first, kind):
+        return first
     tag = kind.__struct_config__.tag
-    if field:
-        settings = {field: given, **settings}
-    elif given is not None:
-        raise RecipeError(f"{tag} takes settings by keyword, or one {kind.__name__} alone, not {given!r}")
+    if first is not None and "stage" in arguments:
+        raise RecipeError(f"{tag} takes settings by keyword, or one {kind.__name__} alone, not {first!r}")
     try:
-        return msgspec.convert({"kind": tag, **_plain(kind, settings)}, kind)
+        return msgspec.convert({"kind": tag, **_plain(kind, arguments)}, kind)
     except ValueError as error:  # msgspec's own errors too
         raise RecipeError(f"{tag}: {error}") from None
 
 
-@_takes(FilesInput)
+@_takes(FilesInput, InputError)
 def read(
     paths: str | os.PathLike[str] | AnyInput | Sequence[str | os.PathLike[str] | AnyInput],
     *,
     engine: str = "auto",
     slice_bytes: int = 0,
-    **settings: Any,
-) -> Any:
+    text_column: str = "",
+    id_column: str = "id",
+    columns: str | Sequence[str] = (),
+    max_document_bytes: int = 100_000_000,
+    sample: float = 1.0,
+    name: str = "",
+    base: str = "",
+    format: str = "auto",
+    separator: str = "",
+    encoding: str = "utf-8",
+) -> dd.DataFrame:
     """A lazy Dask DataFrame (pandas or cuDF partitions, one per slice) with `doc`, `id`, `source`, `text`
     and the fields named in `columns`.
 
-    `paths`: a file, a folder, a glob, or several of them, each an input of its own; the settings are of them all. An
-    `Input` instead of a path has its own, of which weights, copies and minima are for runs alone; so
-    `read(recipe.input)` reads what a run would, with a `sample` of the default seed. Data sets of Hugging Face are for
-    runs too.
+    paths         a file, a folder, a glob, or several of them, each an input of its own; the settings are of them all.
+                  An `Input` instead of a path has its own, of which weights, copies and minima are for runs alone; so
+                  `read(recipe.input)` reads what a run would, with a `sample` of the default seed. Data sets of Hugging
+                  Face are for runs too
+    engine        auto, cpu or gpu
+    slice_bytes   input bytes of a partition; 0 chooses
 
     Records that are not documents are left out; a run lists them in `rejected.jsonl`. To number documents, the records
-    of every slice are counted in a pass of their own when the frame is computed. `slice_bytes`: input bytes of a
-    partition; 0 chooses. Raises InputError, EngineError.
+    of every slice are counted in a pass of their own when the frame is computed.
+
+        >>> import curation
+        >>> frame = curation.read("data/*.jsonl", engine="cpu")
+        >>> list(frame.columns)
+        ['doc', 'id', 'source', 'text']
+
+    Raises InputError, EngineError.
     """
+    entries = _inputs(paths, locals())
     import dask.config
     import dask.dataframe as dd
     from dask.delayed import delayed
 
     dask.config.set({"dataframe.convert-string": False})  # Dask's own string type would lose pandas 3's `str`
-    entries = _inputs(paths, settings)
-    name = choose_engine(engine).name
+    module = choose_engine(engine).name
     if slice_bytes < 0:
         raise EngineError(f"slice_bytes must be 0 (chosen for this machine) or more, not {slice_bytes}")
-    slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(name).batch_bytes(read_processors()))
+    slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(module).batch_bytes(read_processors()))
     slices = plan_slices([probe(file) for file in find_files(entries)], slice_bytes)
     counts = [delayed(_count_rows, pure=False)(piece, slice_bytes) for piece in slices]
     bases = delayed(np.cumsum)([0, *counts])
-    columns = list(dict.fromkeys(name for entry in entries for name in entry.columns))
-    meta = load_engine(name).from_arrow(_frame_schema(columns).empty_table())
-    frames = [delayed(_read_frame)(piece, bases, name, slice_bytes, columns) for piece in slices]
+    names = list(dict.fromkeys(column for entry in entries for column in entry.columns))
+    meta = load_engine(module).from_arrow(_frame_schema(names).empty_table())
+    frames = [delayed(_read_frame)(piece, bases, module, slice_bytes, names) for piece in slices]
     return dd.from_delayed(frames, meta=meta, verify_meta=False)
 
 
-def _inputs(paths: Any, settings: dict[str, Any]) -> list[AnyInput]:
+def _inputs(paths: Any, arguments: Mapping[str, Any]) -> list[AnyInput]:
     """The inputs that `read` was asked for; InputError for what it cannot read."""
+    defaults = {field.name: _default_of(field) for field in msgspec.structs.fields(FilesInput)}
     try:
-        entries = list_inputs(paths, _plain(FilesInput, settings))
+        plain = _plain(FilesInput, {name: arguments[name] for name in READ_SETTINGS})
+        settings = {name: value for name, value in plain.items() if value != defaults[name]}
+        entries = list_inputs(paths, settings)
     except ValueError as error:
         raise InputError(str(error)) from None
     if not entries:
@@ -186,6 +197,10 @@ def _inputs(paths: Any, settings: dict[str, Any]) -> list[AnyInput]:
         raise InputError(f"name is for one input, not for {len(entries)}; give a list of curation.Input(path=, name=)")
     refuse_streamed(entries)
     return entries
+
+
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 def _count_rows(piece: Slice, batch_bytes: int) -> int:
@@ -215,214 +230,228 @@ def _frame_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([("doc", pa.int64()), *((name, pa.large_string()) for name in names)])
 
 
-def _engine_of(frame: Any) -> Engine:
-    """The engine of a frame that has a text column; TypeError, InputError for anything else."""
-    engine = engine_of(frame)
-    if not hasattr(frame, "columns"):
-        raise TypeError(f"expected a DataFrame, got {type(frame).__name__}; a Series has no other columns to keep")
-    if TEXT not in frame.columns:
-        raise InputError(
-            f"column {TEXT!r} not found in the frame; it has {list(frame.columns)}. Rename one to {TEXT!r}"
-        )
-    _check_once(frame, TEXT)
-    found = getattr(frame, "_meta", frame)[TEXT].dtype
-    if found.kind not in STRING_KINDS:
-        raise InputError(f"column {TEXT!r} must hold strings, not {found}. Convert it: frame[{TEXT!r}].astype(str)")
-    return engine
-
-
-def _check_once(frame: Any, name: str) -> None:
-    if list(frame.columns).count(name) > 1:
-        raise InputError(f"the frame has {list(frame.columns).count(name)} columns {name!r}. Drop or rename the others")
-
-
-def _is_lazy(frame: Any) -> bool:
-    return hasattr(frame, "map_partitions")
-
-
-def _map(frame: Any, function: Callable[..., Frame], *arguments: Any) -> Any:
-    """`function` of the frame, or of each partition of a lazy one."""
-    _engine_of(frame)
-    if not _is_lazy(frame):
-        return function(frame, *arguments)
-    return frame.map_partitions(function, *arguments, meta=function(frame._meta, *arguments))
-
-
-def _apply(frame: Frame, stage: RowStage) -> Frame:
-    return applied(engine_of(frame), frame, stage)[0]
-
-
 @_takes(Rewrite)
-def rewrite(frame: Any, stage: Rewrite | None = None, **settings: Any) -> Any:
-    """The frame with `text` rewritten, by settings or by a whole `stage`. RecipeError for a wrong one."""
-    return _map(frame, _apply, _stage(Rewrite, stage, settings))
+def rewrite(
+    frame: AnyFrame,
+    stage: Rewrite | None = None,
+    *,
+    unicode: str = "keep",
+    markup: str = "keep",
+    control: str = "keep",
+    characters: str = "keep",
+    lowercase: bool = False,
+    whitespace: str = "keep",
+    text_column: str = "text",
+) -> AnyFrame:
+    """The frame with its text rewritten, by settings or by a whole `stage`.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["One  two ", "three"]})
+        >>> curation.rewrite(frame, whitespace="collapse", lowercase=True)["text"].tolist()
+        ['one two', 'three']
+
+    Raises RecipeError for a wrong setting, and as `curation.apply`.
+    """
+    return apply(frame, _stage(Rewrite, stage, locals()), text_column=text_column)
 
 
 @_takes(Redact)
-def redact(frame: Any, stage: Redact | None = None, **settings: Any) -> Any:
-    """The frame with personal data in `text` replaced, as settings or a whole `stage` say. RecipeError for a wrong
-    one."""
-    return _map(frame, _apply, _stage(Redact, stage, settings))
+def redact(
+    frame: AnyFrame,
+    stage: Redact | None = None,
+    *,
+    types: str | Sequence[str] = ("email", "ip_address", "credit_card", "ssn", "phone"),
+    replacement: str = "[REDACTED]_{type}",
+    text_column: str = "text",
+) -> AnyFrame:
+    """The frame with personal data in its text replaced, by settings or by a whole `stage`.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["write to a@b.example"]})
+        >>> curation.redact(frame, types="email")["text"].tolist()
+        ['write to [REDACTED]_EMAIL']
+
+    Raises RecipeError for a wrong setting, and as `curation.apply`.
+    """
+    return apply(frame, _stage(Redact, stage, locals()), text_column=text_column)
 
 
-def filter(frame: Any, rules: str | Rule | dict[str, Any] | Filter | Sequence[str | Rule | dict[str, Any]]) -> Any:
+@_takes(Filter)
+def filter(
+    frame: AnyFrame,
+    rules: str | Rule | dict[str, Any] | Filter | Sequence[str | Rule | dict[str, Any]],
+    *,
+    text_column: str = "text",
+) -> AnyFrame:
     """The rows that break none of `rules`: a rule set's name (`curation.RULE_SETS`), a `curation.Rule` or a dictionary
-    of its fields, a list of these, or a whole `curation.Filter`. RecipeError for a wrong one."""
-    return _map(frame, _apply, _stage(Filter, [rules] if isinstance(rules, Rule | dict) else rules, {}, "rules"))
+    of its fields, a list of these, or a whole `curation.Filter`.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["one", "one two three"]})
+        >>> curation.filter(frame, curation.Rule(measure="words", min=2))["text"].tolist()
+        ['one two three']
+
+    Raises RecipeError for a wrong rule, and as `curation.apply`.
+    """
+    first, rules = rules, [rules] if isinstance(rules, Rule | dict) else rules
+    return apply(frame, _stage(Filter, first, locals()), text_column=text_column)
 
 
-def measure(frame: Any, names: str | Measure | AddMeasures | Sequence[str | Measure] = ()) -> Any:
+@_takes(AddMeasures)
+def measure(
+    frame: AnyFrame, names: str | Measure | AddMeasures | Sequence[str | Measure] = (), *, text_column: str = "text"
+) -> AnyFrame:
     """The frame with one int64 column per measure: those named, or all members of `curation.Measure`; `names` may be a
-    whole stage. RecipeError for a name that is none."""
-    return _map(frame, _apply, _stage(AddMeasures, names, {}, "names"))
+    whole stage.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["two words", ""]})
+        >>> curation.measure(frame, ["words", "bytes"])["words"].tolist()
+        [2, 0]
+
+    Raises RecipeError for a name that is none, and as `curation.apply`.
+    """
+    return apply(frame, _stage(AddMeasures, names, locals()), text_column=text_column)
 
 
 @_takes(Language)
-def language(frame: Any, keep: str | Sequence[str] | Language, **settings: Any) -> Any:
+def language(
+    frame: AnyFrame,
+    keep: str | Sequence[str] | Language,
+    *,
+    min_probability: float = 0.65,
+    model: str | os.PathLike[str] = "",
+    max_characters: int = 1000,
+    column: str = "language",
+    text_column: str = "text",
+) -> AnyFrame:
     """The rows whose text is, clearly enough, in one of the languages `keep`, with the columns `language` and
-    `language_probability`; columns of these names are replaced. `keep` may be a whole stage. RecipeError for a wrong
-    setting."""
-    return _map(frame, _apply, _stage(Language, keep, settings, "keep"))
+    `language_probability`; columns of these names are replaced. `keep` may be a whole stage.
+
+        >>> import curation, pandas
+        >>> texts = ["Nobody knows for sure why it does that.", "Niemand weiß so recht, warum er das tut."]
+        >>> curation.language(pandas.DataFrame({"text": texts}), keep="de")["text"].tolist()
+        ['Niemand weiß so recht, warum er das tut.']
+
+    Raises RecipeError for a wrong setting, and as `curation.apply`.
+    """
+    return apply(frame, _stage(Language, keep, locals()), text_column=text_column)
 
 
 @_takes(Decontaminate)
 def decontaminate(
-    frame: Any, evaluation_files: str | FilesInput | Sequence[str | FilesInput] | Decontaminate, **settings: Any
-) -> Any:
-    """The rows without n-grams of the evaluation texts in `evaluation_files`, which may be a whole stage. InputError
-    for texts that cannot be read: they are at once, on a Dask frame too. RecipeError for a wrong setting."""
-    files = [evaluation_files] if isinstance(evaluation_files, AnyInput) else evaluation_files
-    return _map(frame, _apply, _stage(Decontaminate, files, settings, "evaluation_files"))
+    frame: AnyFrame,
+    evaluation_files: str
+    | os.PathLike[str]
+    | FilesInput
+    | Sequence[str | os.PathLike[str] | FilesInput]
+    | Decontaminate,
+    *,
+    ngram: int = 13,
+    min_ngrams: int = 1,
+    compare: str = "lowercase",
+    text_column: str = "text",
+) -> AnyFrame:
+    """The rows without n-grams of the evaluation texts in `evaluation_files`, which may be a whole stage. They are read
+    at once, on a Dask frame too.
+
+        >>> import curation, pandas, pathlib
+        >>> _ = pathlib.Path("quiz.txt").write_text("two three")
+        >>> frame = pandas.DataFrame({"text": ["one two three", "three two"]})
+        >>> curation.decontaminate(frame, "quiz.txt", ngram=2)["text"].tolist()
+        ['three two']
+
+    Raises InputError for texts that cannot be read, RecipeError for a wrong setting, and as `curation.apply`.
+    """
+    return apply(frame, _stage(Decontaminate, evaluation_files, locals()), text_column=text_column)
 
 
 @_takes(ExactDedup)
-def exact_dedup(frame: Any, stage: ExactDedup | None = None, **settings: Any) -> Any:
-    """The first row of every text, by settings or by a whole `stage`. RecipeError for a wrong one.
+def exact_dedup(
+    frame: AnyFrame,
+    stage: ExactDedup | None = None,
+    *,
+    max_characters: int = 0,
+    compare: str = "exact",
+    text_column: str = "text",
+) -> AnyFrame:
+    """The first row of every text, by settings or by a whole `stage`.
 
-    On a Dask frame the keys (16 bytes per document) are computed at once, in a pass over the text; the rows stay lazy.
+    On a Dask frame the keys (24 bytes per document) are computed at once, in a pass over the text; the rows stay lazy.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["one", "two", "one"]})
+        >>> curation.exact_dedup(frame)["text"].tolist()
+        ['one', 'two']
+
+    Raises RecipeError for a wrong setting, and as `curation.apply`.
     """
-    return _dedup(frame, _stage(ExactDedup, stage, settings))
+    return apply(frame, _stage(ExactDedup, stage, locals()), text_column=text_column)
 
 
 @_takes(FuzzyDedup)
-def fuzzy_dedup(frame: Any, stage: FuzzyDedup | None = None, **settings: Any) -> Any:
-    """One row of each group of near-duplicates, by settings or by a whole `stage`; a list in `keep` names what stands
-    in the column `source`. RecipeError for a wrong one.
+def fuzzy_dedup(
+    frame: AnyFrame,
+    stage: FuzzyDedup | None = None,
+    *,
+    ngram: int = 5,
+    unit: str = "word",
+    compare: str = "lowercase",
+    permutations: int = 128,
+    seed: int = 1,
+    threshold: float = 0.8,
+    bands: int = 0,
+    rows: int = 0,
+    verify: str = "exact",
+    keep: str | Sequence[str] = "first",
+    index: str | os.PathLike[str] = "",
+    text_column: str = "text",
+) -> AnyFrame:
+    """One row of each group of near-duplicates, by settings or by a whole `stage`; a list in `keep` names what is in
+    the column `source`.
 
-    On a Dask frame the keys (8 bytes per band and document, 168 with the defaults) are computed at once, in a pass over
-    the text, and partitions that hold candidates are read a second time, one by one; the rows stay lazy.
+    On a Dask frame the keys (8 bytes per band and document and 8 more, 176 with the defaults) are computed at once, in
+    a pass over the text, and partitions that hold candidates are computed a second time, one by one; the rows stay
+    lazy.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["one two three four", "One two three four", "five"]})
+        >>> curation.fuzzy_dedup(frame, ngram=2)["text"].tolist()
+        ['one two three four', 'five']
+
+    Raises RecipeError for a wrong setting, and as `curation.apply`.
     """
-    stage = _stage(FuzzyDedup, stage, settings)
-    if stage.index:
-        stage.open_index()  # one that does not fit is said before anything is read
-    return _dedup(frame, stage)
+    return apply(frame, _stage(FuzzyDedup, stage, locals()), text_column=text_column)
 
 
-def _dedup(frame: Any, stage: ExactDedup | FuzzyDedup) -> Any:
-    """The rows that a whole-corpus stage leaves."""
-    engine = _engine_of(frame)
-    if not _is_lazy(frame):
-        return engine.filter_rows(frame, _kept_rows(engine, stage, [_survey(frame, stage)], lambda _: frame))
-    import dask.dataframe as dd
-    from dask.base import compute
-    from dask.delayed import delayed
+@_takes(NgramDedup)
+def ngram_dedup(
+    frame: AnyFrame,
+    stage: NgramDedup | None = None,
+    *,
+    ngram: int = 5,
+    min_seen: float = 0.9,
+    compare: str = "exact",
+    max_memory_bytes: int = 8_000_000_000,
+    text_column: str = "text",
+) -> AnyFrame:
+    """The rows whose n-grams were not nearly all in rows before them, by settings or by a whole `stage`.
 
-    partitions = frame.to_delayed()
-    surveys = compute(*[delayed(_survey)(partition, stage) for partition in partitions])  # type: ignore[no-untyped-call]
-    kept = _kept_rows(engine, stage, list(surveys), lambda number: partitions[number].compute())
-    masks = np.split(kept, np.cumsum([survey.rows for survey in surveys])[:-1])
-    frames = [delayed(_filter)(partition, mask) for partition, mask in zip(partitions, masks, strict=True)]
-    return dd.from_delayed(frames, meta=frame._meta, verify_meta=False)
+    On a Dask frame the texts are read twice at once: 16 bytes per document are computed in the first pass, and the
+    decision needs a second one, partition after partition. The rows stay lazy.
 
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["one two three", "two three", "three four"]})
+        >>> curation.ngram_dedup(frame, ngram=2)["text"].tolist()
+        ['one two three', 'three four']
 
-class _Survey(NamedTuple):
-    """What a whole-corpus stage wants to know of one frame, but its texts."""
-
-    rows: int
-    keys: dict[str, np.ndarray]
-    sources: list[tuple[str, int]]  # what stands in `source`, and in how many rows on end
-
-
-def _survey(frame: Frame, stage: ExactDedup | FuzzyDedup) -> _Survey:
-    engine = engine_of(frame)
-    keys, sources = _keys(engine, frame, stage), []
-    keep = getattr(stage, "keep", "first")
-    if keep == "longest":
-        keys[BYTES] = engine.byte_lengths(frame[TEXT])
-    if not isinstance(keep, str):
-        if SOURCE not in frame.columns:
-            raise InputError(f"keep lists inputs, but the frame has no column {SOURCE!r}; it has {list(frame.columns)}")
-        _check_once(frame, SOURCE)
-        runs = pc.run_end_encode(engine.to_arrow(frame[[SOURCE]]).column(SOURCE).combine_chunks())
-        sources = list(zip(runs.values.to_pylist(), np.diff(runs.run_ends.to_numpy(), prepend=0).tolist(), strict=True))
-    return _Survey(len(frame), keys, sources)
-
-
-def _keys(engine: Engine, frame: Frame, stage: ExactDedup | FuzzyDedup) -> dict[str, np.ndarray]:
-    """The keys of a frame's rows, computed for a batch of them at a time, in memory that is used again."""
-    pieces = [slice(0, len(frame))]
-    if len(frame) and not hasattr(frame[TEXT].dtype, "categories"):  # a piece of such a column has those of all
-        ends = np.cumsum(engine.byte_lengths(frame[TEXT]))
-        pieces = list(pieces_by_size(ends, engine.batch_bytes(1)))
-    found = [stage.keys(engine, frame.iloc[piece]) for piece in pieces]
-    return {name: np.concatenate([keys[name] for keys in found]) for name in found[0]}
-
-
-class _Frames:
-    """Frames as a whole-corpus stage wants them: what `stages.outcome.Corpus` promises. `load` gives a frame."""
-
-    def __init__(self, surveys: Sequence[_Survey], load: Callable[[int], Frame], scratch: Path) -> None:
-        self.keys = {name: np.concatenate([survey.keys[name] for survey in surveys]) for name in surveys[0].keys}
-        self.starts = np.cumsum([0, *(survey.rows for survey in surveys)])
-        self.rows = np.arange(self.starts[-1])
-        ends = np.cumsum([count for survey in surveys for _, count in survey.sources], dtype=np.int64).tolist()
-        names = [name for survey in surveys for name, _ in survey.sources]
-        self.sources: Sequence[tuple[str, int, int]] = list(zip(names, [0, *ends], ends, strict=False))
-        self.load = load
-        self.scratch = scratch
-        self.workers = 1
-
-    def column(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
-        return self.keys[name][self.rows if positions is None else self.rows[positions]]
-
-    def byte_lengths(self) -> np.ndarray:
-        return self.column(BYTES)
-
-    def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        rows = self.rows[positions]
-        bounds = np.searchsorted(rows, self.starts)
-        for number in np.flatnonzero(np.diff(bounds)).tolist():
-            mask = np.zeros(self.starts[number + 1] - self.starts[number], bool)
-            mask[rows[bounds[number] : bounds[number + 1]] - self.starts[number]] = True
-            frame = self.load(number)
-            engine = engine_of(frame)
-            found = engine.to_arrow(engine.filter_rows(frame[[TEXT]], mask)).column(TEXT)
-            for first in range(0, len(found), TEXTS_AT_ONCE):
-                yield found.slice(first, TEXTS_AT_ONCE).combine_chunks
-
-    def select(self, positions: np.ndarray) -> _Frames:
-        selected = copy.copy(self)
-        selected.rows = self.rows[positions]
-        return selected
-
-
-def _filter(frame: Frame, mask: np.ndarray) -> Frame:
-    return engine_of(frame).filter_rows(frame, mask)
-
-
-def _kept_rows(
-    engine: Engine, stage: ExactDedup | FuzzyDedup, surveys: Sequence[_Survey], load: Callable[[int], Frame]
-) -> np.ndarray:
-    """A mask over the rows of all frames."""
-    with TemporaryDirectory() as scratch:
-        corpus = _Frames(surveys, load, Path(scratch) / "stage")
-        run_phases(stage, engine, corpus)
-        found = stage.decide(engine, corpus)
-    kept = np.ones(len(corpus.rows), bool)
-    kept[found.dropped] = False
-    return kept
+    Raises RecipeError for a wrong setting and for a table that would be larger than `max_memory_bytes`, and as
+    `curation.apply`.
+    """
+    return apply(frame, _stage(NgramDedup, stage, locals()), text_column=text_column)
 
 
 __all__ = [
-    "decontaminate", "exact_dedup", "filter", "fuzzy_dedup", "language", "measure", "read", "redact", "rewrite",
+    "apply", "decontaminate", "exact_dedup", "filter", "fuzzy_dedup", "language", "measure", "ngram_dedup", "read",
+    "redact", "rewrite",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from curation.files import commit
 from curation.reading.source_files import Slice
 from curation.recipe import Recipe, saves_index
 from curation.running.outputs import RemovedRows, ids_of
-from curation.running.parts import AliveCorpus, Parts
+from curation.running.parts import Parts
 from curation.stages import CorpusStage
 from curation.stages.outcome import Cuts, Decision
 from curation.stages.saved_index import FOLDER, index_digests
@@ -90,7 +90,7 @@ def save_index(
             alive[found.row] = False
     stage = cast(CorpusStage, recipe.stages[number])
     if not (folder / FOLDER).exists():
-        corpus = AliveCorpus(parts, number, np.flatnonzero(alive), workers=workers)
+        corpus = parts.corpus(number, np.flatnonzero(alive), workers=workers)
         work = folder / "_work" / FOLDER
         stage.write_index(engine, corpus, folder / FOLDER, work, lambda rows: ids_of(parts, rows, slices, bases))
     return index_digests(folder / FOLDER)

@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from curation.contract import ID, ROW, TEXT, position_type
 from curation.errors import IntegrityError
 from curation.files import begin_sync, piece_path
+from curation.stages.outcome import Corpus
 
-BYTES = "bytes"
 KEY_ROWS = 1 << 16  # 11 MB with 21 bands
 REMOVED_SCHEMA = pa.schema(
     [
@@ -33,11 +33,6 @@ REMOVED_SCHEMA = pa.schema(
         ("value", pa.float64()),
     ]
 )
-
-
-def key_column(stage: int, name: str) -> str:
-    """The part's column that holds the key `name` of the whole-corpus stage number `stage`."""
-    return f"{stage}.{name}"
 
 
 def open_part(path: Path) -> pa.Table:
@@ -145,9 +140,38 @@ class Parts:
             self._places[piece] = _find_keys(self.keys_path(piece))
         return self._places[piece]
 
-    def column(self, name: str) -> np.ndarray:
-        """One column of all rows."""
-        return AliveCorpus(self, 0, np.arange(len(self), dtype=position_type(len(self)))).gather(name)
+    def byte_lengths(self) -> np.ndarray:
+        """Bytes of the text of each row, int64."""
+        return self.corpus(0, np.arange(len(self), dtype=position_type(len(self)))).byte_lengths()
+
+    def corpus(
+        self, stage: int, rows: np.ndarray, sources: Sequence[tuple[str, int, int]] = (), workers: int = 1
+    ) -> Corpus:
+        """The rows that are left, as the corpus stage number `stage` sees them."""
+        return Corpus(self, rows, stage, self.folder / f"stage-{stage}", sources, workers)
+
+    # As `stages.outcome.Storage`
+
+    def key_type(self, piece: int, name: str) -> np.dtype:
+        return self.key_places(piece).column(name)[0]
+
+    def read_keys(self, piece: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
+        dtype, batches = self.key_places(piece).column(name)
+        low = int(self.starts[piece])
+        with open(self.keys_path(piece), "rb", buffering=0) as file:
+            for start, stop, offset in batches:
+                first, last = _bounds(rows, low + start, low + stop)
+                if first < last:
+                    _read_keys(file, offset - (low + start) * dtype.itemsize, rows[first:last], out[first:last])
+
+    def read_texts(self, piece: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
+        """A part is mapped while it is read and no longer, so that its pages do not count as memory of the run."""
+        low = int(self.starts[piece])
+        for batch in open_part(self.path(piece)).to_batches():
+            first, last = _bounds(rows, low, low + len(batch))
+            if first < last:
+                yield partial(batch.column(TEXT).take, pa.array(rows[first:last] - rows.dtype.type(low)))
+            low += len(batch)
 
     def locate(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(slice, row in its part) of rows."""
@@ -163,64 +187,6 @@ class Parts:
                 return
             if low < high:
                 yield Span(piece, max(start, low) - low, min(stop, high) - low)
-
-
-class AliveCorpus:
-    """The rows of a segment that the stages so far have left: what `stages.outcome.Corpus` promises."""
-
-    def __init__(
-        self,
-        parts: Parts,
-        stage: int,
-        rows: np.ndarray,
-        sources: Sequence[tuple[str, int, int]] = (),
-        workers: int = 1,
-    ) -> None:
-        self.parts = parts
-        self.stage = stage
-        self.rows = rows.astype(position_type(len(parts)), copy=False)
-        self.sources = sources
-        self.workers = workers
-        self.scratch = parts.folder / f"stage-{stage}"
-
-    def column(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
-        return self.gather(key_column(self.stage, name), positions)
-
-    def byte_lengths(self) -> np.ndarray:
-        return self.gather(BYTES)
-
-    def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """A part is mapped while it is read and no longer, so that its pages do not count as memory of the run."""
-        rows = self.rows[positions]
-        for piece, low in self._pieces(rows):
-            for batch in open_part(self.parts.path(piece)).to_batches():
-                first, last = _bounds(rows, low, low + len(batch))
-                if first < last:
-                    yield partial(batch.column(TEXT).take, pa.array(rows[first:last] - rows.dtype.type(low)))
-                low += len(batch)
-
-    def select(self, positions: np.ndarray) -> AliveCorpus:
-        return AliveCorpus(self.parts, self.stage, self.rows[positions], self.sources, self.workers)
-
-    def gather(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
-        """A key column at all rows or some."""
-        rows = self.rows if positions is None else self.rows[positions]
-        out = None
-        for piece, low in self._pieces(rows):
-            dtype, batches = self.parts.key_places(piece).column(name)
-            out = np.empty(len(rows), dtype) if out is None else out
-            with open(self.parts.keys_path(piece), "rb", buffering=0) as file:
-                for start, stop, offset in batches:
-                    first, last = _bounds(rows, low + start, low + stop)
-                    if first < last:
-                        _read_keys(file, offset - (low + start) * dtype.itemsize, rows[first:last], out[first:last])
-        return np.zeros(0, np.uint64) if out is None else out
-
-    def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int]]:
-        """(slice, first row of its part) of the parts that hold some of `rows`."""
-        starts = self.parts.starts.astype(rows.dtype)
-        for piece in np.flatnonzero(np.diff(np.searchsorted(rows, starts))).tolist():
-            yield piece, int(starts[piece])
 
 
 def _bounds(rows: np.ndarray, low: int, high: int) -> list[int]:
@@ -266,6 +232,5 @@ def with_ids(table: pa.Table, source: str, base: int) -> pa.Table:
 
 
 __all__ = [
-    "BYTES", "REMOVED_SCHEMA", "AliveCorpus", "PartWriter", "Parts", "Span", "TableFile", "key_column", "open_part",
-    "with_ids",
+    "REMOVED_SCHEMA", "PartWriter", "Parts", "Span", "TableFile", "open_part", "with_ids",
 ]  # fmt: skip

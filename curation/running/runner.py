@@ -44,7 +44,7 @@ from curation.running.exports import write_exports
 from curation.running.jobs import Plan, Stored, run_stored, store_job, urls_of
 from curation.running.ledger import SliceRecord, check_ledger, total_stages
 from curation.running.moved import mend
-from curation.running.parts import BYTES, AliveCorpus, Parts
+from curation.running.parts import Parts
 from curation.running.plans import (
     check_same,
     check_stage_files,
@@ -362,7 +362,7 @@ def _barrier(run_: _Run, segment: Segment, records: list[SliceRecord], counts: l
         run_.work / f"{name}-{segment.number}.{suffix}" for name, suffix in (("barrier", "npy"), ("cuts", "npz"))
     )
     alive = np.ones(len(parts), bool)
-    sizes = parts.column(BYTES)
+    sizes = parts.byte_lengths()
     removed = []
     for number in segment.corpus_stages:
         found = _decide(run_, number, parts, alive)
@@ -399,7 +399,7 @@ def _decide(run_: _Run, number: int, parts: Parts, alive: np.ndarray) -> Decided
         stage = cast(CorpusStage, run_.plan.recipe.stages[number])
         run_.progress.say(f"{run_.plan.recipe.stage_names[number]}: {int(alive.sum()):,} documents")
         sources = _sources(run_.plan.slices, parts)
-        corpus = AliveCorpus(parts, number, positions_of(alive), sources, run_.workers)
+        corpus = parts.corpus(number, positions_of(alive), sources, run_.workers)
         found = decided(stage, run_.engine, corpus)
         save_decision(path, found, time.perf_counter() - started)
         del corpus, found  # up to 20 bytes per document, while the next stage decides
@@ -426,7 +426,7 @@ def _write_documents(
     output = run_.plan.recipe.output
     sources = _sources(run_.plan.slices, reached.parts)
     copies = {name: entry.copies for name, entry in entries_by_name(run_.plan.recipe.input).items()}
-    parts = outputs.cut_output_parts(sources, reached.parts.column(BYTES), reached.alive, output, copies)
+    parts = outputs.cut_output_parts(sources, reached.parts.byte_lengths(), reached.alive, output, copies)
     job = outputs.OutputJob(
         bases=bases,
         parts=reached.parts,

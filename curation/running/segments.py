@@ -24,12 +24,12 @@ from curation.reading.streams import is_damage
 from curation.rules import Verdict
 from curation.running.jobs import Plan, with_urls
 from curation.running.ledger import SliceRecord
-from curation.running.parts import BYTES, REMOVED_SCHEMA, PartWriter, TableFile, key_column, open_part
+from curation.running.parts import REMOVED_SCHEMA, PartWriter, TableFile, open_part
 from curation.running.plans import check_stage_files
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns, applied
 from curation.stages.cutting import cut_texts
-from curation.stages.outcome import Cuts, StageCount
+from curation.stages.outcome import BYTES, Cuts, StageCount, key_column
 from curation.stages.own_code import stage_from_job
 
 

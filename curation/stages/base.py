@@ -133,14 +133,14 @@ def applied(engine: Engine, frame: Frame, stage: RowStage) -> tuple[Frame, Outco
     outcome = stage.apply(engine, frame)
     _check_outcome(stage, outcome, len(frame))
     if outcome.text is not None:
-        frame = engine.with_columns(frame, {TEXT: _as_column(engine, frame, outcome.text)})
+        frame = engine.with_columns(frame, {TEXT: as_column(engine, frame, outcome.text)})
     columns = {name: _typed(stage, name, outcome.columns[name], kind) for name, kind in stage.writes().items()}
     if outcome.verdict is not None:
         kept = outcome.verdict.kept
         frame = engine.filter_rows(frame, kept)
         columns = {name: values.filter(pa.array(kept)) for name, values in columns.items()}
     if columns:
-        frame = engine.with_columns(frame, {name: _as_column(engine, frame, found) for name, found in columns.items()})
+        frame = engine.with_columns(frame, {name: as_column(engine, frame, found) for name, found in columns.items()})
     return frame, outcome
 
 
@@ -168,7 +168,7 @@ def _typed(stage: RowStage, name: str, values: Any, kind: str) -> Any:
         raise StageError(f"{_called(stage)}: column {name} cannot be {kind}: {error}") from None
 
 
-def _as_column(engine: Engine, frame: Frame, values: Any) -> Any:
+def as_column(engine: Engine, frame: Frame, values: Any) -> Any:
     """Values as a column of the frame's library, aligned with the frame."""
     if not isinstance(values, pa.Array | pa.ChunkedArray):
         return values
@@ -230,6 +230,7 @@ __all__ = [
     "Stage",
     "added_columns",
     "applied",
+    "as_column",
     "counts_line",
     "decided",
     "run_phases",

@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from curation.contract import Text
+from curation.contract import Text, position_type
 from curation.rules import Verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+BYTES = "bytes"  # the column of a storage that has the sizes of texts
 EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+def key_column(stage: int, name: str) -> str:
+    """The storage's column that holds the key `name` of the corpus stage number `stage`."""
+    return f"{stage}.{name}"
 
 
 class Outcome(NamedTuple):
@@ -75,30 +81,82 @@ class Decision(NamedTuple):
         return np.concatenate([np.zeros(0, np.int64), *(found.row for found in self.drops)])
 
 
-class Corpus(Protocol):
-    """All rows that reached a corpus stage, in order; key columns are loaded one at a time."""
+class Storage(Protocol):
+    """Where the rows of a corpus are: in pieces, one after the other."""
 
-    rows: np.ndarray  # positions (of `contract.position_type`) of the rows that are still there, ascending
-    sources: Sequence[tuple[str, int, int]]  # (name, first row, row after the last) of each input
-    scratch: Path  # a folder for this stage alone; it may not exist yet
-    workers: int  # threads that a stage may use
+    starts: np.ndarray  # int64: the first row of each piece, and the row after the last one
+
+    def key_type(self, piece: int, name: str) -> np.dtype:
+        """The type of a key column."""
+        ...
+
+    def read_keys(self, piece: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
+        """Into `out` the keys at `rows`: ascending, at least one, all of the piece, counted from the first piece on."""
+        ...
+
+    def read_texts(self, piece: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
+        """What reads the texts at `rows`, which are as those of `read_keys`. It may be called in another thread."""
+        ...
+
+
+class Corpus:
+    """All rows that reached a corpus stage, in order; key columns are loaded one at a time.
+
+    rows      positions (of `contract.position_type`) of the rows that are still there, ascending
+    stage     number of the stage; the storage has its keys under `key_column`
+    scratch   a folder for this stage alone; it may not exist yet
+    sources   (name, first row, row after the last) of each input
+    workers   threads that a stage may use
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        rows: np.ndarray,
+        stage: int,
+        scratch: Path,
+        sources: Sequence[tuple[str, int, int]] = (),
+        workers: int = 1,
+    ) -> None:
+        self.storage = storage
+        self.rows = rows.astype(position_type(int(storage.starts[-1])), copy=False)
+        self.stage = stage
+        self.scratch = scratch
+        self.sources = sources
+        self.workers = workers
 
     def column(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
         """One key column at `rows`, or at `rows[positions]` (ascending)."""
-        ...
+        return self._gather(key_column(self.stage, name), positions)
 
     def byte_lengths(self) -> np.ndarray:
         """Bytes of the text of each of `rows`, int64."""
-        ...
+        return self._gather(BYTES)
 
     def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
         """What reads the texts at `rows[positions]` (ascending), in pieces no larger than the batches they were written
         in. It may be called in another thread."""
-        ...
+        rows = self.rows[positions]
+        for piece, first, last in self._pieces(rows):
+            yield from self.storage.read_texts(piece, rows[first:last])
 
     def select(self, positions: np.ndarray) -> Corpus:
         """The corpus of `rows[positions]` (ascending) alone."""
-        ...
+        return Corpus(self.storage, self.rows[positions], self.stage, self.scratch, self.sources, self.workers)
+
+    def _gather(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
+        rows = self.rows if positions is None else self.rows[positions]
+        out = None
+        for piece, first, last in self._pieces(rows):
+            out = np.empty(len(rows), self.storage.key_type(piece, name)) if out is None else out
+            self.storage.read_keys(piece, name, rows[first:last], out[first:last])
+        return np.zeros(0, np.uint64) if out is None else out
+
+    def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int, int]]:
+        """The pieces that hold some of `rows`, and where these begin and end in `rows`."""
+        bounds = np.searchsorted(rows, self.storage.starts.astype(rows.dtype))
+        for piece in np.flatnonzero(np.diff(bounds)).tolist():
+            yield piece, int(bounds[piece]), int(bounds[piece + 1])
 
 
 class StageCount(msgspec.Struct, kw_only=True):
@@ -139,4 +197,4 @@ class StageCount(msgspec.Struct, kw_only=True):
             self.details[name] = self.details.get(name, 0) + number
 
 
-__all__ = ["Corpus", "Cuts", "Decision", "Drops", "Outcome", "StageCount"]
+__all__ = ["BYTES", "Corpus", "Cuts", "Decision", "Drops", "Outcome", "StageCount", "Storage", "key_column"]

@@ -23,7 +23,7 @@ FORBIDDEN = {
     "gpu_pipeline": {"pandas", "cpu_fallback"},
 }
 # Inside `curation`, what one place alone may import.
-RESERVED = {"dask": "library.py", "distributed": "cluster.py", "numba": "kernels/"}
+RESERVED = {"dask": ("frames.py", "library.py"), "distributed": "cluster.py", "numba": "kernels/"}
 # Which rooms of `curation` a room may import, beside itself and what all may: data flows one way.
 SHARED = {"arrays", "contract", "errors", "files", "interrupts", "measures", "rules", "terminal"}
 ROOMS: dict[str, set[str]] = {
@@ -47,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
         "starter",
     },
 }
-LOAD_BY_NAME = {"__init__.py", "engine.py", "library.py", "stages/own_code.py"}
+LOAD_BY_NAME = {"__init__.py", "engine.py", "stages/own_code.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}
 
 

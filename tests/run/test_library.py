@@ -2,7 +2,6 @@
 """The functions for notebooks give what a run keeps, lazily on Dask frames and at once on one frame."""
 
 import gzip
-import inspect
 import re
 import textwrap
 import typing
@@ -91,6 +90,7 @@ def test_each_step_is_the_same_both_ways(corpus: Path):
         lambda frame: curation.measure(frame, ["words", "characters"]),
         curation.exact_dedup,
         lambda frame: curation.fuzzy_dedup(frame, threshold=0.5, keep="longest"),
+        lambda frame: curation.ngram_dedup(frame, ngram=2, min_seen=0.7),
         lambda frame: curation.language(frame, keep=["en"], min_probability=0.1),
     ):
         left, right = function(lazy).compute().reset_index(drop=True), function(eager).reset_index(drop=True)
@@ -267,6 +267,7 @@ FUNCTIONS = {
     "measure": curation.measure,
     "exact_dedup": curation.exact_dedup,
     "fuzzy_dedup": curation.fuzzy_dedup,
+    "ngram_dedup": curation.ngram_dedup,
     "language": lambda frame: curation.language(frame, keep=["en"]),
 }
 
@@ -316,44 +317,19 @@ def test_a_whole_stage_in_place_of_settings():
         (curation.filter, curation.Filter(rules=[curation.Rule(measure="words", max=1)]), ["two"]),
         (curation.exact_dedup, curation.ExactDedup(compare="lowercase"), ["One and a@b.example", "two"]),
         (curation.fuzzy_dedup, curation.FuzzyDedup(ngram=1), ["One and a@b.example", "two"]),
+        (curation.ngram_dedup, curation.NgramDedup(ngram=1, compare="lowercase"), ["One and a@b.example", "two"]),
         (curation.language, curation.Language(keep=["de"], min_probability=0.9), []),
     ):
         assert function(frame, stage)["text"].tolist() == left
         with pytest.raises(RecipeError):
-            function(frame, curation.NgramDedup())
-    with pytest.raises(RecipeError, match="rewrite takes settings by keyword, or one Rewrite alone"):
-        curation.rewrite(frame, curation.Rewrite(lowercase=True), unicode="nfc")
+            function(frame, curation.AddMeasures())
+    for given in ("nfc", "keep"):  # the default too: the stage may say something else
+        with pytest.raises(RecipeError, match=r"rewrite takes .* one Rewrite alone, not unicode beside it"):
+            curation.rewrite(frame, curation.Rewrite(lowercase=True), unicode=given)
+    with pytest.raises(RecipeError, match=r"language takes .* one Language alone, not column beside it"):
+        curation.language(frame, keep=curation.Language(keep=["de"]), column="found")
     measured = curation.measure(frame, curation.AddMeasures(names=("words",)))
     pd.testing.assert_frame_equal(measured, curation.measure(frame, "words"))
-
-
-FOR_RUNS = {"path", "blend_weight", "copies", "min_bytes"}
-
-
-@pytest.mark.parametrize(
-    ("function", "stage"),
-    [
-        (curation.rewrite, curation.Rewrite),
-        (curation.redact, curation.Redact),
-        (curation.language, curation.Language),
-        (curation.exact_dedup, curation.ExactDedup),
-        (curation.fuzzy_dedup, curation.FuzzyDedup),
-        (curation.read, curation.FilesInput),
-    ],
-)
-def test_help_shows_the_settings(function: Any, stage: Any):
-    shown = inspect.signature(function).parameters
-    assert "settings" not in shown and f"`curation.{stage.__name__}`: " in function.__doc__
-    fields = {field.name: field for field in msgspec.structs.fields(stage)}
-    for name in shown.keys() & fields.keys() - {"keep"}:
-        field = fields[name]
-        assert shown[name].default == (field.default_factory() if field.default is msgspec.NODEFAULT else field.default)
-    keep = ["en"] if stage is curation.Language else []
-    missing = fields.keys() - shown.keys()
-    assert missing == ({"name"} if stage is not curation.FilesInput else FOR_RUNS)
-    for name in missing - {"path"}:
-        with pytest.raises(errors.CurationError, match=f"no setting '{name}'"):
-            function(pd.DataFrame({"text": ["a"]}), *keep, **{name: 1})
 
 
 def test_numbers_of_numpy_and_paths_are_settings(tmp_path: Path):

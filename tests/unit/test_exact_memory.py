@@ -18,11 +18,12 @@ from curation.recipe import Recipe
 from curation.running import runner
 from curation.running.ledger import SliceRecord
 from curation.running.outputs import cut_output_parts
-from curation.running.parts import BYTES, KEY_ROWS, AliveCorpus, Parts, PartWriter, key_column
+from curation.running.parts import KEY_ROWS, Parts, PartWriter
 from curation.running.progress import Silent
 from curation.running.segments import Segment
 from curation.stages import ExactDedup
-from curation.stages.outcome import Decision, StageCount
+from curation.stages.base import decided
+from curation.stages.outcome import BYTES, Decision, StageCount, key_column
 
 CPU = load_engine("cpu")
 SIZES = 200_000, 600_000
@@ -53,8 +54,8 @@ def peak_of(work: Callable[[], Any]) -> tuple[int, Any]:
 def decide(parts: Parts, workers: int) -> Decision:
     """As the runner does, with its mask."""
     alive = np.ones(len(parts), bool)
-    found = ExactDedup().decide(CPU, AliveCorpus(parts, 0, positions_of(alive), workers=workers))
-    alive[found.row] = False
+    found = decided(ExactDedup(), CPU, parts.corpus(0, positions_of(alive), workers=workers))
+    alive[found.dropped] = False
     return found
 
 
@@ -64,7 +65,7 @@ def test_bytes_per_document_of_the_stage(tmp_path: Path, kind: str, workers: int
     peaks = []
     for documents in SIZES:
         parts = write_part(tmp_path / str(documents), documents, kind)
-        ExactDedup().decide(CPU, AliveCorpus(parts, 0, np.arange(100)))  # compiles, and loads what was compiled
+        decided(ExactDedup(), CPU, parts.corpus(0, np.arange(100)))  # compiles, and loads what was compiled
         peak, found = peak_of(lambda parts=parts: decide(parts, workers))
         assert len(found.dropped) == {"distinct": 0, "pairs": documents // 2, "equal": documents - 1}[kind]
         peaks.append(peak)
@@ -84,7 +85,7 @@ def test_bytes_per_document_of_the_barrier(tmp_path: Path, kind: str):
         def barrier(run=run, parts=parts):
             counts = [StageCount(kind="exact_dedup", name="exact_dedup")]
             reached = runner._barrier(run, Segment(0, (), (0,), 0, 0), [SliceRecord(documents=len(parts))], counts)
-            sizes, sources = reached.parts.column(BYTES), [("made", 0, len(parts))]
+            sizes, sources = reached.parts.byte_lengths(), [("made", 0, len(parts))]
             return counts, cut_output_parts(sources, sizes, reached.alive, run.plan.recipe.output)
 
         peak, ([count], output_parts) = peak_of(barrier)

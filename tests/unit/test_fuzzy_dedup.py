@@ -18,18 +18,19 @@ from curation.contract import ID, ROW, TEXT
 from curation.engine import load_engine
 from curation.errors import IntegrityError, RecipeError
 from curation.recipe import convert_recipe
-from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column
+from curation.running.parts import Parts, PartWriter
 from curation.running.runner import run
 from curation.stages import FuzzyDedup, similarity
 from curation.stages.base import decided
 from curation.stages.fuzzy_dedup import s_curve, share_probability
+from curation.stages.outcome import BYTES, Corpus, key_column
 from curation.stages.own_code import convert_stage
 from tests.oracle import minhash
 
 CPU = load_engine("cpu")
 
 
-def corpus_of(folder: Path, stage, texts: list[str | None], pieces: int = 1, own_keys=None, **options) -> AliveCorpus:
+def corpus_of(folder: Path, stage, texts: list[str | None], pieces: int = 1, own_keys=None, **options) -> Corpus:
     """The parts that a segment leaves before the stage, in so many files of two batches each."""
     folder.mkdir(parents=True, exist_ok=True)
     frame = CPU.from_arrow(pa.table({TEXT: pa.array(texts, pa.large_string())}))
@@ -51,7 +52,7 @@ def corpus_of(folder: Path, stage, texts: list[str | None], pieces: int = 1, own
             for start, stop in ((low, middle), (middle, high)):
                 part.write(table[start:stop], {name: values[start:stop] for name, values in columns.items()})
     rows = options.pop("rows", np.arange(len(texts)))
-    return AliveCorpus(parts, 0, rows, **options)
+    return parts.corpus(0, rows, **options)
 
 
 class Found(NamedTuple):

@@ -13,9 +13,10 @@ import pytest
 from curation import arrays
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.running.parts import BYTES, AliveCorpus, Parts, PartWriter, key_column
+from curation.running.parts import Parts, PartWriter
 from curation.stages import FuzzyDedup, similarity
 from curation.stages.base import decided
+from curation.stages.outcome import BYTES, key_column
 
 CPU = load_engine("cpu")
 SIZES = 40_000, 120_000
@@ -45,7 +46,7 @@ def resident_bytes(stage: FuzzyDedup, parts: Parts) -> tuple[int, int]:
     gc.collect()
     tracemalloc.start()
     alive = np.ones(len(parts), bool)
-    corpus = AliveCorpus(parts, 0, np.flatnonzero(alive))
+    corpus = parts.corpus(0, np.flatnonzero(alive))
     tracemalloc.reset_peak()
     gone = len(decided(stage, CPU, corpus).dropped)
     peak = tracemalloc.get_traced_memory()[1]
@@ -83,7 +84,7 @@ def test_bytes_per_document(tmp_path, monkeypatch, shared_bands, same, options):
     peaks = []
     for documents in SIZES:
         parts = write_part(tmp_path / str(documents), stage, documents, shared_bands, same)
-        decided(stage, CPU, AliveCorpus(parts, 0, np.arange(4000)))  # compiles, and loads what was compiled
+        decided(stage, CPU, parts.corpus(0, np.arange(4000)))  # compiles, and loads what was compiled
         enough = peaks[0] + ALLOWED * (documents - SIZES[0]) if peaks else math.inf
         peaks.append(least_peak(stage, parts, documents - 1 if same else 0, enough))
     assert (peaks[1] - peaks[0]) / (SIZES[1] - SIZES[0]) <= ALLOWED

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library's functions have the settings of their stages, and editors and type checkers see them."""
+
+import doctest
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+import typing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe
+import msgspec
+import pytest
+
+import curation
+import curation.library
+from curation.stages import STAGES
+from tests.run.runs import made_texts, records_of
+
+ROOT = Path(__file__).resolve().parents[2]
+FUNCTIONS = {kind: getattr(curation.library, kind) for kind in STAGES}
+PATHS = {("fuzzy_dedup", "index"), ("language", "model")}  # settings that may be a `pathlib.Path` too
+WIDER = {list[str]: str | Sequence[str], tuple[str, ...]: str | Sequence[str], str | list[str]: str | Sequence[str]}
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> Any:
+    found = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return tuple(found) if isinstance(found, list) else found
+
+
+def type_of(function: str, field: msgspec.structs.FieldInfo) -> Any:
+    return str | os.PathLike[str] if (function, field.name) in PATHS else WIDER.get(field.type, field.type)
+
+
+def settings_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """(default, type) of every keyword, in order."""
+    types = typing.get_type_hints(function, localns={"dd": dask.dataframe})
+    parameters = inspect.signature(function).parameters.values()
+    return {each.name: (each.default, types[each.name]) for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_function_has_the_settings_of_its_stage(kind: str):
+    function = FUNCTIONS[kind]
+    first = list(inspect.signature(function).parameters)[1]
+    fields = [field for field in msgspec.structs.fields(STAGES[kind]) if field.name not in ("name", first)]
+    expected = {field.name: (default_of(field), type_of(kind, field)) for field in fields}
+    found = settings_of(function)
+    assert list(found) == [*expected, "text_column"]
+    assert found == expected | {"text_column": ("text", str)}
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_a_function_takes_a_whole_stage(kind: str):
+    first = list(inspect.signature(FUNCTIONS[kind]).parameters)[1]
+    types = typing.get_type_hints(FUNCTIONS[kind])
+    assert STAGES[kind] in typing.get_args(types[first]) and types["frame"] is types["return"]
+
+
+def test_read_has_the_settings_of_an_input():
+    fields = {field.name: field for field in msgspec.structs.fields(curation.FilesInput)}
+    names = [name for name in fields if name in curation.library.READ_SETTINGS]
+    found = settings_of(curation.read)
+    assert list(found) == ["engine", "slice_bytes", *names]
+    assert {name: found[name] for name in names} == {
+        name: (default_of(fields[name]), type_of("read", fields[name])) for name in names
+    }
+
+
+@pytest.mark.parametrize("name", [*STAGES, "read"])
+def test_help_shows_what_settings_mean(name: str):
+    function = getattr(curation, name)
+    kind = STAGES.get(name, curation.FilesInput)
+    assert inspect.cleandoc(kind.__doc__ or "") in (function.__doc__ or "")
+
+
+@pytest.mark.parametrize("name", [*STAGES, "read", "apply"])
+def test_examples_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.jsonl").write_bytes(records_of(made_texts(3)))
+    monkeypatch.chdir(tmp_path)
+    found = doctest.DocTestFinder(recurse=False).find(getattr(curation, name), name, globs={})
+    assert [len(test.examples) > 1 for test in found] == [True]
+    assert doctest.DocTestRunner().run(found[0]).failed == 0
+
+
+def test_what_type_checkers_see_is_what_is_loaded():
+    tree = (ROOT / "curation" / "__init__.py").read_text("utf-8")
+    block = tree[tree.index("if TYPE_CHECKING") : tree.index("__version__")]
+    names: dict[str, Any] = {"TYPE_CHECKING": True}
+    exec(block, names)
+    assert {name for name in names if not name.startswith("__")} - {"TYPE_CHECKING"} == {*curation._HOME_OF}
+    assert {name: names[name] for name in curation._HOME_OF} == {
+        name: getattr(curation, name) for name in curation._HOME_OF
+    }
+
+
+SCRIPT = """\
+import curation
+
+frame = curation.read("a.jsonl", columns=["url"])
+reveal_type(curation.rewrite(frame, unicode="nfc", text_column="body"))
+reveal_type(curation.apply(frame, curation.ExactDedup()))
+curation.rewrite(frame, unicod="nfc")
+curation.fuzzy_dedup(frame, threshold="high")
+curation.exact_dedup("text")
+curation.apply(frame, curation.ExactDedup)
+curation.reed("a.jsonl")
+"""
+SEEN = {
+    4: 'Revealed type is "dask.dataframe',
+    5: 'Revealed type is "dask.dataframe',
+    6: 'Unexpected keyword argument "unicod" for "rewrite"',
+    7: '"threshold" to "fuzzy_dedup" has incompatible type "str"; expected "float"',
+    8: '"AnyFrame" of "exact_dedup" cannot be "str"',
+    10: 'Module has no attribute "reed"',
+    9: 'Argument 2 to "apply" has incompatible type "type[ExactDedup]"; expected "Stage"',
+}
+
+
+def test_a_type_checker_sees_signatures(tmp_path: Path):
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy is not installed; it comes with the extra dev")
+    assert (ROOT / "curation" / "py.typed").is_file()
+    (tmp_path / "user.py").write_text(SCRIPT)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--follow-imports=silent",
+        "--ignore-missing-imports",
+        "user.py",
+    ]
+    environment = {**os.environ, "MYPYPATH": str(ROOT)}
+    finished = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    told = finished.stdout.splitlines()
+    for line, message in SEEN.items():
+        assert any(entry.startswith(f"user.py:{line}: ") and message in entry for entry in told), finished.stdout
+    assert f"Found {len(SEEN) - 2} errors" in finished.stdout
