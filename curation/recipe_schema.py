@@ -43,12 +43,13 @@ CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "Blend": {"by": WAYS},
 }
 KIND = "kind"
+OWN = ":"  # in the kind of a stage that is not the package's, MODULE:CLASS
 INPUTS = ("FilesInput", "HubInput")
 OPENAPI_ONLY = "discriminator"
 
 
 def recipe_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a recipe, of this package's own stages."""
+    """JSON Schema (draft 2020-12) of a recipe. Of stages of other code it checks no setting."""
     stages = tuple(STAGES.values())
     roots, definitions = msgspec.json.schema_components([recipes.Recipe, *stages], ref_template=TEMPLATE)
     structures = {kind.__name__: kind for kind in _structures([recipes.Recipe, *stages])}
@@ -146,7 +147,8 @@ def _stage_forms(definitions: dict[str, Any], stages: tuple[type[msgspec.Struct]
             value = {"anyOf": [value, {"type": "null"}]}
         keyed = {"type": "object", "properties": {kind: value}, "required": [kind], "additionalProperties": False}
         forms += [{"$ref": TEMPLATE.format(name=name)}, keyed]
-    return {"anyOf": [*forms, {"enum": bare}]}
+    own = {"type": "object", "properties": {KIND: {"type": "string", "pattern": OWN}}, "required": [KIND]}
+    return {"anyOf": [*forms, {"enum": bare}, own]}
 
 
 def _without_void(value: Any) -> Any:

@@ -29,7 +29,7 @@ def made(name: str, content: dict[str, Any], options: argparse.Namespace) -> Rec
     from curation.recipe import convert_recipe
     from curation.settings import apply_settings
 
-    return convert_recipe(apply_settings(content, options.set), name)
+    return convert_recipe(apply_settings(content, options.set), name, getattr(options, "allow_code", ()))
 
 
 def base_of(options: argparse.Namespace) -> dict[str, Any]:

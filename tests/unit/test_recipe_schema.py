@@ -33,6 +33,7 @@ RIGHT: list[Any] = [
     {"stages": [{"kind": "filter", "rules": [{"set": "gopher", "override": {"too_few_stop_words": "off"}}]}]},
     {"stages": [{"kind": "rewrite", "unicode": "nfkc", "lowercase": True}]},
     {"output": {"formats": ["blocks", "megatron"], "raw": "csv"}},
+    {"input": [{"path": "hf:a/b", "split": "test"}, {"path": "x.csv", "format": "csv", "kind": "files"}]},
 ]
 WRONG: list[Any] = [
     [],
@@ -103,9 +104,8 @@ def test_schema_and_reader_agree_on_what_is_wrong(validator: Any, content: Any):
 def test_every_stage_has_its_forms():
     schema = recipe_schema()
     forms = schema["$defs"]["Recipe"]["properties"]["stages"]["items"]["anyOf"]
-    kinds = [*STAGES]
-    assert [name for form in forms for name in form.get("properties", ())] == kinds
-    assert {kind for form in forms for kind in form.get("enum", ())} < {*kinds}
+    assert [name for form in forms for name in form.get("properties", ())] == [*STAGES, "kind"]  # the last: other code
+    assert {kind for form in forms for kind in form.get("enum", ())} < {*STAGES}
 
 
 def test_the_schema_is_json_and_explains_itself():
@@ -118,3 +118,8 @@ def test_the_schema_is_json_and_explains_itself():
 def test_field_texts_are_taken_from_a_docstring():
     text = "What it is.\n\nMore of it.\n\na, b  one\n      two\nc     three\n\nThe  end.\na  again"
     assert field_texts(text) == {"a": "one two", "b": "one two", "c": "three", "The": "end."}
+
+
+def test_stages_of_other_code_are_left_to_the_reader(validator: Any):
+    assert validator.is_valid({"stages": [{"kind": "mypackage.stages:BlockUrls", "domains": "blocked.txt"}]})
+    assert not validator.is_valid({"stages": [{"name": "mypackage.stages:BlockUrls"}]})
