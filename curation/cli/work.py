@@ -36,8 +36,10 @@ def plan(options: argparse.Namespace) -> int:
     from curation.packing.tokenization import load_tokenizer
     from curation.reading.paths import find_files
     from curation.recipe import as_builtins
+    from curation.running.preflight import check_stages
 
     recipe = recipes.load(options)
+    check_stages(recipe)
     files = find_files(recipe.input)
     if recipe.output.formats:
         load_tokenizer(recipe.tokenizer)  # which a run refuses at once

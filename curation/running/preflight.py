@@ -15,13 +15,16 @@ from curation.stages.base import added_columns
 from curation.stages.own_code import files_of
 
 
-def check_stages(recipe: Recipe, folder: Path) -> None:
-    """RecipeError, InputError for a stage whose columns, files or settings do not fit the inputs or the folder."""
+def check_stages(recipe: Recipe, folder: Path | None = None) -> None:
+    """RecipeError, InputError for a stage whose columns, files or settings do not fit the inputs, or whose files lie in
+    the output folder."""
     _check_columns(recipe)
     names = input_names(recipe.input)
     for stage in recipe.stages:
         stage.check(names)
-        check_inputs(folder, files_of(stage))
+        files = files_of(stage)
+        if folder is not None:
+            check_inputs(folder, files)
 
 
 def _check_columns(recipe: Recipe) -> None:
