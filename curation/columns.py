@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 EXPECTED = {"text": "strings", "number": "numbers", "truth": "columns of true and false"}
 NO_LOOKING_AROUND = "; RE2 has no lookaround and no backreferences"
+NUMBER = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
 MARK = r"\0!"  # what a match becomes: itself and one more byte
 
 
@@ -42,10 +43,17 @@ def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
+def written_numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """float64 of a column of strings, such as the columns that an input carries: NaN where one is no number."""
+    column = pc.utf8_trim_whitespace(_decoded(column))
+    is_number = pc.match_substring_regex(column, pattern=NUMBER)
+    return pc.if_else(is_number, column, None).cast(pa.float64()).to_numpy()
+
+
 def numbers_of(column: pa.ChunkedArray) -> np.ndarray:
-    """float64, NaN for a null, and for all rows of a column of strings."""
+    """float64, NaN for a null, and for all rows of a column of strings or of nulls alone."""
     column = _decoded(column)
-    if _is_text(column.type):
+    if _is_text(column.type) or pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
@@ -114,4 +122,6 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
 
 
-__all__ = ["EXPECTED", "count_matches", "has_kind", "is_among", "kind_of", "numbers_of", "pattern_problem"]
+__all__ = [
+    "EXPECTED", "count_matches", "has_kind", "is_among", "kind_of", "numbers_of", "pattern_problem", "written_numbers",
+]  # fmt: skip

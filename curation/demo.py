@@ -18,6 +18,7 @@ import orjson
 
 from curation.errors import OutputError
 
+CORPUS = "corpus.jsonl"
 MIN_CHARACTERS = 300  # shorter docstrings join the document of their module
 SKIPPED_FOLDERS = {"__pycache__", "dist-packages", "idle_test", "site-packages", "test", "tests"}
 LEGAL_SUFFIXES = ("", ".md", ".rst", ".txt")  # and not license.py
@@ -54,7 +55,7 @@ def prepare_corpus(folder: Path) -> tuple[Path, str]:
 
     Raises OutputError for a folder of something else.
     """
-    path = folder / "corpus.jsonl"
+    path = folder / CORPUS
     if path.exists():
         return path, f"{path} is there already"
     if folder.exists() and not folder.is_dir():

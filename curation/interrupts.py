@@ -16,6 +16,7 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _received = _signals = 0
 _writing = False
+_notice = b"curate: interrupted\n"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -31,6 +32,12 @@ def install() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _handle)
+
+
+def announce(line: str) -> None:
+    """Makes this the line that a process leaves which a signal ends at once."""
+    global _notice
+    _notice = f"{line}\n".encode()
 
 
 def begin_writing() -> None:
@@ -52,11 +59,11 @@ def _handle(number: int, _: FrameType | None) -> None:
     _signals += 1
     if not _writing or _signals > 2:
         with suppress(OSError):  # nobody reads it any more
-            os.write(2, b"curate: interrupted\n")
+            os.write(2, _notice)
         os._exit(128 + number)
     if not _received:
         _received = number
         raise Interrupted(number)
 
 
-__all__ = ["Interrupted", "begin_writing", "check", "install"]
+__all__ = ["Interrupted", "announce", "begin_writing", "check", "install"]

@@ -16,7 +16,16 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.columns import EXPECTED, count_matches, has_kind, is_among, kind_of, numbers_of, pattern_problem
+from curation.columns import (
+    EXPECTED,
+    count_matches,
+    has_kind,
+    is_among,
+    kind_of,
+    numbers_of,
+    pattern_problem,
+    written_numbers,
+)
 from curation.contract import TEXT
 from curation.errors import RecipeError
 from curation.measures import is_part, name_of
@@ -54,7 +63,8 @@ class Rule(
 
     measure, min, max       `min <= measure <= max`, of `curation.Measure`
     ratio, min, max         the same of `ratio[0] / max(1, ratio[1])`, two measures
-    column, min, max        the same of a number in a column; a null or NaN is within no bounds
+    column, min, max        the same of a number in a column, or of one written in a column of strings; a null, NaN or
+                            another string is within no bounds
     column, in_ (`in`)      the value is one of these: strings, numbers or truth values; a null is none of them
     column, not_in          the value is none of these; a null stays
     column, matches, min_count, max_count
@@ -258,7 +268,7 @@ class Rule(
             wanted, condition = kind_of(listed[0]), "in" if self.in_ is not None else "not_in"
         else:
             wanted, condition = "number", "a bound"
-        if not has_kind(kind, wanted):
+        if not has_kind(kind, wanted) and not (condition == "a bound" and has_kind(kind, "text")):
             hint = "; the columns of inputs are strings" if has_kind(kind, "text") else ""
             hint += f". {UNQUOTED}" if wanted == "truth" else ""
             where = f"rule {self.name}: column {self.column!r} holds {kind}"
@@ -278,9 +288,13 @@ class Rule(
                 return numbers_of(column), ~is_among(column, self.in_)
             if self.not_in is not None:
                 return numbers_of(column), is_among(column, self.not_in)
-            found = numbers_of(column) if self.matches is None else count_matches(column, self.matches)
+            found = self._numbers(column) if self.matches is None else count_matches(column, self.matches)
         low, high = self.bounds
         return found, ~((found >= low) & (found <= high))  # NaN is within no bounds
+
+    @staticmethod
+    def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+        return numbers_of(column) if has_kind(column.type, "number") else written_numbers(column)
 
 
 def _put(rule: Rule, name: str, value: Any) -> None:

@@ -253,8 +253,9 @@ def _put_in_input(content: dict[str, Any], path: list[str], value: Any) -> None:
         raise ValueError(f"name a field of the input: input.{path[0]}.sample")
     if isinstance(entries[number], str):
         entries[number] = {"path": entries[number]}
-    kind = HubInput if is_hub(str(entries[number].get("path"))) else FilesInput
-    _put_field(entries[number], (kind,), ["input", path[0]], rest, value)
+    entry = entries[number]
+    kind = HubInput if isinstance(entry, dict) and is_hub(str(entry.get("path"))) else FilesInput
+    _put_field(entry, (kind,), ["input", path[0]], rest, value)
 
 
 def _named_input(entries: list[Any], path: list[str]) -> tuple[int, list[str]]:

@@ -6,10 +6,12 @@ Names, reasons and texts come from other people. An ESC in one of them could cle
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sys
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all control characters but tab and newline
@@ -38,6 +40,23 @@ def say(text: object = "", end: str = "\n") -> None:
 def complain(text: object) -> None:
     """Prints text on standard error."""
     print(printable(text), file=sys.stderr, flush=True)
+
+
+def as_json_line(event: str, **content: Any) -> str:
+    """An event of `--log json`, in ASCII: what happened, when, and what there is to say of it."""
+    return json.dumps({"event": event, "time": datetime.now(UTC).isoformat(timespec="milliseconds"), **content})
+
+
+def tell_event(event: str, **content: Any) -> None:
+    """Prints an event on standard error."""
+    complain(as_json_line(event, **content))
+
+
+def log_as_json() -> None:
+    """From here on the messages of the logs are events too."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, _Printable):
+            handler.setFormatter(_Event())
 
 
 class _Lossy:
@@ -98,4 +117,15 @@ class _Printable(logging.Formatter):
         return printable(f"{record.levelname.lower()}: {super().format(record)}")
 
 
-__all__ = ["complain", "printable", "printable_line", "protect_streams", "say", "stdout_is_lost"]
+class _Event(logging.Formatter):
+    """The same as JSON lines. What other packages report is a message at most: none of them ends a run."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = "warning" if record.levelno >= logging.WARNING else "progress"
+        return as_json_line(event, text=super().format(record))
+
+
+__all__ = [
+    "as_json_line", "complain", "log_as_json", "printable", "printable_line", "protect_streams", "say",
+    "stdout_is_lost", "tell_event",
+]  # fmt: skip

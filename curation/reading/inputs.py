@@ -175,8 +175,13 @@ def Input(**settings: Any) -> AnyInput:  # noqa: N802  # it reads as what it mak
 
     Raises ValueError for a setting that is out of range or of the other kind, TypeError for one that neither has.
     """
+    if isinstance(settings.get("path"), os.PathLike):
+        settings["path"] = os.fspath(settings["path"])
     content = with_kind(settings)
-    return _KINDS[content.pop("kind")](**content)
+    kind = content.pop("kind")
+    if kind not in _KINDS:
+        raise ValueError(f"kind must be files or hub, not {kind!r}; leave it out")
+    return _KINDS[kind](**content)
 
 
 def with_kind(content: Any) -> Any:
@@ -193,8 +198,8 @@ def with_kind(content: Any) -> Any:
         for name, default in _defaults("hub" if kind == "files" else "files").items()
         if name not in _KINDS[kind].__struct_fields__
     }
-    for name in foreign.keys() & content.keys():
-        if content[name] != foreign[name]:
+    for name, default in foreign.items():
+        if content.get(name, default) != default:
             raise ValueError(_foreign_setting(name, kind, str(path)))
     return {"kind": kind} | {name: value for name, value in content.items() if name not in foreign}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from curation.terminal import complain, printable_line
+from curation.terminal import complain, printable_line, tell_event
 
 POLL_SECONDS = 0.2
 
@@ -38,6 +38,20 @@ class Lines(Silent):
         self.say(f"{label}: {total} to do")
         yield
         self.say(f"{label}: done in {time.perf_counter() - started:.1f} s")
+
+
+class JsonLines(Silent):
+    """The same for programs: `progress`, `phase_began` and `phase_ended`, one JSON object a line."""
+
+    def say(self, line: str) -> None:
+        tell_event("progress", text=line)
+
+    @contextmanager
+    def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
+        started = time.perf_counter()
+        tell_event("phase_began", phase=label, tasks=total)
+        yield
+        tell_event("phase_ended", phase=label, tasks=total, seconds=round(time.perf_counter() - started, 3))
 
 
 class Bars(Silent):

@@ -33,6 +33,19 @@ ROOMS: dict[str, set[str]] = {
     "packing": {"kernels", "reading"},
     "training": {"packing"},
     "running": {"engine", "kernels", "packing", "reading", "recipe", "renamed", "stages"},
+    "cli": {
+        "demo",
+        "doctor",
+        "engine",
+        "packing",
+        "reading",
+        "recipe",
+        "recipe_schema",
+        "running",
+        "settings",
+        "stages",
+        "starter",
+    },
 }
 LOAD_BY_NAME = {"__init__.py", "engine.py", "stages/own_code.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}

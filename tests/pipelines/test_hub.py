@@ -378,7 +378,7 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
             "hf:o/n is a data set of Hugging Face; leave kind out, or write kind: hub",
         ),
         ({"path": "a.jsonl", "kind": "hub"}, "a.jsonl must name a data set, as in hf:ORG/NAME - at `$.input[0]`"),
-        ({"path": "a.jsonl", "kind": {}}, "Expected `str` - at `$.input[0].kind`"),
+        ({"path": "a.jsonl", "kind": {}}, "Expected `str`, got `dict` - at `$.input[0].kind`"),
         ({"path": "a.jsonl", "kind": "file"}, "Invalid value 'file' - at `$.input[0].kind`"),
         ({"path": "a.jsonl", "config": "x"}, "config is for data sets of Hugging Face; write path: 'hf:a.jsonl'"),
         ({"path": "a.jsonl", "max_documents": 5}, "max_documents is for data sets of Hugging Face"),

@@ -95,7 +95,8 @@ def test_a_signal_ends_a_run_that_can_go_on(
 
 DROPPED = """
 import os, signal, sys
-from curation import cli, interrupts
+from curation import interrupts
+from curation.cli import work
 from curation.__main__ import command
 
 def load():
@@ -105,7 +106,7 @@ def load():
     except BaseException:
         pass
 
-cli._load_within_limits = load
+work.load_within_limits = load
 sys.exit(command())
 """
 

@@ -34,6 +34,7 @@ def judged(values: list[Any], kind: pa.DataType | None = None, **settings: Any) 
 
 
 NUMBERS = [0.2, 0.5, 0.9, None, NAN]
+WRITTEN = ["0.25", "0.5", " 3 ", "1e3", "-7", "+.9", "", "x1", "nan", "1,5", None]
 URLS = ["https://a.org/x", "http://b.org", "", None, "see https://c.org and https://d.org"]
 
 
@@ -46,6 +47,7 @@ URLS = ["https://a.org/x", "http://b.org", "", None, "see https://c.org and http
         ({"min": -2}, [-3, -2, 7, None], {0: -3.0, 3: NAN}),
         ({"max": 0}, [2**63 - 1, -(2**63)], {0: float(2**63)}),
         ({"min": 1}, [None, None], {0: NAN, 1: NAN}),
+        ({"min": 0.5, "max": 200}, WRITTEN, {0: 0.25, 3: 1000.0, 4: -7.0, 6: NAN, 7: NAN, 8: NAN, 9: NAN, 10: NAN}),
         ({"in_": ["en", "de"]}, ["en", "fr", "EN", "", None], {1: NAN, 2: NAN, 3: NAN, 4: NAN}),
         ({"not_in": ["en", "de"]}, ["en", "fr", "EN", "", None], {0: NAN}),
         ({"not_in": [""]}, ["en", "", None], {1: NAN}),
@@ -92,7 +94,7 @@ def test_strings_of_all_types(kind: pa.DataType):
 
 
 WRONG_TYPES = {
-    ("min", 0.5): ([["a"], [True], [b"a"]], "a bound is for numbers"),
+    ("min", 0.5): ([[True], [b"a"]], "a bound is for numbers"),
     ("in_", ("a",)): ([[1], [1.5], [False], [b"a"]], "in is for strings"),
     ("not_in", (1,)): ([["a"], [True]], "not_in is for numbers"),
     ("in_", (False,)): ([["a"], [1]], "in is for columns of true and false"),
@@ -329,7 +331,7 @@ def test_a_filter_on_columns_and_measures(engine: ModuleType):
     [
         ({"column": "ulr", "in_": ["a"]}, "rule ulr: no column 'ulr' in the documents; did you mean url"),
         ({"column": "wrods", "min": 1}, "rule wrods: no column 'wrods' in the documents; did you mean words"),
-        ({"column": "url", "min": 1}, "rule url: column 'url' holds large_string, but a bound is for numbers"),
+        ({"column": "adult", "min": 1}, "rule adult: column 'adult' holds bool, but a bound is for numbers"),
     ],
 )
 def test_a_frame_without_such_a_column_is_refused(engine: ModuleType, rule: dict[str, Any], told: str):
@@ -371,9 +373,12 @@ def test_a_run_with_rules_on_columns(tmp_path: Path):
     np.testing.assert_equal(removed, [("1", "url_matches", 0.0), ("2", "url_matches", 0.0), ("3", "url", NAN)])
     with pytest.raises(RecipeError, match="reads the column 'url'"):
         run(convert_recipe({"input": [{"path": str(path)}], **content}), tmp_path / "other")
-    bounded = {"stages": [{"kind": "filter", "rules": {"url": {"min": 1}}}]}
-    with pytest.raises(RecipeError, match="rule url: column 'url' holds large_string, but a bound is for numbers; the"):
-        run(convert_recipe({"input": inputs, **content, **bounded}), tmp_path / "third")
+    listed = {"stages": [{"kind": "filter", "rules": {"url": {"in": [1]}}}]}
+    with pytest.raises(RecipeError, match="rule url: column 'url' holds large_string, but in is for numbers; the"):
+        run(convert_recipe({"input": inputs, **content, **listed}), tmp_path / "third")
+    bounded = {"stages": [{"kind": "filter", "rules": {"id": {"min": 1, "max": 2}}}]}
+    run(convert_recipe({"input": inputs, **content, **bounded}), tmp_path / "fourth")
+    assert [row[1] for row in kept_rows(tmp_path / "fourth")] == ["1", "2"]
 
 
 def test_the_library_takes_the_same_rules(engine: ModuleType):

@@ -105,6 +105,9 @@ def test_settings_of_the_other_kind_may_have_their_defaults():
     assert Input(path="hf:o/n", base="", format="auto") == HubInput(path="hf:o/n")
     with pytest.raises(ValueError, match=r"split is for data sets of Hugging Face; write path: 'hf:b' - at `\$\[1\]`"):
         list_inputs(["a", {"path": "b", "split": "test"}])
+    assert Input(path=Path("hf:o/n")) == HubInput(path="hf:o/n")
+    with pytest.raises(ValueError, match="kind must be files or hub, not 'x'; leave it out"):
+        Input(path="a", kind="x")
     with pytest.raises(TypeError, match="nothing"):
         Input(path="a", nothing=1)
 

@@ -50,7 +50,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     (work / "pages.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     monkeypatch.chdir(work)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}")
+    path = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *([path] if path else [])]))
     yield work
     for name in [name for name in sys.modules if name.split(".")[0] == "mypackage"]:
         del sys.modules[name]

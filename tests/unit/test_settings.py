@@ -318,6 +318,11 @@ def test_settings_of_inputs_given_beside_the_recipe(tmp_path: Path):
     assert load_recipe(tmp_path / "mine.yaml", settings=["input.books.sample=0.1"]).input[1].sample == 0.1
 
 
+def test_a_setting_of_what_is_no_input_is_one_message():
+    with pytest.raises(RecipeError, match=r"setting 'input\.0\.sample': input\.0 is one value, without a 'sample'"):
+        apply_settings({"input": [5]}, ["input.0.sample=1"])
+
+
 def test_a_setting_is_checked_as_the_recipe_is():
     with pytest.raises(RecipeError, match=r"default: Expected `int`, got `str` - at `\$.output.pad_id`"):
         load_recipe("default", settings=["output.pad_id=three"])

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipe that a command line means."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from curation.cli.parsing import UsageError
+
+if TYPE_CHECKING:
+    from curation.recipe import Recipe
+
+
+def load(options: argparse.Namespace) -> Recipe:
+    """The recipe of `run` and `plan`; `--input` replaces its inputs, `--text-column` is of all of them."""
+    from curation.recipe import DEFAULT_RECIPE, check_readable, load_recipe
+
+    name, inputs = _name_of(options) or DEFAULT_RECIPE, _inputs_of(options)
+    recipe = load_recipe(name, inputs or None, settings=settings_of(options), allow_code=options.allow_code)
+    if options.text_column and not inputs:
+        recipe = _with_text_column(recipe, options.text_column)
+    check_readable(recipe)  # `plan` runs nothing
+    return recipe
+
+
+def made(name: str, content: dict[str, Any], options: argparse.Namespace) -> Recipe:
+    """The recipe of a command that has one of its own, with `--set`."""
+    from curation.recipe import convert_recipe
+    from curation.settings import apply_settings
+
+    return convert_recipe(apply_settings(content, options.set), name, getattr(options, "allow_code", ()))
+
+
+def base_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The recipe that `tokenize --recipe` names; empty without it."""
+    from curation.recipe import as_builtins, load_recipe
+
+    return as_builtins(load_recipe(options.recipe, allow_code=options.allow_code)) if options.recipe else {}
+
+
+def settings_of(options: argparse.Namespace) -> list[str]:
+    """`--set`, after the settings that have options of their own."""
+    from curation.settings import rules_setting, stages_setting
+
+    found = [stages_setting(options.stages)] if options.stages else []
+    found += [rules_setting(options.rules)] if options.rules else []
+    found += [f"tokenizer.name={options.tokenizer}"] if options.tokenizer else []
+    return [*found, *options.set]
+
+
+def _name_of(options: argparse.Namespace) -> str:
+    if options.recipe and options.recipe_option:
+        raise UsageError(f"two recipes: {options.recipe} and --recipe {options.recipe_option}; give one")
+    return options.recipe or options.recipe_option
+
+
+def _inputs_of(options: argparse.Namespace) -> list[dict[str, str]]:
+    from curation.errors import RecipeError
+
+    for path in options.input:
+        if path.lower().endswith((".yaml", ".yml")):
+            raise RecipeError(f"{path} is a recipe: put it before --input")
+    return [{"path": path, "text_column": options.text_column} for path in options.input]
+
+
+def _with_text_column(recipe: Recipe, name: str) -> Recipe:
+    import msgspec
+
+    from curation.errors import RecipeError
+
+    try:
+        return msgspec.structs.replace(
+            recipe, input=[msgspec.structs.replace(entry, text_column=name) for entry in recipe.input]
+        )
+    except (TypeError, ValueError) as error:  # an input without columns; one whose id has this name
+        raise RecipeError(f"--text-column {name}: {error}") from None
