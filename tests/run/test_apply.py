@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`curation.apply` needs nothing of a stage but its contract, and finds the text in any column."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import dask.config
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -93,6 +94,13 @@ def frame_of(texts: Sequence[str | None], text_column: str = "body", index: int 
         "n": rows,
     }
     return pd.DataFrame(columns).set_index(rows + index)
+
+
+@pytest.fixture(autouse=True)
+def _own_strings() -> Iterator[None]:
+    """As `curation.read` sets it: Dask's own string type is another one than pandas 3's."""
+    with dask.config.set({"dataframe.convert-string": False}):
+        yield
 
 
 @pytest.fixture

@@ -67,3 +67,10 @@ def test_lazily_and_at_once_as_on_the_cpu(gpu, corpus, monkeypatch):
         assert frame["text"].str.contains("_EMAIL").sum() > 5
         pd.testing.assert_frame_equal(pd.DataFrame(frame).reset_index(drop=True), expected)
     assert curation.read(corpus, engine="gpu").npartitions == 1
+    plain = curation.rewrite(curation.ngram_dedup(lazy, ngram=3), lowercase=True).compute()
+    renamed = lazy.rename(columns={"text": "body"})
+    for frame in (renamed, renamed.compute()):
+        found = curation.ngram_dedup(frame, ngram=3, text_column="body")
+        found = curation.rewrite(found, lowercase=True, text_column="body")
+        found = found.compute() if isinstance(found, dd.DataFrame) else found
+        assert found["body"].tolist() == plain["text"].tolist() and 0 < len(found) < 80
