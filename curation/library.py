@@ -34,6 +34,7 @@ from curation.recipe import Recipe
 from curation.rules import Rule
 from curation.running.parts import with_ids
 from curation.running.resources import read_processors
+from curation.settings import expand_shorthands
 from curation.stages import (
     AddMeasures,
     Decontaminate,
@@ -121,7 +122,8 @@ def _stage(kind: type[Kind], first: object, arguments: Mapping[str, Any]) -> Kin
     if first is not None and "stage" in arguments:
         raise RecipeError(f"{tag} takes settings by keyword, or one {kind.__name__} alone, not {first!r}")
     try:
-        return msgspec.convert({"kind": tag, **_plain(kind, arguments)}, kind)
+        [content] = expand_shorthands({"stages": [{"kind": tag, **_plain(kind, arguments)}]})["stages"]
+        return msgspec.convert(content, kind)
     except ValueError as error:  # msgspec's own errors too
         raise RecipeError(f"{tag}: {error}") from None
 
