@@ -32,7 +32,8 @@ class Decided(NamedTuple):
     @property
     def rows(self) -> np.ndarray:
         """The rows that were removed."""
-        return np.concatenate([np.zeros(0, np.int64), *(found.row for found in self.removed)])
+        rows = [found.row for found in self.removed]
+        return rows[0] if len(rows) == 1 else np.concatenate([np.zeros(0, np.int64), *rows])
 
 
 def save_decision(path: Path, decision: Decision, seconds: float) -> None:

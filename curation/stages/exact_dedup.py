@@ -47,7 +47,9 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         leaders = engine.first_of_group(keys, workers=corpus.workers)
         del keys  # 16 bytes per document
         gone = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
-        return Decision((Drops(rows[gone], REASON, np.ones(len(gone)), rows[leaders[gone]]),))
+        partner = rows[leaders[gone]]
+        del leaders
+        return Decision((Drops(rows[gone], REASON, np.ones(len(gone)), partner),))
 
     def explain(self) -> list[str]:
         text = f"the first {self.max_characters:,} characters" if self.max_characters else "the whole text"
