@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import corpus
-from curation.running.resources import settle_allocators
+from curation.running.memory import configure_allocators
 
 PACKAGES = ("numpy", "numba", "pandas", "pyarrow", "dask", "orjson", "isal", "gigatoken", "tiktoken")
 GZIP_FILES = 4
@@ -93,8 +93,8 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
     from curation.reading.inputs import Input
     from curation.reading.paths import find_files
     from curation.reading.slices import plan_slices
-    from curation.running.outputs import DOCUMENT_SCHEMA, PARQUET_OPTIONS, ROW_GROUP_DOCUMENTS
-    from curation.running.parts import with_ids
+    from curation.running.intermediate import with_ids
+    from curation.running.write_phase import DOCUMENT_SCHEMA, PARQUET_OPTIONS, ROW_GROUP_DOCUMENTS
     from curation.stages import ExactDedup, Filter, Rewrite
 
     engine = load_engine("cpu")
@@ -168,12 +168,12 @@ def job_recipe(path: Path, near: bool) -> Any:
 
 def measure_job(path: Path, folder: Path, workers: int, near: bool) -> dict[str, Any]:
     """One whole run of `path`."""
-    from curation.running.progress import Silent
-    from curation.running.runner import run
+    from curation.running.progress import Progress
+    from curation.running.run import run
 
     said: list[str] = []
 
-    class Kept(Silent):
+    class Kept(Progress):
         def say(self, line: str) -> None:
             said.append(line)
 
@@ -194,7 +194,7 @@ def child(options: argparse.Namespace) -> None:
     """Runs what the parent asks for and prints one line of JSON."""
     if options.workers == 1:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before any library starts threads
-    settle_allocators()  # as `curate` does
+    configure_allocators()  # as `curate` does
     path, warm = options.child
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         with Clock() as start:

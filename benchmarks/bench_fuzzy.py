@@ -29,7 +29,7 @@ import pyarrow as pa
 from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.files import piece_path
-from curation.running.parts import Parts, PartWriter
+from curation.running.intermediate import Parts, PartWriter
 from curation.stages import FuzzyDedup
 from curation.stages.base import decided
 from curation.stages.outcome import BYTES, Corpus, key_column

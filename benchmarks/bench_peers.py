@@ -212,12 +212,12 @@ def our_gopher(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
 
 def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ...]) -> Facts:
-    from curation.running.resources import settle_allocators
+    from curation.running.memory import configure_allocators
 
-    settle_allocators()  # as `curate` does
+    configure_allocators()  # as `curate` does
     from curation.reading.inputs import Input
     from curation.recipe import Output, Recipe
-    from curation.running.runner import run
+    from curation.running.run import run
 
     recipe = Recipe(input=[Input(path=str(path))], stages=list(stages), output=Output(formats=formats))
     report = run(recipe, folder / "run", engine="cpu", force=True, workers=1).report

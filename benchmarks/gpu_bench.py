@@ -43,7 +43,7 @@ from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.recipe import convert_recipe
 from curation.running.progress import Lines
-from curation.running.runner import run as run_recipe
+from curation.running.run import run as run_recipe
 from curation.stages.permutations import constants
 from gpu_pipeline import kernels
 

@@ -3,7 +3,7 @@
 
 from curation.kernels import CACHE_KEY  # first: it sets where Numba keeps what it compiles
 
-from cpu_fallback.dedup import connected, first_of_group, overlap  # isort: skip
+from cpu_fallback.dedup import connected_components, group_leaders, intersection_sizes  # isort: skip
 from cpu_fallback.io import filter_rows, from_arrow, read_slice, to_arrow, with_columns  # isort: skip
 from cpu_fallback.session import batch_bytes, describe, open_session  # isort: skip
 from cpu_fallback.text import (  # isort: skip
@@ -24,16 +24,16 @@ __all__ = [
     "batch_bytes",
     "byte_lengths",
     "classify",
-    "connected",
+    "connected_components",
     "describe",
     "filter_rows",
-    "first_of_group",
     "from_arrow",
+    "group_leaders",
     "hash_text",
+    "intersection_sizes",
     "measure",
     "ngram_hits",
     "open_session",
-    "overlap",
     "read_slice",
     "rewrite",
     "shingles",

@@ -11,7 +11,7 @@ from curation.contract import position_type
 KEYS_PER_THREAD = 1 << 20  # of fewer, the table is in the cache, and hashing the others' keys costs more
 
 
-def first_of_group(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
+def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
     # Tables of row numbers: 10 bytes per row with the result, where sorting takes 40 and four times as long.
     dtype = np.dtype(position_type(len(keys)))
     ranks = np.zeros(0, np.int64) if rank is None else rank
@@ -28,13 +28,13 @@ def first_of_group(keys: np.ndarray, rank: np.ndarray | None = None, workers: in
     return leaders.view(dtype)
 
 
-def overlap(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def intersection_sizes(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     out = np.empty(len(left), np.int64)
     count_common(hashes, offsets, left, right, out)
     return out
 
 
-def connected(left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:
+def connected_components(left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:
     label = np.arange(rows)
     join_rows(left, right, label)
     return label

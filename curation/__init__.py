@@ -11,6 +11,7 @@
 Everything is loaded on first use, so that `import curation` costs nothing.
 """
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -87,15 +88,10 @@ if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds t
         Rule as Rule,
         Verdict as Verdict,
     )
-    from curation.running.runner import (
-        Finished as Finished,
-        run as run,
-    )
-    from curation.running.verify import (
-        verify as verify,
-    )
+    from curation.running.run import RunResult as RunResult, run as run
+    from curation.running.verify import verify as verify
     from curation.stages import (
-        AddMeasures as AddMeasures,
+        MeasureStage as MeasureStage,
         Decontaminate as Decontaminate,
         ExactDedup as ExactDedup,
         Filter as Filter,
@@ -133,7 +129,7 @@ _HOMES = {
         "redact",
         "rewrite",
     ),
-    "curation.running.runner": ("Finished", "run"),
+    "curation.running.run": ("RunResult", "run"),
     "curation.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),
@@ -143,7 +139,7 @@ _HOMES = {
     "curation.stages.outcome": ("Cuts", "Decision", "Drops", "Outcome"),
     "curation.files": ("known_sha256",),
     "curation.stages": (
-        "AddMeasures",
+        "MeasureStage",
         "Decontaminate",
         "ExactDedup",
         "Filter",
@@ -172,6 +168,7 @@ _HOMES = {
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_RENAMED = {"AddMeasures": "MeasureStage", "Finished": "RunResult"}  # until 0.4
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
 
@@ -179,6 +176,10 @@ __all__ = ["__version__", *sorted(_HOME_OF)]
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
 
     def __getattr__(name: str) -> Any:
+        if name in _RENAMED:
+            new = _RENAMED[name]
+            warnings.warn(f"curation.{name} is now curation.{new}", DeprecationWarning, stacklevel=2)
+            name = new
         if name not in _HOME_OF:
             raise AttributeError(f"module 'curation' has no attribute {name!r}")
         return getattr(import_module(_HOME_OF[name]), name)

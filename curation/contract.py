@@ -154,18 +154,20 @@ class Engine(Protocol):
 
     # dedup.py
 
-    def first_of_group(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
+    def group_leaders(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
         """For each row the position (of `position_type(rows)`) of the row with the smallest `rank` (int64, all
         different) among those with the same key; of the first one without `rank`. `keys` is uint64 of shape
         (rows, width). `workers`: threads that the host may use."""
         ...
 
-    def overlap(self, hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    def intersection_sizes(
+        self, hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray
+    ) -> np.ndarray:
         """How many hashes the documents of each pair share (int64). `hashes`, `offsets` are as those of `shingles`;
         `left`, `right` number their documents."""
         ...
 
-    def connected(self, left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:
+    def connected_components(self, left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:
         """For each of `rows` rows the smallest row (int64) that it is joined with by the edges left[k] - right[k]."""
         ...
 
@@ -177,7 +179,7 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "rewrite", "measure", "byte_lengths", "hash_text", "classify", "signatures", "band_keys", "shingles",
         "ngram_hits",
     ),
-    "dedup": ("first_of_group", "overlap", "connected"),
+    "dedup": ("group_leaders", "intersection_sizes", "connected_components"),
 }  # fmt: skip
 
 __all__ = ["ENGINE_FUNCTIONS", "ID", "ROW", "TEXT", "Batch", "Engine", "Frame", "Rejected", "Session", "position_type"]

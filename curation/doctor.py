@@ -165,12 +165,12 @@ def _corpus_checks(engine: Engine) -> Iterator[Check]:
     numbers = np.fromiter(islice(_numbers(21), 4 * rows), np.int64, 4 * rows)
     keys = (numbers[: 2 * rows] % 700).astype(np.uint64).reshape(rows, 2) % np.uint64(29)
     rank = np.arange(rows, dtype=np.int64)[::-1].copy()
-    yield "first_of_group", lambda: [engine.first_of_group(keys), engine.first_of_group(keys, rank)]
+    yield "group_leaders", lambda: [engine.group_leaders(keys), engine.group_leaders(keys, rank)]
     sets = [np.unique(numbers[k : k + k % 40] % 300).astype(np.uint64) for k in range(rows)]
     hashes, offsets = np.concatenate(sets), np.cumsum([0, *map(len, sets)], dtype=np.int64)
     left, right = numbers[: 2 * rows] % rows, numbers[2 * rows :] % rows
-    yield "overlap", lambda: [engine.overlap(hashes, offsets, left, right)]
-    yield "connected", lambda: [engine.connected(left[: rows // 2], right[: rows // 2], rows)]
+    yield "intersection_sizes", lambda: [engine.intersection_sizes(hashes, offsets, left, right)]
+    yield "connected_components", lambda: [engine.connected_components(left[: rows // 2], right[: rows // 2], rows)]
 
 
 def engine_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[Check]:

@@ -32,16 +32,16 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import Slice
 from curation.recipe import Recipe
 from curation.rules import Rule
-from curation.running.parts import with_ids
-from curation.running.resources import read_processors
+from curation.running.intermediate import with_ids
+from curation.running.memory import read_processors
 from curation.settings import expand_shorthands
 from curation.stages import (
-    AddMeasures,
     Decontaminate,
     ExactDedup,
     Filter,
     FuzzyDedup,
     Language,
+    MeasureStage,
     NgramDedup,
     Redact,
     Rewrite,
@@ -177,10 +177,10 @@ def read(
     slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(module).batch_bytes(read_processors()))
     slices = plan_slices([probe(file) for file in find_files(entries)], slice_bytes)
     counts = [delayed(_count_rows, pure=False)(piece, slice_bytes) for piece in slices]
-    bases = delayed(np.cumsum)([0, *counts])
+    offsets = delayed(np.cumsum)([0, *counts])
     names = list(dict.fromkeys(column for entry in entries for column in entry.columns))
     meta = load_engine(module).from_arrow(_frame_schema(names).empty_table())
-    frames = [delayed(_read_frame)(piece, bases, module, slice_bytes, names) for piece in slices]
+    frames = [delayed(_read_frame)(piece, offsets, module, slice_bytes, names) for piece in slices]
     return dd.from_delayed(frames, meta=meta, verify_meta=False)
 
 
@@ -211,7 +211,7 @@ def _count_rows(piece: Slice, batch_bytes: int) -> int:
     return rows
 
 
-def _read_frame(piece: Slice, bases: np.ndarray, engine: str, batch_bytes: int, columns: Sequence[str]) -> Frame:
+def _read_frame(piece: Slice, offsets: np.ndarray, engine: str, batch_bytes: int, columns: Sequence[str]) -> Frame:
     module = load_engine(engine)
     tables = [documents.table for documents in read_documents(piece, batch_bytes)]
     check_unchanged(piece)
@@ -219,7 +219,7 @@ def _read_frame(piece: Slice, bases: np.ndarray, engine: str, batch_bytes: int, 
     share = piece.parts[0].file.sample
     if share < 1:
         table = table.filter(pa.array(chosen(module, module.from_arrow(table), share, Recipe().seed)))
-    table = with_ids(table, piece.source, int(bases[piece.index]))
+    table = with_ids(table, piece.source, int(offsets[piece.index]))
     for name in columns:
         if name not in table.column_names:  # of another input
             table = table.append_column(name, pa.nulls(len(table), pa.large_string()))
@@ -299,9 +299,9 @@ def filter(
     return apply(frame, _stage(Filter, first, locals()), text_column=text_column)
 
 
-@_takes(AddMeasures)
+@_takes(MeasureStage)
 def measure(
-    frame: AnyFrame, names: str | Measure | AddMeasures | Sequence[str | Measure] = (), *, text_column: str = "text"
+    frame: AnyFrame, names: str | Measure | MeasureStage | Sequence[str | Measure] = (), *, text_column: str = "text"
 ) -> AnyFrame:
     """The frame with one int64 column per measure: those named, or all members of `curation.Measure`; `names` may be a
     whole stage.
@@ -313,7 +313,7 @@ def measure(
 
     Raises RecipeError for a name that is none, and as `curation.apply`.
     """
-    return apply(frame, _stage(AddMeasures, names, locals()), text_column=text_column)
+    return apply(frame, _stage(MeasureStage, names, locals()), text_column=text_column)
 
 
 @_takes(Language)

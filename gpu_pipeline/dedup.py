@@ -15,7 +15,7 @@ PAIR_BYTES = 1 << 30  # hashes on the device at once
 BLOCK = 1 << 20  # keys mixed at once, on the host
 
 
-def first_of_group(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
+def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
     """More than ROWS_AT_ONCE rows go in ranges of hashes of their keys, one after the other."""
     prepare_device()
     if len(keys) <= ROWS_AT_ONCE:
@@ -49,7 +49,7 @@ def _first_of_range(keys: np.ndarray, rank: np.ndarray | None, workers: int) -> 
                 return _first_on_device(keys, rank)
         except MemoryError:
             say_that_memory_is_short()
-    return load_engine("cpu").first_of_group(keys, rank, workers)
+    return load_engine("cpu").group_leaders(keys, rank, workers)
 
 
 def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
@@ -84,7 +84,7 @@ def _common_of_batch(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, 
 
 
 @memory_errors()
-def overlap(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def intersection_sizes(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     prepare_device()
     sizes = offsets[left + 1] - offsets[left] + offsets[right + 1] - offsets[right]
     byte_starts = kernels.starts_of(sizes * kernels.HASH_BYTES)
@@ -99,7 +99,7 @@ def overlap(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np
 
 
 @memory_errors()
-def connected(left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:
+def connected_components(left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:
     """Each round joins components along all edges and then lets every row point to its root: at least every second
     component disappears, and labels only fall, so that the last one is the smallest row."""
     prepare_device()

@@ -69,7 +69,7 @@ def _add_verify(parser: Parser) -> None:
 def verify(options: argparse.Namespace) -> int:
     from curation.files import read_json
     from curation.packing.blends import META
-    from curation.running.moved import meta_of_today
+    from curation.running.run_folder import relocated_meta
     from curation.running.verify import verify as find_problems
 
     voice, folder = options.voice, Path(options.folder)
@@ -82,7 +82,7 @@ def verify(options: argparse.Namespace) -> int:
         return int(voice.result("verify", 1, folder=options.folder, problems=problems))
     content = read_json(folder / "report.json")
     voice.tell(f"{folder}: {len(content['outputs'])} outputs, all as they were written")
-    has_moved = bool(meta_of_today(folder.resolve(), content))
+    has_moved = bool(relocated_meta(folder.resolve(), content))
     if has_moved:
         voice.tell(
             f"The folder has moved, the paths in {options.folder}/{META}/ point elsewhere: the command that made "

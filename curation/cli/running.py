@@ -11,7 +11,7 @@ from curation.cli.voice import Voice
 
 if TYPE_CHECKING:
     from curation.recipe import Recipe
-    from curation.running.runner import Finished
+    from curation.running.run import RunResult
 
 RUN_OPTIONS = ("engine", "workers", "scheduler", "force")
 RESULT_KEYS = ("documents", "bytes", "seconds", "warnings")  # of report.json
@@ -20,15 +20,15 @@ RESULT_KEYS = ("documents", "bytes", "seconds", "warnings")  # of report.json
 def load_within_limits() -> None:
     """Before a command that runs a recipe loads the libraries: OutOfMemoryError where memory is too short for them, and
     what they read while they are loaded."""
-    from curation.running.resources import check_room, read_limits, settle_allocators
+    from curation.running.memory import check_room, configure_allocators, read_limits
 
     check_room(read_limits(), loaded=False)
-    settle_allocators()
+    configure_allocators()
 
 
-def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace) -> Finished:
+def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace) -> RunResult:
     """Runs a recipe in sight of the user, and prints the funnel."""
-    from curation.running.runner import run
+    from curation.running.run import run
 
     voice: Voice = options.voice
     settings = {name: getattr(options, name) for name in RUN_OPTIONS}
@@ -40,11 +40,11 @@ def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace) -> Fini
     return finished
 
 
-def _show(finished: Finished, folder: str, options: argparse.Namespace) -> None:
+def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None:
     """The funnel, which has the warnings; where nobody reads it, these alone."""
     voice, report = options.voice, finished.report
     if voice.is_for_people:
-        from curation.running.report import print_funnel
+        from curation.running.report_text import print_funnel
 
         print_funnel(report)
         voice.tell(f"{report['seconds']:.1f} s; everything is in {folder}/, the counts in {folder}/report.json")
@@ -54,7 +54,7 @@ def _show(finished: Finished, folder: str, options: argparse.Namespace) -> None:
             voice.warn(warning)
 
 
-def conclude(finished: Finished, folder: str, options: argparse.Namespace, **more: Any) -> int:
+def conclude(finished: RunResult, folder: str, options: argparse.Namespace, **more: Any) -> int:
     """Prints the result for programs, and gives the exit code: NOTHING_KEPT where no document is kept, after the likely
     cause on standard error; 0 for any other run."""
     voice: Voice = options.voice

@@ -13,7 +13,7 @@ from curation import interrupts
 from curation.terminal import as_json_line, complain, log_as_json, say, tell_event
 
 if TYPE_CHECKING:
-    from curation.running.progress import Silent
+    from curation.running.progress import Progress
 
 LOGS = ("text", "json")
 
@@ -26,7 +26,7 @@ class Voice:
     def __init__(self, lines: bool = False) -> None:
         self.lines = lines
 
-    def progress(self) -> Silent:
+    def progress(self) -> Progress:
         """What a run tells how far it is."""
         from curation.running.progress import Lines, choose_progress
 
@@ -60,10 +60,10 @@ class Quiet(Voice):
     is_for_people = False
     draws = False
 
-    def progress(self) -> Silent:
-        from curation.running.progress import Silent
+    def progress(self) -> Progress:
+        from curation.running.progress import Progress
 
-        return Silent()
+        return Progress()
 
     def tell(self, text: object) -> None:
         return
@@ -78,7 +78,7 @@ class Json(Quiet):
         log_as_json()
         interrupts.announce(as_json_line("error", text="interrupted"))
 
-    def progress(self) -> Silent:
+    def progress(self) -> Progress:
         from curation.running.progress import JsonLines
 
         return super().progress() if self.quiet else JsonLines()

@@ -36,7 +36,7 @@ def plan(options: argparse.Namespace) -> int:
     from curation.packing.tokenization import load_tokenizer
     from curation.reading.paths import find_files
     from curation.recipe import as_builtins
-    from curation.running.preflight import check_stages
+    from curation.running.plan import check_stages
 
     recipe = recipes.load(options)
     check_stages(recipe)
@@ -93,7 +93,7 @@ def _add_measure(parser: Parser) -> None:
 
 def measure(options: argparse.Namespace) -> int:
     load_within_limits()
-    from curation.running.percentiles import RANKS, percentiles, print_percentiles
+    from curation.running.report_text import RANKS, percentiles, print_percentiles
     from curation.stages.base import added_columns
 
     stage = {"kind": "measure", "names": listed(options.names) if options.names else []}

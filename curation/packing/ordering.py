@@ -47,7 +47,7 @@ def split_names(shares: Mapping[str, float]) -> list[str]:
     return [name for name in SPLITS if name in shares] or [""]
 
 
-def sides(texts: Iterable[bytes], shares: Mapping[str, float], seed: int) -> np.ndarray:
+def assign_splits(texts: Iterable[bytes], shares: Mapping[str, float], seed: int) -> np.ndarray:
     """The number in `split_names(shares)` of each text's split (uint8).
 
     By a 64-bit BLAKE2b of the text's UTF-8, keyed by the seed, so that equal texts fall on one side wherever they

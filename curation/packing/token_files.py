@@ -16,7 +16,7 @@ from curation.errors import IntegrityError, RecipeError
 from curation.files import begin_sync, commit_all, make_folder, piece_path
 from curation.packing.forms.writing import write_forms
 from curation.packing.megatron import PairInfo, TrainingPair, join_parts, remove_stale_cache
-from curation.packing.ordering import seeded_order, sides, split_names
+from curation.packing.ordering import assign_splits, seeded_order, split_names
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class TokenFiles:
 
         if len(self.splits) == 1:
             return np.zeros(len(chunk), np.uint8)
-        return sides(chunk.cast(pa.large_binary()).to_pylist(), self.shares, self.seed)
+        return assign_splits(chunk.cast(pa.large_binary()).to_pylist(), self.shares, self.seed)
 
     def counts(self) -> dict[str, Any]:
         """For the part's record: tokens, documents that have any, documents with text that have none, special tokens

@@ -7,13 +7,12 @@ written at a time; a run that is killed writes its folder again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.csv as pc_csv
@@ -24,9 +23,8 @@ from curation.contract import Engine
 from curation.files import commit, file_sha256, remove
 from curation.packing.samples import SAMPLE_FILES, write_sample
 from curation.reading.sampling import read_sampled
-from curation.reading.source_files import Slice
-from curation.running.outputs import PARQUET_OPTIONS, document_schema, in_schema
-from curation.running.parts import with_ids
+from curation.running.intermediate import Numbering, with_ids
+from curation.running.write_phase import PARQUET_OPTIONS, document_schema, in_schema
 
 if TYPE_CHECKING:
     from curation.recipe import Output, Recipe
@@ -36,13 +34,13 @@ EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
 
 
 def write_exports(
-    engine: Engine, recipe: Recipe, slices: Sequence[Slice], bases: np.ndarray, batch_bytes: int, folder: Path
+    engine: Engine, recipe: Recipe, numbering: Numbering, batch_bytes: int, folder: Path
 ) -> dict[str, str]:
     """`raw/`, `cleaned/` and the sample, where a recipe asks for them; gives path -> sha256."""
     digests: dict[str, str] = {}
     output = recipe.output
     if output.raw:
-        digests |= write_raw(engine, slices, bases, batch_bytes, recipe, folder)
+        digests |= write_raw(engine, numbering, batch_bytes, recipe, folder)
     if output.cleaned:
         digests |= write_cleaned(output, folder)
     if output.sample.batches:
@@ -50,14 +48,12 @@ def write_exports(
     return digests
 
 
-def write_raw(
-    engine: Engine, slices: Sequence[Slice], bases: np.ndarray, batch_bytes: int, recipe: Recipe, folder: Path
-) -> dict[str, str]:
+def write_raw(engine: Engine, numbering: Numbering, batch_bytes: int, recipe: Recipe, folder: Path) -> dict[str, str]:
     """`raw/part-*`: the documents of all slices before any stage; gives path -> sha256."""
-    schema = document_schema(slices)
+    schema = document_schema(numbering.slices)
 
     def tables() -> Iterator[pa.Table]:
-        for piece, base in zip(slices, bases.tolist(), strict=True):
+        for piece, base in zip(numbering.slices, numbering.offsets.tolist(), strict=True):
             for batch, _ in read_sampled(engine, piece, batch_bytes, recipe.seed):
                 if len(batch.frame):
                     yield in_schema(with_ids(engine.to_arrow(batch.frame), piece.source, base), schema)

@@ -16,7 +16,7 @@ from curation.terminal import complain, printable_line, tell_event
 POLL_SECONDS = 0.2
 
 
-class Silent:
+class Progress:
     """Shows nothing: the default of the library."""
 
     def say(self, line: str) -> None: ...
@@ -26,7 +26,7 @@ class Silent:
         yield
 
 
-class Lines(Silent):
+class Lines(Progress):
     """One line when a phase begins and one when it ends."""
 
     def say(self, line: str) -> None:
@@ -40,7 +40,7 @@ class Lines(Silent):
         self.say(f"{label}: done in {time.perf_counter() - started:.1f} s")
 
 
-class JsonLines(Silent):
+class JsonLines(Progress):
     """The same for programs: `progress`, `phase_began` and `phase_ended`, one JSON object a line."""
 
     def say(self, line: str) -> None:
@@ -54,7 +54,7 @@ class JsonLines(Silent):
         tell_event("phase_ended", phase=label, tasks=total, seconds=round(time.perf_counter() - started, 3))
 
 
-class Bars(Silent):
+class Bars(Progress):
     """A bar per phase, from the number of done-records in its folder."""
 
     def __init__(self) -> None:
@@ -93,6 +93,6 @@ def _done(folder: Path) -> int:
     return sum(1 for _ in folder.glob("*.json"))
 
 
-def choose_progress() -> Silent:
+def choose_progress() -> Progress:
     """Bars where a person watches, lines where a log does."""
     return Bars() if sys.stderr.isatty() else Lines()

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The funnel in three forms: `report.json`, a table in the terminal, `report.html`. And `tokens/_meta/`."""
+"""`report.json` and `tokens/_meta/`: the counts of a run, its inputs and outputs."""
 
 from __future__ import annotations
 
 import hashlib
-import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import orjson
 
-from curation.errors import counted
 from curation.files import commit, write_json
 from curation.packing.blends import meta_files, weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
@@ -20,21 +18,21 @@ from curation.packing.forms.writing import summaries
 from curation.packing.megatron import TrainingPair
 from curation.packing.samples import unwritten_sample
 from curation.packing.tokenization import Tokenizer, load_tokenizer
-from curation.reading.inputs import entries_by_name
+from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
+from curation.reading.source_files import Slice
 from curation.recipe import as_builtins
-from curation.running.emptiness import emptiness
+from curation.running.input_warnings import emptiness, warn_of_inputs
 from curation.running.ledger import SliceRecord, as_report
-from curation.running.shortfalls import shortfalls
-from curation.running.sources import contributions, source_rows, unreached_budgets
-from curation.running.summary import funnel_line, numbers, shown_numbers, stage_lines
+from curation.running.report_text import as_html, funnel_line, numbers
+from curation.running.stream_inputs import check_minimum
 from curation.stages.outcome import StageCount
-from curation.terminal import printable_line
 
 if TYPE_CHECKING:
-    from curation.running.jobs import Plan
+    from curation.running.plan import Plan
 
 HTML = "report.html"
 UNSPACED_SHARE = 0.1  # above it the report warns
+LIMITS = ("max_documents", "max_bytes")
 
 
 def build(
@@ -69,7 +67,7 @@ def build(
         "stages": [as_report(*stage) for stage in zip(stages, lines, strict=True)],
         "sources": contributions(plan.recipe.input, plan.slices, records, parts, _drawn(plan, pairs)),
         "warnings": [
-            *shortfalls(documents, plan.recipe.input, plan.slices, records),
+            *warn_of_inputs(documents, plan.recipe.input, plan.slices, records),
             *emptiness(documents, stages, plan.slices, records, folder / "rejected.jsonl"),
             *warnings(stages),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
@@ -196,105 +194,81 @@ def digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(signed, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-# The funnel as rows
-
-
-def funnel(content: dict[str, Any]) -> list[tuple[str, str, int, float, int]]:
-    """(step, reason, documents, share of all read, bytes after the step); removed documents are negative. What a
-    `sample` passed over is no part of what was read: its share is that of all records found."""
-    documents = content["documents"]
-    total = max(documents["read"], 1)
-    rows: list[tuple[str, str, int, float, int]] = []
-    if unsampled := sum(source["not_sampled"] for source in content["sources"]):
-        rows.append(("", "not sampled", -unsampled, unsampled / (unsampled + documents["read"]), 0))
-    rows.append(("read", "", documents["read"], 1.0, content["bytes"]["read"]))
-    if documents["rejected"]:
-        rows.append(("", "rejected", -documents["rejected"], documents["rejected"] / total, 0))
-    for stage in content["stages"]:
-        rows.append((stage["name"], "", stage["documents_out"], stage["documents_out"] / total, stage["bytes_out"]))
-        rows += [("", reason, -number, number / total, 0) for reason, number in stage["reasons"].items()]
-    if documents["copies"]:
-        rows.append(("", "copies", documents["copies"], documents["copies"] / total, 0))
-    rows.append(("kept", "", documents["kept"], documents["kept"] / total, content["bytes"]["kept"]))
-    return rows
-
-
-def _signed(number: int, reason: str) -> str:
-    """With a sign where it is no count of what is left but a change of it."""
-    return f"{number:+,}" if reason else f"{number:,}"
-
-
-def print_funnel(content: dict[str, Any]) -> None:
-    """The table that ends a run, on standard output."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False)
-    for heading, side in (
-        ("step", "left"),
-        ("reason", "left"),
-        ("documents", "right"),
-        ("share", "right"),
-        ("MB", "right"),
-    ):
-        table.add_column(heading, justify=side)  # type: ignore[arg-type]
-    for step, reason, number, share, size in funnel(content):
-        style = "dim" if reason else ""
-        shown = f"{size / 1e6:,.2f}" if not reason else ""
-        names = (Text(printable_line(name)) for name in (step, reason))
-        table.add_row(*names, _signed(number, reason), f"{share:.2%}", shown, style=style)
-    console = Console(soft_wrap=True)
-    console.print(table)
-    for line in _shown_lines(content):
-        console.print(printable_line(line), highlight=False, markup=False)
-    for line in _warning_lines(content):
-        console.print(printable_line(line), style="bold", highlight=False, markup=False)
-    if content["tokens"]:
-        tokens = content["tokens"]
-        console.print(
-            f"{tokens['count']:,} tokens ({printable_line(tokens['tokenizer']['name'])}, {tokens['dtype']}) in "
-            f"{counted(tokens['documents'], 'document')}, {tokens['per_byte']:.3f} per byte",
-            highlight=False,
-            markup=False,
+def contributions(
+    entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
+    parts: Sequence[dict[str, Any]], drawn: Mapping[str, float],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """One entry per input, in the order of the recipe: documents, bytes and tokens, and its shares of the bytes read,
+    of the tokens written (of the bytes, where there are no tokens), and of what training draws by the blend, whose
+    weights are in `drawn`."""
+    found = []
+    for name, entry in entries_by_name(entries).items():
+        pairs = [(piece, record) for piece, record in zip(slices, records, strict=True) if piece.source == name]
+        own = [record for _, record in pairs]
+        commit = next((piece.parts[0].file.commit for piece, _ in pairs), "")
+        written = [part for part in parts if part.get("source") == name]
+        documents, copied = sum(part["documents"] for part in written), entry.copies
+        found.append(
+            {
+                "name": name,
+                "documents_read": sum(record.rows - record.unsampled for record in own),
+                "not_sampled": sum(record.unsampled for record in own),
+                "rejected": sum(record.rejected for record in own),
+                "bytes_read": sum(record.bytes_read for record in own),
+                "documents_kept": documents,
+                "copies": documents - documents // copied,
+                "bytes_kept": sum(part["bytes"] for part in written),
+                "tokens": sum(part["tokens"] for part in written),
+                **({} if entry.blend_weight is msgspec.UNSET else {"blend_weight": entry.blend_weight}),
+                **({"commit": commit} if commit else {}),
+            }
         )
+    after = "tokens" if any(entry["tokens"] for entry in found) else "bytes_kept"
+    for share, counted in (("share_before", "bytes_read"), ("share_after", after)):
+        total = max(sum(entry[counted] for entry in found), 1)
+        for row in found:
+            row[share] = round(row[counted] / total, 6)
+    for row in found:
+        if drawn:
+            row["share_drawn"] = round(drawn.get(row["name"], 0.0) / sum(drawn.values()), 6)
+    return found
 
 
-def as_html(content: dict[str, Any]) -> str:
-    """The funnel as a page of its own, without scripts."""
-    rows = "\n".join(
-        f'<tr class="{"r" if reason else "s"}"><td>{html.escape(step)}</td><td>{html.escape(reason)}</td>'
-        f"<td>{_signed(number, reason)}</td><td>{share:.2%}</td><td>{f'{size / 1e6:,.2f}' if not reason else ''}</td>"
-        f'<td><div style="width:{min(share, 1) * 100:.2f}%"></div></td></tr>'
-        for step, reason, number, share, size in funnel(content)
-    )
-    tokens = content["tokens"]
-    told = f"{tokens['count']:,} tokens ({html.escape(tokens['tokenizer']['name'])})" if tokens else "no tokens"
-    name = html.escape(content["recipe"]["name"] or "run")
-    return f"""<!doctype html>
-<meta charset="utf-8"><title>{name}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
-table {{ border-collapse: collapse; width: 100% }} td, th {{ padding: .15em .6em; text-align: left }}
-td:nth-child(n+3):nth-child(-n+5) {{ text-align: right; font-variant-numeric: tabular-nums }}
-td:last-child {{ width: 40% }} td div {{ background: #76b900; height: .8em }}
-.r {{ color: #777 }} .r div {{ background: #ccc }} .s {{ font-weight: 600 }}
-</style>
-<h1>{name}</h1>
-<p>{counted(content["documents"]["read"], "document")} read, {content["documents"]["kept"]:,} kept, {told};
-engine {html.escape(content["engine"])} ({html.escape(content["engine_reason"])}), {content["seconds"]:.1f} s.</p>
-<table><tr><th>step<th>reason<th>documents<th>share<th>MB<th></tr>
-{rows}
-</table>
-<pre>{html.escape(chr(10).join((*_shown_lines(content), *_warning_lines(content))))}</pre>
-"""
+def unreached_budgets(
+    entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
+) -> list[str]:
+    """The data sets, or all of them together, that ended before a budget was used up, in words."""
+    taken: dict[str, tuple[int, int]] = {}
+    for piece, record in zip(slices, records, strict=True):
+        documents, size = taken.get(piece.source, (0, 0))
+        taken[piece.source] = documents + record.rows, size + record.bytes_read
+    streamed = {name: entry for name, entry in entries_by_name(entries).items() if isinstance(entry, HubInput)}
+    together = sum(taken[name][0] for name in streamed), sum(taken[name][1] for name in streamed)
+    if _is_reached(budget, together):
+        return []
+    limits: list[tuple[str, HubInput | Budget, tuple[int, int]]] = [
+        (f"input {name!r}", entry, taken[name]) for name, entry in streamed.items()
+    ]
+    return [
+        f"{what} ended after {documents:,} documents and {size:,} bytes of text, before the budget "
+        f"({', '.join(f'{field} {getattr(limit, field):,}' for field in LIMITS if getattr(limit, field))}) was reached"
+        for what, limit, (documents, size) in [*limits, ("all data sets", budget, together)]
+        if any(getattr(limit, field) for field in LIMITS) and not _is_reached(limit, (documents, size))
+    ]
 
 
-def _warning_lines(content: dict[str, Any]) -> list[str]:
-    return [f"warning: {warning}" for warning in content["warnings"]]
+def _is_reached(limit: HubInput | Budget, taken: tuple[int, int]) -> bool:
+    pairs = zip((limit.max_documents, limit.max_bytes), taken, strict=True)
+    return any(most and count >= most for most, count in pairs)
 
 
-def _shown_lines(content: dict[str, Any]) -> list[str]:
-    """What stands below the funnel, in the terminal and on the page."""
-    told = (*shown_numbers(content), *stage_lines(content))
-    return [*told, *source_rows(content["sources"]), content["funnel"]]
+def check_minima(
+    entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
+) -> None:
+    """InputError where an input, or all of them together, have less text than they have to have."""
+    sizes: dict[str, int] = {}
+    for piece, record in zip(slices, records, strict=True):
+        sizes[piece.source] = sizes.get(piece.source, 0) + record.bytes_read
+    for name, entry in entries_by_name(entries).items():
+        check_minimum(f"input {name!r}", sizes.get(name, 0), entry.min_bytes)
+    check_minimum("the input", sum(sizes.values()), budget.min_bytes)

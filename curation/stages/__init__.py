@@ -7,17 +7,29 @@ from curation.stages.exact_dedup import ExactDedup
 from curation.stages.filter import Filter
 from curation.stages.fuzzy_dedup import FuzzyDedup
 from curation.stages.language import Language
-from curation.stages.measure import AddMeasures
+from curation.stages.measure import MeasureStage
 from curation.stages.ngram_dedup import NgramDedup
 from curation.stages.redact import Redact
 from curation.stages.rewrite import Rewrite
 
 _CLASSES: tuple[type[Stage], ...] = (
-    Rewrite, Redact, AddMeasures, Filter, Language, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
+    Rewrite, Redact, MeasureStage, Filter, Language, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
 __all__ = [
-    "STAGES", "AddMeasures", "CorpusStage", "Decontaminate", "ExactDedup", "Filter", "FuzzyDedup", "Language",
-    "NgramDedup", "Phase", "Redact", "Rewrite", "RowStage", "Stage",
+    "STAGES",
+    "CorpusStage",
+    "Decontaminate",
+    "ExactDedup",
+    "Filter",
+    "FuzzyDedup",
+    "Language",
+    "MeasureStage",
+    "NgramDedup",
+    "Phase",
+    "Redact",
+    "Rewrite",
+    "RowStage",
+    "Stage",
 ]  # fmt: skip

@@ -44,7 +44,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         keys = np.empty((len(rows), 2), np.uint64)
         for k, name in enumerate(("high", "low")):
             keys[:, k] = corpus.column(name)
-        leaders = engine.first_of_group(keys, workers=corpus.workers)
+        leaders = engine.group_leaders(keys, workers=corpus.workers)
         del keys  # 16 bytes per document
         gone = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
         partner = rows[leaders[gone]]

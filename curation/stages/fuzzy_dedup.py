@@ -272,7 +272,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if self.keep == "first":
             return labels
         rank = self._rank(corpus, candidates)
-        return engine.first_of_group(labels.astype(np.uint64)[:, None], rank, corpus.workers)
+        return engine.group_leaders(labels.astype(np.uint64)[:, None], rank, corpus.workers)
 
     def _write_similarity(self, engine: Engine, corpus: Corpus, documents: np.ndarray, folder: Path) -> None:
         make_folder(folder)

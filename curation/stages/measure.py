@@ -14,7 +14,7 @@ from curation.stages.base import RowStage
 from curation.stages.outcome import Outcome, StageCount
 
 
-class AddMeasures(RowStage, frozen=True, kw_only=True, tag="measure"):
+class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     """Adds a column (int64) per measure to `documents/`, so that thresholds can be chosen, and moved, without measuring
     again.
 
@@ -44,4 +44,4 @@ class AddMeasures(RowStage, frozen=True, kw_only=True, tag="measure"):
         return [f"{counted(len(self.writes()), 'measure')} of {counted(count.documents_in, 'document')}"]
 
 
-__all__ = ["AddMeasures"]
+__all__ = ["MeasureStage"]

@@ -136,7 +136,7 @@ class ExactJaccard:
         hashes = np.empty(offsets[-1], np.uint64)
         self._read(mine, hashes[: offsets[len(mine)]])
         other._read(others, hashes[offsets[len(mine)] :])
-        return self.engine.overlap(hashes, offsets, mine_at, len(mine) + others_at)
+        return self.engine.intersection_sizes(hashes, offsets, mine_at, len(mine) + others_at)
 
     def _read(self, numbers: np.ndarray, out: np.ndarray) -> None:
         """The hashes of documents (ascending), one after the other."""
@@ -251,7 +251,7 @@ def find_candidates(engine: Engine, corpus: Corpus, bands: Sequence[str]) -> np.
 
     def group(band: str) -> tuple[np.ndarray, np.ndarray]:
         keys = corpus.column(band)
-        return keys, engine.first_of_group(keys[:, None], workers=-(-corpus.workers // at_once))
+        return keys, engine.group_leaders(keys[:, None], workers=-(-corpus.workers // at_once))
 
     shared = np.zeros(len(corpus.rows), bool)
     for keys, leaders in read_ahead(group, bands, at_once):
@@ -352,7 +352,7 @@ class Grouping:
         keys = np.empty(len(self.parent), np.uint64)
         for piece in pieces_of(len(keys)):
             keys[piece] = self.key_of(band, np.arange(piece.start, piece.stop))
-        return self.engine.first_of_group(keys[:, None], workers=self.workers)
+        return self.engine.group_leaders(keys[:, None], workers=self.workers)
 
     def _split_members(self, leader: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The members of the groups that are not one whole yet: of small groups, of large ones."""
@@ -380,7 +380,7 @@ class Grouping:
             unlike = self._label(members) != self._label(firsts)
             self.regrouped[step] += int(np.count_nonzero(unlike))
             pairs = np.stack([firsts.astype(np.uint64), keys[part]], axis=1)
-            group = self.engine.first_of_group(pairs, workers=self.workers)
+            group = self.engine.group_leaders(pairs, workers=self.workers)
             groups = _gather(members, group, ~unlike | (members < firsts))
             del pairs, group
             self.released += int(np.count_nonzero(np.isin(members[unlike], groups.number, invert=True)))
@@ -419,7 +419,7 @@ class Grouping:
 
     def _join(self, left: np.ndarray, right: np.ndarray) -> None:
         roots, place = np.unique(np.concatenate([left, right]), return_inverse=True)
-        joined = self.engine.connected(place[: len(left)], place[len(left) :], len(roots))
+        joined = self.engine.connected_components(place[: len(left)], place[len(left) :], len(roots))
         self.parent[roots] = roots[joined]
 
     def _label(self, numbers: np.ndarray) -> np.ndarray:

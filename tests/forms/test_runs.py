@@ -18,14 +18,13 @@ from curation.errors import IntegrityError, OutputError, RecipeError, TokenizerE
 from curation.packing import tokenization
 from curation.packing.forms.shards import open_form, problems
 from curation.packing.indexed import IndexedReader
-from curation.packing.ordering import sides
+from curation.packing.ordering import assign_splits
 from curation.packing.samples import SAMPLE_FILES, Sample, unwritten_sample
 from curation.packing.tokenization import load_tokenizer
 from curation.recipe import EXPORT_FORMATS, as_builtins, convert_recipe, load_recipe
 from curation.running.exports import WRITERS
-from curation.running.leaks import leaks
-from curation.running.runner import run
-from curation.running.verify import verify
+from curation.running.run import run
+from curation.running.verify import split_leaks, verify
 from tests.forms.samples import make_texts, train_tokenizer, write_jsonl
 
 SPLITS = {"train": 0.7, "valid": 0.15, "test": 0.15}
@@ -180,7 +179,7 @@ def test_a_documents_side_follows_from_its_text_and_the_seed(texts, tmp_path):
     run(recipe_of([texts], ["megatron"], splits=SPLITS), tmp_path / "out")
     tokenizer = load_tokenizer("gpt2")
     made = make_texts(300)
-    side = sides([text.encode() for text in made], SPLITS, 1234)
+    side = assign_splits([text.encode() for text in made], SPLITS, 1234)
     assert sorted(os.listdir(tmp_path / "out/tokens")) == sorted(
         ["_meta", *(f"news_{name}_00000_text_document.{s}" for name in SPLITS for s in ("bin", "idx"))]
     )
@@ -189,7 +188,7 @@ def test_a_documents_side_follows_from_its_text_and_the_seed(texts, tmp_path):
         expected = [text for text, k in zip(made, side.tolist(), strict=True) if k == number]
         assert [tokenizer.decode(ids[:-1]) for ids in found] == expected
         assert abs(len(expected) / 300 - SPLITS[name]) < 0.08
-    other = sides([text.encode() for text in made], SPLITS, 1)
+    other = assign_splits([text.encode() for text in made], SPLITS, 1)
     assert (other != side).any()
 
 
@@ -213,7 +212,7 @@ def test_splits_of_nothing_are_no_error(texts, tmp_path):
 def test_a_side_does_not_depend_on_the_order_of_the_recipe():
     made = [text.encode() for text in make_texts(50)]
     turned = dict(reversed(SPLITS.items()))
-    assert sides(made, SPLITS, 3).tolist() == sides(made, turned, 3).tolist()
+    assert assign_splits(made, SPLITS, 3).tolist() == assign_splits(made, turned, 3).tolist()
 
 
 def test_exact_duplicates_fall_on_one_side_without_deduplication(tmp_path):
@@ -232,7 +231,7 @@ def test_a_document_on_two_sides_is_found(texts, tmp_path):
         (tokens / f"news_valid_00000_text_document{suffix}").write_bytes(
             (tokens / f"news_test_00000_text_document{suffix}").read_bytes()
         )
-    found = list(leaks(tmp_path / "out", report))
+    found = list(split_leaks(tmp_path / "out", report))
     count = len(read_pair(tokens / "news_test_00000_text_document"))
     assert f"{count} documents have the same tokens in valid and in test" in found
     assert any("documents are in valid, by their texts it should be" in problem for problem in found)
@@ -241,20 +240,22 @@ def test_a_document_on_two_sides_is_found(texts, tmp_path):
 @pytest.mark.parametrize("form", ALL[1:])
 def test_sides_of_forms_are_counted_without_pairs(texts, tmp_path, form):
     report = run(recipe_of([texts], [form], splits=SPLITS), tmp_path / "out").report
-    assert list(leaks(tmp_path / "out", report)) == []
+    assert list(split_leaks(tmp_path / "out", report)) == []
     path = tmp_path / "out" / form / "manifest.json"
     manifest = orjson.loads(path.read_bytes())
     splits = manifest["splits"]
     valid, test = (splits[name]["documents"] for name in ("valid", "test"))
     splits["valid"], splits["test"] = splits["test"], splits["valid"]
     path.write_bytes(orjson.dumps(manifest))
-    assert list(leaks(tmp_path / "out", report)) == [
+    assert list(split_leaks(tmp_path / "out", report)) == [
         f"{form}: {test} documents are in valid, by their texts it should be {valid}",
         f"{form}: {valid} documents are in test, by their texts it should be {test}",
     ]
     del splits["test"]
     path.write_bytes(orjson.dumps(manifest))
-    assert f"{form}: {300 - valid} documents on all sides, the report counts 300" in leaks(tmp_path / "out", report)
+    assert f"{form}: {300 - valid} documents on all sides, the report counts 300" in split_leaks(
+        tmp_path / "out", report
+    )
 
 
 def test_a_document_without_tokens_is_on_no_side_of_a_form(tmp_path):
@@ -266,11 +267,11 @@ def test_a_document_without_tokens_is_on_no_side_of_a_form(tmp_path):
 def test_a_removed_document_that_is_kept_is_found(tmp_path):
     path = write_jsonl(tmp_path / "twice.jsonl", make_texts(20) * 2)
     report = run(recipe_of([path], ["megatron"], stages=[{"kind": "exact_dedup"}]), tmp_path / "out").report
-    assert list(leaks(tmp_path / "out", report)) == []
+    assert list(split_leaks(tmp_path / "out", report)) == []
     removed = tmp_path / "out/removed/part-00000.parquet"
     table = pq.read_table(removed)
     pq.write_table(table.set_column(0, "doc", pa.array(range(len(table)), pa.int64())), removed)
-    assert list(leaks(tmp_path / "out", report)) == ["20 documents are both kept and removed, the first is doc 0"]
+    assert list(split_leaks(tmp_path / "out", report)) == ["20 documents are both kept and removed, the first is doc 0"]
 
 
 def test_a_split_without_tokens_is_refused(tmp_path):

@@ -13,9 +13,10 @@ from curation.errors import InputError, IntegrityError, OutputError
 from curation.packing.token_files import token_files, token_paths, write_tokens
 from curation.packing.tokenization import load_tokenizer
 from curation.recipe import convert_recipe
-from curation.running import outputs, runner
-from curation.running.jobs import Plan
-from curation.running.workdir import sweep
+from curation.running import run as runner
+from curation.running import write_phase
+from curation.running.plan import Plan
+from curation.running.run_folder import sweep
 from tests.forms.samples import make_texts, train_tokenizer, write_jsonl
 
 RECIPE = convert_recipe({"input": [{"path": "x.jsonl"}]})
@@ -72,14 +73,14 @@ def stopped(tmp_path, monkeypatch):
     recipe = convert_recipe(
         {"input": [{"path": str(source)}], "tokenizer": {"name": str(tokenizer)}, "output": {"part_documents": 30}}
     )
-    write = outputs.write_output_part
+    write = write_phase.write_output_part
 
-    def fail(plan: Plan, job: outputs.OutputJob, number: int) -> None:
+    def fail(plan: Plan, job: write_phase.OutputJob, number: int) -> None:
         if number == 2:
             raise KeyError("a fault")
         write(plan, job, number)
 
-    monkeypatch.setattr(outputs, "write_output_part", fail)
+    monkeypatch.setattr(runner, "write_output_part", fail)
     with pytest.raises(KeyError):
         runner.run(recipe, tmp_path / "out", workers=1)
     monkeypatch.undo()

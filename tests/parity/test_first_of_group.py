@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`first_of_group` equals a dictionary."""
+"""`group_leaders` equals a dictionary."""
 
 import numpy as np
 import pytest
@@ -23,11 +23,11 @@ def expected_leaders(keys: np.ndarray, rank: np.ndarray) -> list[int]:
 
 def assert_leaders(engine, keys: np.ndarray, rank: np.ndarray) -> None:
     untouched = keys.copy(), rank.copy()
-    leaders = engine.first_of_group(keys, rank)
+    leaders = engine.group_leaders(keys, rank)
     assert isinstance(leaders, np.ndarray)
     assert (leaders.dtype, leaders.shape) == (np.int32, rank.shape)
     assert leaders.tolist() == expected_leaders(keys, rank)
-    assert engine.first_of_group(keys).tolist() == expected_leaders(keys, np.arange(len(keys)))
+    assert engine.group_leaders(keys).tolist() == expected_leaders(keys, np.arange(len(keys)))
     assert np.array_equal(keys, untouched[0])
     assert np.array_equal(rank, untouched[1])
 
@@ -61,13 +61,13 @@ class TestShapes:
 def test_keys_that_share_all_columns_but_one(engine):
     keys = np.array([[7, 1, 9], [7, 2, 9], [8, 1, 9], [7, 1, 8], [7, 1, 9], [1, 7, 9]], np.uint64)
     rank = np.array([5, 4, 3, 2, 1, 0], np.int64)
-    assert engine.first_of_group(keys, rank).tolist() == [4, 1, 2, 3, 4, 5]
+    assert engine.group_leaders(keys, rank).tolist() == [4, 1, 2, 3, 4, 5]
 
 
 def test_neighbours_beyond_float64_stay_apart(engine):
     keys = np.array([[2**53], [2**53 + 1], [2**64 - 1], [2**64 - 2], [2**53]], np.uint64)
     rank = np.array([HIGHEST, HIGHEST - 1, LOWEST + 1, LOWEST, HIGHEST - 2], np.int64)
-    assert engine.first_of_group(keys, rank).tolist() == [4, 1, 2, 3, 4]
+    assert engine.group_leaders(keys, rank).tolist() == [4, 1, 2, 3, 4]
 
 
 def test_columns_that_are_not_contiguous(engine):
@@ -85,8 +85,8 @@ def test_workers_share_the_keys(engine, workers, different, monkeypatch):
     keys = random.integers(0, different, (20_000, 1), np.uint64)
     rank = random_rank(random, len(keys))
     for ranks in (rank, None):
-        shared = engine.first_of_group(keys, ranks, workers)
-        np.testing.assert_array_equal(shared, engine.first_of_group(keys, ranks), strict=True)
+        shared = engine.group_leaders(keys, ranks, workers)
+        np.testing.assert_array_equal(shared, engine.group_leaders(keys, ranks), strict=True)
     assert shared[:300].tolist() == [int(np.argmax(keys[:, 0] == key)) for key in keys[:300, 0]]
 
 

@@ -157,7 +157,7 @@ def test_overlap(engine, sets, data):
     row = st.integers(0, len(sets) - 1)
     pairs = data.draw(st.lists(st.tuples(row, row), max_size=10))
     left, right = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
-    common = engine.overlap(*packed(sets), left, right)
+    common = engine.intersection_sizes(*packed(sets), left, right)
     assert common.dtype == np.int64
     assert common.tolist() == [len(sets[i] & sets[j]) for i, j in pairs]
 
@@ -166,7 +166,7 @@ def test_overlap_of_a_mapped_file(engine, tmp_path):
     hashes, offsets = packed([{1, 5, 2**63, 2**64 - 1}, {5, 2**63}])
     hashes.tofile(tmp_path / "hashes")
     mapped = np.memmap(tmp_path / "hashes", np.uint64, "r")
-    assert engine.overlap(mapped, offsets, np.array([0, 1]), np.array([1, 1])).tolist() == [2, 2]
+    assert engine.intersection_sizes(mapped, offsets, np.array([0, 1]), np.array([1, 1])).tolist() == [2, 2]
 
 
 @given(st.integers(1, 30), st.data())
@@ -174,7 +174,7 @@ def test_connected(engine, rows, data):
     row = st.integers(0, rows - 1)
     edges = data.draw(st.lists(st.tuples(row, row), max_size=40))
     left, right = np.array(edges, np.int64).reshape(-1, 2).T.copy()
-    label = engine.connected(left, right, rows)
+    label = engine.connected_components(left, right, rows)
     assert label.dtype == np.int64
     assert label.tolist() == minhash.labels(edges, rows)
 
@@ -183,5 +183,5 @@ def test_connected(engine, rows, data):
 def test_connected_chain(engine, order):
     left = np.arange(50_000)
     left = {"up": left, "down": left[::-1].copy(), "mixed": np.random.default_rng(1).permutation(left)}[order]
-    assert not engine.connected(left, left + 1, 50_001).any()
-    assert engine.connected(left[:0], left[:0], 3).tolist() == [0, 1, 2]
+    assert not engine.connected_components(left, left + 1, 50_001).any()
+    assert engine.connected_components(left[:0], left[:0], 3).tolist() == [0, 1, 2]

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.engine import PACKAGES
-from curation.running.runner import run
+from curation.running.run import run
 from tests.run.runs import data_digests, made_texts, recipe_of, records_of, rejected_rows
 
 STAGES = [

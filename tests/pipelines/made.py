@@ -13,7 +13,7 @@ import msgspec
 
 from curation.reading.inputs import Input
 from curation.recipe import load_recipe
-from curation.running.runner import run
+from curation.running.run import run
 from tests.oracle import fasttext_reference
 from tests.oracle.pipelines import Outcome
 from tests.run.runs import kept_rows, removed_rows

@@ -20,9 +20,9 @@ from curation.errors import InputError, OutputError, RecipeError
 from curation.reading import hub
 from curation.reading.inputs import Input
 from curation.recipe import convert_recipe
-from curation.running import collecting
-from curation.running.report import as_html, print_funnel
-from curation.running.runner import run
+from curation.running import stream_inputs
+from curation.running.report_text import as_html, print_funnel
+from curation.running.run import run
 from curation.running.verify import verify
 from tests.run.runs import data_digests, kept_rows, rejected_rows, report_of
 
@@ -40,7 +40,7 @@ TEXTS = [text_of(number) for number in range(3 * ROWS)]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(collecting, "FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(stream_inputs, "FIRST_WAIT_SECONDS", 0.0)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
@@ -224,7 +224,7 @@ def test_what_came_is_kept_for_the_next_try(folder: Path, tmp_path: Path, monkey
     entry = {"path": f"hf:{folder}", "name": "set", "max_documents": 4000}
     go(tmp_path / "whole", entry)
     with monkeypatch.context() as broken:
-        Breaks(broken, 4, *[0] * collecting.TRIES)
+        Breaks(broken, 4, *[0] * stream_inputs.TRIES)
         with pytest.raises(InputError, match=r"broke after 800 documents, 4 times .* are kept; the same command"):
             go(tmp_path / "out", entry)
     assert not (tmp_path / "out" / "report.json").exists()
@@ -236,7 +236,7 @@ def test_what_came_is_kept_for_the_next_try(folder: Path, tmp_path: Path, monkey
 
 
 def test_a_killed_run_goes_on_with_its_files(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(collecting, "PIECE_ROWS", 500)
+    monkeypatch.setattr(stream_inputs, "PIECE_ROWS", 500)
     entry = {"path": f"hf:{folder}", "name": "set"}
     go(tmp_path / "whole", entry)
     with monkeypatch.context() as killed:
@@ -251,7 +251,7 @@ def test_a_killed_run_goes_on_with_its_files(folder: Path, tmp_path: Path, monke
 
 def test_another_input_begins_anew(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as broken:
-        Breaks(broken, 4, *[0] * collecting.TRIES)
+        Breaks(broken, 4, *[0] * stream_inputs.TRIES)
         with pytest.raises(InputError):
             go(tmp_path / "out", {"path": f"hf:{folder}", "name": "set"})
     go(tmp_path / "out", {"path": f"hf:{folder}", "name": "set", "text_column": "url", "max_documents": 10})
@@ -263,7 +263,7 @@ def test_a_folder_that_changed_between_two_tries_is_refused(
 ):
     entry = {"path": f"hf:{folder}", "name": "set"}
     with monkeypatch.context() as broken:
-        Breaks(broken, 4, *[0] * collecting.TRIES)
+        Breaks(broken, 4, *[0] * stream_inputs.TRIES)
         with pytest.raises(InputError, match="the connection broke after 800 documents"):
             go(tmp_path / "out", entry)
     last = sorted(folder.iterdir())[-1]
@@ -275,7 +275,7 @@ def test_a_folder_that_changed_between_two_tries_is_refused(
 
 
 def test_memory_holds_one_piece(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(collecting, "PIECE_ROWS", 400)
+    monkeypatch.setattr(stream_inputs, "PIECE_ROWS", 400)
     recipe = recipe_of({"path": f"hf:{folder}", "name": "set"}, output={"formats": [], "keep_work": True})
     run(recipe, tmp_path / "out", engine="cpu")
     pieces = sorted((tmp_path / "out" / "_work" / "collected" / "set").glob("*.arrow"))

@@ -20,9 +20,9 @@ import pytest
 import curation
 from curation.errors import IntegrityError, OutputError, RecipeError
 from curation.recipe import Recipe, convert_recipe
-from curation.running import runner
-from curation.running.report import as_html, print_funnel
-from curation.running.runner import run
+from curation.running import run as runner
+from curation.running.report_text import as_html, print_funnel
+from curation.running.run import run
 from curation.running.verify import verify
 from curation.stages.base import applied
 from curation.stages.classifiers import LANGUAGE_SHA256, load_classifier

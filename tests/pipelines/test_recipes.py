@@ -23,8 +23,8 @@ from curation.packing import vocabularies
 from curation.packing.indexed import IndexedReader
 from curation.reading.inputs import Input
 from curation.recipe import load_recipe, shipped_recipes
-from curation.running.runner import run
-from curation.running.summary import short_number
+from curation.running.report_text import short_number
+from curation.running.run import run
 from curation.running.verify import verify
 from tests.oracle import pipelines
 from tests.oracle.pipelines import Outcome

@@ -114,7 +114,7 @@ def stages(quiz: Path) -> dict[str, Any]:
         "rewrite": curation.Rewrite(lowercase=True),
         "redact": curation.Redact(),
         "filter": curation.Filter(rules=[curation.Rule(measure="words", min=5)]),
-        "measure": curation.AddMeasures(names=("words", "bytes")),
+        "measure": curation.MeasureStage(names=("words", "bytes")),
         "language": curation.Language(keep=["en"], min_probability=0.1),
         "decontaminate": curation.Decontaminate(evaluation_files=(str(quiz),), ngram=4),
         "exact_dedup": curation.ExactDedup(max_characters=30),
@@ -207,7 +207,7 @@ WRONG: dict[str, tuple[Any, Any, dict[str, Any], type[Exception], str]] = {
         "the stage mine reads the column 'score', which the frame does not have beside its text 'score'",
     ),
     "writes text": (
-        pd.DataFrame({"words": ["a"]}), curation.AddMeasures(names=("words",)), {"text_column": "words"}, InputError,
+        pd.DataFrame({"words": ["a"]}), curation.MeasureStage(names=("words",)), {"text_column": "words"}, InputError,
         "the stage measure writes a column 'words', which is the text",
     ),
     "sources": (SCORES, CutRepeats(drop=("a",)), {}, InputError, r"no column 'source'; it has \['text', 'score'\]"),

@@ -17,9 +17,9 @@ import pytest
 
 import curation
 from curation.errors import InputError, IntegrityError
-from curation.running import runner
-from curation.running.plans import make_plan
-from curation.running.runner import run
+from curation.running import run as runner
+from curation.running.plan import make_plan
+from curation.running.run import run
 from tests.run.runs import data_digests, recipe_of
 
 LINES = b"".join(b'{"text": "document %06d, of some forty bytes of text"}\n' % k for k in range(3000))

@@ -18,7 +18,7 @@ import pytest
 
 from curation import cluster as cluster_module
 from curation.errors import EngineError, OutOfMemoryError
-from curation.running.runner import run
+from curation.running.run import run
 from curation.running.verify import verify
 from tests.run.runs import digests, made_texts, recipe_of, records_of
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.cli import main
-from curation.running.runner import run
+from curation.running.run import run
 from curation.running.verify import verify
 from tests.run.runs import files_below, recipe_of, records_of, report_of
 

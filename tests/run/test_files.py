@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from curation import files
-from curation.running import workdir
-from curation.running.runner import run
+from curation.running import run_folder
+from curation.running.run import run
 from tests.run.runs import made_texts, recipe_of, records_of
 
 
@@ -23,7 +23,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         found.append(folder)
 
     monkeypatch.setattr(files, "sync_folder", sync)
-    monkeypatch.setattr(workdir, "sync_folder", sync)
+    monkeypatch.setattr(run_folder, "sync_folder", sync)
     return found
 
 
@@ -32,7 +32,7 @@ def test_new_folders_last(tmp_path: Path, synced: list[Path]):
     assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
     files.write_json(tmp_path / "a" / "b" / "d.json", 2)
     assert synced[3:] == [tmp_path / "a" / "b"]
-    with workdir.locked(tmp_path / "x" / "out"):
+    with run_folder.locked(tmp_path / "x" / "out"):
         assert synced[4:] == [tmp_path, tmp_path / "x"]
 
 
@@ -54,7 +54,7 @@ def test_temporary_names_are_of_one_thread_of_one_process_of_one_host(tmp_path: 
                 names.append(path.name)
     assert len(set(names)) == 3 and all(os.uname().nodename in name for name in names)
     (tmp_path / names[0]).touch()
-    workdir.sweep(tmp_path)
+    run_folder.sweep(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
@@ -65,8 +65,8 @@ def test_the_end_of_an_old_run_lasts_before_its_files_go(
     recipe, out = recipe_of(tmp_path / "a.jsonl", output={"keep_work": True}), tmp_path / "out"
     run(recipe, out, engine="cpu")
     order: list[object] = []
-    monkeypatch.setattr(workdir, "remove", lambda path: (order.append(path), files.remove(path)))
-    monkeypatch.setattr(workdir, "sync_folder", lambda folder: order.append(f"sync {folder.name}"))
-    workdir.discard(out)
+    monkeypatch.setattr(run_folder, "remove", lambda path: (order.append(path), files.remove(path)))
+    monkeypatch.setattr(run_folder, "sync_folder", lambda folder: order.append(f"sync {folder.name}"))
+    run_folder.discard(out)
     assert order[:4] == [out / "report.json", "sync out", out / "_work" / "plan.json", "sync _work"]
     assert len(order) > 7 and not list(out.iterdir())

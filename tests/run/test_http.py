@@ -11,7 +11,7 @@ import pytest
 from curation.errors import InputError
 from curation.reading import remote
 from curation.running.report import write
-from curation.running.runner import run
+from curation.running.run import run
 from tests.run.http_files import Answer, Files, served
 from tests.run.runs import data_digests, made_texts, recipe_of, records_of
 

@@ -13,7 +13,7 @@ import yaml
 
 from curation.files import TEMPORARY
 from curation.recipe import load_recipe
-from curation.running.runner import run
+from curation.running.run import run
 from curation.terminal import printable, printable_line
 from tests.run.runs import data_digests, files_below, made_texts, recipe_of, records_of
 

@@ -12,8 +12,9 @@ import pytest
 
 from curation.engine import load_engine
 from curation.recipe import Recipe
-from curation.running.jobs import Plan, digest_of, run_stored, store_job, store_plan
-from curation.running.runner import run
+from curation.running.map_phase import run_stored, store_job
+from curation.running.plan import Plan, digest_of, store_plan
+from curation.running.run import run
 from tests.run.runs import data_digests, made_texts, recipe_of, records_of
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from curation.recipe import load_recipe
 from curation.running.progress import Lines
-from curation.running.runner import run
+from curation.running.run import run
 from curation.running.verify import verify
 from curation.stages import FuzzyDedup
 from tests.run.runs import digests, files_below, made_texts, recipe_of, records_of

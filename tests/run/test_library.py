@@ -20,7 +20,7 @@ import curation.library
 from curation import errors
 from curation.errors import EngineError, InputError, RecipeError
 from curation.measures import Measure
-from curation.running.runner import run
+from curation.running.run import run
 from tests.run.runs import kept_rows, made_texts, recipe_of, records_of
 
 STAGES = [
@@ -322,13 +322,13 @@ def test_a_whole_stage_in_place_of_settings():
     ):
         assert function(frame, stage)["text"].tolist() == left
         with pytest.raises(RecipeError):
-            function(frame, curation.AddMeasures())
+            function(frame, curation.MeasureStage())
     for given in ("nfc", "keep"):  # the default too: the stage may say something else
         with pytest.raises(RecipeError, match=r"rewrite takes .* one Rewrite alone, not unicode beside it"):
             curation.rewrite(frame, curation.Rewrite(lowercase=True), unicode=given)
     with pytest.raises(RecipeError, match=r"language takes .* one Language alone, not column beside it"):
         curation.language(frame, keep=curation.Language(keep=["de"]), column="found")
-    measured = curation.measure(frame, curation.AddMeasures(names=("words",)))
+    measured = curation.measure(frame, curation.MeasureStage(names=("words",)))
     pd.testing.assert_frame_equal(measured, curation.measure(frame, "words"))
 
 

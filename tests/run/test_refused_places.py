@@ -20,7 +20,7 @@ from curation.errors import InputError, OutputError
 from curation.packing.repack import repack
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
-from curation.running.runner import run
+from curation.running.run import run
 from tests.run.runs import recipe_of
 
 URLS = ("s3://bucket/run1", "https://host/out", "hf://datasets/x", "memory://out", "s3:/bucket/run1")

@@ -11,8 +11,8 @@ import pytest
 
 from curation.packing import tokenization
 from curation.packing.tokenization import Tokenizer
-from curation.running.report import print_funnel
-from curation.running.runner import run
+from curation.running.report_text import print_funnel
+from curation.running.run import run
 from tests.run.runs import recipe_of, records_of, report_of
 from tests.run.test_folder import Said
 

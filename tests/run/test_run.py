@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole runs through `curation.running.runner.run`: nothing disappears, and how the work is divided does not show."""
+"""Whole runs through `curation.running.run.run`: nothing disappears, and how the work is divided does not show."""
 
 import gzip
 import os
@@ -21,8 +21,8 @@ from curation.errors import EngineError, InputError, IntegrityError, OutputError
 from curation.packing.indexed import IndexedReader
 from curation.packing.tokenization import load_tokenizer
 from curation.recipe import as_builtins, load_recipe
-from curation.running import outputs, workdir
-from curation.running.runner import Finished, run
+from curation.running import run_folder, write_phase
+from curation.running.run import RunResult, run
 from curation.running.verify import verify
 from tests.run.runs import (
     data_digests,
@@ -40,7 +40,7 @@ from tests.run.runs import (
 EOD = 50256
 
 
-def cpu(recipe: Any, folder: Path, **options: Any) -> Finished:
+def cpu(recipe: Any, folder: Path, **options: Any) -> RunResult:
     return run(recipe, folder, engine="cpu", **options)
 
 
@@ -52,13 +52,13 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_documents_that_are_lost_while_they_are_written_fail_the_run(corpus, tmp_path, monkeypatch):
-    whole = outputs._kept_documents
+    whole = write_phase._kept_documents
 
     def lossy(*arguments: Any) -> Iterator[pa.Table]:
         tables = list(whole(*arguments))
         return iter([*tables[:-1], tables[-1].slice(1)])
 
-    monkeypatch.setattr(outputs, "_kept_documents", lossy)
+    monkeypatch.setattr(write_phase, "_kept_documents", lossy)
     with pytest.raises(IntegrityError, match="the ledger does not add up"):
         cpu(recipe_of(corpus), tmp_path / "out")
     assert not (tmp_path / "out" / "report.json").exists()
@@ -108,7 +108,7 @@ def test_the_report_counts_everything(tmp_path: Path, corpus: Path):
     recipe = recipe_of(corpus, name="counted")
     finished = cpu(recipe, tmp_path / "out")
     report = report_of(tmp_path / "out")
-    assert finished == Finished(report, False)
+    assert finished == RunResult(report, False)
     kept, removed = expected_of(texts, "made")
     reasons = [reason for *_, reason, _, _ in removed]
     assert report["engine"] == "cpu" and report["engine_reason"] == "asked for"
@@ -195,8 +195,9 @@ def test_one_result_for_all_slices_workers_and_compressions(tmp_path: Path, corp
 
 
 def test_row_groups_do_not_show_the_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path):
-    for name, value in (("ROW_GROUP_DOCUMENTS", 7), ("ROW_GROUP_BYTES", 1200), ("REMOVED_ROWS", 5)):
-        monkeypatch.setattr(f"curation.running.outputs.{name}", value)
+    for name, value in (("ROW_GROUP_DOCUMENTS", 7), ("ROW_GROUP_BYTES", 1200)):
+        monkeypatch.setattr(f"curation.running.write_phase.{name}", value)
+    monkeypatch.setattr("curation.running.removed.REMOVED_ROWS", 5)
     for slice_bytes in (1700, 10_000, 10**6):
         cpu(recipe_of(corpus), tmp_path / str(slice_bytes), slice_bytes=slice_bytes)
     assert digests(tmp_path / "1700") == digests(tmp_path / "10000") == digests(tmp_path / "1000000")
@@ -284,7 +285,7 @@ def fail(*_: Any) -> None:
 
 
 def interrupt_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("curation.running.outputs.write_output_part", fail)
+    monkeypatch.setattr("curation.running.run.write_output_part", fail)
 
 
 @pytest.mark.parametrize("stages", [None, [], [{"kind": "exact_dedup"}, {"kind": "filter", "rules": "nemo"}]])
@@ -424,7 +425,7 @@ def test_a_finished_run_is_complete(tmp_path: Path, corpus: Path):
     before = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in files_below(tmp_path / "out")}
     (tmp_path / "out" / "_work").mkdir()  # killed while it was being removed
     again = cpu(recipe_of(corpus), tmp_path / "out", workers=1, slice_bytes=100)
-    assert again == Finished(first.report, True)
+    assert again == RunResult(first.report, True)
     assert {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in files_below(tmp_path / "out")} == before
     assert not (tmp_path / "out" / "_work").exists()
 
@@ -480,7 +481,7 @@ def test_a_run_goes_on_with_other_workers_and_slices(tmp_path: Path, corpus: Pat
     stale.write_bytes(b"half")
     (tmp_path / "out" / "documents").mkdir(exist_ok=True)
     (tmp_path / "out" / "documents" / "part-00000.parquet.99.tmp").write_bytes(b"half")
-    monkeypatch.setattr("curation.running.runner.run_slice", fail)  # all slices are done
+    monkeypatch.setattr("curation.running.run.run_slice", fail)  # all slices are done
     cpu(recipe_of(corpus), tmp_path / "out", slice_bytes=50_000, workers=1)
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
@@ -507,7 +508,7 @@ def test_force_that_is_killed_leaves_no_run_that_looks_whole(
                 raise KeyboardInterrupt
             files.remove(path)
 
-        monkeypatch.setattr(workdir, "remove", remove)
+        monkeypatch.setattr(run_folder, "remove", remove)
         with pytest.raises(KeyboardInterrupt):
             cpu(recipe, tmp_path / "out", force=True)
         monkeypatch.undo()
@@ -522,7 +523,8 @@ def test_force_that_is_killed_leaves_no_run_that_looks_whole(
 
 
 HOLD = (
-    "import sys, time, pathlib\nfrom curation.running.workdir import locked\nwith locked(pathlib.Path(sys.argv[1])):\n"
+    "import sys, time, pathlib\nfrom curation.running.run_folder import locked\n"
+    "with locked(pathlib.Path(sys.argv[1])):\n"
 )
 
 

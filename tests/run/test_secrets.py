@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from curation.errors import OutputError
-from curation.running import runner
-from curation.running.progress import Silent
-from curation.running.runner import run
+from curation.running import run as runner
+from curation.running.progress import Progress
+from curation.running.run import run
 from tests.run.http_files import served
 from tests.run.runs import data_digests, made_texts, recipe_of, records_of
 
@@ -18,7 +18,7 @@ CORPUS = records_of(made_texts(200))
 SECRETS = (b"S3CRET", b"ALICE")
 
 
-class Noting(Silent):
+class Noting(Progress):
     def __init__(self) -> None:
         self.lines: list[str] = []
 

@@ -20,11 +20,10 @@ from curation.files import file_sha256, write_json
 from curation.recipe import Output
 from curation.running import report
 from curation.running.exports import part_files, write_cleaned
-from curation.running.moved import mend
-from curation.running.plans import check_same, identity_in
-from curation.running.runner import run
+from curation.running.plan import check_same, identity_in
+from curation.running.run import run
+from curation.running.run_folder import find_finished, rewrite_moved_paths
 from curation.running.verify import verify
-from curation.running.workdir import find_finished
 from tests.run.runs import files_below, kept_rows, made_texts, recipe_of, records_of
 
 KINDS = ("documents/part-00001.parquet", "removed/part-00000.parquet", "rejected.jsonl", "report.json", "report.html")
@@ -270,7 +269,7 @@ def test_no_entry_of_a_report_ends_in_a_traceback(finished: Path, copy: Path, sh
             forged = find_finished(copy)
             assert forged is not None
             check_same(copy, identity_in(copy, forged), identity_in(copy, content))
-            mend(copy, json.loads((copy / "report.json").read_bytes()))
+            rewrite_moved_paths(copy, json.loads((copy / "report.json").read_bytes()))
         (copy / "report.json").write_bytes(whole)
     assert told > 100
 

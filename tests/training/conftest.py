@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from curation.recipe import convert_recipe
-from curation.running.runner import run
+from curation.running.run import run
 from tests.forms.samples import make_texts, train_tokenizer, write_jsonl
 
 LENGTH = 32

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from curation.errors import InputError
 from curation.packing.indexed import IndexedReader
 from curation.recipe import convert_recipe
-from curation.running.runner import run
+from curation.running.run import run
 from curation.training import (
     BlockDataset,
     ChunkDataset,

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from curation.demo import collect_documents
 from curation.packing.indexed import IndexedReader
 from curation.recipe import convert_recipe
-from curation.running.runner import run
+from curation.running.run import run
 from curation.training import BlockDataset, ChunkDataset, Loader, MegatronDataset, PackedDataset, TokenDataset
 from tests.forms.samples import train_tokenizer, write_jsonl
 from tests.training.tiny_gpt import TinyGPT, train, unigram_entropy

@@ -26,8 +26,8 @@ from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import DamageError, open_stream, read_pieces
-from curation.running import segments
-from curation.running.runner import run
+from curation.running import map_phase
+from curation.running.run import run
 from tests.run.runs import files_below, recipe_of
 
 BATCH_BYTES = 1 << 15
@@ -265,8 +265,8 @@ def test_a_signal_ends_a_slice_between_two_batches(tmp_path: Path, monkeypatch: 
             monkeypatch.setattr(interrupts, "_received", signal.SIGINT)
         return documents_of(task, frame)
 
-    documents_of = segments._documents
-    monkeypatch.setattr(segments, "_documents", take)
+    documents_of = map_phase._documents
+    monkeypatch.setattr(map_phase, "_documents", take)
     monkeypatch.setattr("cpu_fallback.session.BATCH_BYTES", 1000)
     with pytest.raises(interrupts.Interrupted):
         run(recipe_of(tmp_path / "a.csv", stages=[]), tmp_path / "out", engine="cpu")

@@ -16,7 +16,7 @@ import curation
 from curation.errors import RecipeError
 from curation.recipe import as_builtins, convert_recipe, parse_recipe
 from curation.rules import RULE_SETS, Bounds, Rule, decide, expand_rules
-from curation.running.runner import run
+from curation.running.run import run
 from curation.stages import Filter
 from curation.stages.base import applied
 from tests.conftest import assert_same_frames, frame_of, table_of

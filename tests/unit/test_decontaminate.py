@@ -15,9 +15,9 @@ from curation.engine import load_engine
 from curation.errors import InputError, IntegrityError, OutputError, RecipeError
 from curation.reading.inputs import Input
 from curation.recipe import Recipe
-from curation.running import runner
-from curation.running.plans import Plan
-from curation.running.runner import run
+from curation.running import run as runner
+from curation.running.plan import Plan
+from curation.running.run import run
 from curation.stages import Decontaminate, decontaminate
 from tests.oracle.minhash import ngrams
 from tests.run.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows, report_of

@@ -69,14 +69,14 @@ def test_a_function_that_fails_hides_no_other(monkeypatch):
         def measure(self, text, names):
             raise RuntimeError("too many resources requested for launch")
 
-        def connected(self, left, right, rows):
-            return load_engine("cpu").connected(left, right, rows) + 1
+        def connected_components(self, left, right, rows):
+            return load_engine("cpu").connected_components(left, right, rows) + 1
 
     monkeypatch.setattr(doctor, "load_engine", {"cpu": load_engine("cpu"), "gpu": Partly()}.get)
     check = doctor.self_check(["cpu", "gpu"], 60)
     assert [*check.failed] == ["measure on gpu", "measure of a part on gpu"]
-    assert "too many resources" in check.failed["measure on gpu"] and check.differing == ["connected"]
-    assert set(check.digests["overlap"]) == {"cpu", "gpu"}
+    assert "too many resources" in check.failed["measure on gpu"] and check.differing == ["connected_components"]
+    assert set(check.digests["intersection_sizes"]) == {"cpu", "gpu"}
 
 
 @pytest.mark.parametrize("obstacle", ["no NVIDIA driver was found. Install it", "the GPU's memory is full. Free some"])

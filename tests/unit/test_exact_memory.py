@@ -15,12 +15,12 @@ from curation.arrays import positions_of
 from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.recipe import Recipe
-from curation.running import runner
+from curation.running import corpus_phase
+from curation.running.intermediate import KEY_ROWS, Parts, PartWriter
 from curation.running.ledger import SliceRecord
-from curation.running.outputs import cut_output_parts
-from curation.running.parts import KEY_ROWS, Parts, PartWriter
-from curation.running.progress import Silent
-from curation.running.segments import Segment
+from curation.running.map_phase import Segment
+from curation.running.progress import Progress
+from curation.running.write_phase import cut_output_parts
 from curation.stages import ExactDedup
 from curation.stages.base import decided
 from curation.stages.outcome import BYTES, Decision, StageCount, key_column
@@ -80,11 +80,13 @@ def test_bytes_per_document_of_the_barrier(tmp_path: Path, kind: str):
         parts = write_part(folder / "_work" / "segment-0", documents, kind)
         slices = [SimpleNamespace(source="made", index=0)]
         plan = SimpleNamespace(recipe=Recipe(stages=[ExactDedup()]), slices=slices, stage_files={})
-        run = runner._Run(plan, None, folder, CPU, "cpu", None, Silent(), workers=2, batch_bytes=0)
+        run = corpus_phase._Run(plan, None, folder, CPU, "cpu", None, Progress(), workers=2, batch_bytes=0)
 
         def barrier(run=run, parts=parts):
             counts = [StageCount(kind="exact_dedup", name="exact_dedup")]
-            reached = runner._barrier(run, Segment(0, (), (0,), 0, 0), [SliceRecord(documents=len(parts))], counts)
+            reached = corpus_phase._barrier(
+                run, Segment(0, (), (0,), 0, 0), [SliceRecord(documents=len(parts))], counts
+            )
             sizes, sources = reached.parts.byte_lengths(), [("made", 0, len(parts))]
             return counts, cut_output_parts(sources, sizes, reached.alive, run.plan.recipe.output)
 

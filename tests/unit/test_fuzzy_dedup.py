@@ -18,8 +18,8 @@ from curation.contract import ID, ROW, TEXT
 from curation.engine import load_engine
 from curation.errors import IntegrityError, RecipeError
 from curation.recipe import convert_recipe
-from curation.running.parts import Parts, PartWriter
-from curation.running.runner import run
+from curation.running.intermediate import Parts, PartWriter
+from curation.running.run import run
 from curation.stages import FuzzyDedup, similarity
 from curation.stages.base import decided
 from curation.stages.fuzzy_dedup import s_curve, share_probability

@@ -13,7 +13,7 @@ import pytest
 from curation import arrays
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.running.parts import Parts, PartWriter
+from curation.running.intermediate import Parts, PartWriter
 from curation.stages import FuzzyDedup, similarity
 from curation.stages.base import decided
 from curation.stages.outcome import BYTES, key_column

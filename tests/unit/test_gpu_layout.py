@@ -236,21 +236,21 @@ def test_overlap(gpu_dedup, monkeypatch, pair_bytes):
     hashes, offsets = cpu_fallback.shingles(column(TEXTS), 2, False)
     left, right = np.random.default_rng(6).integers(0, len(TEXTS), (2, 300))
     for pairs in ((left, right), (left[:0], right[:0])):
-        expected = cpu_fallback.overlap(hashes, offsets, *pairs)
-        np.testing.assert_array_equal(gpu_dedup.overlap(hashes, offsets, *pairs), expected, strict=True)
+        expected = cpu_fallback.intersection_sizes(hashes, offsets, *pairs)
+        np.testing.assert_array_equal(gpu_dedup.intersection_sizes(hashes, offsets, *pairs), expected, strict=True)
 
 
 @pytest.mark.parametrize(("rows", "edges"), [(0, 0), (1, 0), (1, 1), (50, 20), (200, 150), (200, 1000)])
 def test_connected(gpu_dedup, rows, edges):
     left, right = np.random.default_rng(rows + edges).integers(0, max(rows, 1), (2, edges))
-    expected = cpu_fallback.connected(left, right, rows)
-    np.testing.assert_array_equal(gpu_dedup.connected(left, right, rows), expected, strict=True)
+    expected = cpu_fallback.connected_components(left, right, rows)
+    np.testing.assert_array_equal(gpu_dedup.connected_components(left, right, rows), expected, strict=True)
 
 
 @pytest.mark.parametrize("step", [1, -1])
 def test_connected_along_a_chain(gpu_dedup, step):
     chain = np.random.default_rng(8).permutation(300)[::step]
-    assert gpu_dedup.connected(chain[1:], chain[:-1], 300).tolist() == [0] * 300
+    assert gpu_dedup.connected_components(chain[1:], chain[:-1], 300).tolist() == [0] * 300
 
 
 @pytest.mark.parametrize("rows_at_once", [1 << 26, 60])
@@ -262,15 +262,15 @@ def test_first_of_group(gpu_dedup, monkeypatch, rows_at_once):
         keys = numbers.choice(np.array([0, 1, 2**53, 2**53 + 1, 2**63, 2**64 - 1], np.uint64), (rows, width))
         rank = numbers.permutation(rows).astype(np.int64) * 3 - rows
         for ranks in (rank, None):
-            expected = cpu_fallback.first_of_group(keys, ranks)
-            np.testing.assert_array_equal(gpu_dedup.first_of_group(keys, ranks), expected, strict=True)
+            expected = cpu_fallback.group_leaders(keys, ranks)
+            np.testing.assert_array_equal(gpu_dedup.group_leaders(keys, ranks), expected, strict=True)
 
 
 def test_many_groups_go_in_ranges_on_the_device(gpu_dedup, monkeypatch):
     monkeypatch.setattr(gpu_dedup, "ROWS_AT_ONCE", 200)
     monkeypatch.setattr(gpu_dedup, "load_engine", None)
     keys = np.random.default_rng(9).integers(0, 900, (1000, 2), np.uint64)
-    np.testing.assert_array_equal(gpu_dedup.first_of_group(keys), cpu_fallback.first_of_group(keys))
+    np.testing.assert_array_equal(gpu_dedup.group_leaders(keys), cpu_fallback.group_leaders(keys))
     sizes = np.bincount(gpu_dedup._range_of(keys, 10))
     assert len(sizes) == 10 and sizes.min() > 60 and sizes.max() < 140
 
@@ -278,7 +278,7 @@ def test_many_groups_go_in_ranges_on_the_device(gpu_dedup, monkeypatch):
 def test_groups_go_to_the_cpu_engine_where_memory_is_short(gpu_dedup, monkeypatch, caplog):
     run_out_of_memory(monkeypatch, gpu_dedup, 20)
     keys = np.arange(100, dtype=np.uint64)[:, None] // np.uint64(3)
-    assert gpu_dedup.first_of_group(keys).tolist() == [row - row % 3 for row in range(100)]
+    assert gpu_dedup.group_leaders(keys).tolist() == [row - row % 3 for row in range(100)]
     assert [record.message for record in caplog.records] == [SHORT]
 
 

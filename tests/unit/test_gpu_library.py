@@ -8,7 +8,7 @@ import pytest
 
 import curation
 from curation import engine as selector
-from curation.running.runner import run
+from curation.running.run import run
 from tests.run.runs import kept_rows, made_texts, recipe_of, records_of, removed_rows
 from tests.unit import gpu_stand_ins
 

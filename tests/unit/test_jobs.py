@@ -17,19 +17,10 @@ from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.recipe import Recipe
-from curation.running import jobs
-from curation.running.jobs import (
-    Plan,
-    as_plan,
-    digest_of,
-    load_job,
-    load_plan,
-    read_stored_plan,
-    run_stored,
-    store_job,
-    store_plan,
-)
-from curation.running.parts import Parts
+from curation.running import map_phase
+from curation.running.intermediate import Parts
+from curation.running.map_phase import load_job, run_stored, store_job
+from curation.running.plan import Plan, as_plan, digest_of, load_plan, read_stored_plan, store_plan
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +78,7 @@ def test_threads_that_begin_together_read_a_job_once(tmp_path: Path, monkeypatch
     store_plan(tmp_path / "plan.json", plan_of(tmp_path))
     plan, job = digest_of(tmp_path / "plan.json"), store_job(job_in(tmp_path), tmp_path)
     together, seen, loads = Barrier(8), [], []
-    decode = jobs._decode
+    decode = map_phase._decode
 
     def slow(kind: type[Any], value: Any) -> Any:
         if kind is np.ndarray:
@@ -95,7 +86,7 @@ def test_threads_that_begin_together_read_a_job_once(tmp_path: Path, monkeypatch
             time.sleep(0.05)
         return decode(kind, value)
 
-    monkeypatch.setattr(jobs, "_decode", slow)
+    monkeypatch.setattr(map_phase, "_decode", slow)
 
     def task(number: int) -> None:
         together.wait()
@@ -112,7 +103,7 @@ def test_a_plan_is_kept_over_the_jobs_of_all_phases(tmp_path: Path):
     plan, path = plan_of(tmp_path), tmp_path / "plan.json"
     store_plan(path, plan)
     stored, seen = digest_of(path), []
-    jobs.keep_plan(stored, plan)
+    plan.keep_plan(stored, plan)
     for number in range(4):
         job = store_job(job_in(tmp_path / str(number)), tmp_path)
         run_stored(lambda found, *_: seen.append(found is plan), Job, stored, job, (number,))

@@ -10,7 +10,7 @@ import pytest
 from curation.contract import ID
 from curation.errors import RecipeError
 from curation.recipe import parse_recipe
-from curation.running.runner import run
+from curation.running.run import run
 from curation.stages import Language, base
 from tests.conftest import frame_of
 from tests.oracle import fasttext_reference as reference

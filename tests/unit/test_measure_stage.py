@@ -17,10 +17,10 @@ from curation.contract import ID
 from curation.errors import RecipeError
 from curation.measures import Measure
 from curation.recipe import parse_recipe
-from curation.running import runner
-from curation.running.percentiles import RANKS, percentiles
-from curation.running.runner import run
-from curation.stages import AddMeasures
+from curation.running import run as runner
+from curation.running.report_text import RANKS, percentiles
+from curation.running.run import run
+from curation.stages import MeasureStage
 from curation.stages.base import applied
 from tests.conftest import frame_of
 from tests.corpus import NASTY
@@ -47,7 +47,7 @@ def measured(texts: list[str], names: tuple[str, ...]) -> list[tuple[Any, ...]]:
 def test_columns_of_a_frame(engine, names):
     texts = [*(text[:2000] for text in NASTY), None]
     frame = frame_of(engine, texts)
-    after, outcome = applied(engine, frame, AddMeasures(names=names))
+    after, outcome = applied(engine, frame, MeasureStage(names=names))
     table = engine.to_arrow(after)
     expected = engine.measure(frame["text"], names or tuple(Measure.__members__))
     assert table.column_names[3:] == [*expected] and {str(kind) for kind in table.schema.types[3:]} == {"int64"}
@@ -58,12 +58,12 @@ def test_columns_of_a_frame(engine, names):
 
 def test_a_frame_that_was_filtered_keeps_its_rows_together(engine):
     frame = engine.filter_rows(frame_of(engine, ["a", "b b", "c c c"]), np.array([True, False, True]))
-    table = engine.to_arrow(applied(engine, frame, AddMeasures(names=("words",)))[0])
+    table = engine.to_arrow(applied(engine, frame, MeasureStage(names=("words",)))[0])
     assert table.select(["text", "words"]).to_pylist() == [{"text": "a", "words": 1}, {"text": "c c c", "words": 3}]
 
 
 def test_no_rows(engine):
-    table = engine.to_arrow(applied(engine, frame_of(engine, []), AddMeasures())[0])
+    table = engine.to_arrow(applied(engine, frame_of(engine, []), MeasureStage())[0])
     assert (len(table), table.num_columns, str(table.schema.types[-1])) == (0, 3 + len(Measure), "int64")
 
 
@@ -178,9 +178,9 @@ def test_percentiles_are_those_of_the_sorted_values(tmp_path: Path, corpus: Path
 
 
 def test_members_and_repeated_names_are_names():
-    stage = AddMeasures(names=(Measure.words, "bytes", "words"))  # type: ignore[arg-type]
-    assert stage == AddMeasures(names=("words", "bytes"))
-    assert AddMeasures().names == () and [*AddMeasures().writes()] == [*Measure.__members__]
+    stage = MeasureStage(names=(Measure.words, "bytes", "words"))  # type: ignore[arg-type]
+    assert stage == MeasureStage(names=("words", "bytes"))
+    assert MeasureStage().names == () and [*MeasureStage().writes()] == [*Measure.__members__]
 
 
 @pytest.mark.parametrize(

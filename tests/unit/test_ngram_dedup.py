@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import cpu_fallback.session
 from curation.errors import RecipeError
-from curation.running.runner import run
+from curation.running.run import run
 from curation.stages import NgramDedup
 from tests.oracle.pipelines import seen_ngrams
 from tests.run.runs import kept_rows, recipe_of, records_of, removed_rows, report_of

@@ -21,7 +21,7 @@ import curation
 from curation.cli import main
 from curation.errors import OutputError, RecipeError, StageError
 from curation.recipe import Recipe, convert_recipe
-from curation.running.runner import run
+from curation.running.run import run
 from curation.stages.base import applied
 from curation.stages.cutting import cut_texts
 from curation.stages.outcome import Cuts

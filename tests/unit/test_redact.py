@@ -20,7 +20,7 @@ import curation
 from curation.contract import ID, ROW, TEXT
 from curation.errors import RecipeError
 from curation.recipe import parse_recipe
-from curation.running.runner import run
+from curation.running.run import run
 from curation.running.verify import verify
 from curation.stages import Redact, base
 from curation.stages.personal_data import FINDERS

@@ -10,20 +10,20 @@ import pyarrow as pa
 import pytest
 
 from curation.errors import InputError, OutOfMemoryError
-from curation.running.resources import (
+from curation.running.memory import (
     FILE_BYTES,
     MIB,
     Limit,
-    Room,
+    Resources,
     arenas_for,
     check_room,
     choose,
+    explain_memory_errors,
     group_folders,
     needs,
     needs_in_processes,
     read_limits,
     read_processors,
-    shortage_told,
 )
 
 BATCH, SLICE = 4 * MIB, 64 * MIB
@@ -164,7 +164,7 @@ def test_the_tightest_limit_decides():
     for limits in ([wide, narrow], [narrow, wide]):
         chosen = choose(limits, 8, BATCH, SLICE)
         assert (chosen.limit, chosen.taken) == (narrow, narrow.free) and chosen.workers >= 2
-    assert choose([], 8, BATCH, SLICE) == Room(8, BATCH, SLICE)
+    assert choose([], 8, BATCH, SLICE) == Resources(8, BATCH, SLICE)
 
 
 def test_workers_that_were_asked_for_stay():
@@ -236,7 +236,7 @@ def test_more_processors_have_more_arenas(processors: int, arenas: int):
 )
 def test_every_shortage_is_one_message(error: Exception):
     limit = Limit("virtual", "ulimit -v", 1000 * MIB, 400 * MIB)
-    with pytest.raises(OutOfMemoryError) as told, shortage_told(Room(2, BATCH, SLICE, limit, 300 * MIB)):
+    with pytest.raises(OutOfMemoryError) as told, explain_memory_errors(Resources(2, BATCH, SLICE, limit, 300 * MIB)):
         raise error
     assert str(error) in str(told.value)
     assert "give --workers 1, or raise ulimit -v to 1.5 GB (1433600)" in str(told.value)
@@ -245,7 +245,7 @@ def test_every_shortage_is_one_message(error: Exception):
 
 def test_a_process_that_ended_is_not_said_to_be_a_shortage_for_certain():
     limit = Limit("virtual", "ulimit -v", 1000 * MIB, 400 * MIB)
-    with pytest.raises(OutOfMemoryError) as told, shortage_told(Room(2, BATCH, SLICE, limit, 300 * MIB)):
+    with pytest.raises(OutOfMemoryError) as told, explain_memory_errors(Resources(2, BATCH, SLICE, limit, 300 * MIB)):
         raise BrokenProcessPool("A process in the process pool was terminated abruptly")
     start = "a worker process ended abruptly, most often because memory ran out; give --workers 1, or raise ulimit -v"
     assert str(told.value).startswith(start)
@@ -253,6 +253,6 @@ def test_a_process_that_ended_is_not_said_to_be_a_shortage_for_certain():
 
 @pytest.mark.parametrize("error", [InputError("no such file"), OSError(errno.ENOSPC, "full"), ValueError("x")])
 def test_other_errors_stay_what_they_are(error: Exception):
-    with pytest.raises(type(error)) as raised, shortage_told(Room(1, BATCH, SLICE)):
+    with pytest.raises(type(error)) as raised, explain_memory_errors(Resources(1, BATCH, SLICE)):
         raise error
     assert raised.value is error

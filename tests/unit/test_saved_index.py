@@ -11,7 +11,7 @@ import pytest
 from curation.cli import main
 from curation.errors import InputError, IntegrityError, OutputError, RecipeError
 from curation.recipe import convert_recipe
-from curation.running.runner import run
+from curation.running.run import run
 from curation.running.verify import verify
 from curation.stages import saved_index
 from curation.stages.saved_index import SavedIndex
@@ -211,7 +211,7 @@ def test_a_run_that_was_stopped_while_it_saved(tmp_path, monkeypatch):
     for place in ("_write_band", "write_json", "index_digests"):
         with monkeypatch.context() as patched:
             patched.setattr(
-                f"curation.running.barriers.{place}"
+                f"curation.running.corpus_phase.{place}"
                 if place == "index_digests"
                 else f"curation.stages.saved_index.{place}",
                 stop,

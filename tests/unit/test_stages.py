@@ -11,7 +11,7 @@ import pytest
 import curation
 from curation.errors import OutputError, RecipeError
 from curation.recipe import Recipe, convert_recipe
-from curation.running.runner import run
+from curation.running.run import run
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
 from curation.stages.own_code import convert_stage, stage_for_job, stage_from_job
 from tests.run.runs import records_of

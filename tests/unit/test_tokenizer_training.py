@@ -19,7 +19,7 @@ from curation.packing import tokenizer_training
 from curation.packing.indexed import IndexedReader
 from curation.packing.tokenization import PROBES, Tokenizer
 from curation.packing.tokenizer_training import KINDS, MAX_VOCABULARY, SPECIAL, Trained, train_tokenizer
-from curation.running.runner import run
+from curation.running.run import run
 from tests.corpus import NASTY
 from tests.run.runs import files_below, kept_rows, made_texts, recipe_of, records_of
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from curation.reading.inputs import Input
 from curation.recipe import Output, Recipe
-from curation.running.runner import run
+from curation.running.run import run
 from curation.stages import Filter
 
 CHINESE = "這是一個沒有空格的句子。"

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A segment: row stages over one slice, then the keys that the corpus stages after them ask for."""
+"""Row stages over one slice, then the keys for the corpus stages after them; and the jobs that tasks are given."""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -15,22 +16,67 @@ import pyarrow as pa
 
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
-from curation.files import commit_all, piece_path, write_json
+from curation.files import commit, commit_all, piece_path, write_json
 from curation.interrupts import check as check_interrupts
 from curation.reading import schema_of
 from curation.reading.sampling import read_sampled
 from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
 from curation.rules import Verdict
-from curation.running.jobs import Plan, with_urls
+from curation.running.intermediate import REMOVED_SCHEMA, Parts, PartWriter, TableFile, open_part
 from curation.running.ledger import SliceRecord
-from curation.running.parts import REMOVED_SCHEMA, PartWriter, TableFile, open_part
-from curation.running.plans import check_stage_files
+from curation.running.plan import Loaded, Plan, Stored, check_stage_files, load_plan, load_shared, with_urls
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns, applied
 from curation.stages.cutting import cut_texts
 from curation.stages.outcome import BYTES, Cuts, StageCount, key_column
 from curation.stages.own_code import stage_from_job
+
+
+def store_job(job: Any, folder: Path) -> Stored:
+    """The file of a job, a structure whose fields are JSON, paths, arrays, `Parts` or `Stored`."""
+    data = msgspec.json.encode(job, enc_hook=_encode)
+    digest = hashlib.sha256(data).hexdigest()
+    path = folder / f"job-{digest[:16]}.json"
+    if not path.exists():
+        with commit(path) as temporary:
+            temporary.write_bytes(data)
+    return Stored(path, digest)
+
+
+def run_stored(
+    function: Callable[..., None], kind: type[Any], plan: Stored, job: Stored, item: tuple[int, *tuple[Any, ...]]
+) -> None:
+    """`function` of the stored plan and job and of `item`, a number and whatever else its task carries, unless the
+    number's done-record is there: Dask runs again what a worker had finished that died before the end of the phase."""
+    if piece_path(job.path.parent, item[0], ".json").exists():
+        return
+    function(load_plan(plan), load_job(kind, job), *item)
+
+
+def load_job(kind: type[Loaded], stored: Stored) -> Loaded:
+    return load_shared(stored, lambda data: msgspec.json.decode(data, type=kind, dec_hook=_decode))
+
+
+def _encode(value: Any) -> Any:
+    match value:
+        case Path():
+            return str(value)
+        case np.ndarray():
+            return value.tolist()
+        case Parts():
+            return [str(value.folder), np.diff(value.starts).tolist()]
+    raise NotImplementedError(f"a job cannot hold a {type(value).__name__}")
+
+
+def _decode(kind: type[Any], value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    if kind is np.ndarray:
+        return np.array(value, np.int64)
+    if kind is Parts:
+        return Parts(Path(value[0]), value[1])
+    raise NotImplementedError(f"a job cannot hold a {kind.__name__}")
 
 
 class Segment(NamedTuple):

@@ -14,8 +14,8 @@ takes 1.6 KB of each process (200,000: 281 MB more than 20,000, a good part of i
 at most 40 bytes per document at a barrier; a document that is far longer than a batch (20 times its length, 43 times in
 virtual memory); the mapped file of signatures of `verify: signature`.
 
-All numbers are of the CPU engine with the allocators of `settle_allocators`, before they kept free memory for the next
-batch; since then peaks differ by a tenth either way.
+All numbers are of the CPU engine with the allocators of `configure_allocators`, before they kept free memory for the
+next batch; since then peaks differ by a tenth either way.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ LOADED = {"resident": 150 * MIB, "private": 240 * MIB, "virtual": 570 * MIB}
 LEAST_LOADED = {"resident": 80 * MIB, "private": 150 * MIB, "virtual": 455 * MIB}  # without a tokenizer
 LEAST = {"resident": 60 * MIB, "private": 80 * MIB, "virtual": 85 * MIB}  # a run of 5 MB with one rule; default: 150
 SMALL_BATCH_BYTES, SMALL_SLICE_BYTES = 1 * MIB, 16 * MIB
-
 ULIMITS = {
     "ulimit -v": (resource.RLIMIT_AS, "virtual", "VmSize"),
     "ulimit -d": (resource.RLIMIT_DATA, "private", "VmData"),
@@ -79,7 +78,7 @@ class Limit(NamedTuple):
         return f"raise {self.name} to {shown_bytes(bound)}" + (f" ({bound >> 10})" if self.name in ULIMITS else "")
 
 
-class Room(NamedTuple):
+class Resources(NamedTuple):
     """How to run. `limit` is the tightest one (None where none is known), and `taken` what the run takes of it;
     `remark` says what was lowered, or that even this may be too much."""
 
@@ -124,7 +123,7 @@ def needs_in_processes(kind: str, workers: int, batch_bytes: int, slice_bytes: i
 def choose(
     limits: Sequence[Limit], workers: int, batch_bytes: int, slice_bytes: int, *,
     files: int = 0, fixed_workers: bool = False, processes: bool = False, compiled: bool = True,
-) -> Room:  # fmt: skip
+) -> Resources:  # fmt: skip
     """The most workers up to `workers`, and the largest batches and slices, that fit all limits.
 
     limits         as `read_limits` gives them once everything is loaded
@@ -141,14 +140,14 @@ def choose(
     small = min(batch_bytes, SMALL_BATCH_BYTES), min(slice_bytes, SMALL_SLICE_BYTES)
     remark = ""
     for count in [workers] if fixed_workers else range(workers, 0, -1):
-        tightest = Room(count, batch_bytes, slice_bytes)
+        tightest = Resources(count, batch_bytes, slice_bytes)
         for batch, piece in ((batch_bytes, slice_bytes), small):
             rooms = []
             for limit in limits:
                 compilers = 0 if compiled else count if processes and limit.kind == "resident" else 1
                 holders = count + 1 if processes and limit.kind == "resident" else 1
                 taken = need(limit.kind, count, batch, piece) + compilers * COMPILING + holders * files * FILE_BYTES
-                rooms.append(Room(count, batch, piece, limit, taken, remark))
+                rooms.append(Resources(count, batch, piece, limit, taken, remark))
             tried = min(rooms, key=_left, default=tightest)
             if _left(tried) >= 0:
                 return tried
@@ -159,11 +158,11 @@ def choose(
     return tightest._replace(remark=f"that may be too little: {_remedy(tightest, tightest.taken)}")
 
 
-def _left(room: Room) -> int:
+def _left(room: Resources) -> int:
     return room.limit.free - room.taken if room.limit else 0
 
 
-def _remedy(room: Room, needed: int) -> str:
+def _remedy(room: Resources, needed: int) -> str:
     """What a user can set so that so many bytes are free, or fewer are needed."""
     fewer = ["give --workers 1"] if room.workers > 1 else []
     return ", or ".join([*fewer, *([room.limit.raised(needed)] if room.limit else [])])
@@ -268,7 +267,7 @@ def arenas_for(processors: int) -> int:
     return 1 if processors <= PROCESSORS_PER_ARENA else max(2, processors // PROCESSORS_PER_ARENA)
 
 
-def settle_allocators() -> None:
+def configure_allocators() -> None:
     """Makes this process and those it starts take less memory; to be called before other libraries are loaded.
 
     Arrow's own pool (mimalloc) reserves 1 GiB of addresses and keeps more of what is freed, glibc has an arena per
@@ -296,7 +295,7 @@ def settle_allocators() -> None:
 
 
 @contextmanager
-def shortage_told(room: Room) -> Iterator[None]:
+def explain_memory_errors(room: Resources) -> Iterator[None]:
     """Raises OutOfMemoryError, which says what to set, for all the ways in which libraries say that memory ran out."""
     try:
         yield
@@ -320,9 +319,3 @@ def _is_shortage(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, (MemoryError, BrokenExecutor)) or any(words in str(error) for words in NO_THREAD)
-
-
-__all__ = [
-    "Limit", "Room", "arenas_for", "check_room", "choose", "group_folders", "needs", "needs_in_processes",
-    "read_limits", "read_processors", "settle_allocators", "shortage_told", "shown_bytes",
-]  # fmt: skip

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from curation.contract import ID, ROW, TEXT, position_type
 from curation.errors import IntegrityError
 from curation.files import begin_sync, piece_path
+from curation.reading.source_files import Slice
 from curation.stages.outcome import Corpus
 
 KEY_ROWS = 1 << 16  # 11 MB with 21 bands
@@ -112,6 +113,13 @@ class KeyPlaces(NamedTuple):
         starts = [0, *self.ends.tolist()]
         batches = zip(starts, starts[1:], self.offsets[:, number].tolist(), strict=False)
         return np.dtype(self.schema.field(number).type.to_pandas_dtype()), list(batches)
+
+
+class Numbering(NamedTuple):
+    """How documents of slices are numbered: `doc` is the row in its slice plus the slice's offset (int64)."""
+
+    slices: Sequence[Slice]
+    offsets: np.ndarray
 
 
 class Parts:
@@ -229,8 +237,3 @@ def with_ids(table: pa.Table, source: str, base: int) -> pa.Table:
     }
     rest = {name: table.column(name) for name in table.column_names if name not in (ROW, ID)}
     return pa.table({**columns, **rest})
-
-
-__all__ = [
-    "REMOVED_SCHEMA", "PartWriter", "Parts", "Span", "TableFile", "open_part", "with_ids",
-]  # fmt: skip

@@ -1,31 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a run: one run at a time, and what it already holds. Only what runs have made is deleted in it."""
+"""The folder of a run: locks, what may lie in it, what a rerun finds, and paths after it was moved."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from curation.errors import InputError, OutputError, counted
-from curation.files import TEMPORARY, check_name, make_folder, read_json, remove, sync_folder
-from curation.packing.blends import INDEX_FOLDER
+import msgspec
+
+from curation.errors import InputError, IntegrityError, OutputError, counted
+from curation.files import TEMPORARY, check_name, file_sha256, make_folder, read_json, remove, sync_folder
+from curation.packing.blends import INDEX_FOLDER, META, Blend, Megatron, meta_files, write_meta
+from curation.packing.megatron import PairInfo, TrainingPair
+from curation.packing.ordering import split_names
 from curation.reading.inputs import HUB_MARK, entries_by_name
 from curation.reading.paths import RUN_PLAN, RUN_REPORT, RealPaths, is_run
 from curation.recipe import Recipe
-from curation.running.progress import Silent
+from curation.running.progress import Progress
+from curation.running.report import write
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 
 (WORK, PLAN), REPORT = RUN_PLAN, RUN_REPORT
 OWN_NAMES = (WORK, *OUTPUT_NAMES, INDEX_FOLDER, REPORT, "report.html")
 SHOWN_GONE = 5
+MANIFEST, NEMO = f"{META}/manifest.json", f"{META}/nemo.yaml"
 
 
 @contextmanager
-def locked(folder: Path, progress: Silent | None = None) -> Iterator[None]:
+def locked(folder: Path, progress: Progress | None = None) -> Iterator[None]:
     """Holds the folder for one run. The kernel drops the lock with the process, so that a crash leaves none."""
     _refuse_outputs_of_runs(folder)
     try:
@@ -39,7 +46,7 @@ def locked(folder: Path, progress: Silent | None = None) -> Iterator[None]:
         except BlockingIOError:
             raise OutputError(f"another run is writing to {folder}; wait for it, or give another --output") from None
         except OSError as error:  # Lustre without -o flock, some NFS
-            (progress or Silent()).say(
+            (progress or Progress()).say(
                 f"the file system of {folder} cannot lock it ({error.strerror}): start no second run there"
             )
         yield
@@ -126,3 +133,69 @@ def discard(folder: Path) -> None:
     for path in list(folder.iterdir()):
         if _is_own(path.name):
             remove(path)
+
+
+class _Pair(PairInfo, frozen=True, kw_only=True):
+    """An entry of `manifest.json`."""
+
+    source: str
+    split: str = ""
+
+
+class _Manifest(msgspec.Struct):
+    pairs: list[_Pair]
+
+
+def relocated_meta(folder: Path, content: dict[str, Any]) -> dict[str, bytes]:
+    """The files of `tokens/_meta/` as they have to be where the run of that `report.json` is now, an absolute path;
+    none where they are so, or where it has no pairs. OutputError where it has moved and the manifest is not the run's,
+    IntegrityError where the two contradict each other."""
+    expected = content["outputs"].get(NEMO, "")
+    if not expected:
+        return {}
+    if file_sha256(folder / MANIFEST) != content["outputs"].get(MANIFEST):
+        if f" {folder}/tokens/".encode() in (folder / NEMO).read_bytes():
+            return {}  # it has not moved: what has changed in it is for `verify` to tell
+        raise OutputError(
+            f"{folder} has moved, and {MANIFEST}, which its new paths are made from, has changed. Put the file back, "
+            "or give --force"
+        )
+    manifest = read_json(folder / MANIFEST)
+    output = content["recipe"]["output"]
+    names = [source["name"] for source in content["sources"]]
+    weights = {source["name"]: source["blend_weight"] for source in content["sources"] if "blend_weight" in source}
+    files = meta_files(
+        folder,
+        manifest,
+        _pairs(folder, manifest, names, split_names(output["splits"])),
+        weights,
+        (msgspec.convert(output["blend"], Blend), msgspec.convert(output["megatron"], Megatron)),
+    )
+    return {} if hashlib.sha256(files["nemo.yaml"]).hexdigest() == expected else files
+
+
+def _pairs(folder: Path, manifest: Any, names: Sequence[str], splits: Sequence[str]) -> list[TrainingPair]:
+    try:
+        pairs = msgspec.convert(manifest, _Manifest).pairs
+    except msgspec.ValidationError as error:
+        raise IntegrityError(f"{MANIFEST} is not what a run writes: {error}") from None
+    strange = [pair for pair in pairs if pair.source not in names or pair.tokens < 1]
+    if strange or (pairs and {pair.split for pair in pairs} != {*splits}):
+        raise IntegrityError(f"{MANIFEST} has pairs without tokens, or of inputs or splits that json does not have")
+    return [
+        TrainingPair(
+            pair.source, pair.split, msgspec.structs.replace(pair, prefix=str(folder / "tokens" / pair.prefix))
+        )
+        for pair in pairs
+    ]
+
+
+def rewrite_moved_paths(folder: Path, content: dict[str, Any]) -> bool:
+    """Writes `tokens/_meta/` of a moved run anew, then the report with its digests; says whether there was a need. What
+    is killed in between is done again by the next call. Raises as `relocated_meta`."""
+    files = relocated_meta(folder, content)
+    if not files:
+        return False
+    content["outputs"] |= write_meta(folder, files)
+    write(folder, content)
+    return True

@@ -27,7 +27,7 @@ from curation.reading.sampling import chosen
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import scrubbed, shown
 from curation.recipe import Recipe
-from curation.running.progress import Silent
+from curation.running.progress import Progress
 
 PIECE_BYTES = 32 << 20  # of text in a file
 PIECE_ROWS = 100_000
@@ -64,7 +64,7 @@ def clear_work(work: Path) -> None:
 
 
 def collect(
-    recipe: Recipe, files: Sequence[SourceFile], engine: Engine, work: Path, progress: Silent
+    recipe: Recipe, files: Sequence[SourceFile], engine: Engine, work: Path, progress: Progress
 ) -> list[SourceFile]:
     """The files with each streamed data set replaced by what was collected of it.
 
@@ -115,7 +115,7 @@ class _Source:
         self.waiting: list[pa.Table] = []
         self.next = Piece()
 
-    def collect(self, engine: Engine, progress: Silent) -> Collected:
+    def collect(self, engine: Engine, progress: Progress) -> Collected:
         self._resume()
         tries, wait = TRIES, FIRST_WAIT_SECONDS
         if self.pieces and not self.pieces[-1].done:

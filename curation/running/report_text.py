@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report for people: the funnel in the terminal and as a page, the numbers on one line, percentiles."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from curation.errors import counted
+from curation.packing.forms import FORMS
+from curation.running.exports import part_files
+from curation.terminal import printable_line
+
+if TYPE_CHECKING:
+    pass
+
+SHORT = "short"  # the reason of a rule that asks for a number of words
+RANKS = (1, 25, 50, 75, 99)
+
+
+def numbers(content: dict[str, Any]) -> dict[str, Any]:
+    """Of the content of `report.json`: original, duplicates_removed, short_removed (where a rule has the reason
+    `short`), kept, raw_bytes, final_bytes, retention (of `original`; copies do not count); tokens and tokens_per_byte;
+    and what each form has."""
+    documents, stages = content["documents"], content["stages"]
+    duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage.get("compares")}
+    short = [stage["reasons"].get(SHORT, 0) for stage in stages if SHORT in _reasons(content, stage["name"])]
+    found: dict[str, Any] = {
+        "original": documents["read"],
+        "duplicates_removed": sum(duplicates.values()),
+        "duplicates_removed_by_stage": duplicates,
+        **({"short_removed": sum(short)} if short else {}),
+        "kept": documents["kept"],
+        "raw_bytes": content["bytes"]["read"],
+        "final_bytes": content["bytes"]["kept"],
+        "retention": round((documents["kept"] - documents["copies"]) / max(documents["read"], 1), 6),
+    }
+    if content["tokens"]:
+        found |= {"tokens": content["tokens"]["count"], "tokens_per_byte": content["tokens"]["per_byte"]}
+    for form, splits in content["forms"].items():
+        found |= FORMS[form].numbers(list(splits.values()))
+    return found
+
+
+def _reasons(content: dict[str, Any], name: str) -> list[str]:
+    """The reasons that the rules of a stage give in the recipe; those that never fired too."""
+    names = [stage["name"] for stage in content["stages"]]
+    rules = content["recipe"]["stages"][names.index(name)].get("rules", [])
+    return [rule.get("reason", "") for rule in rules if isinstance(rule, dict)]
+
+
+def shown_numbers(content: dict[str, Any]) -> list[str]:
+    """The same for people, on a line or two."""
+    found = content["numbers"]
+    parts = [f"original {found['original']:,}", f"duplicates removed {found['duplicates_removed']:,}"]
+    if "short_removed" in found:
+        parts.append(f"short removed {found['short_removed']:,}")
+    parts += [f"kept {found['kept']:,}", f"final size {found['final_bytes'] / 1e6:,.2f} MB"]
+    lines = ["; ".join(parts)]
+    for form, splits in content["forms"].items():
+        lines += FORMS[form].lines(list(splits.values()))
+    return lines
+
+
+def stage_lines(content: dict[str, Any]) -> list[str]:
+    """What the stages of a run say of themselves."""
+    return [f"{stage['name']}: {line}" for stage in content["stages"] for line in stage.get("lines", [])]
+
+
+def funnel_line(content: dict[str, Any]) -> str:
+    """`[parse] docs=1.0M  [langid] kept=600k (60%)  ...  [tokens] total=180M shards=2 per_byte=0.22`: of each stage
+    that removes, what it left and how much that is of what came to it."""
+    archives = all(file["format"] in ("wet", "warc") for file in content["files"])
+    steps = [f"[{'parse' if archives else 'read'}] docs={short_number(content['documents']['read'])}"]
+    for stage in content["stages"]:
+        if not stage.get("removes", True):
+            continue
+        share = stage["documents_out"] / stage["documents_in"] if stage["documents_in"] else 0.0
+        steps.append(f"[{stage['name']}] kept={short_number(stage['documents_out'])} ({share:.0%})")
+    if content["tokens"]:
+        shards = content["numbers"].get("shards")
+        told = f" shards={shards}" if shards is not None else ""
+        tokens = content["tokens"]
+        steps.append(f"[tokens] total={short_number(tokens['count'])}{told} per_byte={tokens['per_byte']:.3f}")
+    return "  ".join(steps)
+
+
+def short_number(number: int) -> str:
+    """999, 1.0k, 12.3k, 600k, 1.0M, 180M."""
+    value, unit = float(number), ""
+    for unit in ("", "k", "M"):
+        if value < 999.5 or unit == "M":
+            break
+        value /= 1000
+    return f"{value:.1f}{unit}" if unit and value < 99.95 else f"{value:.0f}{unit}"
+
+
+# The funnel as rows
+
+
+def funnel(content: dict[str, Any]) -> list[tuple[str, str, int, float, int]]:
+    """(step, reason, documents, share of all read, bytes after the step); removed documents are negative. What a
+    `sample` passed over is no part of what was read: its share is that of all records found."""
+    documents = content["documents"]
+    total = max(documents["read"], 1)
+    rows: list[tuple[str, str, int, float, int]] = []
+    if unsampled := sum(source["not_sampled"] for source in content["sources"]):
+        rows.append(("", "not sampled", -unsampled, unsampled / (unsampled + documents["read"]), 0))
+    rows.append(("read", "", documents["read"], 1.0, content["bytes"]["read"]))
+    if documents["rejected"]:
+        rows.append(("", "rejected", -documents["rejected"], documents["rejected"] / total, 0))
+    for stage in content["stages"]:
+        rows.append((stage["name"], "", stage["documents_out"], stage["documents_out"] / total, stage["bytes_out"]))
+        rows += [("", reason, -number, number / total, 0) for reason, number in stage["reasons"].items()]
+    if documents["copies"]:
+        rows.append(("", "copies", documents["copies"], documents["copies"] / total, 0))
+    rows.append(("kept", "", documents["kept"], documents["kept"] / total, content["bytes"]["kept"]))
+    return rows
+
+
+def _signed(number: int, reason: str) -> str:
+    """With a sign where it is no count of what is left but a change of it."""
+    return f"{number:+,}" if reason else f"{number:,}"
+
+
+def print_funnel(content: dict[str, Any]) -> None:
+    """The table that ends a run, on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading, side in (
+        ("step", "left"),
+        ("reason", "left"),
+        ("documents", "right"),
+        ("share", "right"),
+        ("MB", "right"),
+    ):
+        table.add_column(heading, justify=side)  # type: ignore[arg-type]
+    for step, reason, number, share, size in funnel(content):
+        style = "dim" if reason else ""
+        shown = f"{size / 1e6:,.2f}" if not reason else ""
+        names = (Text(printable_line(name)) for name in (step, reason))
+        table.add_row(*names, _signed(number, reason), f"{share:.2%}", shown, style=style)
+    console = Console(soft_wrap=True)
+    console.print(table)
+    for line in _shown_lines(content):
+        console.print(printable_line(line), highlight=False, markup=False)
+    for line in _warning_lines(content):
+        console.print(printable_line(line), style="bold", highlight=False, markup=False)
+    if content["tokens"]:
+        tokens = content["tokens"]
+        console.print(
+            f"{tokens['count']:,} tokens ({printable_line(tokens['tokenizer']['name'])}, {tokens['dtype']}) in "
+            f"{counted(tokens['documents'], 'document')}, {tokens['per_byte']:.3f} per byte",
+            highlight=False,
+            markup=False,
+        )
+
+
+def as_html(content: dict[str, Any]) -> str:
+    """The funnel as a page of its own, without scripts."""
+    rows = "\n".join(
+        f'<tr class="{"r" if reason else "s"}"><td>{html.escape(step)}</td><td>{html.escape(reason)}</td>'
+        f"<td>{_signed(number, reason)}</td><td>{share:.2%}</td><td>{f'{size / 1e6:,.2f}' if not reason else ''}</td>"
+        f'<td><div style="width:{min(share, 1) * 100:.2f}%"></div></td></tr>'
+        for step, reason, number, share, size in funnel(content)
+    )
+    tokens = content["tokens"]
+    told = f"{tokens['count']:,} tokens ({html.escape(tokens['tokenizer']['name'])})" if tokens else "no tokens"
+    name = html.escape(content["recipe"]["name"] or "run")
+    return f"""<!doctype html>
+<meta charset="utf-8"><title>{name}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
+table {{ border-collapse: collapse; width: 100% }} td, th {{ padding: .15em .6em; text-align: left }}
+td:nth-child(n+3):nth-child(-n+5) {{ text-align: right; font-variant-numeric: tabular-nums }}
+td:last-child {{ width: 40% }} td div {{ background: #76b900; height: .8em }}
+.r {{ color: #777 }} .r div {{ background: #ccc }} .s {{ font-weight: 600 }}
+</style>
+<h1>{name}</h1>
+<p>{counted(content["documents"]["read"], "document")} read, {content["documents"]["kept"]:,} kept, {told};
+engine {html.escape(content["engine"])} ({html.escape(content["engine_reason"])}), {content["seconds"]:.1f} s.</p>
+<table><tr><th>step<th>reason<th>documents<th>share<th>MB<th></tr>
+{rows}
+</table>
+<pre>{html.escape(chr(10).join((*_shown_lines(content), *_warning_lines(content))))}</pre>
+"""
+
+
+def _warning_lines(content: dict[str, Any]) -> list[str]:
+    return [f"warning: {warning}" for warning in content["warnings"]]
+
+
+def _shown_lines(content: dict[str, Any]) -> list[str]:
+    """What stands below the funnel, in the terminal and on the page."""
+    told = (*shown_numbers(content), *stage_lines(content))
+    return [*told, *source_rows(content["sources"]), content["funnel"]]
+
+
+def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:
+    """The table as lines of text; none for a single input."""
+    if len(sources) < 2:
+        return []
+    heads = ("input", "read", "MB", "share", "kept", "copies", "MB", "tokens", "share", "drawn")
+    rows = [
+        (
+            entry["name"],
+            f"{entry['documents_read']:,}",
+            f"{entry['bytes_read'] / 1e6:,.2f}",
+            f"{entry['share_before']:.2%}",
+            f"{entry['documents_kept']:,}",
+            f"{entry['copies']:,}",
+            f"{entry['bytes_kept'] / 1e6:,.2f}",
+            f"{entry['tokens']:,}",
+            f"{entry['share_after']:.2%}",
+            f"{entry['share_drawn']:.2%}" if "share_drawn" in entry else "-",
+        )
+        for entry in sources
+    ]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return [
+        row[0].ljust(widths[0])
+        + "".join(f"  {cell.rjust(width)}" for cell, width in zip(row[1:], widths[1:], strict=True))
+        for row in (heads, *rows)
+    ]
+
+
+def percentiles(folder: Path, names: Iterable[str]) -> dict[str, list[int]]:
+    """Per column of integers of `documents/` the smallest value that so many percent (RANKS) do not exceed; nothing
+    where there are no documents. One column is in memory at a time."""
+    found = {}
+    for name in names:
+        tables = [pq.read_table(path, columns=[name]) for path in part_files(folder / "documents")]
+        values = np.concatenate([table.column(name).to_numpy() for table in tables])
+        if len(values):
+            found[name] = np.percentile(values, RANKS, method="inverted_cdf").tolist()
+    return found
+
+
+def print_percentiles(folder: Path, documents: int, names: Iterable[str]) -> None:
+    """As a table on standard output."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(soft_wrap=True)
+    console.print(f"percentiles of {counted(documents, 'document')}", highlight=False)
+    found = percentiles(folder, names)
+    if not found:
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("measure")
+    for rank in RANKS:
+        table.add_column(f"{rank}%", justify="right")
+    for name, values in found.items():
+        table.add_row(name, *(f"{value:,}" for value in values))
+    console.print(table)
