@@ -150,10 +150,11 @@ def piece_path(folder: Path, number: int, suffix: str) -> Path:
 
 
 def sync_files(folder: Path) -> None:
-    """Has the disk hold every file of a folder before a record says that they are there."""
-    for path in folder.iterdir():
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())
+    """Has the disk hold every file of a folder, and of those in it, before a record says that they are there."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
 
 
 def file_sha256(path: Path) -> str:

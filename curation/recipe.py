@@ -28,7 +28,7 @@ from curation.renamed import renamed_keys
 from curation.rules import Bounds, Rule
 from curation.settings import apply_settings, expand_shorthands
 from curation.stages import STAGES, CorpusStage, Stage
-from curation.stages.own_code import convert_stage, stage_from_job, without_nulls
+from curation.stages.own_code import as_json, convert_stage, stage_from_job
 
 if TYPE_CHECKING:
     Stages = list[Stage]
@@ -203,7 +203,7 @@ def as_builtins(recipe: Recipe) -> dict[str, Any]:
     """The recipe as JSON has it, with all defaults: what is compared, stored and reported. JSON has no infinity, so
     that a bound which a rule does not set is left out; it can be read as a recipe again. Secrets in URLs
     are left out."""
-    content = dict(without_nulls(msgspec.json.decode(msgspec.json.encode(recipe))))
+    content = dict(as_json(recipe))
     for entry in content["input"]:
         for field in {"path", "base", "data_files"} & entry.keys():
             entry[field] = shown(entry[field])

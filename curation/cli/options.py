@@ -36,7 +36,7 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "output": (("--output", "-o"), {"required": True, "metavar": "DIR", "help": "folder of the run"}),
     "recipe": (
         ("--recipe",),
-        {"default": "", "metavar": "RECIPE", "help": "the recipe, in place of RECIPE", "dest": "recipe_option"},
+        {"default": "", "metavar": "RECIPE", "help": "the same as the word RECIPE", "dest": "recipe_option"},
     ),
     "text_column": (
         ("--text-column",),

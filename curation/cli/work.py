@@ -127,6 +127,7 @@ def tokenize(options: argparse.Namespace) -> int:
     if options.formats:
         output = output | {"formats": listed(options.formats)}
     content: dict[str, Any] = {"name": "tokenize", "input": inputs_of(options), "stages": []}
+    content |= {"seed": base["seed"]} if base else {}
     recipe = recipes.made("tokenize", content | {"tokenizer": tokenizer, "output": output}, options)
     return conclude(run_recipe(recipe, options.output, options), options.output, options)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -13,7 +13,7 @@ import orjson
 
 from curation.arrays import positions_of, save_array
 from curation.contract import Engine, Session
-from curation.files import commit
+from curation.files import commit, make_folder, remove
 from curation.interrupts import check as check_interrupts
 from curation.reading.source_files import Slice
 from curation.recipe import Recipe, saves_index
@@ -30,10 +30,9 @@ from curation.running.removed import RemovedRows, ids_of
 from curation.running.run_folder import (
     WORK,
 )
-from curation.stages import CorpusStage
+from curation.stages import CorpusStage, Stage
 from curation.stages.base import decided
 from curation.stages.outcome import Cuts, Decision, StageCount
-from curation.stages.own_code import stage_for_job
 from curation.stages.saved_index import FOLDER, index_digests
 
 
@@ -144,11 +143,16 @@ def segment_folder(run_: RunContext, number: int) -> Path:
     return run_.work / f"segment-{number}"
 
 
-def prepare_stages(run_: RunContext, segment: Segment) -> dict[int, dict[str, Any]]:
-    """The stages of a segment as its tasks use them, by number."""
+def prepare_stages(run_: RunContext, segment: Segment) -> dict[int, Stage]:
+    """The stages of a segment as its tasks use them, by number; each has a folder of its own."""
     numbers = (*segment.row_stages, *segment.corpus_stages)
     _check_files(run_, numbers)
-    return {number: stage_for_job(run_.plan.recipe.stages[number].prepare(run_.work)) for number in numbers}
+    prepared = {}
+    for number in numbers:
+        folder = run_.work / f"prepared-{number}"
+        make_folder(folder)
+        prepared[number] = run_.plan.recipe.stages[number].prepare(folder)
+    return prepared
 
 
 def _check_files(run_: RunContext, numbers: Sequence[int]) -> None:
@@ -158,8 +162,9 @@ def _check_files(run_: RunContext, numbers: Sequence[int]) -> None:
 
 
 def run_corpus_stages(
-    run_: RunContext, segment: Segment, records: list[SliceRecord], counts: list[StageCount]
-) -> SegmentState:
+    run_: RunContext, segment: Segment, prepared: Mapping[int, Stage], records: list[SliceRecord],
+    counts: list[StageCount],
+) -> SegmentState:  # fmt: skip
     """The corpus stages of a segment: which of all its rows are left, and what went because of what."""
     parts = Parts(segment_folder(run_, segment.number), [record.documents for record in records])
     mask, cuts = (
@@ -168,7 +173,7 @@ def run_corpus_stages(
     alive = np.ones(len(parts), bool)
     removed = []
     for number in segment.corpus_stages:
-        found = _decide(run_, number, parts, alive)
+        found = _decide(run_, number, cast(CorpusStage, prepared[number]), parts, alive)
         _count(counts[number], found, alive, parts.byte_lengths())  # read anew: 8 bytes per document less meanwhile
         alive[found.rows] = False
         removed += found.removed
@@ -192,20 +197,20 @@ def _count(count: StageCount, found: Decided, alive: np.ndarray, sizes: np.ndarr
         count.bytes_out -= int((found.cuts.stop - found.cuts.start).sum())
 
 
-def _decide(run_: RunContext, number: int, parts: Parts, alive: np.ndarray) -> Decided:
+def _decide(run_: RunContext, number: int, stage: CorpusStage, parts: Parts, alive: np.ndarray) -> Decided:
     """The decision of a corpus stage about the rows that are `alive`; its file is its done-record."""
     path = run_.work / f"decision-{number}.npz"
     if not path.exists():
         check_interrupts()
         _check_files(run_, [number])
         started = time.perf_counter()
-        stage = cast(CorpusStage, run_.plan.recipe.stages[number])
         run_.progress.say(f"{run_.plan.recipe.stage_names[number]}: {int(alive.sum()):,} documents")
         sources = input_spans(run_.plan.slices, parts)
         corpus = parts.corpus(number, positions_of(alive), sources, run_.workers)
         found = decided(stage, run_.engine, corpus)
         save_decision(path, found, time.perf_counter() - started)
         del corpus, found  # up to 20 bytes per document, while the next stage decides
+    remove(parts.scratch(number))  # not before the decision is stored: a kill meanwhile leaves records without files
     return load_decision(path, parts, number)
 
 

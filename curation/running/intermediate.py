@@ -156,7 +156,11 @@ class Parts:
         self, stage: int, rows: np.ndarray, sources: Sequence[tuple[str, int, int]] = (), workers: int = 1
     ) -> Corpus:
         """The rows that are left, as the corpus stage number `stage` sees them."""
-        return Corpus(self, rows, stage, self.folder / f"stage-{stage}", sources, workers)
+        return Corpus(self, rows, stage, self.scratch(stage), sources, workers)
+
+    def scratch(self, stage: int) -> Path:
+        """The folder of what the phases of a corpus stage leave."""
+        return self.folder / f"stage-{stage}"
 
     # As `stages.outcome.Storage`
 

@@ -26,7 +26,7 @@ from curation.running.run_folder import WORK, check_inputs, check_names, plan_pa
 from curation.running.stream_inputs import FOLDER as COLLECTED
 from curation.stages import Stage
 from curation.stages.base import added_columns
-from curation.stages.own_code import files_of
+from curation.stages.own_code import check_class, files_of, stage_for_job
 
 _LOADING = Lock()  # of the threads that begin a phase one reads the files, the others wait for it
 _LOADED: dict[Stored, Any] = {}  # the two that were used last: a plan and a job
@@ -280,9 +280,13 @@ def changed_stage_files(before: Mapping[str, Mapping[str, str]], now: Mapping[st
 
 def check_stage_files(names: Sequence[str], stages: Sequence[Stage], planned: Mapping[str, Mapping[str, str]]) -> None:
     """IntegrityError where a file of one of these stages is not the one that the run was planned with. A prepared stage
-    may read fewer."""
-    now = {name: files_of(stage) for name, stage in zip(names, stages, strict=True)}
-    then = {name: {path: planned.get(name, {}).get(path, "") for path in files} for name, files in now.items()}
+    may read fewer, and files that it has made."""
+    known = {name: planned.get(name, {}) for name in names}
+    now = {
+        name: {path: digest for path, digest in files_of(stage).items() if path in known[name]}
+        for name, stage in zip(names, stages, strict=True)
+    }
+    then = {name: {path: known[name][path] for path in files} for name, files in now.items()}
     if changes := changed_stage_files(then, now):
         raise IntegrityError(f"changed during the run: {', '.join(changes)}. Put it back, then run again")
 
@@ -357,6 +361,8 @@ def check_stages(recipe: Recipe, folder: Path | None = None) -> None:
     _check_columns(recipe)
     names = input_names(recipe.input)
     for stage in recipe.stages:
+        check_class(stage)
+        stage_for_job(stage)
         stage.check(names)
         files = files_of(stage)
         if folder is not None:

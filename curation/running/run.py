@@ -10,7 +10,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
@@ -81,7 +81,9 @@ from curation.running.write_phase import (
     write_empty_documents,
     write_output_part,
 )
+from curation.stages import Stage
 from curation.stages.outcome import StageCount
+from curation.stages.own_code import stage_for_job
 
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
 
@@ -276,12 +278,13 @@ def _phases(run_: RunContext) -> dict[str, Any]:
     removed: list[RemovedRows] = []
     first_records: list[SliceRecord] = []
     for segment in segments:
-        records = _run_segment(run_, segment, reached)
+        prepared = prepare_stages(run_, segment)
+        records = _run_segment(run_, segment, prepared, reached)
         if not first_records:
             first_records = records
             check_minima(recipe.input, recipe.budget, run_.plan.slices, records)
         total_stages([counts[k] for k in segment.row_stages], records)
-        reached = run_corpus_stages(run_, segment, records, counts)
+        reached = run_corpus_stages(run_, segment, prepared, records, counts)
         removed += reached.removed
     assert reached is not None
     rows = np.array([record.rows for record in first_records], np.int64)
@@ -316,7 +319,9 @@ def _name_groups(counts: Sequence[StageCount], removed: Sequence[RemovedRows], n
             group["id"] = id_
 
 
-def _run_segment(run_: RunContext, segment: Segment, reached: SegmentState | None) -> list[SliceRecord]:
+def _run_segment(
+    run_: RunContext, segment: Segment, prepared: Mapping[int, Stage], reached: SegmentState | None
+) -> list[SliceRecord]:
     slices = run_.plan.slices
     job = SliceJob(
         segment=segment,
@@ -327,7 +332,7 @@ def _run_segment(run_: RunContext, segment: Segment, reached: SegmentState | Non
         starts=np.zeros(0, np.int64) if reached is None else reached.parts.starts,
         mask=None if reached is None else reached.mask,
         cuts=None if reached is None else reached.cuts,
-        stages=prepare_stages(run_, segment),
+        stages={number: stage_for_job(stage) for number, stage in prepared.items()},
     )
     names = [run_.plan.recipe.stage_names[k] for k in segment.row_stages]
     label = " + ".join([*([] if reached else ["read"]), *names]) or "keys"

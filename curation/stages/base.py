@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import StageError, counted
-from curation.files import commit, make_folder, remove, sync_files
+from curation.files import commit, make_folder, sync_files
 from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
 
 SHOWN_COUNTS = 10  # of a stage's details in its line under the funnel
@@ -190,7 +190,11 @@ def _called(stage: Stage) -> str:
 
 def run_phases(stage: CorpusStage, engine: Engine, corpus: Corpus) -> None:
     """Runs the tasks of all phases that have no done-record yet."""
-    for phase in stage.phases():
+    phases = stage.phases()
+    names = [phase.name for phase in phases]
+    if len({*names}) < len(names) or not all(name.isidentifier() for name in names):
+        raise StageError(f"{_called(stage)} must name each phase differently, by letters, digits and '_', not {names}")
+    for phase in phases:
         folder = corpus.scratch / phase.name
         for number in range(phase.tasks(corpus)):
             record = folder / f"{number:05d}.done"
@@ -203,11 +207,9 @@ def run_phases(stage: CorpusStage, engine: Engine, corpus: Corpus) -> None:
 
 
 def decided(stage: CorpusStage, engine: Engine, corpus: Corpus) -> Decision:
-    """The decision of a corpus stage, after its phases; what these left is deleted."""
+    """The decision of a corpus stage, after its phases. What these left stays until the decision is stored."""
     run_phases(stage, engine, corpus)
-    decision = stage.decide(engine, corpus)
-    remove(corpus.scratch)
-    return decision
+    return stage.decide(engine, corpus)
 
 
 def added_columns(stages: Sequence[Stage]) -> dict[str, str]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
 
 import msgspec
@@ -22,6 +24,7 @@ from curation.files import known_sha256
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
 
 OWN_PACKAGE = "curation"
+_SEARCHING = RLock()  # one thread at a time changes where Python looks for modules
 
 
 def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stage:
@@ -34,18 +37,30 @@ def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stag
     kind = content.get("kind")
     if kind is None:
         raise ValueError(f"Object missing required field `kind` - at `{path}`")
-    module, colon, _ = str(kind).partition(":")
+    if not isinstance(kind, str):
+        raise ValueError(f"Expected `str`, got `{_json_type(kind)}` - at `{path}.kind`")
+    module, colon, _ = kind.partition(":")
     if colon and not _is_in(module, OWN_PACKAGE):
-        _check_allowed(str(kind), module, allow_code)
-        return _converted(content, own_class(str(kind)), path)
+        _check_allowed(kind, module, allow_code)
+        return _converted(content, own_class(kind), path)
     if kind not in STAGES:
         raise ValueError(f"Invalid value {kind!r} - at `{path}.kind`{nearest(kind, STAGES)}")
-    return _converted(content, STAGES[str(kind)], path)
+    return _converted(content, STAGES[kind], path)
 
 
 def stage_for_job(stage: Stage) -> dict[str, Any]:
-    """A stage as JSON, which has no infinity: a bound that a rule does not set is left out."""
-    return dict(without_nulls(msgspec.json.decode(msgspec.json.encode(stage))))
+    """A stage as JSON, for tasks. RecipeError where they would read another one."""
+    content = as_json(stage)
+    try:
+        same = stage_from_job(content) == stage
+    except (msgspec.ValidationError, TypeError, RecipeError) as error:
+        raise RecipeError(f"{stage.kind}: tasks cannot read its settings: {error}") from None
+    if not same:
+        raise RecipeError(
+            f"{stage.kind}: its settings change on their way to a task. Use what JSON has: text, finite numbers, true, "
+            "false, null, lists and mappings of them"
+        )
+    return dict(content)
 
 
 def stage_from_job(content: dict[str, Any]) -> Stage:
@@ -53,6 +68,14 @@ def stage_from_job(content: dict[str, Any]) -> Stage:
     says that it is the driver's."""
     kind = content["kind"]
     return msgspec.convert(content, STAGES[kind] if kind in STAGES else own_class(kind))
+
+
+def check_class(stage: Stage) -> None:
+    """RecipeError for a stage that a task would take for one of another class: they find it by its kind."""
+    kind, own = stage.kind, f"{type(stage).__module__}:{type(stage).__qualname__}"
+    if STAGES.get(kind) is type(stage) or kind == own:
+        return
+    raise RecipeError(f"{own} has the kind {kind!r}, by which a run finds another class; write tag={own!r}")
 
 
 def files_of(stage: Stage) -> dict[str, str]:
@@ -100,7 +123,7 @@ def _is_in(module: str, package: str) -> bool:
 
 def _import(kind: str, module: str) -> Any:
     if module in sys.modules:
-        return sys.modules[module]
+        return importlib.import_module(module)  # waits for a thread that is importing it
     top = module.split(".")[0]
     with _installed_modules_alone():
         if not top.isidentifier() or importlib.util.find_spec(top) is None:
@@ -118,13 +141,14 @@ def _import(kind: str, module: str) -> Any:
 def _installed_modules_alone() -> Iterator[None]:
     """Leaves out the working directory, which `python -m` and notebooks search first: a file that lies there by chance
     must not be taken for an installed module."""
-    before = sys.path[:]
-    first = os.path.realpath(sys.path[0]) == os.getcwd() and not sys.flags.safe_path if sys.path else False
-    sys.path[:] = [entry for entry in before[first:] if entry]
-    try:
-        yield
-    finally:
-        sys.path[:] = before
+    with _SEARCHING:
+        before = sys.path[:]
+        first = bool(sys.path) and os.path.realpath(sys.path[0]) == os.getcwd() and not sys.flags.safe_path
+        sys.path[:] = [entry for entry in before[first:] if entry]
+        try:
+            yield
+        finally:
+            sys.path[:] = before
 
 
 def _converted(content: dict[str, Any], kind: type[Stage], path: str) -> Stage:
@@ -135,14 +159,26 @@ def _converted(content: dict[str, Any], kind: type[Stage], path: str) -> Stage:
         raise ValueError(f"{text} - at `{path}{inner or '`'}") from None
 
 
-def without_nulls(value: Any) -> Any:
+def as_json(value: Any) -> Any:
+    """A structure as JSON has it, with all settings, but for nulls and infinities that are defaults."""
+    if isinstance(value, msgspec.Struct):
+        fields = [(field, getattr(value, field.name)) for field in msgspec.structs.fields(value)]
+        found = {field.encode_name: as_json(given) for field, given in fields if not _is_void(given, field.default)}
+        config = value.__struct_config__
+        return {str(config.tag_field): config.tag, **found} if config.tag is not None else found
     if isinstance(value, dict):
-        return {key: without_nulls(entry) for key, entry in value.items() if entry is not None}
-    return [without_nulls(entry) for entry in value] if isinstance(value, list) else value
+        return {key: as_json(entry) for key, entry in value.items()}
+    return [as_json(entry) for entry in value] if isinstance(value, list | tuple) else msgspec.to_builtins(value)
+
+
+def _is_void(given: object, default: object) -> bool:
+    is_empty = given is None or (isinstance(given, float) and math.isinf(given))
+    return given is msgspec.UNSET or (is_empty and given == default)
 
 
 def _json_type(value: object) -> str:
-    return {str: "str", int: "int", float: "float", bool: "bool", list: "array"}.get(type(value), "null")
+    known = {str: "str", int: "int", float: "float", bool: "bool", list: "array", dict: "object", type(None): "null"}
+    return known.get(type(value), type(value).__name__)
 
 
-__all__ = ["convert_stage", "files_of", "own_class", "stage_for_job", "stage_from_job", "without_nulls"]
+__all__ = ["as_json", "check_class", "convert_stage", "files_of", "own_class", "stage_for_job", "stage_from_job"]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pytest
 import curation
 from curation.cli import main
 from curation.errors import OutputError, RecipeError, StageError
+from curation.files import remove
 from curation.recipe import Recipe, convert_recipe
 from curation.running.run import run
 from curation.stages.base import applied
@@ -349,6 +351,139 @@ def test_an_outcome_that_is_not_what_was_announced(case: str, tmp_path: Path):
         run(recipe, tmp_path / "out", engine="cpu")
 
 
+# What stages are in tasks
+
+
+class Strict(curation.Filter, frozen=True, kw_only=True):
+    """A filter with another `apply`, under the kind of its parent."""
+
+    def apply(self, engine: Any, frame: Any) -> Any:
+        return curation.Outcome(curation.Verdict.dropping(np.ones(len(frame), bool), "strict"))
+
+
+class Untagged(curation.RowStage, frozen=True, kw_only=True):
+    """A stage without a kind of its own."""
+
+
+class Limited(curation.RowStage, frozen=True, kw_only=True, tag="tests.unit.test_own_stages:Limited"):
+    """Removes texts longer than `limit`, None for no limit."""
+
+    limit: float | None = 20
+
+    def apply(self, engine: Any, frame: Any) -> Any:
+        lengths = engine.byte_lengths(frame["text"])
+        return curation.Outcome(curation.Verdict.dropping(lengths > (self.limit or 10**9), "long"))
+
+
+class Prepared(curation.RowStage, frozen=True, kw_only=True, tag="tests.unit.test_own_stages:Prepared"):
+    """Removes texts with a word that it has written to a file."""
+
+    word: str
+    table: str = ""
+
+    def prepare(self, folder: Path) -> Any:
+        path = folder / "table.json"
+        path.write_text(json.dumps(self.word))
+        return msgspec.structs.replace(self, table=str(path))
+
+    def apply(self, engine: Any, frame: Any) -> Any:
+        word = json.loads(Path(self.table).read_text())
+        texts = engine.to_arrow(frame[["text"]]).column(0).to_pylist()
+        return curation.Outcome(curation.Verdict.dropping(np.array([word in text for text in texts], bool), "word"))
+
+
+class Phases(curation.CorpusStage, frozen=True, kw_only=True, tag="tests.unit.test_own_stages:Phases"):
+    """Has the phases that a test names."""
+
+    names: list[str]
+
+    def keys(self, engine: Any, frame: Any) -> Any:
+        return {}
+
+    def phases(self) -> Any:
+        return [curation.Phase(name, lambda corpus: 1, self.leave) for name in self.names]
+
+    def leave(self, engine: Any, corpus: Any, task: int) -> None:
+        inner = next(path for path in sorted(corpus.scratch.iterdir()) if not any(path.iterdir())) / "inner"
+        inner.mkdir()
+        (inner / "file").touch()
+
+    def decide(self, engine: Any, corpus: Any) -> Any:
+        return curation.Decision(details={"phases": len(list(corpus.scratch.glob("*/inner/file")))})
+
+
+def made_recipe(tmp_path: Path, *stages: Any) -> Recipe:
+    (tmp_path / "in.jsonl").write_bytes(records_of(made_texts(30)))
+    output = curation.Output(formats=())
+    return Recipe(input=[curation.Input(path=str(tmp_path / "in.jsonl"))], stages=list(stages), output=output)
+
+
+@pytest.mark.parametrize("stage", [Strict(rules="nemo"), Untagged()], ids=["of the parent's kind", "without one"])
+def test_a_class_that_a_task_would_not_find_is_refused(stage: Any, tmp_path: Path):
+    with pytest.raises(RecipeError, match=rf"write tag='tests.unit.test_own_stages:{type(stage).__name__}'"):
+        run(made_recipe(tmp_path, stage), tmp_path / "out", engine="cpu")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("limit", [None, 20, 50.5, 10**6])
+def test_settings_reach_tasks_as_they_are(limit: float | None, tmp_path: Path):
+    stage = Limited(limit=limit)
+    run(made_recipe(tmp_path, stage), tmp_path / "out", engine="cpu", scheduler="processes", workers=1)
+    kept = curation.apply(pd.DataFrame({"text": made_texts(30)}), stage)["text"].tolist()
+    assert [row["text"] for row in kept_in(tmp_path / "out")] == kept
+
+
+@pytest.mark.parametrize("limit", [float("inf"), float("nan")])
+def test_settings_that_json_cannot_hold_are_refused(limit: float, tmp_path: Path):
+    with pytest.raises(RecipeError, match="its settings change on their way to a task"):
+        run(made_recipe(tmp_path, Limited(limit=limit)), tmp_path / "out", engine="cpu")
+
+
+def test_what_stages_prepare_is_kept_apart(tmp_path: Path):
+    stages = [Prepared(word=word, name=f"no_{word}") for word in ("the", "of")]
+    run(made_recipe(tmp_path, *stages), tmp_path / "out", engine="cpu")
+    assert [row["text"] for row in kept_in(tmp_path / "out")] == [
+        text for text in made_texts(30) if "the" not in text and "of" not in text
+    ]
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["../x"], [""], ["a b"]], ids=str)
+def test_phases_need_names_of_their_own(names: list[str], tmp_path: Path):
+    with pytest.raises(StageError, match="must name each phase differently"):
+        run(made_recipe(tmp_path, Phases(names=names)), tmp_path / "out", engine="cpu")
+
+
+def test_phases_may_leave_folders(tmp_path: Path):
+    report = run(made_recipe(tmp_path, Phases(names=["a", "b"])), tmp_path / "out", engine="cpu").report
+    assert report["stages"][0]["details"] == {"phases": 2}
+
+
+def test_a_kill_while_what_phases_left_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    recipe = made_recipe(tmp_path, curation.FuzzyDedup())
+    run(recipe, tmp_path / "whole", engine="cpu")
+
+    def stop(path: Path) -> None:
+        if path.name == "stage-0":
+            (path / "candidates" / "positions.npy").unlink()
+            raise KeyboardInterrupt
+        remove(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("curation.running.corpus_phase.remove", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(recipe, tmp_path / "out", engine="cpu")
+    run(recipe, tmp_path / "out", engine="cpu")
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"), [("[a]", "Expected `str`, got `array`"), ("{a: 1}", "got `object`"), ("3", "got `int`")]
+)
+def test_kinds_that_are_none(kind: str, told: str):
+    with pytest.raises(RecipeError, match=rf"{told} - at `\$.stages\[0\].kind`"):
+        curation.parse_recipe(f"stages: [{{kind: {kind}}}]")
+
+
 def test_what_is_no_stage_is_no_part_of_a_recipe():
     with pytest.raises(ValueError, match=r"stages takes stages, such as curation.ExactDedup\(\), not 'exact_dedup'"):
         Recipe(stages=["exact_dedup"])
@@ -357,5 +492,5 @@ def test_what_is_no_stage_is_no_part_of_a_recipe():
 def test_a_stage_of_a_notebook_is_for_frames_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Wrong, "__module__", "__main__")
     recipe = recipe_of(tmp_path / "in.jsonl", stages=[Wrong(case="nothing")])
-    with pytest.raises(RecipeError, match="an installed module, and __main__ has no file of its own"):
+    with pytest.raises(RecipeError, match="a run finds another class"):
         run(recipe, tmp_path / "out", engine="cpu")
