@@ -2,7 +2,7 @@
 """The stages as functions on frames: lazily on Dask DataFrames, at once on one pandas or cuDF frame.
 
 The runner calls the same stages on each slice, so that what is built cell by cell is what a recipe runs. Settings are
-written out for editors and type checkers; `tests/run/test_library.py` holds them equal to the fields of the stages.
+written out for editors and type checkers; `tests/contract/test_signatures.py` holds them equal to the stages' fields.
 """
 
 from __future__ import annotations
@@ -412,7 +412,7 @@ def fuzzy_dedup(
     """One row of each group of near-duplicates, by settings or by a whole `stage`; a list in `keep` names what is in
     the column `source`.
 
-    On a Dask frame the keys (8 bytes per band and document and 8 more, 176 with the defaults) are computed at once, in
+    On a Dask frame the keys (8 bytes per band and document, and 8 more) are computed at once, in
     a pass over the text, and partitions that hold candidates are computed a second time, one by one; the rows stay
     lazy.
 

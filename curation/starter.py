@@ -22,6 +22,7 @@ from curation.reading.paths import find_files, split_suffix
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.recipe import DEFAULT_RECIPE, shipped_recipes
+from curation.stages import FuzzyDedup
 
 LOOKED_AT_BYTES = 1 << 20
 LOOKED_AT_FILES = 10  # of an input
@@ -37,7 +38,7 @@ COMMENTS = {
     "rewrite": "Unicode form; further: markup: strip (tags), whitespace: collapse, lowercase: true",
     "filter": "published for English; for other languages rules: gopher_repetition, or rules of your own",
     "exact_dedup": "the first of equal texts stays; compare: lowercase ignores case and outer white space",
-    "fuzzy_dedup": "near-duplicates; threshold: 0.8 is the Jaccard similarity, a lower one removes more",
+    "fuzzy_dedup": f"near-duplicates; threshold: {FuzzyDedup().threshold} is Jaccard's, a lower one removes more",
     "tokenizer": "gpt2, cl100k_base, a tokenizer.json, a SentencePiece .model or hub:ORG/NAME",
     "output": "also token_shards, blocks, chunks, packed; splits: {train: 0.99, valid: 0.01} sets documents aside",
 }

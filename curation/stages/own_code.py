@@ -50,7 +50,7 @@ def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stag
 
 def stage_for_job(stage: Stage) -> dict[str, Any]:
     """A stage as JSON, for tasks. RecipeError where they would read another one."""
-    content = as_json(stage)
+    content = msgspec.json.decode(msgspec.json.encode(as_json(stage)))
     try:
         same = stage_from_job(content) == stage
     except (msgspec.ValidationError, TypeError, RecipeError) as error:
