@@ -176,7 +176,7 @@ def _drawn(plan: Plan, pairs: Sequence[TrainingPair]) -> dict[str, float]:
     return drawn
 
 
-def write(folder: Path, content: dict[str, Any]) -> None:
+def write_report(folder: Path, content: dict[str, Any]) -> None:
     """`report.html`, then `report.json`, whose presence says that the run is complete; `content` gets its digest."""
     content["numbers"] = numbers(content)
     content["funnel"] = funnel_line(content)

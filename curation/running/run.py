@@ -61,7 +61,7 @@ from curation.running.plan import (
 )
 from curation.running.progress import Progress
 from curation.running.removed import RemovedRows, ids_of, write_rejected, write_removed
-from curation.running.report import build, check_minima, tokenizer_warning, write
+from curation.running.report import build, check_minima, tokenizer_warning, write_report
 from curation.running.run_folder import (
     WORK,
     check_empty,
@@ -150,7 +150,7 @@ def run(
         content = {"engine": choice.name, "engine_reason": choice.reason} | content
         content["seconds"] = round(time.perf_counter() - started, 3)
         content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        write(folder, content)
+        write_report(folder, content)
         if not recipe.output.keep_work:
             remove(folder / WORK)
     return RunResult(content, False)

@@ -22,7 +22,7 @@ from curation.reading.inputs import HUB_MARK, entries_by_name
 from curation.reading.paths import RUN_PLAN, RUN_REPORT, RealPaths, is_run
 from curation.recipe import Recipe
 from curation.running.progress import Progress
-from curation.running.report import write
+from curation.running.report import write_report
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 
 (WORK, PLAN), REPORT = RUN_PLAN, RUN_REPORT
@@ -181,7 +181,9 @@ def _pairs(folder: Path, manifest: Any, names: Sequence[str], splits: Sequence[s
         raise IntegrityError(f"{MANIFEST} is not what a run writes: {error}") from None
     strange = [pair for pair in pairs if pair.source not in names or pair.tokens < 1]
     if strange or (pairs and {pair.split for pair in pairs} != {*splits}):
-        raise IntegrityError(f"{MANIFEST} has pairs without tokens, or of inputs or splits that json does not have")
+        raise IntegrityError(
+            f"{MANIFEST} has pairs without tokens, or of inputs or splits that report.json does not have"
+        )
     return [
         TrainingPair(
             pair.source, pair.split, msgspec.structs.replace(pair, prefix=str(folder / "tokens" / pair.prefix))
@@ -197,5 +199,5 @@ def rewrite_moved_paths(folder: Path, content: dict[str, Any]) -> bool:
     if not files:
         return False
     content["outputs"] |= write_meta(folder, files)
-    write(folder, content)
+    write_report(folder, content)
     return True

@@ -212,7 +212,7 @@ def test_a_moved_run_gets_the_paths_of_today(
         raise OSError(errno.EIO, "interrupted here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("curation.running.report.write", fail)
+        patch.setattr("curation.running.run_folder.write_report", fail)
         with pytest.raises(OSError, match="interrupted here"):
             run(recipe, out, engine="cpu")
     finished = run(recipe, out, engine="cpu", progress=said)
@@ -307,7 +307,7 @@ def test_an_output_below_its_input_is_not_read(tmp_path: Path, corpus: Path, mon
         raise OSError(errno.EIO, "interrupted here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("curation.running.report.write", fail)  # all other files are there
+        patch.setattr("curation.running.run.write_report", fail)  # all other files are there
         with pytest.raises(OSError, match="interrupted here"):
             run(recipe, "killed", engine="cpu")
     for folder in ("killed", "out"):

@@ -367,7 +367,7 @@ def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> list[st
     content = json.loads((folder / "report.json").read_bytes())
     change(content)
     content["outputs"] = {name: file_sha256(folder / name) for name in content["outputs"]}
-    report.write(folder, content)
+    report.write_report(folder, content)
     return verify(folder)
 
 
@@ -388,7 +388,7 @@ def test_counts_of_the_report(copy: Path):
         ("tokens", "count"), ("tokens", "documents"),
     ):  # fmt: skip
         assert rewritten(copy, lambda content, path=path: change(content, *path)), path
-        report.write(copy, before)
+        report.write_report(copy, before)
 
     def move(content: dict[str, Any]) -> None:
         change(content, "documents", "kept")

@@ -20,7 +20,7 @@ from curation.recipe import Recipe
 from curation.running import map_phase
 from curation.running.intermediate import Parts
 from curation.running.map_phase import load_job, run_stored, store_job
-from curation.running.plan import Plan, as_plan, digest_of, load_plan, read_stored_plan, store_plan
+from curation.running.plan import Plan, as_plan, digest_of, keep_plan, load_plan, read_stored_plan, store_plan
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ def test_a_plan_is_kept_over_the_jobs_of_all_phases(tmp_path: Path):
     plan, path = plan_of(tmp_path), tmp_path / "plan.json"
     store_plan(path, plan)
     stored, seen = digest_of(path), []
-    plan.keep_plan(stored, plan)
+    keep_plan(stored, plan)
     for number in range(4):
         job = store_job(job_in(tmp_path / str(number)), tmp_path)
         run_stored(lambda found, *_: seen.append(found is plan), Job, stored, job, (number,))
