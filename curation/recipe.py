@@ -28,6 +28,7 @@ from curation.renamed import renamed_keys
 from curation.rules import Bounds, Rule
 from curation.settings import apply_settings, expand_shorthands
 from curation.stages import STAGES, CorpusStage, Stage
+from curation.stages.base import stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
 
 if TYPE_CHECKING:
@@ -169,13 +170,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def stage_names(self) -> list[str]:
-        """A name per stage: its own, or its kind, numbered where a kind comes more than once."""
-        kinds = [stage.kind for stage in self.stages]
-        names = []
-        for number, (stage, kind) in enumerate(zip(self.stages, kinds, strict=True)):
-            repeated = kinds.count(kind) > 1
-            names.append(stage.name or (f"{kind}_{kinds[:number].count(kind) + 1}" if repeated else kind))
-        return names
+        """A name per stage: `curation.stages.base.stage_names`."""
+        return stage_names([(stage.name, stage.kind) for stage in self.stages])
 
 
 def saves_index(stage: Stage) -> bool:

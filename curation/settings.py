@@ -18,6 +18,7 @@ from curation.measures import Measure
 from curation.renamed import RENAMED, Key
 from curation.rules import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
 from curation.stages import STAGES, Filter
+from curation.stages.base import stage_names
 
 FILTER = "filter"
 RULE_FIELDS = frozenset(Rule.__struct_encode_fields__)
@@ -302,22 +303,13 @@ def _named_stage(stages: list[Any], path: list[str]) -> tuple[int, list[str]]:
             raise ValueError(f"stages[{number}] is no stage, which is a mapping with a kind")
     if path[0].isdecimal():
         return _number(path[0], len(stages), "stages"), path[1:]
-    kinds, names = [entry["kind"] for entry in stages], _stage_names(stages)
+    kinds = [entry["kind"] for entry in stages]
+    names = stage_names([(str(entry.get("name") or ""), entry["kind"]) for entry in stages])
     fits = [number for number, kind in enumerate(kinds) if kind == path[0]]
     if len(fits) > 1 and path[0] not in names:
         raise ValueError(f"{path[0]!r} may be {' or '.join(names[number] for number in fits)}; name one of them")
     number, rest = _named([*names, *kinds], path, "stage")
     return number % len(stages), rest
-
-
-def _stage_names(stages: Sequence[dict[str, Any]]) -> list[str]:
-    """As `Recipe.stage_names`."""
-    kinds = [entry["kind"] for entry in stages]
-    numbered = [
-        f"{kind}_{kinds[:number].count(kind) + 1}" if kinds.count(kind) > 1 else kind
-        for number, kind in enumerate(kinds)
-    ]
-    return [str(entry.get("name") or name) for entry, name in zip(stages, numbered, strict=True)]
 
 
 # Rules of a filter

@@ -238,7 +238,7 @@ def identity_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenize
 
 
 def stage_files(recipe: Recipe) -> dict[str, dict[str, str]]:
-    """SHA-256 of what every stage reads beside the documents, by the stage's name and the path."""
+    """SHA-256 of what every stage reads besides the documents, by the stage's name and the path."""
     found = {name: files_of(stage) for name, stage in zip(recipe.stage_names, recipe.stages, strict=True)}
     return {name: files for name, files in found.items() if files}
 

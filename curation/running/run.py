@@ -191,8 +191,8 @@ def _make_plan(
 
 
 def _run_phases(context: RunContext, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    with ThreadPoolExecutor(1) as beside:
-        note = beside.submit(_say_note, tokenizer, context.progress)  # while the input is read
+    with ThreadPoolExecutor(1) as background:
+        note = background.submit(_say_note, tokenizer, context.progress)  # while the input is read
         content = _phases(context)
         note.result()
     return content
@@ -292,8 +292,8 @@ def _phases(run_: RunContext) -> dict[str, Any]:
     _name_groups(counts, removed, numbering)
     folders = [segment_folder(run_, segment.number) for segment in segments]
     parts, part_records = _write_documents(run_, reached, numbering)
-    with ThreadPoolExecutor(1) as beside:  # each of the two keeps one processor busy
-        side_files = beside.submit(_write_side_files, run_, folders, numbering, first_records, removed)
+    with ThreadPoolExecutor(1) as background:  # each of the two keeps one processor busy
+        side_files = background.submit(_write_side_files, run_, folders, numbering, first_records, removed)
         numbered = [(part.number, part.source) for part in parts]
         tokens = write_tokens(recipe, _outputs_folder(run_), numbered, part_records, run_.folder)
     digests = side_files.result()

@@ -41,7 +41,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return str(self.__struct_config__.tag)
 
     def reads(self) -> tuple[str, ...]:
-        """The columns that must be there beside `id` and `text`: each in `columns` of every input, or written by an
+        """The columns that must be there besides `id` and `text`: each in `columns` of every input, or written by an
         earlier stage. A run that lacks one ends before it reads anything."""
         return ()
 
@@ -213,8 +213,17 @@ def decided(stage: CorpusStage, engine: Engine, corpus: Corpus) -> Decision:
 
 
 def added_columns(stages: Sequence[Stage]) -> dict[str, str]:
-    """The columns that stages write beside the text: name -> Arrow type; a later one of the same name replaces it."""
+    """The columns that stages add: name -> Arrow type; a later one of the same name replaces it."""
     return {name: kind for stage in stages for name, kind in stage.writes().items()}
+
+
+def stage_names(stages: Sequence[tuple[str, str]]) -> list[str]:
+    """A name per stage of these names and kinds: its own, or its kind, numbered where a kind comes more than once."""
+    kinds = [kind for _, kind in stages]
+    return [
+        name or (f"{kind}_{kinds[:number].count(kind) + 1}" if kinds.count(kind) > 1 else kind)
+        for number, (name, kind) in enumerate(stages)
+    ]
 
 
 def counts_line(counts: Mapping[str, int], shown: int = SHOWN_COUNTS) -> str:

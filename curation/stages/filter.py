@@ -31,7 +31,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
             raise ValueError("rules is empty; name a rule set or give a rule")
 
     def reads(self) -> tuple[str, ...]:
-        """The columns beside `text` and `id` that the rules need."""
+        """The columns besides `text` and `id` that the rules need."""
         columns = [name for rule in expand_rules(self.rules) for name in rule.columns]
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 

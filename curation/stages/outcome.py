@@ -47,7 +47,7 @@ class Drops(NamedTuple):
     """Rows of a corpus that a stage removes for one reason.
 
     row      int, ascending: positions among all rows, as in `Corpus.rows`
-    value    float64: what is shown beside the reason, such as a similarity
+    value    float64: what is shown with the reason, such as a similarity
     partner  int: the row that stays in its place, -1 for none; with `index_folder` the number of a document there
     index_folder   the folder of the saved index that `partner` counts in
     """
