@@ -235,14 +235,6 @@ def counts_line(counts: Mapping[str, int], shown: int = SHOWN_COUNTS) -> str:
 
 
 __all__ = [
-    "CorpusStage",
-    "Phase",
-    "RowStage",
-    "Stage",
-    "added_columns",
-    "applied",
-    "as_column",
-    "counts_line",
-    "decided",
-    "run_phases",
-]
+    "CorpusStage", "Phase", "RowStage", "Stage", "added_columns", "applied", "as_column", "counts_line", "decided",
+    "run_phases", "stage_names",
+]  # fmt: skip

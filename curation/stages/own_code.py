@@ -79,8 +79,8 @@ def check_class(stage: Stage) -> None:
 
 
 def files_of(stage: Stage) -> dict[str, str]:
-    """What a stage depends on besides its settings: its files, and for a stage of another package the source file of its
-    module, but not what that imports. Name -> SHA-256."""
+    """What a stage depends on besides its settings: its files, and for a stage of another package the source file of
+    its module, but not what that imports. Name -> SHA-256."""
     module = type(stage).__module__
     if _is_in(module, OWN_PACKAGE):
         return stage.files()
