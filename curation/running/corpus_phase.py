@@ -83,7 +83,7 @@ def load_decision(path: Path, parts: Parts, stage: int) -> Decided:
 
 
 def save_cuts(path: Path, cuts: Cuts) -> None:
-    """The spans for the tasks of the next segment: `segments.load_cuts`."""
+    """The spans for the tasks of the next segment: `map_phase.load_cuts`."""
     with commit(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **cuts._asdict())
 

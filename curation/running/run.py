@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop: plan, segments with their barriers, outputs, report. `docs/design.md`, section 4.
+"""The loop: plan, segments with their barriers, outputs, report. `docs/architecture.md` has a table of the phases.
 
 Each piece of work is skipped if its done-record is there, so that a killed run goes on where it was. Nothing here looks
 at a document.

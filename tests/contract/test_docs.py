@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links and paths of the pages exist, and the README's Python runs."""
+
+import json
+import re
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from curation.demo import collect_documents
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")
+QUOTED = re.compile(r"`([^`\s]+)`")
+TREES = (".ci/", "benchmarks/", "cpu_fallback/", "curation/", "docs/", "gpu_pipeline/", "notebooks/", "tests/")
+
+
+def prose_of(page: Path) -> str:
+    return FENCE.sub("", page.read_text("utf-8"))
+
+
+@cache
+def anchors_of(page: Path) -> set[str]:
+    """The fragments that GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", prose_of(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """Relative links to a file or heading that is not there."""
+    found = []
+    for link in LINK.findall(prose_of(page)):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            found.append(link)
+    return found
+
+
+def missing_paths(page: Path) -> list[str]:
+    """Paths in backticks that begin with a folder of the repository and match no file; `<name>` matches any name."""
+    paths = [path for path in QUOTED.findall(prose_of(page)) if path.startswith(TREES)]
+    return [path for path in paths if not any(ROOT.glob(re.sub(r"<\w+>", "*", path).rstrip("/")))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_paths_exist(page: Path):
+    assert not broken_links(page) and not missing_paths(page)
+
+
+@pytest.mark.parametrize(
+    ("text", "links", "paths"),
+    [
+        ("[a](gone.md) [b](#none) [c](#real)\n# Real", ["gone.md", "#none"], []),
+        (
+            "`curation/gone.py` `curation/*.py` `docs/<kind>.md` `docs/<kind>.py`",
+            [],
+            ["curation/gone.py", "docs/<kind>.py"],
+        ),
+    ],
+)
+def test_what_is_gone_is_found(tmp_path: Path, text: str, links: list[str], paths: list[str]):
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert (broken_links(page), missing_paths(page)) == (links, paths)
+
+
+def test_decisions_are_listed():
+    folder = ROOT / "docs/decisions"
+    listed = set(LINK.findall((folder / "README.md").read_text("utf-8")))
+    assert listed == {path.name for path in folder.glob("[0-9]*.md")}
+
+
+def test_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Block by block in one namespace, where `curate demo` has left its corpus."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()
+    documents = islice(collect_documents(), 60)
+    (tmp_path / "demo/corpus.jsonl").write_text("".join(f"{json.dumps(document)}\n" for document in documents))
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S)
+    assert blocks
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    assert "'read': 60" in capsys.readouterr().out
