@@ -31,7 +31,7 @@ from curation.running.run_folder import (
     WORK,
 )
 from curation.stages import CorpusStage
-from curation.stages.base import decided
+from curation.stages.base import decided, prepared
 from curation.stages.outcome import Cuts, Decision, StageCount
 from curation.stages.own_code import stage_for_job
 from curation.stages.saved_index import FOLDER, index_digests
@@ -148,7 +148,7 @@ def prepare_stages(run_: RunContext, segment: Segment) -> dict[int, dict[str, An
     """The stages of a segment as its tasks use them, by number."""
     numbers = (*segment.row_stages, *segment.corpus_stages)
     _check_files(run_, numbers)
-    return {number: stage_for_job(run_.plan.recipe.stages[number].prepare(run_.work)) for number in numbers}
+    return {number: stage_for_job(prepared(run_.plan.recipe.stages[number], run_.work)) for number in numbers}
 
 
 def _check_files(run_: RunContext, numbers: Sequence[int]) -> None:
