@@ -13,6 +13,13 @@ from curation.contract import TEXT, Batch
 from curation.reading import read_documents
 from curation.reading.source_files import Slice
 
+# Of columns with nulls, which cuDF keeps as they are; otherwise pandas rounds 2**60 + 1 to float64.
+NULLABLE: dict[pa.DataType, Any] = {
+    pa.bool_(): pd.BooleanDtype(), pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(),
+    pa.int64(): pd.Int64Dtype(), pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(),
+    pa.uint32(): pd.UInt32Dtype(), pa.uint64(): pd.UInt64Dtype(),
+}  # fmt: skip
+
 
 def read_slice(piece: Slice, batch_bytes: int) -> Iterator[Batch]:
     for documents in read_documents(piece, batch_bytes):
@@ -28,7 +35,7 @@ def from_arrow(table: pa.Table) -> pd.DataFrame:
     columns = {
         field.name: pd.Series(STRING.__from_arrow__(column.cast(pa.large_string())), copy=False)
         if _is_string(field.type)
-        else column.to_pandas()
+        else column.to_pandas(types_mapper=NULLABLE.get if column.null_count else None)
         for field, column in zip(table.schema, table.columns, strict=True)
     }
     return pd.DataFrame(columns, index=pd.RangeIndex(table.num_rows), copy=False)

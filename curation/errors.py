@@ -16,9 +16,12 @@ first three are too.
 """
 
 import difflib
+import errno
 from collections.abc import Iterable
+from concurrent.futures import BrokenExecutor
 
 SHOWN_NAMES = 10
+NO_THREAD = ("can't start new thread", "Failed to launch worker thread")
 
 
 class CurationError(Exception):
@@ -78,3 +81,11 @@ def nearest(name: object, names: Iterable[object]) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 document`, `2,000 documents`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def is_shortage(error: Exception) -> bool:
+    """MemoryError (Arrow's too); a worker process that was killed or crashed; an address that cannot be mapped; no
+    memory for the stack of a thread, which Python and Arrow say in words alone."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, (MemoryError, BrokenExecutor)) or any(words in str(error) for words in NO_THREAD)

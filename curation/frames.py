@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from curation.arrays import joined, pieces_by_size
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import engine_of
-from curation.errors import InputError, RecipeError, StageError
+from curation.errors import InputError, RecipeError
 from curation.stages import CorpusStage, RowStage, Stage
-from curation.stages.base import applied, as_column, decided
+from curation.stages.base import applied, as_column, called, calling, check_announced, decided, keyed, prepared
 from curation.stages.cutting import cut_texts
 from curation.stages.outcome import BYTES, Corpus, Cuts, key_column
 
@@ -76,13 +76,14 @@ def _applied(frame: Any, stage: Stage, text_column: str) -> Any:
     _check_frame(frame, text_column)
     names = _check_stage(frame, stage, text_column)
     runs = _Later(lambda: _source_runs(frame, stage))
-    stage.check(_Later(lambda: list(dict.fromkeys(name for name, _, _ in runs))))
-    prepared = stage.prepare(Path(_folder().name))
+    with calling(stage):
+        stage.check(_Later(lambda: list(dict.fromkeys(name for name, _, _ in runs))))
+    ready = prepared(stage, Path(mkdtemp(dir=_folder().name)))
     if isinstance(stage, CorpusStage):
-        return _without(frame, stage, prepared, names, runs)
+        return _without(frame, ready, names, runs)
     if not _is_lazy(frame):
-        return _map(frame, prepared, names)
-    return frame.map_partitions(_map, prepared, names, meta=_map(frame._meta, prepared, names))
+        return _map(frame, ready, names)
+    return frame.map_partitions(_map, ready, names, meta=_map(frame._meta, ready, names))
 
 
 def _is_lazy(frame: Any) -> bool:
@@ -126,27 +127,24 @@ def _check_stage(frame: Any, stage: Stage, text_column: str) -> Names:
         raise RecipeError(f"expected a stage, not the class {stage.__name__}. Call it: {stage.__name__}(...)")
     if not isinstance(stage, RowStage | CorpusStage):
         raise RecipeError(f"expected a stage, such as curation.ExactDedup(), not a {type(stage).__name__}")
+    check_announced(stage)
     names = _names([*frame.columns, *stage.writes()], text_column)
     for column in stage.writes():
         if column in (TEXT, text_column):
             raise InputError(
-                f"{_called(stage)} writes a column {column!r}, which is the text. Rename the column of the text, or "
+                f"{called(stage)} writes a column {column!r}, which is the text. Rename the column of the text, or "
                 "change the settings of the stage"
             )
     seen = [names.get(column, column) for column in frame.columns]
     for column in stage.reads():
         if column not in seen:
             raise InputError(
-                f"{_called(stage)} reads the column {column!r}, which the frame does not have beside its text "
+                f"{called(stage)} reads the column {column!r}, which the frame does not have beside its text "
                 f"{text_column!r}; it has {list(frame.columns)}"
             )
         if seen.count(column) > 1:
             _check_once(frame, column)
     return names
-
-
-def _called(stage: Stage) -> str:
-    return f"the stage {stage.name or stage.kind}"
 
 
 # Names of columns
@@ -214,7 +212,7 @@ def _source_runs(frame: Any, stage: Stage) -> list[tuple[str, int, int]]:
     """(what is in `source`, first row, row after the last) of rows on end that have the same there."""
     if SOURCE not in frame.columns:
         raise InputError(
-            f"{_called(stage)} asks for inputs, but the frame has no column {SOURCE!r}; it has {list(frame.columns)}"
+            f"{called(stage)} asks for inputs, but the frame has no column {SOURCE!r}; it has {list(frame.columns)}"
         )
     _check_once(frame, SOURCE)
     found = _runs_of_all(frame[[SOURCE]])
@@ -255,11 +253,9 @@ def _survey(frame: Frame, stage: CorpusStage, names: Names) -> _Survey:
         pieces = [slice(0, len(seen))]
         if len(seen) and not hasattr(seen[TEXT].dtype, "categories"):  # a piece of such a column has those of all
             pieces = list(pieces_by_size(np.cumsum(lengths), engine.batch_bytes(1)))
-        found = [stage.keys(engine, seen.iloc[piece]) for piece in pieces]
+        types: list[dict[str, np.dtype]] = []
+        found = [keyed(stage, engine, seen.iloc[piece], types) for piece in pieces]
     keys = {key_column(NUMBER, name): np.concatenate([each[name] for each in found]) for name in found[0]}
-    for name, values in keys.items():
-        if len(values) != len(frame):
-            raise StageError(f"{_called(stage)} returned {len(values):,} keys {name} for {len(frame):,} rows")
     return _Survey(len(frame), keys | {BYTES: lengths})
 
 
@@ -270,6 +266,9 @@ class _Frames:
         self.starts = np.cumsum([0, *(survey.rows for survey in surveys)])
         self.surveys = surveys
         self.load = load
+
+    def key_names(self, piece: int) -> Sequence[str]:
+        return [*self.surveys[piece].keys]
 
     def key_type(self, piece: int, name: str) -> np.dtype:
         return self.surveys[piece].keys[name].dtype
@@ -294,21 +293,19 @@ class _Part(NamedTuple):
     cuts: Cuts | None  # of its rows, which count from its first
 
 
-def _without(
-    frame: Any, stage: CorpusStage, prepared: Any, names: Names, sources: Sequence[tuple[str, int, int]]
-) -> Any:
-    """The rows that a corpus stage leaves, without the spans that it cuts."""
+def _without(frame: Any, stage: CorpusStage, names: Names, sources: Sequence[tuple[str, int, int]]) -> Any:
+    """The rows that a prepared corpus stage leaves, without the spans that it cuts."""
     engine = engine_of(frame)
     if not _is_lazy(frame):
         seen = _renamed(frame, names)
-        [part] = _decide(engine, stage, _Frames([_survey(frame, prepared, names)], lambda _: seen), sources)
+        [part] = _decide(engine, stage, _Frames([_survey(frame, stage, names)], lambda _: seen), sources)
         return _left(frame, part, names)
     import dask.dataframe as dd
     from dask.base import compute
     from dask.delayed import delayed
 
     partitions = frame.to_delayed()
-    surveys = compute(*[delayed(_survey)(partition, prepared, names) for partition in partitions])  # type: ignore[no-untyped-call]
+    surveys = compute(*[delayed(_survey)(partition, stage, names) for partition in partitions])  # type: ignore[no-untyped-call]
     storage = _Frames(surveys, lambda number: _renamed(partitions[number].compute(), names))
     parts = _decide(engine, stage, storage, sources)
     frames = [delayed(_left)(partition, part, names) for partition, part in zip(partitions, parts, strict=True)]

@@ -31,7 +31,7 @@ from curation.running.run_folder import (
     WORK,
 )
 from curation.stages import CorpusStage, Stage
-from curation.stages.base import decided
+from curation.stages.base import decided, prepared
 from curation.stages.outcome import Cuts, Decision, StageCount
 from curation.stages.saved_index import FOLDER, index_digests
 
@@ -147,12 +147,12 @@ def prepare_stages(run_: RunContext, segment: Segment) -> dict[int, Stage]:
     """The stages of a segment as its tasks use them, by number; each has a folder of its own."""
     numbers = (*segment.row_stages, *segment.corpus_stages)
     _check_files(run_, numbers)
-    prepared = {}
+    found = {}
     for number in numbers:
         folder = run_.work / f"prepared-{number}"
         make_folder(folder)
-        prepared[number] = run_.plan.recipe.stages[number].prepare(folder)
-    return prepared
+        found[number] = prepared(run_.plan.recipe.stages[number], folder)
+    return found
 
 
 def _check_files(run_: RunContext, numbers: Sequence[int]) -> None:

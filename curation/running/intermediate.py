@@ -80,7 +80,10 @@ class PartWriter:
             self._write_keys()
 
     def _write_keys(self) -> None:
-        self.keys.write(pa.concat_tables(self.waiting))
+        """Tables without rows have keys of any type, and nobody reads them."""
+        filled = [table for table in self.waiting if len(table)]
+        if filled or self.keys.writer is None:
+            self.keys.write(pa.concat_tables(filled or self.waiting[:1]))
         self.waiting = []
 
     def __enter__(self) -> Self:
@@ -163,6 +166,10 @@ class Parts:
         return self.folder / f"stage-{stage}"
 
     # As `stages.outcome.Storage`
+
+    def key_names(self, piece: int) -> Sequence[str]:
+        names: list[str] = self.key_places(piece).schema.names
+        return names
 
     def key_type(self, piece: int, name: str) -> np.dtype:
         return self.key_places(piece).column(name)[0]

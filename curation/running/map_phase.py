@@ -27,7 +27,7 @@ from curation.running.intermediate import REMOVED_SCHEMA, Parts, PartWriter, Tab
 from curation.running.ledger import SliceRecord
 from curation.running.plan import Loaded, Plan, Stored, check_stage_files, load_plan, load_shared, with_urls
 from curation.stages import CorpusStage, RowStage, Stage
-from curation.stages.base import added_columns, applied
+from curation.stages.base import added_columns, applied, keyed
 from curation.stages.cutting import cut_texts
 from curation.stages.outcome import BYTES, Cuts, StageCount, key_column
 from curation.stages.own_code import stage_from_job
@@ -134,6 +134,7 @@ class _Task(NamedTuple):
     engine: Engine
 
     stages: dict[int, Stage]  # of the segment
+    keys: dict[int, list[dict[str, np.dtype]]]  # the types of each stage's keys, once there are some
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -144,7 +145,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     """Runs one slice and leaves its part, `.removed.arrow`, `.rejected.jsonl` and last the done-record. `urls`: the
     real ones of the slice's parts, where these have secrets."""
     stages = {k: stage_from_job(content) for k, content in job.stages.items()}
-    task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine), stages)
+    task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine), stages, {})
     record = SliceRecord(stages=_stage_counts(task))
     suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
     paths = [piece_path(job.folder, number, suffix) for suffix in suffixes]
@@ -282,5 +283,6 @@ def _keys(task: _Task, frame: Frame) -> dict[str, np.ndarray]:
     columns = {BYTES: task.engine.byte_lengths(frame[TEXT])}
     for number in task.job.segment.corpus_stages:
         stage = cast(CorpusStage, task.stages[number])
-        columns |= {key_column(number, name): key for name, key in stage.keys(task.engine, frame).items()}
+        found = keyed(stage, task.engine, frame, task.keys.setdefault(number, []))
+        columns |= {key_column(number, name): key for name, key in found.items()}
     return columns

@@ -21,7 +21,6 @@ next batch; since then peaks differ by a tenth either way.
 from __future__ import annotations
 
 import ctypes
-import errno
 import math
 import os
 import resource
@@ -31,7 +30,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from curation.errors import CurationError, OutOfMemoryError
+from curation.errors import CurationError, OutOfMemoryError, is_shortage
 
 MIB = 1 << 20
 SHARED = {"resident": 170 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
@@ -58,7 +57,6 @@ GROUP_FILES = (  # limit, use, and how memory.stat calls what of it is files tha
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's mallopt
 PROCESSORS_PER_ARENA = 8
 KEPT_BYTES, MAPPED_FROM = 128 * MIB, 32 * MIB  # free memory that is kept, and the size of what is given back at once
-NO_THREAD = ("can't start new thread", "Failed to launch worker thread")
 
 
 class Limit(NamedTuple):
@@ -300,7 +298,7 @@ def explain_memory_errors(room: Resources) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, CurationError) or not _is_shortage(error):
+        if isinstance(error, CurationError) or not is_shortage(error):
             raise
         needed = max(room.taken, 2 * room.limit.free) if room.limit else 0
         advice = _remedy(room, needed) or "give --workers 1"
@@ -311,11 +309,3 @@ def explain_memory_errors(room: Resources) -> Iterator[None]:
             f"{happened} {advice}; or lower max_document_bytes where documents are very long. "
             "What is done stays, the same command, without --force, goes on from here"
         ) from error
-
-
-def _is_shortage(error: Exception) -> bool:
-    """MemoryError (Arrow's too); a worker process that was killed or crashed; an address that cannot be mapped; no
-    memory for the stack of a thread, which Python and Arrow say in words alone."""
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    return isinstance(error, (MemoryError, BrokenExecutor)) or any(words in str(error) for words in NO_THREAD)

@@ -19,6 +19,14 @@ from curation.contract import TEXT, Engine, Frame
 from curation.errors import StageError, counted
 from curation.files import commit, make_folder, sync_files
 from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
+from curation.stages.returned import (
+    called,
+    calling,
+    check_announced,
+    checked_decision,
+    checked_keys,
+    checked_outcome,
+)
 
 SHOWN_COUNTS = 10  # of a stage's details in its line under the funnel
 
@@ -105,7 +113,7 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
     indexes: ClassVar[bool] = False  # has `write_index`
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
-        """Integers, one per row, that the corpus has as columns."""
+        """Integers or bool, one per row, that the corpus has as columns of int64 or uint64."""
         raise NotImplementedError(f"{type(self).__name__} has no keys()")
 
     def phases(self) -> Sequence[Phase]:
@@ -130,11 +138,11 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
 def applied(engine: Engine, frame: Frame, stage: RowStage) -> tuple[Frame, Outcome]:
     """The frame after a row stage, and what the stage said. StageError for an outcome that is not what the stage
     announces."""
-    outcome = stage.apply(engine, frame)
-    _check_outcome(stage, outcome, len(frame))
+    with calling(stage):
+        outcome = checked_outcome(stage, engine, frame, stage.apply(engine, frame))
     if outcome.text is not None:
         frame = engine.with_columns(frame, {TEXT: as_column(engine, frame, outcome.text)})
-    columns = {name: _typed(stage, name, outcome.columns[name], kind) for name, kind in stage.writes().items()}
+    columns = outcome.columns
     if outcome.verdict is not None:
         kept = outcome.verdict.kept
         frame = engine.filter_rows(frame, kept)
@@ -144,28 +152,19 @@ def applied(engine: Engine, frame: Frame, stage: RowStage) -> tuple[Frame, Outco
     return frame, outcome
 
 
-def _check_outcome(stage: RowStage, outcome: object, rows: int) -> None:
-    if not isinstance(outcome, Outcome):
-        raise StageError(f"{_called(stage)} must return an Outcome, not {type(outcome).__name__}")
-    if outcome.verdict is not None and not stage.removes:
-        raise StageError(f"{_called(stage)} returned a verdict, but its class has removes = False. Set it to True")
-    given, announced = [*outcome.columns], [*stage.writes()]
-    if {*given} != {*announced}:
-        raise StageError(f"{_called(stage)} returned the columns {given}, but writes() has {announced}")
-    if (outcome.text is None) != (outcome.edited is None):
-        raise StageError(f"{_called(stage)} must return text and edited together, or none of them")
-    found = {"verdict": outcome.verdict and outcome.verdict.reason, "text": outcome.text, "edited": outcome.edited}
-    for name, values in (found | dict(outcome.columns)).items():
-        if values is not None and len(values) != rows:
-            raise StageError(f"{_called(stage)} returned {len(values):,} values in {name} for {rows:,} rows")
+def keyed(
+    stage: CorpusStage, engine: Engine, frame: Frame, seen: list[dict[str, np.dtype]] | None = None
+) -> dict[str, np.ndarray]:
+    """The keys of a frame's rows, as int64 or uint64. StageError for keys that are no integers, not one per row, or of
+    another type than those of earlier frames, which `seen` takes down."""
+    with calling(stage):
+        return checked_keys(stage.keys(engine, frame), len(frame), [] if seen is None else seen)
 
 
-def _typed(stage: RowStage, name: str, values: Any, kind: str) -> Any:
-    """The values of a column as an Arrow array of its announced type."""
-    try:
-        return (values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise StageError(f"{_called(stage)}: column {name} cannot be {kind}: {error}") from None
+def prepared(stage: Stage, folder: Path) -> Stage:
+    """The stage that tasks use."""
+    with calling(stage):
+        return stage.prepare(folder)
 
 
 def as_column(engine: Engine, frame: Frame, values: Any) -> Any:
@@ -184,16 +183,12 @@ def _shown(value: object) -> str:
     return str(value) if value != "" else "none"
 
 
-def _called(stage: Stage) -> str:
-    return f"the stage {stage.name or stage.kind} ({type(stage).__module__}.{type(stage).__qualname__})"
-
-
 def run_phases(stage: CorpusStage, engine: Engine, corpus: Corpus) -> None:
     """Runs the tasks of all phases that have no done-record yet."""
     phases = stage.phases()
     names = [phase.name for phase in phases]
     if len({*names}) < len(names) or not all(name.isidentifier() for name in names):
-        raise StageError(f"{_called(stage)} must name each phase differently, by letters, digits and '_', not {names}")
+        raise StageError(f"{called(stage)} must name each phase differently, by letters, digits and '_', not {names}")
     for phase in phases:
         folder = corpus.scratch / phase.name
         for number in range(phase.tasks(corpus)):
@@ -207,9 +202,11 @@ def run_phases(stage: CorpusStage, engine: Engine, corpus: Corpus) -> None:
 
 
 def decided(stage: CorpusStage, engine: Engine, corpus: Corpus) -> Decision:
-    """The decision of a corpus stage, after its phases. What these left stays until the decision is stored."""
-    run_phases(stage, engine, corpus)
-    return stage.decide(engine, corpus)
+    """The decision of a corpus stage, after its phases, of which what they left stays until it is stored. StageError
+    for one that is not about this corpus, or not what the stage announces."""
+    with calling(stage):
+        run_phases(stage, engine, corpus)
+        return checked_decision(stage, stage.decide(engine, corpus), corpus)
 
 
 def added_columns(stages: Sequence[Stage]) -> dict[str, str]:
@@ -235,6 +232,6 @@ def counts_line(counts: Mapping[str, int], shown: int = SHOWN_COUNTS) -> str:
 
 
 __all__ = [
-    "CorpusStage", "Phase", "RowStage", "Stage", "added_columns", "applied", "as_column", "counts_line", "decided",
-    "run_phases", "stage_names",
+    "CorpusStage", "Phase", "RowStage", "Stage", "added_columns", "applied", "as_column", "called", "calling",
+    "check_announced", "counts_line", "decided", "keyed", "prepared", "run_phases", "stage_names",
 ]  # fmt: skip

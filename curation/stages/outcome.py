@@ -12,11 +12,13 @@ import msgspec
 import numpy as np
 
 from curation.contract import Text, position_type
+from curation.errors import StageError
 from curation.rules import Verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ADVICE = "Give all one type, as np.array(values, np.int64)"  # for keys
 BYTES = "bytes"  # the column of a storage that has the sizes of texts
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -31,9 +33,9 @@ class Outcome(NamedTuple):
 
     verdict   which rows it removes, and why; None removes none
     text      the texts after the stage: a text of the engine, or an Arrow array; None leaves them as they are
-    edited    bool, one per row: whether its text is another one; comes with `text`
+    edited    bool, one per row: whether its text is another one; comes with `text`, which has no nulls
     columns   name -> values of every column in the stage's `writes`: NumPy or Arrow arrays, one value per row
-    details   counts for the stage's entry in the report, added up over all frames: edits by kind, rows by language
+    details   integers for the stage's entry in the report, added up over all frames: edits by kind, rows by language
     """
 
     verdict: Verdict | None = None
@@ -47,15 +49,16 @@ class Drops(NamedTuple):
     """Rows of a corpus that a stage removes for one reason.
 
     row      int, ascending: positions among all rows, as in `Corpus.rows`
-    value    float64: what is shown with the reason, such as a similarity
-    partner  int: the row that stays in its place, -1 for none; with `index_folder` the number of a document there
+    value    float64: what is shown with the reason, such as a similarity; one number for all will do
+    partner  int: the row that stays in its place, -1 for none; with `index_folder` the number of a document there; one
+             for all will do
     index_folder   the folder of the saved index that `partner` counts in
     """
 
     row: np.ndarray
     reason: str
-    value: np.ndarray
-    partner: np.ndarray
+    value: np.ndarray | float
+    partner: np.ndarray | int
     index_folder: str = ""
 
 
@@ -69,7 +72,8 @@ class Cuts(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a corpus stage decides: rows to remove, no row twice, or spans to cut. `details` go to the report."""
+    """What a corpus stage decides: rows to remove, no row twice, or spans to cut. `details`, which are JSON, go to the
+    report."""
 
     drops: tuple[Drops, ...] = ()
     cuts: Cuts | None = None
@@ -85,6 +89,10 @@ class Storage(Protocol):
     """Where the rows of a corpus are: in pieces, one after the other."""
 
     starts: np.ndarray  # int64: the first row of each piece, and the row after the last one
+
+    def key_names(self, piece: int) -> Sequence[str]:
+        """The key columns of all stages."""
+        ...
 
     def key_type(self, piece: int, name: str) -> np.dtype:
         """The type of a key column."""
@@ -126,7 +134,7 @@ class Corpus:
         self.workers = workers
 
     def column(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
-        """One key column at `rows`, or at `rows[positions]` (ascending)."""
+        """One key column at `rows`, or at `rows[positions]` (ascending). StageError for a name that is not there."""
         return self._gather(key_column(self.stage, name), positions)
 
     def byte_lengths(self) -> np.ndarray:
@@ -148,9 +156,23 @@ class Corpus:
         rows = self.rows if positions is None else self.rows[positions]
         out = None
         for piece, first, last in self._pieces(rows):
-            out = np.empty(len(rows), self.storage.key_type(piece, name)) if out is None else out
+            kind = self._key_type(piece, name)
+            out = np.empty(len(rows), kind) if out is None else out
+            if kind != out.dtype:
+                raise StageError(f"the key {self._own(name)} is {out.dtype} for some rows, {kind} for others. {ADVICE}")
             self.storage.read_keys(piece, name, rows[first:last], out[first:last])
         return np.zeros(0, np.uint64) if out is None else out
+
+    def _key_type(self, piece: int, name: str) -> np.dtype:
+        names = self.storage.key_names(piece)
+        if name in names:
+            return self.storage.key_type(piece, name)
+        keys = [self._own(other) for other in names if other.startswith(key_column(self.stage, ""))]
+        raise StageError(f"the corpus has no column {self._own(name)!r}; keys() gives {', '.join(keys) or 'none'}")
+
+    def _own(self, name: str) -> str:
+        """What the stage calls a key column."""
+        return name.removeprefix(key_column(self.stage, ""))
 
     def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int, int]]:
         """The pieces that hold some of `rows`, and where these begin and end in `rows`."""
