@@ -56,8 +56,9 @@ def apply(frame: AnyFrame, stage: Stage, *, text_column: str = "text") -> AnyFra
     text_column   the column of strings that is the text; it keeps its name. Nulls count as empty texts
 
     Columns keep their order and rows their index. Columns that the stage adds come last, or replace those of their
-    names. A stage that asks for inputs or sources gets what is in the column `source`, on a Dask frame by a pass of its
-    own. What a stage prepares, such as tables, is in a temporary folder until the process ends: for workers on other
+    names; integers and bool with nulls are of pandas' nullable types, such as Int64. A stage that asks for inputs or
+    sources gets what is in the column `source`, on a Dask frame by a pass of its own. What a stage prepares, such as
+    tables, is in a temporary folder until the process ends: for workers on other
     machines, set TMPDIR to a folder that they share.
 
         >>> import curation, pandas
@@ -79,7 +80,7 @@ def _applied(frame: Any, stage: Stage, text_column: str) -> Any:
     with calling(stage):
         stage.check(_Later(lambda: list(dict.fromkeys(name for name, _, _ in runs))))
     ready = prepared(stage, Path(mkdtemp(dir=_folder().name)))
-    if isinstance(stage, CorpusStage):
+    if isinstance(ready, CorpusStage):
         return _without(frame, ready, names, runs)
     if not _is_lazy(frame):
         return _map(frame, ready, names)

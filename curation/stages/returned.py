@@ -86,13 +86,13 @@ def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: obje
         raise StageError(f"returned the columns {[*outcome.columns]}, but writes() has {[*writes]}")
     if (outcome.text is None) != (outcome.edited is None):
         raise StageError("must return text and edited together, or none of them")
-    _check_verdict(stage, outcome.verdict)
-    reason = None if outcome.verdict is None else outcome.verdict.reason
-    found = {"verdict": reason, "text": outcome.text, "edited": outcome.edited}
+    verdict = _checked_verdict(stage, outcome.verdict)
+    found = {"verdict": None if verdict is None else verdict.reason, "text": outcome.text, "edited": outcome.edited}
     for name, values in (found | dict(outcome.columns)).items():
         if values is not None and len(values) != len(frame):
             raise StageError(f"returned {len(values):,} values in {name} for {len(frame):,} rows")
-    return outcome._replace(
+    return Outcome(
+        verdict=verdict,
         text=None if outcome.text is None else _checked_text(engine, frame, outcome.text),
         edited=None if outcome.edited is None else _as_bool(outcome.edited),
         columns={name: _typed(name, outcome.columns[name], kind) for name, kind in writes.items()},
@@ -100,15 +100,20 @@ def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: obje
     )
 
 
-def _check_verdict(stage: RowStage, verdict: Verdict | None) -> None:
+def _checked_verdict(stage: RowStage, verdict: Verdict | None) -> Verdict | None:
     if verdict is None:
-        return
+        return None
     if not isinstance(verdict, Verdict):
-        raise StageError(
-            f"the verdict must be a Verdict, such as Verdict.dropping(mask, 'reason'), not {type(verdict).__name__}"
-        )
+        found = type(verdict).__name__
+        raise StageError(f"the verdict must be a Verdict, such as Verdict.dropping(mask, 'reason'), not {found}")
     if not stage.removes:
         raise StageError("returned a verdict, but its class has removes = False. Set it to True")
+    reason = _integers("reason of the verdict", verdict.reason)
+    value = _one_each("value of the verdict", verdict.value, len(reason), "iufb")
+    last = len(verdict.reasons) - 1
+    if len(reason) and not -1 <= reason.min() <= reason.max() <= last:
+        raise StageError(f"the verdict has {last + 1} reasons: a row's must be from -1 (it stays) to {last}")
+    return verdict._replace(reason=reason, value=value)
 
 
 def _checked_text(engine: Engine, frame: Frame, text: Any) -> Any:
@@ -248,7 +253,7 @@ def _one_each(what: str, values: Any, count: int, kinds: str) -> np.ndarray:
     if found.size and found.dtype.kind not in kinds:
         raise StageError(f"{what} must be {'integers' if kinds == 'iu' else 'numbers'}, not {found.dtype}")
     if found.ndim > 1 or (found.ndim == 1 and len(found) != count):
-        raise StageError(f"{what} has the shape {found.shape}, but {count:,} rows are dropped")
+        raise StageError(f"{what} has the shape {found.shape}, but there are {count:,} rows")
     return np.broadcast_to(found if found.size else found.astype(np.int64), count)
 
 

@@ -80,11 +80,11 @@ def test_bytes_per_document_of_the_barrier(tmp_path: Path, kind: str):
         parts = write_part(folder / "_work" / "segment-0", documents, kind)
         slices = [SimpleNamespace(source="made", index=0)]
         plan = SimpleNamespace(recipe=Recipe(stages=[ExactDedup()]), slices=slices, stage_files={})
-        run = corpus_phase._Run(plan, None, folder, CPU, "cpu", None, Progress(), workers=2, batch_bytes=0)
+        run = corpus_phase.RunContext(plan, None, folder, CPU, "cpu", None, Progress(), workers=2, batch_bytes=0)
 
         def barrier(run=run, parts=parts):
             counts = [StageCount(kind="exact_dedup", name="exact_dedup")]
-            reached = corpus_phase._barrier(
+            reached = corpus_phase.run_corpus_stages(
                 run, Segment(0, (), (0,), 0, 0), [SliceRecord(documents=len(parts))], counts
             )
             sizes, sources = reached.parts.byte_lengths(), [("made", 0, len(parts))]

@@ -133,12 +133,21 @@ ROWS: dict[str, tuple[dict[str, str], Outcomes]] = {
     "Arrow edited": (
         {}, lambda texts: Outcome(text=pa.array(new_texts(texts)[0]), edited=pa.array(new_texts(texts)[1], pa.bool_()))
     ),
+    "a verdict of lists": (
+        {}, lambda texts: Outcome(Verdict([-("7" not in t) for t in texts], ("seven",), 1.0))  # type: ignore[arg-type]
+    ),
     "a verdict": ({}, lambda texts: Outcome(Verdict.dropping(np.array(["7" in t for t in texts], bool), "seven"))),
     # wrong
     "nothing": ({}, lambda texts: None),
     "a stage that raises": ({}, raises),
     "a float detail": ({}, lambda texts: Outcome(details={"share": 0.5})),  # type: ignore[dict-item]
     "a mask as a verdict": ({}, lambda texts: Outcome(np.ones(len(texts), bool))),  # type: ignore[arg-type]
+    "a reason without a name": (
+        {}, lambda texts: Outcome(Verdict(np.ones(len(texts), np.int16), ("one",), np.ones(len(texts))))
+    ),
+    "a value too many": (
+        {}, lambda texts: Outcome(Verdict(np.zeros(len(texts), np.int16), ("one",), np.ones(len(texts) + 1)))
+    ),
     "null texts": (
         {},
         lambda texts: Outcome(text=pa.array(null_where_7(str)(texts), pa.string()), edited=np.ones(len(texts), bool)),
@@ -209,6 +218,8 @@ TOLD = {
     "a stage that raises": "ZeroDivisionError: of my own",
     "a float detail": r"details must be integers, which are added up, not \{'share': 0.5\}",
     "a mask as a verdict": "the verdict must be a Verdict",
+    "a reason without a name": r"the verdict has 1 reasons: a row's must be from -1 \(it stays\) to 0",
+    "a value too many": r"value of the verdict has the shape \(\d+,\), but there are [\d,]+ rows",
     "null texts": r"text has \d+ nulls?\. Give '' for no text",
     "numbers as texts": "text must be strings, not int64",
     "edited as numbers": "edited must be bool, one per row, not float64",
@@ -226,7 +237,7 @@ TOLD = {
     "rows outside": "drops the row 1000000, which is not in corpus",
     "a mask": "the rows of drops must be integers in one dimension, not bool",
     "rows of two drops": "drops the row 1 twice",
-    "values of another length": r"value has the shape \(3,\), but 15 rows are dropped",
+    "values of another length": r"value has the shape \(3,\), but there are 15 rows",
     "a value of no number": "value must be numbers, not <U4",
     "a partner outside": "names as partner the row 1000000, which is not in corpus",
     "a negative partner": "names as partner the row -2, which is not in corpus",
