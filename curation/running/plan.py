@@ -25,7 +25,7 @@ from curation.recipe import Recipe, as_builtins, changed_keys, recipe_from_job
 from curation.running.run_folder import WORK, check_inputs, check_names, plan_path
 from curation.running.stream_inputs import FOLDER as COLLECTED
 from curation.stages import Stage
-from curation.stages.base import added_columns, calling
+from curation.stages.base import added_columns, calling, check_announced
 from curation.stages.own_code import check_class, files_of, stage_for_job
 
 _LOADING = Lock()  # of the threads that begin a phase one reads the files, the others wait for it
@@ -362,6 +362,7 @@ def check_stages(recipe: Recipe, folder: Path | None = None) -> None:
     names = input_names(recipe.input)
     for stage in recipe.stages:
         check_class(stage)
+        check_announced(stage)
         stage_for_job(stage)
         with calling(stage):
             stage.check(names)
