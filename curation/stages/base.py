@@ -188,7 +188,7 @@ def run_phases(stage: CorpusStage, engine: Engine, corpus: Corpus) -> None:
     phases = stage.phases()
     names = [phase.name for phase in phases]
     if len({*names}) < len(names) or not all(name.isidentifier() for name in names):
-        raise StageError(f"{called(stage)} must name each phase differently, by letters, digits and '_', not {names}")
+        raise StageError(f"must name each phase differently, by letters, digits and '_', not {names}")
     for phase in phases:
         folder = corpus.scratch / phase.name
         for number in range(phase.tasks(corpus)):
