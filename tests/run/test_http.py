@@ -10,7 +10,7 @@ import pytest
 
 from curation.errors import InputError
 from curation.reading import remote
-from curation.running.report import write
+from curation.running.report import write_report
 from curation.running.run import run
 from tests.run.http_files import Answer, Files, served
 from tests.run.runs import data_digests, made_texts, recipe_of, records_of
@@ -119,7 +119,7 @@ def test_a_finished_run_of_a_version_that_knew_no_versions_of_urls(server: Files
     run_over(server, tmp_path / "out")
     report = msgspec.json.decode((tmp_path / "out/report.json").read_bytes())
     del report["files"][0]["version"], report["digest"]
-    write(tmp_path / "out", report)
+    write_report(tmp_path / "out", report)
     assert run(
         recipe_of(f"http://{server.address}/made.jsonl", output={"formats": []}), tmp_path / "out"
     ).already_complete

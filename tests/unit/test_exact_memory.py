@@ -84,9 +84,9 @@ def test_bytes_per_document_of_the_barrier(tmp_path: Path, kind: str):
 
         def barrier(run=run, parts=parts):
             counts = [StageCount(kind="exact_dedup", name="exact_dedup")]
-            reached = corpus_phase.run_corpus_stages(
-                run, Segment(0, (), (0,), 0, 0), [SliceRecord(documents=len(parts))], counts
-            )
+            records = [SliceRecord(documents=len(parts))]
+            segment = Segment(0, (), (0,), 0, 0)
+            reached = corpus_phase.run_corpus_stages(run, segment, {0: ExactDedup()}, records, counts)
             sizes, sources = reached.parts.byte_lengths(), [("made", 0, len(parts))]
             return counts, cut_output_parts(sources, sizes, reached.alive, run.plan.recipe.output)
 

