@@ -97,7 +97,7 @@ def _folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="gpu-pipeline-")
 
 
-# What is refused before anything is computed
+# Checks before anything is computed
 
 
 def _check_frame(frame: Any, text_column: str) -> None:
@@ -123,7 +123,7 @@ def _check_once(frame: Any, name: str) -> None:
 
 
 def _check_stage(frame: Any, stage: Stage, text_column: str) -> Names:
-    """What columns are called while the stage sees them. RecipeError, InputError where stage and frame do not fit."""
+    """The names of columns as the stage sees them. RecipeError, InputError where stage and frame do not fit."""
     if isinstance(stage, type):
         raise RecipeError(f"expected a stage, not the class {stage.__name__}. Call it: {stage.__name__}(...)")
     if not isinstance(stage, RowStage | CorpusStage):
@@ -240,7 +240,7 @@ def _runs(frame: Frame) -> list[tuple[str, int]]:
 
 
 class _Survey(NamedTuple):
-    """What a corpus has of one frame, but its texts."""
+    """The rows and keys of one frame in a corpus, without its texts."""
 
     rows: int
     keys: dict[str, np.ndarray]

@@ -30,7 +30,7 @@ class Completed(NamedTuple):
 
 
 def completion_script(shell: str, groups: Sequence[Group]) -> str:
-    """What a shell has to run once to complete `curate`."""
+    """A script that makes a shell complete `curate`."""
     commands = [command for group in groups for command in group.commands]
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](commands)
 
@@ -76,7 +76,7 @@ def _options(command: Command) -> list[Completed]:
 
 
 def _words(command: Command) -> Values:
-    """What the words of a command may be that are no options."""
+    """The values that the positional arguments of a command may have."""
     found = [_values(action) for action in Parser(command).actions if not action.option_strings]
     return Values(tuple(name for values in found for name in values.names), any(values.files for values in found))
 

@@ -81,14 +81,14 @@ def _fail(voice: Voice, text: str, code: int) -> int:
 
 
 def _room_wanted(error: OSError, options: argparse.Namespace) -> str:
-    """What to do about a disk or a quota that is full; empty for any other error."""
+    """Advice for a full disk or quota; empty for any other error."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT) or "output" not in options:
         return ""
     return f"; make room for the output, {options.output}{_goes_on(options)}"
 
 
 def _goes_on(options: argparse.Namespace) -> str:
-    """What an interrupted command can be told to do; empty where it would begin anew."""
+    """Advice on how to resume an interrupted command; empty where it would start from the beginning."""
     if "command" not in options or not options.command.resumes:
         return ""
     if not options.force:

@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _one_of(noun: str, names: Sequence[str], default: str) -> Callable[[str], str]:
-    """What checks the value of an argument that has `choices`, and says which one is near."""
+    """A function that checks a value against the choices of an argument, and suggests the nearest one."""
 
     def check(text: str) -> str:
         if text not in (*names, default):

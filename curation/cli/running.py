@@ -18,8 +18,8 @@ RESULT_KEYS = ("documents", "bytes", "seconds", "warnings")  # of report.json
 
 
 def load_within_limits() -> None:
-    """Before a command that runs a recipe loads the libraries: OutOfMemoryError where memory is too short for them, and
-    what they read while they are loaded."""
+    """Checks the memory and configures the allocators, before a command loads the libraries that run a recipe.
+    OutOfMemoryError where memory is too short for the libraries."""
     from curation.running.memory import check_room, configure_allocators, read_limits
 
     check_room(read_limits(), loaded=False)

@@ -27,7 +27,7 @@ class Voice:
         self.lines = lines
 
     def progress(self) -> Progress:
-        """What a run tells how far it is."""
+        """The display of a run's progress."""
         from curation.running.progress import Lines, choose_progress
 
         return Lines() if self.lines else choose_progress()

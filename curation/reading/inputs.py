@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an input is: files, or a data set of Hugging Face, and how their records are read."""
+"""Inputs: files or a data set of Hugging Face, and options for reading their records."""
 
 from __future__ import annotations
 

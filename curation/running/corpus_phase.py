@@ -19,7 +19,7 @@ from curation.reading.source_files import Slice
 from curation.recipe import Recipe, saves_index
 from curation.running.intermediate import Numbering, Parts
 from curation.running.ledger import SliceRecord
-from curation.running.map_phase import Segment
+from curation.running.map_phase import CUT, Segment, cuts_in
 from curation.running.plan import (
     Plan,
     Stored,
@@ -27,9 +27,7 @@ from curation.running.plan import (
 )
 from curation.running.progress import Progress
 from curation.running.removed import RemovedRows, ids_of
-from curation.running.run_folder import (
-    WORK,
-)
+from curation.running.run_folder import WORK
 from curation.stages import CorpusStage, Stage
 from curation.stages.base import decided, prepared
 from curation.stages.outcome import Cuts, Decision, StageCount
@@ -63,7 +61,7 @@ def save_decision(path: Path, decision: Decision, seconds: float) -> None:
         for name in ("row", "value", "partner")
     }
     if decision.cuts:
-        arrays |= {f"cut_{name}": values for name, values in decision.cuts._asdict().items()}
+        arrays |= {f"{CUT}{name}": values for name, values in decision.cuts._asdict().items()}
     with commit(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, facts=np.array(orjson.dumps(facts).decode()), **arrays)
 
@@ -78,14 +76,7 @@ def load_decision(path: Path, parts: Parts, stage: int) -> Decided:
             )
             for number, found in enumerate(facts["drops"])
         ]  # fmt: skip
-        cuts = Cuts(*(stored[f"cut_{name}"] for name in Cuts._fields)) if "cut_row" in stored else None
-        return Decided(removed, cuts, facts["seconds"], facts["details"])
-
-
-def save_cuts(path: Path, cuts: Cuts) -> None:
-    """The spans for the tasks of the next segment: `map_phase.load_cuts`."""
-    with commit(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **cuts._asdict())
+        return Decided(removed, cuts_in(stored), facts["seconds"], facts["details"])
 
 
 def save_index(
@@ -167,9 +158,7 @@ def run_corpus_stages(
 ) -> SegmentState:  # fmt: skip
     """The corpus stages of a segment: which of all its rows are left, and what went because of what."""
     parts = Parts(segment_folder(run_, segment.number), [record.documents for record in records])
-    mask, cuts = (
-        run_.work / f"{name}-{segment.number}.{suffix}" for name, suffix in (("barrier", "npy"), ("cuts", "npz"))
-    )
+    mask, cuts = run_.work / f"barrier-{segment.number}.npy", None
     alive = np.ones(len(parts), bool)
     removed = []
     for number in segment.corpus_stages:
@@ -177,12 +166,12 @@ def run_corpus_stages(
         _count(counts[number], found, alive, parts.byte_lengths())  # read anew: 8 bytes per document less meanwhile
         alive[found.rows] = False
         removed += found.removed
-        if found.cuts and not cuts.exists():
-            save_cuts(cuts, found.cuts)
+        if found.cuts:  # the last stage of its segment
+            cuts = _decision_path(run_, number)
     if not mask.exists():
         with commit(mask) as path:
             save_array(path, alive)
-    return SegmentState(parts, alive, mask, cuts if cuts.exists() else None, removed)
+    return SegmentState(parts, alive, mask, cuts, removed)
 
 
 def _count(count: StageCount, found: Decided, alive: np.ndarray, sizes: np.ndarray) -> None:
@@ -197,9 +186,13 @@ def _count(count: StageCount, found: Decided, alive: np.ndarray, sizes: np.ndarr
         count.bytes_out -= int((found.cuts.stop - found.cuts.start).sum())
 
 
+def _decision_path(run_: RunContext, stage: int) -> Path:
+    return run_.work / f"decision-{stage}.npz"
+
+
 def _decide(run_: RunContext, number: int, stage: CorpusStage, parts: Parts, alive: np.ndarray) -> Decided:
     """The decision of a corpus stage about the rows that are `alive`; its file is its done-record."""
-    path = run_.work / f"decision-{number}.npz"
+    path = _decision_path(run_, number)
     if not path.exists():
         check_interrupts()
         _check_files(run_, [number])

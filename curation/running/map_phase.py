@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -31,6 +31,8 @@ from curation.stages.base import added_columns, applied, keyed
 from curation.stages.cutting import cut_texts
 from curation.stages.outcome import BYTES, Cuts, StageCount, key_column
 from curation.stages.own_code import stage_from_job
+
+CUT = "cut_"  # before the names of spans in the file of a decision
 
 
 def store_job(job: Any, folder: Path) -> Stored:
@@ -121,7 +123,7 @@ class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
     before: Path | None  # folder of the segment before; None reads the input
     starts: np.ndarray  # first row of each slice among all rows of the segment before
     mask: Path | None  # .npy of the rows (bool) that its barrier left
-    cuts: Path | None  # of that barrier: the spans that it cuts out of texts
+    cuts: Path | None  # of that barrier: the decision with the spans that it cuts out of texts
     stages: dict[int, dict[str, Any]]  # number -> the prepared stage as JSON
 
 
@@ -230,9 +232,14 @@ def _part_frames(task: _Task) -> Iterator[Frame]:
         done += len(batch)
 
 
-def load_cuts(path: Path) -> Cuts:
+def cuts_in(stored: Mapping[str, np.ndarray]) -> Cuts | None:
+    """The spans in the file of a decision; None where it has none."""
+    return Cuts(*(stored[f"{CUT}{name}"] for name in Cuts._fields)) if f"{CUT}row" in stored else None
+
+
+def load_cuts(path: Path) -> Cuts | None:
     with np.load(path) as stored:
-        return Cuts(*(stored[name] for name in Cuts._fields))
+        return cuts_in(stored)
 
 
 def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: TableFile) -> Frame:

@@ -211,12 +211,14 @@ class Preflight(NamedTuple):
 def preflight(recipe: Recipe, folder: Path) -> Preflight:
     """All that can be refused before anything is read or written: stages, inputs, names, the tokenizer. Raises the
     errors of `curation.errors`."""
-    check_stages(recipe, folder)
+    read = check_stages(recipe)
+    for stage in read.values():
+        check_inputs(folder, stage)
     files = find_files(recipe.input, folder)
     check_inputs(folder, [file.path for file in files] + [entry.path for entry in recipe.input if is_hub(entry.path)])
     check_names(recipe, folder)
     tokenizer = find_tokenizer(recipe, folder)
-    return Preflight(files, tokenizer, identity_of(recipe, files, tokenizer))
+    return Preflight(files, tokenizer, identity_of(recipe, files, read, tokenizer))
 
 
 class Identity(NamedTuple):
@@ -228,19 +230,11 @@ class Identity(NamedTuple):
     tokenizer: dict[str, Any]
 
 
-def identity_of(recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | None) -> Identity:
-    return Identity(
-        as_builtins(recipe),
-        [file.without_secrets() for file in files],
-        stage_files(recipe),
-        tokenizer.identity if tokenizer else {},
-    )
-
-
-def stage_files(recipe: Recipe) -> dict[str, dict[str, str]]:
-    """SHA-256 of what every stage reads besides the documents, by the stage's name and the path."""
-    found = {name: files_of(stage) for name, stage in zip(recipe.stage_names, recipe.stages, strict=True)}
-    return {name: files for name, files in found.items() if files}
+def identity_of(
+    recipe: Recipe, files: Sequence[SourceFile], stage_files: dict[str, dict[str, str]], tokenizer: Tokenizer | None
+) -> Identity:
+    shown_files = [file.without_secrets() for file in files]
+    return Identity(as_builtins(recipe), shown_files, stage_files, tokenizer.identity if tokenizer else {})
 
 
 def identity_in(folder: Path, report: dict[str, Any]) -> Identity:
@@ -292,7 +286,7 @@ def check_stage_files(names: Sequence[str], stages: Sequence[Stage], planned: Ma
 
 
 def _without_new_facts(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> list[SourceFile]:
-    """The files of today without the versions of URLs that reports up to 0.2.0 do not have."""
+    """The files now, without the versions of URLs that the run did not know before."""
     known = {file.path: file.version for file in before}
     return [msgspec.structs.replace(file, version="") if not known.get(file.path, "?") else file for file in now]
 
@@ -355,20 +349,21 @@ def _read_now(folder: Path, content: StoredPlan, files: Sequence[SourceFile]) ->
     ]
 
 
-def check_stages(recipe: Recipe, folder: Path | None = None) -> None:
-    """RecipeError, InputError for a stage whose columns, files or settings do not fit the inputs, or whose files lie in
-    the output folder."""
-    _check_columns(recipe)
-    names = input_names(recipe.input)
+def check_stages(recipe: Recipe) -> dict[str, dict[str, str]]:
+    """The SHA-256 of what stages read besides the documents, by their names and the paths. RecipeError, InputError for
+    a stage whose columns, files or settings do not fit the inputs."""
     for stage in recipe.stages:
         check_class(stage)
         check_announced(stage)
+    _check_columns(recipe)
+    inputs, read = input_names(recipe.input), {}
+    for name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
         stage_for_job(stage)
         with calling(stage):
-            stage.check(names)
-        files = files_of(stage)
-        if folder is not None:
-            check_inputs(folder, files)
+            stage.check(inputs)
+        if files := files_of(stage):
+            read[name] = files
+    return read
 
 
 def _check_columns(recipe: Recipe) -> None:

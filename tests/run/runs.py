@@ -10,8 +10,10 @@ from typing import Any
 
 import orjson
 import pyarrow.parquet as pq
+import pytest
 
-from curation.recipe import Recipe, convert_recipe
+from curation.errors import RecipeError
+from curation.recipe import Recipe, convert_recipe, parse_recipe
 
 STAGES = [
     {"kind": "rewrite", "unicode": "nfc"},
@@ -41,6 +43,15 @@ def made_texts(count: int, seed: int = 0) -> list[str]:
 
 def records_of(texts: Iterable[str], **extra: Any) -> bytes:
     return b"".join(orjson.dumps({"text": text, **extra}) + b"\n" for text in texts)
+
+
+def assert_refused(text: str, parts: Iterable[str]) -> None:
+    """A recipe in YAML ends in one message that names the file and has all parts."""
+    with pytest.raises(RecipeError) as error:
+        parse_recipe(text, "mine.yaml")
+    message = str(error.value)
+    missing = [part for part in parts if part not in message]
+    assert message.startswith("mine.yaml: ") and missing == [], message
 
 
 def recipe_of(*paths: Path | dict[str, Any], stages: list[Any] | None = None, **rest: Any) -> Recipe:

@@ -14,6 +14,7 @@ from curation.reading.inputs import Input
 from curation.recipe import as_builtins, convert_recipe, load_recipe, parse_recipe
 from curation.rules import RULE_SETS, expand_rules
 from curation.settings import apply_settings, expand_shorthands, rules_setting, stages_setting
+from tests.run.runs import assert_refused
 
 # Shorthands
 
@@ -80,11 +81,7 @@ WRONG_SHORTHANDS = {
 
 @pytest.mark.parametrize("stages", WRONG_SHORTHANDS)
 def test_a_wrong_shorthand_is_refused(stages: str):
-    with pytest.raises(RecipeError) as error:
-        parse_recipe(f"stages: {stages}", "mine.yaml")
-    message = str(error.value)
-    missing = [part for part in WRONG_SHORTHANDS[stages] if part not in message]
-    assert message.startswith("mine.yaml: ") and missing == [], message
+    assert_refused(f"stages: {stages}", WRONG_SHORTHANDS[stages])
 
 
 # Settings

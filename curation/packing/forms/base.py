@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a form of output is: settings that say how they are written. A form is a file here and a field of `Forms`."""
+"""The base of output forms. A form is a structure of settings that writes itself, and a field of `Forms`."""
 
 from __future__ import annotations
 
