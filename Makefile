@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# `make` alone prints what there is. Tools run from VENV; `demo` and `test` are the README's two commands.
+# `make` alone prints the targets. Tools run from VENV; `demo` and `test` are commands of the README.
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -8,20 +8,20 @@ OUT := gpu-check
 .DEFAULT_GOAL := help
 .PHONY: help demo test fix check bench bench-peers gpu-check torture
 
-help:  ## print this
+help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-demo:  ## set up, then curate a few megabytes of real text
+demo:  ## install into .venv, then curate a few megabytes of real text
 	python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/curate demo
 
-test:  ## set up, then run all tests that this machine can run
+test:  ## install into .venv, then run all tests that this machine can run
 	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-fix: $(READY)  ## format, and mend what ruff can mend
+fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-check: $(READY)  ## lint, format, types, spelling: what the commit hooks run
+check: $(READY)  ## check lint rules, format, types and spelling, as the commit hooks do
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -30,14 +30,14 @@ check: $(READY)  ## lint, format, types, spelling: what the commit hooks run
 bench: $(READY)  ## run the benchmarks on this machine
 	$(BIN)/python -m benchmarks.bench
 
-bench-peers: $(READY)  ## the same beside other tools, each installed into an environment of its own
+bench-peers: $(READY)  ## compare with other tools, each installed into a separate environment
 	$(BIN)/python -m benchmarks.bench_peers
 
-gpu-check: $(READY)  ## everything a GPU machine can prove, into the folder OUT; goes on after failures
+gpu-check: $(READY)  ## run all checks that need a GPU, with results in the folder OUT; failures do not stop it
 	PYTHON=$(BIN)/python bash benchmarks/gpu_check.sh $(OUT)
 
-torture: $(READY)  ## 10,000 damaged inputs, and runs killed at 200 random moments
-	TORTURE=10000 $(BIN)/pytest tests/fuzz tests/run
+torture: $(READY)  ## test 10,000 damaged inputs, and runs killed at 200 random moments
+	TORTURE=10000 $(BIN)/pytest tests/fuzz tests/running/test_kill.py
 
 $(READY): pyproject.toml
 	python3 -m venv $(VENV)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for any machine: pandas frames, Arrow buffers, `nogil` loops. It satisfies `curation.contract.Engine`."""
+"""The engine for any machine: pandas frames, Arrow buffers, `nogil` loops. Implements `curation.contract.Engine`."""
 
-from curation.kernels import CACHE_KEY  # first: it sets where Numba keeps what it compiles
+from curation.kernels import CACHE_KEY  # first: it sets the cache folder of Numba
 
 from cpu_fallback.dedup import connected_components, group_leaders, intersection_sizes  # isort: skip
 from cpu_fallback.io import filter_rows, from_arrow, read_slice, to_arrow, with_columns  # isort: skip

@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From pandas' string columns to the arrays the kernels loop over, and back; no text is copied on either way.
+"""Conversion between pandas string columns and the arrays of the kernels, without a copy of the text.
 
-Only a column of several chunks is copied, by joining them.
+A column of several chunks is the exception: joining them copies the text.
 """
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from curation.arrays import joined
+from curation.arrays import as_one_array
 from curation.errors import InputError
 
-STRING = pd.StringDtype("pyarrow", na_value=np.nan)  # pandas 3's own `str`
+STRING = pd.StringDtype("pyarrow", na_value=np.nan)  # `str` of pandas 3
 
 
 def string_array(text: pd.Series) -> pa.LargeStringArray:
-    """The column as one Arrow array; InputError where an object column holds anything but strings and nulls, or a lone
-    surrogate."""
+    """Return a text column as one Arrow array.
+
+    Raises InputError for a column of another type, and for an object column with a value that is neither a string nor
+    null, or with a lone surrogate.
+    """
     try:
-        array = joined(pa.array(text, from_pandas=True))
+        array = as_one_array(pa.array(text, from_pandas=True))
     except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
         raise InputError(f"column {text.name!r} must hold strings: {error}") from None
     except UnicodeEncodeError as error:
@@ -28,14 +31,14 @@ def string_array(text: pd.Series) -> pa.LargeStringArray:
         ) from None
     if pa.types.is_large_string(array.type):
         return array
-    held = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-    if not (pa.types.is_string(held) or pa.types.is_large_string(held) or pa.types.is_null(held)):
-        raise InputError(f"column {text.name!r} must hold strings, not {held}. Convert it: .astype(str)")
+    value_type = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if not (pa.types.is_string(value_type) or pa.types.is_large_string(value_type) or pa.types.is_null(value_type)):
+        raise InputError(f"column {text.name!r} must hold strings, not {value_type}. Convert it: .astype(str)")
     return array.cast(pa.large_string())
 
 
 def view(buffer: pa.Buffer | None, dtype: type, offset: int, count: int) -> np.ndarray:
-    """`count` items of a buffer from item `offset`, read-only; zeros where there is no buffer."""
+    """Return `count` items of `dtype` from item `offset` of a buffer, read-only; zeros if there is no buffer."""
     if buffer is None or buffer.size == 0:
         array = np.zeros(count, dtype)
     else:
@@ -45,7 +48,10 @@ def view(buffer: pa.Buffer | None, dtype: type, offset: int, count: int) -> np.n
 
 
 def buffers_of(text: pd.Series | pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """UTF-8 bytes, int64 offsets (rows + 1 of them, not always from 0), and which rows are not null (None: all)."""
+    """Return the arrays of a text column.
+
+    UTF-8 bytes (uint8), offsets (int64, rows + 1, the first may exceed 0), and validity (bool; None: no row is null).
+    """
     array = text if isinstance(text, pa.LargeStringArray) else string_array(text)
     _, offsets, data = array.buffers()
     size = 0 if data is None else data.size
@@ -56,7 +62,7 @@ def buffers_of(text: pd.Series | pa.LargeStringArray) -> tuple[np.ndarray, np.nd
 def series_of(
     data: np.ndarray, offsets: np.ndarray, index: pd.Index, valid: np.ndarray | None = None, name=None
 ) -> pd.Series:
-    """A `str` column over these bytes and offsets; rows that are not `valid` are null."""
+    """Return a `str` column over UTF-8 bytes (uint8) and offsets (rows + 1); rows that are not `valid` are null."""
     nulls = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     array = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data), nulls)
     return pd.Series(STRING.__from_arrow__(array), index=index, name=name, copy=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole-corpus operations on plain arrays."""
+"""Whole-corpus operations on NumPy arrays: hash tables and loops."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,23 +8,23 @@ import numpy as np
 from cpu_fallback.kernels import count_common, count_keys, find_leaders, join_rows
 from curation.contract import position_type
 
-KEYS_PER_THREAD = 1 << 20  # of fewer, the table is in the cache, and hashing the others' keys costs more
+KEYS_PER_THREAD = 1 << 20  # the table of fewer keys fits the cache; each thread hashes all keys, which costs more
 
 
 def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
-    # Tables of row numbers: 10 bytes per row with the result, where sorting takes 40 and four times as long.
+    # A hash table of row numbers takes 10 bytes per row with the result; sorting takes 40 bytes and four times as long.
     dtype = np.dtype(position_type(len(keys)))
     ranks = np.zeros(0, np.int64) if rank is None else rank
-    leaders = np.empty(len(keys), f"u{dtype.name}")  # slots first, of which there may be more than rows
+    leaders = np.empty(len(keys), f"u{dtype.name}")  # holds slots first, which may outnumber the rows
 
-    def find(part: int, parts: int) -> None:
-        count = len(keys) if parts == 1 else count_keys(keys, part, parts)
+    def find(partition: int, partitions: int) -> None:
+        count = len(keys) if partitions == 1 else count_keys(keys, partition, partitions)
         slots = np.full(count + count // 2 + 1, -1, dtype)
-        find_leaders(keys, ranks, part, parts, slots, leaders)
+        find_leaders(keys, ranks, partition, partitions, slots, leaders)
 
-    parts = min(workers, len(keys) // KEYS_PER_THREAD + 1)
-    with ThreadPoolExecutor(parts) as pool:
-        list(pool.map(find, range(parts), [parts] * parts))
+    partitions = min(workers, len(keys) // KEYS_PER_THREAD + 1)
+    with ThreadPoolExecutor(partitions) as pool:
+        list(pool.map(find, range(partitions), [partitions] * partitions))
     return leaders.view(dtype)
 
 

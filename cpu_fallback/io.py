@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices in, Arrow out: pandas frames over the readers' own buffers."""
+"""Reads slices into pandas frames over the readers' own buffers; converts frames from and to Arrow."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from curation.contract import TEXT, Batch
 from curation.reading import read_documents
 from curation.reading.source_files import Slice
 
-# Of columns with nulls, which cuDF keeps as they are; otherwise pandas rounds 2**60 + 1 to float64.
+# Types of columns with nulls: by default pandas makes them float64, which rounds 2**60 + 1. cuDF keeps integers.
 NULLABLE: dict[pa.DataType, Any] = {
     pa.bool_(): pd.BooleanDtype(), pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(),
     pa.int64(): pd.Int64Dtype(), pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(),
@@ -21,8 +21,8 @@ NULLABLE: dict[pa.DataType, Any] = {
 }  # fmt: skip
 
 
-def read_slice(piece: Slice, batch_bytes: int) -> Iterator[Batch]:
-    for documents in read_documents(piece, batch_bytes):
+def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
+    for documents in read_documents(input_slice, batch_bytes):
         yield Batch(from_arrow(documents.table), *documents[1:])
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops over documents around the shared per-document functions; they hold no lock."""
+"""Loops over documents around the shared functions of `curation.kernels`; they hold no lock.
+
+`data`, `offsets`: see `curation.kernels`. `valid` is bool, documents. Results are arrays of one item per document.
+"""
 
 import numpy as np
 
@@ -13,18 +16,18 @@ from curation.kernels.utf8 import prefix_end
 
 from numba import njit  # isort: skip - after curation.kernels, which sets the cache folder
 
-MAX_BUCKET = 64  # where sorting a bucket by insertion still costs less than sorting all of them together
+MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster than sorting all hashes together
 
 
 @njit(cache=True, nogil=True)
 def find_unnormalised(data, offsets, valid, form_flag, pages, records, flags, combining):
-    found = np.zeros(offsets.size - 1, np.bool_)
+    needed = np.zeros(offsets.size - 1, np.bool_)
     for row in range(offsets.size - 1):
         if valid[row]:
-            found[row] = needs_normalising(
+            needed[row] = needs_normalising(
                 data, offsets[row], offsets[row + 1], form_flag, pages, records, flags, combining
             )
-    return found
+    return needed
 
 
 @njit(cache=True, nogil=True)
@@ -50,22 +53,22 @@ def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, s
 def measure_rows(
     data, offsets, valid, pages, records, flags, lanes, ascii_lanes, lines, distinct, max_ngram, coverage, scratch, out
 ):
-    word_hash, word_end, left, left_hash, left_slot, keys, stamps, counts = scratch
+    word_hash, word_end, active, active_hash, active_slot, keys, stamps, counts = scratch
     generation = np.zeros(1, np.int32)
     for row in range(len(valid)):
         if not valid[row]:
             continue
         words, text_lines = scan_document(
             data, offsets[row], offsets[row + 1], pages, records, flags, lanes, ascii_lanes, word_hash, word_end,
-            left_hash, left, out, row,
+            active_hash, active, out, row,
         )  # fmt: skip
         if lines:
-            count_duplicate_lines(left_hash, left, text_lines, keys, stamps, counts, generation, out, row)
+            count_duplicate_lines(active_hash, active, text_lines, keys, stamps, counts, generation, out, row)
         if distinct:
             count_distinct_words(word_hash, words, keys, stamps, counts, generation, out, row)
         if max_ngram:
             count_ngrams(
-                words, max_ngram, coverage, word_hash, word_end, left, left_hash, left_slot, keys, stamps, counts,
+                words, max_ngram, coverage, word_hash, word_end, active, active_hash, active_slot, keys, stamps, counts,
                 generation, out, row,
             )  # fmt: skip
 
@@ -111,8 +114,8 @@ def key_rows(data, offsets, valid, ngram, by_character, a, b, rows, pages, recor
 
 @njit(cache=True, nogil=True)
 def sort_hashes(hashes, spare, bucket_ends):
-    """Sorts 64-bit hashes by a bucket of four on average, then by insertion: 3.5 times as fast as Numba's sort, which
-    takes over where the hashes do not spread."""
+    """Sort 64-bit hashes: buckets of four on average, then insertion. 3.5 times as fast as Numba's sort, which takes
+    over if the hashes are uneven."""
     count = len(hashes)
     bits = 1
     while 1 << bits < len(bucket_ends) and 4 << bits < count:
@@ -156,11 +159,11 @@ def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flag
 
 
 @njit(cache=True, nogil=True)
-def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, hashes, found, owner):
+def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, hashes, hits, owner):
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
         count = shingle_hashes(data, offsets[row], end, ngram, False, pages, records, flags, hashes)
-        found[row], owner[row] = find_ngrams(hashes, count, keys, owners)
+        hits[row], owner[row] = find_ngrams(hashes, count, keys, owners)
 
 
 @njit(cache=True, nogil=True)
@@ -172,27 +175,30 @@ def hash_key(keys, row):
 
 
 @njit(cache=True, nogil=True)
-def is_in_part(hashed, part, parts):
-    """Each hash is in one of the parts 0 to parts - 1, whatever it is modulo another number."""
-    return (hashed >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32) == np.uint64(part)
+def is_in_partition(hashed, partition, partitions):
+    """Whether a hash is in `partition`, by its high half: the slot depends on the hash modulo the table size."""
+    return (hashed >> np.uint64(32)) * np.uint64(partitions) >> np.uint64(32) == np.uint64(partition)
 
 
 @njit(cache=True, nogil=True)
-def count_keys(keys, part, parts):
+def count_keys(keys, partition, partitions):
     count = 0
     for row in range(len(keys)):
-        count += is_in_part(hash_key(keys, row), part, parts)
+        count += is_in_partition(hash_key(keys, row), partition, partitions)
     return count
 
 
 @njit(cache=True, nogil=True)
-def find_leaders(keys, rank, part, parts, slots, leaders):
-    """Open addressing over the numbers of the rows whose keys are in this part; a slot ends up with the row of the
-    smallest rank of its key, or with the first where there are no ranks. `leaders` holds slots, then rows."""
+def find_leaders(keys, rank, partition, partitions, slots, leaders):
+    """Write the leaders of the rows whose keys are in this partition: open addressing over row numbers.
+
+    A slot ends with the row of the smallest rank of its key, or with the first row if `rank` is empty. `leaders` holds
+    slots during the first loop, rows after the second.
+    """
     size = np.uint64(len(slots))
     for row in range(len(keys)):
         slot = hash_key(keys, row)
-        if not is_in_part(slot, part, parts):
+        if not is_in_partition(slot, partition, partitions):
             continue
         slot %= size
         while slots[slot] >= 0 and differ(keys, slots[slot], row):
@@ -201,7 +207,7 @@ def find_leaders(keys, rank, part, parts, slots, leaders):
             slots[slot] = row
         leaders[row] = slot
     for row in range(len(keys)):
-        if parts == 1 or is_in_part(hash_key(keys, row), part, parts):
+        if partitions == 1 or is_in_partition(hash_key(keys, row), partition, partitions):
             leaders[row] = slots[leaders[row]]
 
 
@@ -222,7 +228,7 @@ def count_common(hashes, offsets, left, right, out):
 
 @njit(cache=True, nogil=True)
 def join_rows(left, right, label):
-    """Union-find; the smaller root always stays, so that a root is the smallest row of its component."""
+    """Union-find that keeps the smaller root, so a root is the smallest row of its component."""
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
         while label[i] != i:

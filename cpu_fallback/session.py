@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where CPU tasks run: Dask's threads (the kernels hold no lock), its processes, or the workers of a cluster."""
+"""Sessions of CPU tasks: threads (the kernels release the GIL), processes, or the workers of a cluster."""
 
 import platform
 from collections.abc import Iterator
@@ -11,20 +11,25 @@ from importlib.metadata import version
 import dask.multiprocessing
 import dask.threaded
 
-from curation.cluster import DaskSession, connect, process_pool
+from curation.system.cluster import DaskSession, connect, process_pool
 
 LIBRARIES = ("pandas", "pyarrow", "numba", "dask")
-BATCH_BYTES = 4 << 20  # more only adds memory (benchmarks/LOG.md)
+BATCH_BYTES = 4 << 20  # larger batches need more memory and are not faster (benchmarks/LOG.md)
 
 
 def describe() -> dict[str, str]:
+    """Return the architecture of the machine and the versions of the libraries."""
     return {"engine": "cpu", "device": platform.machine(), **{name: version(name) for name in LIBRARIES}}
 
 
 @contextmanager
 def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
+    """Open a session of `workers` tasks at once on "threads", "processes" or a Dask scheduler's address.
+
+    Raises EngineError if the scheduler does not answer.
+    """
     if scheduler == "threads":
-        with ThreadPoolExecutor(workers) as pool:  # what runs on beside an error ends before the run lets its folder go
+        with ThreadPoolExecutor(workers) as pool:  # after an error, running tasks end before the run unlocks its folder
             yield DaskSession(partial(dask.threaded.get, pool=pool))
     elif scheduler == "processes":
         with process_pool(workers) as pool:
@@ -35,4 +40,5 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
 
 
 def batch_bytes(workers: int) -> int:
+    """Return the batch size in bytes; it does not depend on `workers`."""
     return BATCH_BYTES

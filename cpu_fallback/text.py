@@ -21,24 +21,24 @@ from cpu_fallback.kernels import (
 )
 from curation.kernels import tables
 from curation.kernels.hashing import table_mask
+from curation.kernels.ngram_table import NgramTable
+from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, wanted
-from curation.stages.classifiers import Classifier
-from curation.stages.ngram_table import NgramTable
-from curation.stages.normalization import normalize
+from curation.models.fasttext import Classifier
 
 
 def _normalise(array, data, offsets, valid, form, unicode) -> tuple[np.ndarray, pa.LargeStringArray]:
-    """Row numbers into the normalised documents (-1: needs none), and these documents."""
+    """(row of each document in the normalised documents, -1 if it needs no change; the normalised documents)."""
     form_row = np.full(len(array), -1, np.int64)
     if form == "keep":
         return form_row, pa.array([], pa.large_string())
-    found = find_unnormalised(
+    needed = find_unnormalised(
         data, offsets, valid, FORM_FLAGS[form], unicode.pages, unicode.records, unicode.flags, unicode.combining
     )
-    form_row[found] = np.arange(np.count_nonzero(found))
-    return form_row, normalize(array.filter(pa.array(found)), form)
+    form_row[needed] = np.arange(np.count_nonzero(needed))
+    return form_row, normalize(array.filter(pa.array(needed)), form)
 
 
 def rewrite(text: pd.Series, steps: RewriteSteps) -> tuple[pd.Series, np.ndarray]:
@@ -61,7 +61,7 @@ def rewrite(text: pd.Series, steps: RewriteSteps) -> tuple[pd.Series, np.ndarray
 
 
 def _measure_scratch(longest: int) -> tuple[np.ndarray, ...]:
-    """Scratch for documents of up to `longest` bytes, which have at most half as many words."""
+    """Scratch of `measure_rows` for documents of up to `longest` bytes, which have at most half as many words."""
     words = longest // 2 + 1
     slots = int(table_mask(words)) + 1
     return (
@@ -112,7 +112,7 @@ def classify(text: pd.Series, model: Classifier, max_characters: int) -> tuple[n
 
 
 def _items(offsets: np.ndarray, by_character: bool) -> np.ndarray:
-    """Most characters or words that each document can have; two words have a white space between them."""
+    """Maximum number of characters or words per document; two words have white space between them."""
     lengths = np.diff(offsets)
     return lengths if by_character else (lengths + 1) // 2
 
@@ -132,9 +132,11 @@ def signatures(text: pd.Series, ngram: int, by_character: bool, a: np.ndarray, b
 
 def band_keys(text: pd.Series, ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray, rows: int) -> np.ndarray:
     data, offsets, valid = _shingle_arguments(text)
-    out = np.empty((len(a) // rows, len(text)), np.uint64)  # a band is one column of the result, in one piece
+    out = np.empty((len(a) // rows, len(text)), np.uint64)  # contiguous per band: a band is one column of the result
     hashes = np.empty(_items(offsets, by_character).max(initial=0), np.uint64)
-    signed = np.empty(len(a), np.uint32)  # of one document: short documents have signatures larger than themselves
+    signed = np.empty(
+        len(a), np.uint32
+    )  # one document at a time: signatures of short documents are larger than their text
     key_rows(data, offsets, valid, ngram, by_character, a, b, rows, *tables.load_tables()[:3], hashes, signed, out)
     return out.T
 
@@ -150,8 +152,8 @@ def shingles(text: pd.Series, ngram: int, by_character: bool) -> tuple[np.ndarra
 
 def ngram_hits(text: pd.Series, table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
     data, offsets, valid = _shingle_arguments(text)
-    found, owner = np.empty(len(text), np.int64), np.empty(len(text), np.int32)
+    hits, owner = np.empty(len(text), np.int64), np.empty(len(text), np.int32)
     hashes = np.empty(_items(offsets, False).max(initial=0), np.uint64)
     unicode = tables.load_tables()
-    find_rows(data, offsets, valid, ngram, table.keys, table.owners, *unicode[:3], hashes, found, owner)
-    return found, owner
+    find_rows(data, offsets, valid, ngram, table.keys, table.owners, *unicode[:3], hashes, hits, owner)
+    return hits, owner

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: I001  # sorted, but for one import statement per module: isort wants one per name
-"""Raw text to training data for language models: curated, deduplicated, tokenised, packed; one result on GPU and CPU.
+"""Turn raw text into training data for language models: curate, deduplicate, tokenise, pack; on GPU or CPU, one result.
 
     import curation
     frame = curation.read("data/*.jsonl.gz")            # a lazy Dask DataFrame
@@ -8,14 +8,14 @@
     recipe = curation.load_recipe("default", input="data/*.jsonl.gz")
     finished = curation.run(recipe, "out")
 
-Everything is loaded on first use, so that `import curation` costs nothing.
+Every name is loaded on first use: `import curation` loads no library.
 """
 
 import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds the two lists equal
+if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps the two lists equal
     from curation.errors import (
         CurationError as CurationError,
         EngineError as EngineError,
@@ -27,10 +27,10 @@ if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds t
         StageError as StageError,
         TokenizerError as TokenizerError,
     )
-    from curation.files import (
+    from curation.system.files import (
         known_sha256 as known_sha256,
     )
-    from curation.library import (
+    from curation.library.functions import (
         apply as apply,
         decontaminate as decontaminate,
         exact_dedup as exact_dedup,
@@ -76,14 +76,14 @@ if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds t
         HubInput as HubInput,
         Input as Input,
     )
-    from curation.recipe import (
+    from curation.recipes.recipe import (
         Output as Output,
         Recipe as Recipe,
         convert_recipe as convert_recipe,
         load_recipe as load_recipe,
         parse_recipe as parse_recipe,
     )
-    from curation.rules import (
+    from curation.rules.decide import (
         RULE_SETS as RULE_SETS,
         Rule as Rule,
         Verdict as Verdict,
@@ -101,11 +101,7 @@ if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds t
         Redact as Redact,
         Rewrite as Rewrite,
     )
-    from curation.stages.base import (
-        CorpusStage as CorpusStage,
-        Phase as Phase,
-        RowStage as RowStage,
-    )
+    from curation.stages.base import CorpusStage as CorpusStage, Phase as Phase, RowStage as RowStage
     from curation.stages.outcome import (
         Cuts as Cuts,
         Decision as Decision,
@@ -116,7 +112,7 @@ if TYPE_CHECKING:  # what `__getattr__` gives, for type checkers; a test holds t
 __version__ = "0.3.0.dev0"
 
 _HOMES = {
-    "curation.library": (
+    "curation.library.functions": (
         "apply",
         "decontaminate",
         "exact_dedup",
@@ -130,14 +126,14 @@ _HOMES = {
         "rewrite",
     ),
     "curation.running.run": ("RunResult", "run"),
-    "curation.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
+    "curation.recipes.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),
     "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),
     "curation.packing.samples": ("Sample",),
     "curation.stages.base": ("CorpusStage", "Phase", "RowStage"),
     "curation.stages.outcome": ("Cuts", "Decision", "Drops", "Outcome"),
-    "curation.files": ("known_sha256",),
+    "curation.system.files": ("known_sha256",),
     "curation.stages": (
         "MeasureStage",
         "Decontaminate",
@@ -149,7 +145,7 @@ _HOMES = {
         "Redact",
         "Rewrite",
     ),
-    "curation.rules": ("RULE_SETS", "Rule", "Verdict"),
+    "curation.rules.decide": ("RULE_SETS", "Rule", "Verdict"),
     "curation.measures": ("Measure",),
     "curation.packing.tokenization": ("TokenizerSpec", "load_tokenizer"),
     "curation.packing.tokenizer_training": ("Trained", "train_tokenizer"),
@@ -173,7 +169,7 @@ _RENAMED = {"AddMeasures": "MeasureStage", "Finished": "RunResult"}  # until 0.4
 __all__ = ["__version__", *sorted(_HOME_OF)]
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # with `__getattr__`, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name in _RENAMED:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m curation`, and the script `curate`."""
+"""Entry point of `python -m curation` and of the script `curate`."""
 
 import sys
 
-from curation import interrupts
+from curation.system import interrupts
 
 
 def command() -> int:
-    """Runs one command and gives its exit code. Signals are handled before anything else is loaded."""
+    """Run one command and return its exit code. Signal handlers are installed before anything else is loaded."""
     interrupts.install()
     from curation import cli
 

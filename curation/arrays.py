@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long arrays, some at a time, and where rows are cut by their sizes."""
+"""Long arrays in batches, arrays in files, and batches by size."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ from curation.contract import TEXT, position_type
 if TYPE_CHECKING:  # training imports this module and needs no Arrow
     import pyarrow as pa
 
-AT_ONCE = 1 << 16
+AT_ONCE = 1 << 16  # items of a batch
 
 
-def pieces_of(count: int) -> Iterator[slice]:
-    """0 to `count` in slices of AT_ONCE."""
+def batches_of(count: int) -> Iterator[slice]:
+    """Yield slices of AT_ONCE items from 0 to `count`."""
     for start in range(0, count, AT_ONCE):
         yield slice(start, min(start + AT_ONCE, count))
 
 
 def positions_of(mask: np.ndarray) -> np.ndarray:
-    """Where `mask` is true, in half the bytes of `np.flatnonzero`."""
+    """Return the positions where `mask` (bool) is true, of `position_type(len(mask))`: half the bytes of
+    `np.flatnonzero`."""
     out = np.empty(int(np.count_nonzero(mask)), position_type(len(mask)))
     done = 0
-    for piece in pieces_of(len(mask)):
-        found = np.flatnonzero(mask[piece])
-        out[done : done + len(found)] = found + piece.start
-        done += len(found)
+    for batch in batches_of(len(mask)):
+        positions = np.flatnonzero(mask[batch])
+        out[done : done + len(positions)] = positions + batch.start
+        done += len(positions)
     return out
 
 
 def map_file(path: Path, dtype: type | str) -> np.ndarray:
-    """A file as a read-only array; an empty one cannot be mapped."""
-    if path.stat().st_size == 0:
+    """Return a file as a read-only array of `dtype`, through a memory map."""
+    if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.zeros(0, dtype)
     with open(path, "rb") as file:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)
 
 
 def write_array(file: BinaryIO, values: np.ndarray) -> None:
-    """Appends the bytes of an array. OSError says why that fails, such as a full disk: NumPy's `tofile` does not."""
+    """Append the bytes of an array. Unlike NumPy's `tofile`, an OSError has the cause, such as a full disk."""
     file.write(np.ascontiguousarray(values).view(np.uint8).data)
 
 
 def save_array(path: Path, values: np.ndarray) -> None:
-    """As `np.save`, with the errors of `write_array`."""
+    """Save an array as `np.save` does, with the errors of `write_array`."""
     values = np.ascontiguousarray(values)
     with open(path, "wb") as file:
         header = np.lib.format.header_data_from_array_1_0(values)
@@ -57,8 +58,8 @@ def save_array(path: Path, values: np.ndarray) -> None:
         write_array(file, values)
 
 
-def joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array; one chunk is not copied, unless it is empty: Arrow allows it to have no offsets."""
+def as_one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array. A single chunk is copied only if it is empty: Arrow lets it lack offsets."""
     import pyarrow as pa
 
     if not isinstance(column, pa.ChunkedArray):
@@ -66,29 +67,36 @@ def joined(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 and len(column) else column.combine_chunks()
 
 
-# Cutting
+# Batches by size
 
 
-def end_of_piece(ends: np.ndarray, first: int, size: int, items: int | None = None, *, begun: bool = False) -> int:
-    """Where a piece of the items from `first` on ends that takes at most `size` and so many `items`. It has one item at
-    least, unless others are in it already. `ends`: the running sum of the items' sizes."""
+def batch_end_at(ends: np.ndarray, first: int, size: int, items: int | None = None, *, begun: bool = False) -> int:
+    """Return the position after the last item of a batch that starts at `first`.
+
+    The batch has at most the total `size` and, if given, at most `items` items. It has at least one item, or may have
+    none if it has `begun` with earlier items. `ends` is the running sum of the sizes of the items.
+    """
     before = int(ends[first - 1]) if first else 0
     last = max(int(np.searchsorted(ends, before + size, side="right")), first + (not begun))
     return last if items is None else min(last, first + items)
 
 
-def pieces_by_size(ends: np.ndarray, most: int) -> Iterator[slice]:
-    """Cuts items, given by the running sum of their sizes, into pieces of up to `most`, or of one."""
+def batches_by_size(ends: np.ndarray, max_size: int) -> Iterator[slice]:
+    """Yield batches of items with a total size of at most `max_size`; a larger item is a batch alone. `ends` is the
+    running sum of the sizes."""
     first = 0
     while first < len(ends):
-        last = end_of_piece(ends, first, most)
+        last = batch_end_at(ends, first, max_size)
         yield slice(first, last)
         first = last
 
 
 def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterator[tuple[int, pa.Table]]:
-    """The same rows in pieces of at most so many `documents` and bytes of their text, of one document at least: number
-    of the piece, some of its rows. The pieces do not depend on how the tables were cut."""
+    """Yield the rows of `tables` in batches: the number of the batch and some of its rows.
+
+    A batch has at most `documents` documents and `size` bytes of text, but at least one document. Batches do not depend
+    on how the rows are divided into tables.
+    """
     import pyarrow.compute as pc
 
     number = rows = taken = 0
@@ -96,7 +104,7 @@ def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterato
         ends = np.cumsum(pc.binary_length(table.column(TEXT)).to_numpy())
         first = 0
         while first < len(table):
-            last = end_of_piece(ends, first, size - taken, documents - rows, begun=rows > 0)
+            last = batch_end_at(ends, first, size - taken, documents - rows, begun=rows > 0)
             if last == first:
                 number, rows, taken = number + 1, 0, 0
                 continue

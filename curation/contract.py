@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine owes. `cpu_fallback` and `gpu_pipeline` are modules that satisfy `Engine`: functions with these names
-and signatures, no base class and no wrapper frame.
+"""The contract of an engine. `cpu_fallback` and `gpu_pipeline` satisfy `Engine` as modules: functions with these names
+and signatures, no base class and no wrapper around frames.
 
-A *frame* is a pandas or a cuDF DataFrame and a *text* one of its string columns. Row-local operations work on one
-frame in any order. Whole-corpus operations take and give plain NumPy arrays. An engine returns integers and rewritten
-text; it never decides.
+A *frame* is a pandas or cuDF DataFrame. A *text* is one of its string columns, one document per row. Row-local
+operations may run on frames in any order. Whole-corpus operations take and return NumPy arrays on the host. Engines
+compute integers and rewritten text; stages decide. Both engines return the same values.
 """
 
 from __future__ import annotations
@@ -17,158 +17,188 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+    from curation.kernels.ngram_table import NgramTable
     from curation.kernels.rewrite import RewriteSteps
+    from curation.models.fasttext import Classifier
     from curation.reading.source_files import Slice
-    from curation.stages.classifiers import Classifier
-    from curation.stages.ngram_table import NgramTable
 
 Frame = Any
 Text = Any
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# Columns of every frame that a reader gives. `row` is the position inside the slice, rejected records counted.
+# Columns of every frame from a reader. `row` is the position in the slice, which counts rejected records too.
 ROW, ID, TEXT = "row", "id", "text"
 
 
 def position_type(rows: int) -> str:
-    """The NumPy type of positions among so many rows: half as large where that is enough."""
+    """Return the NumPy type for positions among `rows` rows: `int32` below 2^31 rows, else `int64`."""
     return "int32" if rows < 2**31 else "int64"
 
 
 class Rejected(NamedTuple):
-    """One record that could not become a document."""
+    """A record that is not a document, with the reason.
+
+    row         position in the slice, as in the column `row`
+    line        physical line in the slice, from 0; for Parquet the row in the file
+    offset      byte offset of the line in the uncompressed file; -1 if the format has none
+    error       the reason, for people
+    file_index  position of the file among those of the slice
+    """
 
     row: int
-    line: int  # 0-based physical line inside the slice; for Parquet the row inside the file
-    offset: int  # byte offset of the line in the (uncompressed) file; -1 where the format has none
+    line: int
+    offset: int
     error: str
-    part: int = 0  # which of the slice's files
+    file_index: int = 0
 
 
 class Batch(NamedTuple):
-    """Part of a slice: the documents as a frame, and the records that are not documents."""
+    """Part of a slice.
+
+    frame     the documents: `row` (int64), `id`, `text` and the columns that the input carries
+    rejected  the records that are not documents
+    rows      number of documents and rejected records
+    lines     number of physical lines, with blank ones
+    repaired  number of documents in which U+FFFD replaced malformed UTF-8
+    """
 
     frame: Frame
     rejected: list[Rejected]
-    rows: int  # documents + rejected
-    lines: int  # physical lines passed, blank ones too
-    repaired: int = 0  # documents in which malformed UTF-8 became U+FFFD
+    rows: int
+    lines: int
+    repaired: int = 0
 
 
 class Session(Protocol):
-    """Where tasks run: threads, processes, or the workers of a Dask cluster."""
+    """Runs tasks on threads, on processes or on the workers of a Dask cluster."""
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """`function` of each item, in the order of `items`; the first error stops the rest and is raised."""
+        """Return `function(item)` for each item, in the order of `items`. The first error cancels the tasks that have
+        not started and is raised."""
         ...
 
 
 class Engine(Protocol):
-    """The contract, module by module."""
+    """The functions of an engine, by module. Functions on texts return one value per document, in order, as NumPy
+    arrays on the host. They read a null as an empty text."""
 
     # session.py
 
     def describe(self) -> dict[str, str]:
-        """Versions of the libraries that compute, and the device, for reports."""
+        """Return the engine, the device and the versions of the computing libraries, for reports."""
         ...
 
     def open_session(self, workers: int, scheduler: str) -> AbstractContextManager[Session]:
-        """A session of `workers` at once on `scheduler`: "threads", "processes", or the address of a Dask scheduler."""
+        """Open a session that runs up to `workers` tasks at once. `scheduler` is "threads", "processes" or the address
+        of a Dask scheduler."""
         ...
 
     def batch_bytes(self, workers: int) -> int:
-        """Bytes of input that this engine likes to work on at a time, where `workers` tasks run at once. Results do
+        """Return the batch size, in bytes of input, that suits the engine if `workers` tasks run at once. Results do
         not depend on it."""
         ...
 
     # io.py
 
-    def read_slice(self, piece: Slice, batch_bytes: int) -> Iterator[Batch]:
-        """The batches of one slice, in order, each of about `batch_bytes` of input."""
+    def read_slice(self, input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
+        """Yield the batches of a slice, in order, each of about `batch_bytes` of input. InputError for a file that
+        cannot be read."""
         ...
 
     def from_arrow(self, table: pa.Table) -> Frame:
-        """A frame of the table's columns."""
+        """Return a frame with the table's columns. Integers and bool with nulls keep their type and their nulls."""
         ...
 
     def to_arrow(self, frame: Frame) -> pa.Table:
-        """The frame's columns on the host; strings become large_string."""
+        """Copy the frame's columns to the host where needed. Strings become large_string, with their nulls."""
         ...
 
     def filter_rows(self, frame: Frame, mask: np.ndarray) -> Frame:
-        """The rows whose `mask` (bool) is true, in order."""
+        """Return the rows where `mask` (bool, one per row) is true, in order."""
         ...
 
     def with_columns(self, frame: Frame, columns: dict[str, Any]) -> Frame:
-        """A new frame with these columns (NumPy arrays or texts) added or replaced."""
+        """Return a new frame with `columns` (NumPy arrays or texts, one value per row) added or replaced."""
         ...
 
     # text.py
 
     def rewrite(self, text: Text, steps: RewriteSteps) -> tuple[Text, np.ndarray]:
-        """The rewritten text and, per document, whether it changed (bool)."""
+        """Return the rewritten text and a bool per document: true if its text changed. Nulls stay nulls."""
         ...
 
     def measure(self, text: Text, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """One int64 array per name of `curation.measures.Measure`; a null text measures as an empty one."""
+        """Return one int64 array per name; `names` are those of `curation.measures.Measure`."""
         ...
 
     def byte_lengths(self, text: Text) -> np.ndarray:
-        """Bytes of the UTF-8 of each document, int64; 0 for a null."""
+        """Return the size of each document in bytes of UTF-8, int64."""
         ...
 
     def hash_text(self, text: Text, max_characters: int = 0) -> np.ndarray:
-        """murmur3_x64_128, seed 0, of the UTF-8 bytes of the first `max_characters` code points (0: of all); uint64,
-        shape (documents, 2). A null hashes as an empty text."""
+        """Return 128-bit hashes, uint64 of shape (documents, 2): murmur3_x64_128 with seed 0 over the UTF-8 bytes of
+        the first `max_characters` code points (0: all)."""
         ...
 
     def classify(self, text: Text, model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
-        """Number of the likeliest of `model.labels` (int32; -1 where nothing in the text is known to the model) and its
-        probability in millionths (int64), of the first `max_characters` code points (0: of all). Line ends count as
-        spaces, and a null as an empty text. fastText's own results, but for the rounding of its float32 sums."""
+        """Return the most probable label of the first `max_characters` code points (0: all).
+
+        The first array indexes `model.labels` (int32), with -1 if the model knows nothing in the text. The second is
+        the probability in millionths (int64). Line ends count as spaces. Results are those of fastText except for the
+        rounding of its float32 sums."""
         ...
 
     def signatures(self, text: Text, ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """The MinHash signature of each document's set of `ngram` words or characters: uint32, shape
-        (documents, len(a)). Number k is the minimum of (a[k] * x + b[k]) mod 2^32 over the high 32 bits of the hashes;
-        `a`, `b` are uint32, `a` odd. All of a document without words (null ones too) are 2^32 - 1."""
+        """Return MinHash signatures of the sets of n-grams: uint32, shape (documents, len(a)).
+
+        An n-gram is `ngram` words, or characters if `by_character`. Component k is the minimum of
+        (a[k] * x + b[k]) mod 2^32, where x runs over the high 32 bits of the n-gram hashes. `a` and `b` are uint32, and
+        `a` is odd. All components of a document without words are 2^32 - 1."""
         ...
 
     def band_keys(
         self, text: Text, ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray, rows: int
     ) -> np.ndarray:
-        """The keys of the bands of `rows` numbers each that the signatures are cut into: uint64, shape
-        (documents, len(a) // rows). 0 for a document without words, and for no other."""
+        """Return one key per band of `rows` signature components: uint64, shape (documents, len(a) // rows). A key is 0
+        if and only if the document has no words. `ngram`, `by_character`, `a` and `b` are as in `signatures`."""
         ...
 
     def shingles(self, text: Text, ngram: int, by_character: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct n-gram hashes of all documents one after the other (uint64), sorted within each, and where each
-        begins and the last ends (int64, documents + 1). A document with fewer words than `ngram` has one: itself."""
+        """Return the distinct n-gram hashes of all documents, concatenated, and their offsets.
+
+        Hashes are uint64, sorted within a document. Offsets are int64 of length documents + 1: those of document i are
+        at offsets[i] to offsets[i + 1]. A document with fewer items than `ngram` has one n-gram, all its items. One
+        without words has none."""
         ...
 
     def ngram_hits(self, text: Text, table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
-        """How many n-grams (of `ngram` words) of each document are in `table` (int64; a repeated one counts each time),
-        and the owner of the first (int32; -1 where there is none). A document with fewer words has one: itself."""
+        """Return how many n-grams (of `ngram` words) of each document are in `table`, and the owner of the first.
+
+        Counts are int64; a repeated n-gram counts each time. Owners are int32 indexes of `table.names`, -1 without a
+        hit. A document with fewer than `ngram` words has one n-gram, all its words; one without words has none."""
         ...
 
     # dedup.py
 
     def group_leaders(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
-        """For each row the position (of `position_type(rows)`) of the row with the smallest `rank` (int64, all
-        different) among those with the same key; of the first one without `rank`. `keys` is uint64 of shape
-        (rows, width). `workers`: threads that the host may use."""
+        """Return, for each row, the position of the leader of the rows with its key.
+
+        The leader has the smallest `rank` (int64, all different); without `rank` it is the first row. `keys` is uint64
+        of shape (rows, width). Positions have the type `position_type(rows)`. `workers` is the number of threads that
+        the host may use."""
         ...
 
     def intersection_sizes(
         self, hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray
     ) -> np.ndarray:
-        """How many hashes the documents of each pair share (int64). `hashes`, `offsets` are as those of `shingles`;
-        `left`, `right` number their documents."""
+        """Return the number of hashes that the documents of each pair share, int64. `hashes` and `offsets` are as
+        `shingles` returns them; `left` and `right` are document indexes, one pair per position."""
         ...
 
     def connected_components(self, left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:
-        """For each of `rows` rows the smallest row (int64) that it is joined with by the edges left[k] - right[k]."""
+        """Return, for each of `rows` rows, the smallest row of its component (int64). The edges are
+        (left[k], right[k])."""
         ...
 
 

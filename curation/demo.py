@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A corpus of real English that every machine has: the documentation inside its own Python.
+"""A corpus of real English for `curate demo`: the documentation in this Python installation.
 
 Docstrings and help topics of the standard library come first, then the licences and descriptions of the installed
-packages (licence texts repeat across packages, so there are real duplicates to find), then the packages' docstrings
-until there is enough text. Source files are parsed, never imported. Parsing the standard library takes about two
-seconds on one core; its tests would add ten for a fifth more text and are left out.
+packages (licence texts repeat across packages: real duplicates), then the packages' docstrings until the text is long
+enough. Source files are parsed, never imported. Parsing the standard library takes about two seconds on one core. Its
+tests are skipped: they would add a fifth more text for ten more seconds.
 """
 
 import ast
@@ -19,7 +19,7 @@ import orjson
 from curation.errors import OutputError
 
 CORPUS = "corpus.jsonl"
-MIN_CHARACTERS = 300  # shorter docstrings join the document of their module
+MIN_CHARACTERS = 300  # shorter docstrings are added to the document of their module
 SKIPPED_FOLDERS = {"__pycache__", "dist-packages", "idle_test", "site-packages", "test", "tests"}
 LEGAL_SUFFIXES = ("", ".md", ".rst", ".txt")  # and not license.py
 LEGAL_NAMES = ("authors", "copying", "licence", "license", "notice")
@@ -27,22 +27,21 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def collect_documents(min_bytes: int = 4_000_000, max_bytes: int = 12_000_000) -> Iterator[dict[str, str]]:
-    """Documents with `id`, `text` and `source`, in the same order each time for the same Python and packages.
+    """Yield documents with `id`, `text` and `source`, always in the same order for the same Python and packages.
 
-    Sizes are UTF-8 bytes of text. Installed packages are read for docstrings until `min_bytes` are reached; nothing
-    goes beyond `max_bytes`. A bare installation may hold less than `min_bytes`. Files that cannot be read or parsed
-    are passed over.
+    Sizes are UTF-8 bytes of text. Docstrings of packages are read until the corpus has `min_bytes`; it never exceeds
+    `max_bytes`. A bare installation may have less than `min_bytes`. Files that cannot be read or parsed are skipped.
     """
     standard_library = Path(sysconfig.get_path("stdlib"))
     packages = [Path(path) for path in sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})]
     size = 0
-    for floor, documents in (
+    for limit, documents in (
         (max_bytes, _documented(standard_library, "stdlib")),
         *((max_bytes, _distribution_texts(folder)) for folder in packages),
         *((min_bytes, _documented(folder, "packages")) for folder in packages),
     ):
         for document in documents:
-            if size >= floor:
+            if size >= limit:
                 break
             size += len(document["text"].encode())
             if size > max_bytes:
@@ -51,17 +50,17 @@ def collect_documents(min_bytes: int = 4_000_000, max_bytes: int = 12_000_000) -
 
 
 def prepare_corpus(folder: Path) -> tuple[Path, str]:
-    """The corpus in a folder, written unless an earlier demo has done so, and what there is to say of it.
+    """Write the corpus to a folder, unless an earlier demo did; return its path and a message about it.
 
-    Raises OutputError for a folder of something else.
+    Raises OutputError if `folder` is a file, or is not empty and has no corpus.
     """
     path = folder / CORPUS
     if path.exists():
-        return path, f"{path} is there already"
+        return path, f"{path} already exists"
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; give another --output, which must be a folder")
     if folder.exists() and any(entry != _unfinished(path) for entry in folder.iterdir()):
-        raise OutputError(f"{folder} is not empty, and holds no demo; give another --output")
+        raise OutputError(f"{folder} is not empty and has no {CORPUS} of a demo; give another --output")
     folder.mkdir(parents=True, exist_ok=True)
     documents, size = write_corpus(path)
     return path, f"{documents:,} documents ({size / 1e6:.1f} MB): docstrings, READMEs and licences of this Python"
@@ -72,7 +71,7 @@ def _unfinished(path: Path) -> Path:
 
 
 def write_corpus(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Writes the documents as JSON Lines; returns how many there are and the UTF-8 bytes of their text."""
+    """Write the documents as JSON Lines; return their number and the UTF-8 bytes of their text."""
     path = Path(path)
     unfinished = _unfinished(path)
     count = size = 0
@@ -86,7 +85,7 @@ def write_corpus(path: str | os.PathLike[str]) -> tuple[int, int]:
 
 
 def _documented(folder: Path, source: str) -> Iterator[dict[str, str]]:
-    """The docstrings of every module below `folder`."""
+    """Documents of the docstrings of every module below `folder`."""
     for path in _files(folder):
         tree = _parse(path) if path.suffix == ".py" else None
         if tree is not None:
@@ -96,7 +95,7 @@ def _documented(folder: Path, source: str) -> Iterator[dict[str, str]]:
 
 
 def _distribution_texts(folder: Path) -> Iterator[dict[str, str]]:
-    """Licences, notices and descriptions of the distributions installed in `folder`."""
+    """Documents of the licences, notices and descriptions of the distributions installed in `folder`."""
     for path in _files(folder):
         text = _legal_or_description(path)
         yield from _documents(f"packages/{path.relative_to(folder).as_posix()}", [("", text)], "distributions")
@@ -105,13 +104,13 @@ def _distribution_texts(folder: Path) -> Iterator[dict[str, str]]:
 def _documents(name: str, texts: Iterable[tuple[str, str]], source: str) -> Iterator[dict[str, str]]:
     for part, text in texts:
         if text.strip():
-            # A docstring may hold lone surrogates as escapes; UTF-8 cannot.
+            # A docstring may have lone surrogates as escapes; UTF-8 cannot.
             text = text.encode("utf-8", "replace").decode()
             yield {"id": f"{name}:{part}" if part else name, "text": text, "source": source}
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """All files below `folder`, in the order of their paths, without folders of tests."""
+    """All files below `folder`, in the order of their paths, except those in folders of tests."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
         yield from (Path(parent, name) for name in sorted(files))
@@ -120,14 +119,15 @@ def _files(folder: Path) -> Iterator[Path]:
 def _parse(path: Path) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's code are not this run's business
+            warnings.simplefilter("ignore")  # invalid escapes in the code of packages
             return ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):  # ValueError: a NUL byte, or bytes that do not decode
+    except (OSError, SyntaxError, ValueError, RecursionError):  # ValueError: a NUL byte, or undecodable bytes
         return None
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """(name, text) of each long top-level definition, nested docstrings included; first the module with the rest."""
+    """(name, text) of the module with its short definitions, then of each long top-level definition, nested docstrings
+    included."""
     groups = [(node.name, "\n\n".join(_nested(node))) for node in tree.body if isinstance(node, Definition)]
     short = [text for _, text in groups if 0 < len(text) < MIN_CHARACTERS]
     yield "", "\n\n".join([ast.get_docstring(tree) or "", *short]).strip()
@@ -144,7 +144,7 @@ def _nested(node: Definition) -> Iterator[str]:
 
 
 def _numbered(groups: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The groups with `#2`, `#3` ... behind names that come again: a module may define a name twice."""
+    """The groups, with `#2`, `#3` ... appended to repeated names: a module may define a name twice."""
     seen: dict[str, int] = {}
     for name, text in groups:
         seen[name] = seen.get(name, 0) + 1
@@ -152,7 +152,7 @@ def _numbered(groups: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _help_topics(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """The texts of `help("topic")`: one dictionary of strings."""
+    """(name, text) of each topic of `help("topic")`: one dictionary of strings."""
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             yield from sorted(ast.literal_eval(node.value).items())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine can do, and whether the engines agree: generated documents go through every function of the
-contract on each engine, and digests of the results are compared.
+"""Diagnosis of a machine: usable engines, versions, devices, and whether the engines agree.
 
-`record_golden` keeps the results of a GPU, so that machines without one can still compare with it.
+The self-check runs every function of the contract on generated documents, on each engine, and compares digests of the
+results. `record_golden` stores the results of a GPU, so that machines without one can compare with them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import pyarrow as pa
 from curation.contract import ID, ROW, TEXT, Engine, Frame, Text
 from curation.engine import PACKAGES, gpu_obstacle, load_engine
 from curation.errors import InputError
-from curation.files import commit, read_json, write_json
+from curation.kernels.ngram_table import table_of
+from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
-from curation.stages.classifiers import Classifier, load_classifier
-from curation.stages.ngram_table import table_of
-from curation.stages.permutations import constants
+from curation.models.fasttext import Classifier, load_classifier
+from curation.system.files import commit, read_json, write_json
 
 NUM_DOCUMENTS = 2500
-NUM_GOLDEN_DOCUMENTS = 200  # whose results are kept whole, to see where a difference lies
+NUM_GOLDEN_DOCUMENTS = 200  # their results are stored whole, to locate a difference
 GOLDEN_ARRAYS = ("byte_lengths", "measure", "hash_text", "band_keys", "rewrite all steps")
 GOLDEN_JSON, GOLDEN_NPZ = "gpu.json", "gpu.npz"
 NGRAM, PERMUTATIONS, BAND_ROWS = 5, 128, 6
@@ -57,7 +57,7 @@ SIZES = (0, 1, 2, 3, 5, 8, 20, 20, 40, 40, 80, 80, 160, 160, 320, 640)
 
 
 def _numbers(seed: int) -> Iterator[int]:
-    """Knuth's MMIX generator, spelt out: the documents must never change."""
+    """Knuth's MMIX generator, written out because the documents must never change."""
     state = seed
     while True:
         state = (state * 6364136223846793005 + 1442695040888963407) & (2**64 - 1)
@@ -65,7 +65,10 @@ def _numbers(seed: int) -> Iterator[int]:
 
 
 def generate_documents(count: int) -> list[str | None]:
-    """Documents of many scripts and lengths with nulls, repeated lines, near-duplicates and one very long one."""
+    """Return `count` documents of many scripts and lengths, with nulls, repeated lines and near-duplicates.
+
+    They are the same on every machine and in every version. The last one is very long.
+    """
     numbers = _numbers(20)
     documents: list[str | None] = []
 
@@ -97,7 +100,7 @@ def _table(documents: Sequence[str | None]) -> pa.Table:
 
 
 def _text_arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
-    """Which rows are not null, their lengths, their bytes."""
+    """The validity (bool) and the UTF-8 length (int64) of each row, and the bytes of all rows (uint8)."""
     encoded = [None if text is None else text.encode() for text in column.to_pylist()]
     valid = np.array([text is not None for text in encoded], bool)
     lengths = np.array([len(text or b"") for text in encoded], np.int64)
@@ -115,7 +118,7 @@ def _frame_arrays(engine: Engine, frame: Frame) -> list[np.ndarray]:
 
 
 def _language_model() -> list[Classifier]:
-    """The language model, where its package is installed."""
+    """The language model, if its package is installed."""
     try:
         return [load_classifier("")]
     except InputError:
@@ -160,7 +163,7 @@ def _ngram_hits(engine: Engine, text: Text) -> list[np.ndarray]:
 
 
 def _corpus_checks(engine: Engine) -> Iterator[Check]:
-    """Of keys and hashes made here, so that a fault in the functions that make them is told as theirs alone."""
+    """Checks on generated keys and hashes: a fault in the functions that compute keys does not appear here too."""
     rows = 2000
     numbers = np.fromiter(islice(_numbers(21), 4 * rows), np.int64, 4 * rows)
     keys = (numbers[: 2 * rows] % 700).astype(np.uint64).reshape(rows, 2) % np.uint64(29)
@@ -174,7 +177,7 @@ def _corpus_checks(engine: Engine) -> Iterator[Check]:
 
 
 def engine_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[Check]:
-    """(what is computed, a function that gives the result as arrays) of each function of the contract that computes."""
+    """Yield (name, function that returns the result as arrays) for each function of the contract that computes."""
     frame = engine.from_arrow(_table(documents))
     every_third = np.arange(len(documents)) % 3 == 1
 
@@ -185,7 +188,7 @@ def engine_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[C
     yield "from_arrow, to_arrow", lambda: _frame_arrays(engine, frame)
     yield "with_columns, filter_rows", lambda: _frame_arrays(engine, part())
     yield from _text_checks(engine, frame)
-    # Columns that share buffers with others and do not begin at their start
+    # Columns that share buffers with others and start inside them
     yield "hash_text of a part", lambda: [engine.hash_text(part()[TEXT].iloc[7:])]
     names = ["words", "lines", "duplicate_5gram_characters"]
     yield "measure of a part", lambda: [*engine.measure(part()[TEXT].iloc[7:], names).values()]
@@ -193,12 +196,12 @@ def engine_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[C
 
 
 def engine_results(engine: Engine, documents: Sequence[str | None]) -> dict[str, list[np.ndarray]]:
-    """The results of `engine_checks`."""
+    """Return the results of `engine_checks`: name -> arrays."""
     return {name: compute() for name, compute in engine_checks(engine, documents)}
 
 
 def digest(arrays: Sequence[np.ndarray]) -> str:
-    """SHA-256 of the types, shapes and values."""
+    """Return the SHA-256, in hexadecimal, of the dtypes, shapes and values of arrays."""
     total = hashlib.sha256()
     for array in arrays:
         total.update(f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
@@ -206,21 +209,23 @@ def digest(arrays: Sequence[np.ndarray]) -> str:
 
 
 class SelfCheck(NamedTuple):
-    """Digests per function and engine; and of those that failed the traceback, by function and engine."""
+    """The result of `self_check`."""
 
-    documents: int
-    digests: dict[str, dict[str, str]]
-    failed: dict[str, str]
+    documents: int  # number of generated documents
+    digests: dict[str, dict[str, str]]  # function -> engine -> digest
+    failed: dict[str, str]  # "FUNCTION on ENGINE" -> traceback
 
     @property
     def differing(self) -> list[str]:
-        """Functions whose engines do not agree."""
+        """Functions whose digests differ between engines."""
         return [name for name, by_engine in self.digests.items() if len(set(by_engine.values())) > 1]
 
 
 def self_check(engine_names: Sequence[str], count: int = NUM_DOCUMENTS) -> SelfCheck:
-    """Runs `count` generated documents through each engine ("cpu", "gpu"). A function that fails does not keep the
-    others from being tried."""
+    """Run every check on `count` generated documents with each engine ("cpu", "gpu"), and return the digests.
+
+    A function that fails does not stop the other checks.
+    """
     check = SelfCheck(count, {}, {})
     documents = generate_documents(count)
     for engine_name in engine_names:
@@ -228,7 +233,7 @@ def self_check(engine_names: Sequence[str], count: int = NUM_DOCUMENTS) -> SelfC
             for name, compute in engine_checks(load_engine(engine_name), documents):
                 try:
                     check.digests.setdefault(name, {})[engine_name] = digest(compute())
-                except Exception:  # whatever it is, here is the place to show it
+                except Exception:  # the report shows any error
                     check.failed[f"{name} on {engine_name}"] = traceback.format_exc()
         except Exception:
             check.failed[f"from_arrow on {engine_name}"] = traceback.format_exc()
@@ -237,45 +242,48 @@ def self_check(engine_names: Sequence[str], count: int = NUM_DOCUMENTS) -> SelfC
 
 def _engine_lines(name: str, obstacle: str) -> tuple[list[str], bool]:
     if obstacle:
-        return [f"engine {name}: not usable here: {obstacle}"], False
+        return [f"engine {name}: not usable: {obstacle}"], False
     try:
         facts = load_engine(name).describe()
     except ImportError as error:
-        return [f"engine {name}: its packages are not complete: {error}"], False
+        return [f"engine {name}: its packages are incomplete: {error}"], False
     return [f"engine {name}: " + ", ".join(f"{key} {value}" for key, value in facts.items() if key != "engine")], True
 
 
 def diagnose() -> tuple[list[str], bool]:
-    """What `curate doctor` prints: engines, versions, devices, what is missing and what to do, and whether the engines
-    agree. The second value is False where an engine that should run does not, or where two differ."""
+    """Return the lines of `curate doctor`, and whether this machine is sound.
+
+    The lines show engines, versions, devices, missing parts with advice, and the comparison of the engines. The second
+    value is False if an engine without an obstacle does not load, if a check fails, or if two engines differ.
+    """
     lines: list[str] = []
-    ready = []
+    engines = []
     obstacles = {"cpu": "", "gpu": gpu_obstacle()}
     for name in PACKAGES:
-        said, usable = _engine_lines(name, obstacles[name])
-        lines += said
-        ready += [name] if usable else []
-    check = self_check(ready)
+        engine_lines, usable = _engine_lines(name, obstacles[name])
+        lines += engine_lines
+        engines += [name] if usable else []
+    check = self_check(engines)
     lines.append(f"self-check: {check.documents} generated documents, {len(check.digests)} results per engine")
     for name, error in check.failed.items():
         lines += [f"  FAILED: {name}; please report this with the lines above", error]
-    lines += [f"  DIFFERENT on {' and '.join(ready)}: {name}" for name in check.differing]
+    lines += [f"  DIFFERENT on {' and '.join(engines)}: {name}" for name in check.differing]
     if check.differing:
-        lines.append("  please report this with the lines above; until then use one engine for all parts of a corpus")
-    elif len(ready) < 2:
-        lines.append(f"  only engine {' '.join(ready)} ran: there was nothing to compare it with")
+        lines.append("  please report this with the lines above; until it is fixed, use one engine for a whole corpus")
+    elif len(engines) < 2:
+        lines.append(f"  only engine {' '.join(engines)} ran: nothing to compare")
     elif not check.failed:
-        lines.append(f"  {' and '.join(ready)} agree on all of them")
+        lines.append(f"  {' and '.join(engines)} agree on all results")
     expected = [name for name, obstacle in obstacles.items() if not obstacle]
-    return lines, ready == expected and not check.failed and not check.differing
+    return lines, engines == expected and not check.failed and not check.differing
 
 
 def record_golden(folder: Path, engine_name: str = "gpu") -> None:
-    """Writes digests of all results, and some results whole, with the device and versions they come from."""
+    """Write digests of all results and the arrays of some, with the device and the versions that computed them."""
     documents = generate_documents(NUM_DOCUMENTS)
     engine = load_engine(engine_name)
-    few = engine_results(engine, documents[:NUM_GOLDEN_DOCUMENTS])
-    arrays = {f"{name}/{k}": array for name in GOLDEN_ARRAYS for k, array in enumerate(few[name])}
+    results = engine_results(engine, documents[:NUM_GOLDEN_DOCUMENTS])
+    arrays = {f"{name}/{k}": array for name in GOLDEN_ARRAYS for k, array in enumerate(results[name])}
     with commit(folder / GOLDEN_NPZ) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
     facts = {
@@ -287,14 +295,16 @@ def record_golden(folder: Path, engine_name: str = "gpu") -> None:
 
 
 class Golden(NamedTuple):
-    recorded_on: dict[str, str]
-    documents: str
-    digests: dict[str, str]
-    arrays: dict[str, np.ndarray]
+    """Recorded results of an engine."""
+
+    recorded_on: dict[str, str]  # `describe` of the engine
+    documents: str  # digest of the generated documents
+    digests: dict[str, str]  # function -> digest of its result on all documents
+    arrays: dict[str, np.ndarray]  # "FUNCTION/NUMBER" -> array of the first NUM_GOLDEN_DOCUMENTS
 
 
 def read_golden(folder: Path) -> Golden | None:
-    """What `record_golden` wrote; None where nothing has been recorded yet."""
+    """Return what `record_golden` wrote to a folder; None if nothing was recorded."""
     facts = read_json(folder / GOLDEN_JSON)
     if facts is None:
         return None

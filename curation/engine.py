@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The selector: looks at the machine once and loads one engine by name."""
+"""Choice of the engine: probe the machine once, then load one engine by name."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PACKAGES = {"cpu": "cpu_fallback", "gpu": "gpu_pipeline"}
 CHOICES = ("auto", *PACKAGES)
 FRAME_LIBRARIES = {"pandas": "cpu", "cudf": "gpu"}
 
-NO_DEVICE = 100  # of cuInit: CUDA_ERROR_NO_DEVICE
+NO_DEVICE = 100  # cuInit returns CUDA_ERROR_NO_DEVICE
 MIN_CAPABILITY = (7, 5)
 MIN_FREE_BYTES = 2 << 30  # cuDF itself takes half a gigabyte
-BROKEN = (ImportError, AttributeError, OSError, RuntimeError, TypeError, ValueError)  # of packages that do not fit
+BROKEN = (ImportError, AttributeError, OSError, RuntimeError, TypeError, ValueError)  # incompatible packages raise them
 CHECK_DEVICES = "Check nvidia-smi and CUDA_VISIBLE_DEVICES"
 CHECK_MEMORY = (
     "nvidia-smi shows which processes hold it: stop them, choose another GPU with CUDA_VISIBLE_DEVICES, "
@@ -32,23 +32,27 @@ CHECK_MEMORY = (
 
 
 class Choice(NamedTuple):
+    """The name of an engine, "cpu" or "gpu", and the reason for the choice (`engine_reason` of reports)."""
+
     name: str
     reason: str
 
 
-def choose_engine(wanted: str) -> Choice:
-    """The engine for a wish of "auto", "cpu" or "gpu", and why.
+def choose_engine(requested: str) -> Choice:
+    """Return the engine for a request of "auto", "cpu" or "gpu", and the reason.
 
-    "gpu" never becomes "cpu": EngineError says what is missing. "auto" takes the CPU where there is no usable GPU.
+    "auto" chooses the CPU if no GPU is usable. "gpu" never falls back to "cpu".
+
+    Raises EngineError for any other request, and for "gpu" without a usable GPU: the message says what is missing.
     """
-    if wanted not in CHOICES:
-        raise EngineError(f"engine must be one of {', '.join(CHOICES)}, not {wanted!r}")
-    if wanted == "cpu":
+    if requested not in CHOICES:
+        raise EngineError(f"engine must be one of {', '.join(CHOICES)}, not {requested!r}")
+    if requested == "cpu":
         return Choice("cpu", "asked for")
     obstacle = gpu_obstacle()
-    if wanted == "gpu":
+    if requested == "gpu":
         if obstacle:
-            raise EngineError(f"engine gpu was asked for, but {obstacle}")
+            raise EngineError(f"engine gpu was requested, but {obstacle}")
         return Choice("gpu", "asked for")
     return (
         Choice("cpu", f"auto: {obstacle.split('. ')[0]}")
@@ -58,8 +62,10 @@ def choose_engine(wanted: str) -> Choice:
 
 
 def gpu_obstacle() -> str:
-    """What keeps the GPU engine from running here, and what to do; "" where nothing does. Looks from the driver upwards
-    and imports cuDF last: a package that is there but broken is an obstacle of its own, not a missing one."""
+    """Return why the GPU engine cannot run here and how to fix it; "" if it can.
+
+    The probe starts at the driver and imports cuDF last, so a broken package is not reported as a missing one.
+    """
     driver = _driver()
     if driver.error:
         return driver.error
@@ -74,7 +80,7 @@ def gpu_obstacle() -> str:
     _give_cupy_a_cache()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("default")  # of other packages' code: no reason to do without a GPU
+            warnings.simplefilter("default")  # a warning in another package must not rule out the GPU
             importlib.import_module("cudf")
         runtime = importlib.import_module("cupy").cuda.runtime
     except BROKEN as error:
@@ -86,7 +92,7 @@ def gpu_obstacle() -> str:
 
 
 def _give_cupy_a_cache() -> None:
-    """CuPy makes a folder in the home directory while it is imported, and does not load where it cannot."""
+    """Give CuPy a temporary cache if the home directory is read-only: its import fails without one."""
     if "CUPY_CACHE_DIR" in os.environ:
         return
     try:
@@ -97,7 +103,7 @@ def _give_cupy_a_cache() -> None:
 
 
 def _device_obstacle(runtime: Any) -> str:
-    """As `gpu_obstacle`, of CuPy's runtime."""
+    """As `gpu_obstacle`, from CuPy's runtime on: devices, compute capability, free memory."""
     try:
         if runtime.getDeviceCount() == 0:
             return f"the driver shows no GPU. {CHECK_DEVICES}"
@@ -116,7 +122,7 @@ def _device_obstacle(runtime: Any) -> str:
 
 
 class _Driver(NamedTuple):
-    """CUDA's version of the NVIDIA driver as its own number (12040 for 12.4), or why there is none."""
+    """The CUDA version that the NVIDIA driver supports, as CUDA's number (12040 for 12.4), or why there is none."""
 
     version: int
     error: str
@@ -151,7 +157,7 @@ def _extra_for(driver: _Driver) -> str:
 
 
 def _cuda_of_cudf() -> int:
-    """The CUDA version that cuDF's wheels are built for; 0 for a package of conda, which chooses its own."""
+    """The major CUDA version of cuDF's wheels; 0 for a conda package, for which conda chooses the version."""
     for version in (13, 12):
         try:
             importlib.metadata.distribution(f"cudf-cu{version}")
@@ -162,13 +168,12 @@ def _cuda_of_cudf() -> int:
 
 
 def load_engine(name: str) -> Engine:
-    """The engine module "cpu" or "gpu". It is imported without a guard: an error in it is an error, not a reason to
-    fall back."""
+    """Import and return the engine module for "cpu" or "gpu". Its import errors are raised: there is no fallback."""
     return cast(Engine, importlib.import_module(PACKAGES[name]))
 
 
 def engine_of(frame: Any) -> Engine:
-    """The engine that a pandas, cuDF or Dask frame belongs to."""
+    """Return the engine of a pandas, cuDF or Dask frame. Raises TypeError for any other object."""
     sample = getattr(frame, "_meta", frame)
     library = type(sample).__module__.split(".")[0]
     if library not in FRAME_LIBRARIES:

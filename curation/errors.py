@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every error a caller can catch.
+"""Every error that a caller can catch.
 
 CurationError
-├── RecipeError      (ValueError)   the recipe asks for something that cannot be      exit code 2
-├── InputError       (ValueError)   an input is missing or is not what it was said to be        2
-├── TokenizerError   (ValueError)   a tokenizer cannot be loaded or does not fit                2
-├── OutputError      (OSError)      the output folder is in use, finished, or of another run    2
-├── EngineError      (RuntimeError) an engine, its device or its packages are not usable        2
-├── IntegrityError   (RuntimeError) results contradict each other: the run failed               1
-├── StageError       (RuntimeError) a stage returned something else than it announces           1
-└── OutOfMemoryError (MemoryError)  the memory this process may use is too small: it failed     1
+├── RecipeError      (ValueError)   the recipe has an invalid key, value or combination   exit code 2
+├── InputError       (ValueError)   an input is missing or does not have the declared format        2
+├── TokenizerError   (ValueError)   a tokenizer cannot be loaded or does not fit the recipe         2
+├── OutputError      (OSError)      the output folder is locked, finished, or of another run        2
+├── EngineError      (RuntimeError) an engine, its device or its packages are not usable            2
+├── IntegrityError   (RuntimeError) results contradict each other                                   1
+├── StageError       (RuntimeError) a stage returned something else than it announces               1
+└── OutOfMemoryError (MemoryError)  the memory limit of this process is too small                   1
 
-A structure that is built in Python with a wrong setting (`Rewrite(unicode="NFC")`) raises plain ValueError, which the
-first three are too.
+A structure built in Python with an invalid setting (`Rewrite(unicode="NFC")`) raises plain ValueError. RecipeError,
+InputError and TokenizerError are ValueErrors too.
 """
 
 import difflib
@@ -25,13 +25,13 @@ NO_THREAD = ("can't start new thread", "Failed to launch worker thread")
 
 
 class CurationError(Exception):
-    """Base of all errors of this package; `exit_code` is what the command line returns for it."""
+    """Base of all errors of this package; `exit_code` is the exit code of the command line."""
 
     exit_code = 2
 
 
 class RecipeError(CurationError, ValueError):
-    """The recipe has an unknown key, a value out of range or a combination without a meaning."""
+    """The recipe has an unknown key, a value out of range or an invalid combination."""
 
 
 class InputError(CurationError, ValueError):
@@ -39,7 +39,7 @@ class InputError(CurationError, ValueError):
 
 
 class TokenizerError(CurationError, ValueError):
-    """A tokenizer cannot be loaded, or cannot give what the recipe asks for."""
+    """A tokenizer cannot be loaded, or lacks a feature that the recipe needs."""
 
 
 class OutputError(CurationError, OSError):
@@ -51,7 +51,7 @@ class EngineError(CurationError, RuntimeError):
 
 
 class IntegrityError(CurationError, RuntimeError):
-    """Two results that must agree do not: a count, a digest, an index."""
+    """Two results that must agree differ: a count, a digest, an index."""
 
     exit_code = 1
 
@@ -63,29 +63,37 @@ class StageError(CurationError, RuntimeError):
 
 
 class OutOfMemoryError(CurationError, MemoryError):
-    """The memory that this process may use is too small for a run, or ran out; a run that began can go on."""
+    """The memory that this process may use is too small for a run, or ran out. A run that has begun can be resumed."""
 
     exit_code = 1
 
 
 def nearest(name: object, names: Iterable[object]) -> str:
-    """'; did you mean ...' for a message about an unknown name, else the first ten of what there is."""
+    """Return the end of a message about an unknown name.
+
+    "; did you mean ..." with up to three close names, otherwise "; expected one of ..." with the first ten names.
+    """
     known = list(dict.fromkeys(map(str, names)))
     close = difflib.get_close_matches(str(name), known, 3)
     if close:
         return f"; did you mean {', '.join(close)}?"
+    if not known:
+        return "; there are none"
     more = f" and {len(known) - SHOWN_NAMES} more" if len(known) > SHOWN_NAMES else ""
-    return f"; there are {', '.join(known[:SHOWN_NAMES]) or 'none'}{more}"
+    return f"; expected one of {', '.join(known[:SHOWN_NAMES])}{more}"
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 document`, `2,000 documents`."""
+    """Return a count with its noun: "1 document", "2,000 documents"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def is_shortage(error: Exception) -> bool:
-    """MemoryError (Arrow's too); a worker process that was killed or crashed; an address that cannot be mapped; no
-    memory for the stack of a thread, which Python and Arrow say in words alone."""
+    """Return whether an error means that memory ran out.
+
+    These do: MemoryError, also Arrow's; a worker process that was killed or crashed; ENOMEM of a mapping; a thread that
+    cannot start, which Python and Arrow report only in the text of the error.
+    """
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, (MemoryError, BrokenExecutor)) or any(words in str(error) for words in NO_THREAD)

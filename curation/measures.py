@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measures of a document: one integer each, the same on every engine.
+"""The measures of a document: one int64 each, equal on all engines.
 
 Terms. A *character* is a code point. A *word* is a maximal run of characters that are not white space
-(`str.split()`). A *line* is an element of `str.splitlines()`; a *text line* is a line with at least one word; a
-*paragraph* is a maximal run of text lines without another line between them. White space, letters, digits and case
-are those of Unicode 17.0. Measures of an empty document are 0.
+(`str.split()`). A *line* is an element of `str.splitlines()`. A *text line* is a line with at least one word. A
+*paragraph* is a maximal run of adjacent text lines. White space, letters, digits and case follow Unicode 17.0.
+Measures of an empty or null document are 0.
 """
 
 import re
@@ -20,7 +20,7 @@ NGRAM_NAME = re.compile(r"(top|duplicate|covered)_(\d+)gram_")
 
 
 class Measure(IntEnum):
-    """Column numbers; the values are the order in which the kernel writes them."""
+    """Names of measures. Values are their columns in the output of the kernel."""
 
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[int]) -> int:
@@ -110,7 +110,7 @@ DESCRIPTIONS: dict[str, str] = {
     "symbols": "hash_signs + ellipses",
     "symbol_characters": "hash_signs + ellipsis_characters",
     "bullet_lines": "lines whose first character after white space is • or -",
-    "bullet_or_star_lines": "the same with *",
+    "bullet_or_star_lines": "lines whose first character after white space is •, - or *",
     "ellipsis_lines": "lines that end, white space skipped, in '...' or '…'",
     "ellipsis_character_lines": "lines that end, white space skipped, in '…'",
     "punctuated_lines": "text lines that end, white space skipped, in one of . ! ? \" ' ” ’ … 。 ！ ？",
@@ -123,19 +123,19 @@ DESCRIPTIONS: dict[str, str] = {
     "bracket_characters": "any of ( ) [ ] { } ⟨ ⟩",
     "punctuation_characters": "characters of the general categories P*",
     "unspaced_characters": "characters of scripts written without spaces between words",
-    "stop_words": "how many of the eight Gopher stop words occur (case counts)",
-    "function_words": "occurrences of a, an, are, is, the, was, were (case does not count)",
+    "stop_words": "how many of the eight Gopher stop words occur (case-sensitive)",
+    "function_words": "occurrences of a, an, are, is, the, was, were (case-insensitive)",
     "urls": "matches of https?://\\S+|www\\.\\S+",
-    "url_characters": "characters of these matches",
+    "url_characters": "characters of the matches of `urls`",
     "duplicate_lines": "text lines equal to an earlier one",
-    "duplicate_line_characters": "their characters, line ends left out",
+    "duplicate_line_characters": "characters of duplicate_lines, without line ends",
     "duplicate_paragraphs": "paragraphs whose lines equal those of an earlier one",
-    "duplicate_paragraph_characters": "their characters, each line end within counted as one",
-    "distinct_words": "different words (case counts)",
+    "duplicate_paragraph_characters": "characters of duplicate_paragraphs; a line end within one counts as 1",
+    "distinct_words": "different words (case-sensitive)",
     **{f"top_{n}gram_count": f"count of the most frequent word {n}-gram" for n in (2, 3, 4)},
     **{
-        f"top_{n}gram_characters": f"count x characters (joined by spaces) of the most frequent word {n}-gram, "
-        "the first seen of equals"
+        f"top_{n}gram_characters": f"count x characters (joined by spaces) of the most frequent word {n}-gram; "
+        "of equally frequent ones, the first"
         for n in (2, 3, 4)
     },
     **{
@@ -152,8 +152,8 @@ DESCRIPTIONS: dict[str, str] = {
     "num_3grams": "words - 2, at least 0",
 }
 
-# Measure -> measures that it counts a part of. What has characters counts as one of them: a word as its first one.
-# Not here: `top_*gram_characters`, since equal n-grams may overlap, and upper case in letters (Ⓐ is no letter).
+# Measure -> measures of which it counts a part. A unit with characters counts as its first character.
+# Excluded: `top_*gram_characters`, since equal n-grams may overlap, and upper case in letters (Ⓐ is not a letter).
 PARTS: dict[str, tuple[str, ...]] = {
     "characters": ("bytes",),
     "words": ("word_characters",),
@@ -206,12 +206,12 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 
 def is_part(part: str, whole: str) -> bool:
-    """Whether the first measure counts a part of what the second counts, or the same, so that it is never larger."""
+    """Return whether `part` is `whole` or counts a part of it, and hence is never larger."""
     return part == whole or any(is_part(between, whole) for between in PARTS.get(part, ()))
 
 
 def name_of(measure: object) -> str:
-    """The name of a measure, given as such or as a `Measure`; ValueError for anything else."""
+    """Return the name of a measure, from its name or a `Measure`. ValueError for anything else."""
     name = measure.name if isinstance(measure, Measure) else measure
     if not isinstance(name, str) or name not in Measure.__members__:
         raise ValueError(f"no measure named {name!r}{nearest(name, Measure.__members__)}")
@@ -219,7 +219,13 @@ def name_of(measure: object) -> str:
 
 
 class Wanted(NamedTuple):
-    """Which costly parts of the kernel a set of measures needs (the cheap ones are always computed)."""
+    """The costly parts of the kernel that a set of measures needs. The kernel always computes the cheap ones.
+
+    lines      duplicate lines and paragraphs
+    distinct   distinct words
+    max_ngram  largest n-gram size; 0: none
+    coverage   coverage by n-grams
+    """
 
     lines: bool
     distinct: bool
@@ -228,7 +234,7 @@ class Wanted(NamedTuple):
 
 
 def wanted(names: tuple[str, ...]) -> Wanted:
-    """The costly parts behind `names`; n-grams are counted up to the longest one asked for."""
+    """Return the costly parts that the measures `names` need."""
     ngrams = [match for match in map(NGRAM_NAME.match, names) if match]
     return Wanted(
         lines=any(name.startswith(("duplicate_line", "duplicate_paragraph")) for name in names),

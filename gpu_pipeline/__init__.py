@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine for NVIDIA GPUs: cuDF frames, CUDA kernels. It satisfies `curation.contract.Engine`.
+"""The engine for NVIDIA GPUs: cuDF frames and CUDA kernels. It satisfies `curation.contract.Engine`.
 
-Its functions are loaded when first asked for: `gpu_pipeline.kernels` can then be imported, compiled and linked on a
-machine without cuDF.
+Functions are loaded on first use. So `gpu_pipeline.kernels` can be imported, compiled and linked on a machine without
+cuDF.
 """
 
 from importlib import import_module

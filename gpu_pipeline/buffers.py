@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From cuDF's string columns to the arrays the kernels loop over, and back; no text is copied on either way.
+"""Conversion between cuDF string columns and the arrays of the kernels, without a copy of the text.
 
-A string column is a buffer of bytes and a child column of offsets, INT32 or, from 2^31 - 1 bytes on, INT64. The arrays
-are views of cuDF's own buffers, which other columns may share: they are read, never written.
+A string column is a buffer of bytes and a child column of offsets: INT32, or INT64 from 2^31 - 1 bytes on. The arrays
+are views of cuDF's buffers, which other columns may share. Kernels read them and never write to them.
 """
 
 import logging
@@ -20,16 +20,16 @@ import rmm
 from curation.errors import EngineError
 
 DEVICE = threading.RLock()  # held by the thread that launches kernels
-LARGE_STRINGS = (1 << 31) - 1  # libcudf's own threshold
+LARGE_STRINGS = (1 << 31) - 1  # threshold of libcudf
 
 log = logging.getLogger(__name__)
 
 
 @cache
 def prepare_device() -> None:
-    """Before the first allocation: memory from the driver's pool, since cudaMalloc waits for the device each time.
+    """Allocate from the driver's memory pool from now on: every cudaMalloc would wait for the device.
 
-    A resource that somebody else has set, dask-cuda or a notebook, stays.
+    Call this before the first allocation. A resource set by other code, such as dask-cuda or a notebook, is kept.
     """
     pools = cp.cuda.runtime.deviceGetAttribute(cp.cuda.runtime.cudaDevAttrMemoryPoolsSupported, cp.cuda.Device().id)
     if pools and type(rmm.mr.get_current_device_resource()) is rmm.mr.CudaMemoryResource:
@@ -37,37 +37,38 @@ def prepare_device() -> None:
 
 
 @cache
-def say_that_memory_is_short() -> None:
+def warn_of_short_memory() -> None:
+    """Log, once per process, that batches are smaller because device memory is short."""
     log.warning("device memory is short: documents are processed in smaller batches, which takes longer")
 
 
 def out_of_memory(needed: int = 0) -> EngineError:
-    """What to raise where the device has no room: how much was needed (bytes; 0 where nobody knows) and is free."""
+    """Return the error for a full device; it shows the free memory and the bytes `needed` (0: unknown)."""
     free, total = cp.cuda.runtime.memGetInfo()
-    wanted = f"a batch needs {needed >> 20:,} MiB more, " if needed else ""
+    need = f"a batch needs {needed >> 20:,} MiB more, " if needed else ""
     return EngineError(
-        f"the GPU's memory is full: {wanted}{free >> 20:,} of {total >> 20:,} MiB are free. If another process has the "
-        "rest (nvidia-smi shows it), stop that; otherwise use fewer --workers, a larger GPU, or --engine cpu"
+        f"the GPU's memory is full: {need}{free >> 20:,} of {total >> 20:,} MiB are free. If another process uses the "
+        "rest (see nvidia-smi), stop it; otherwise use fewer --workers, a larger GPU, or --engine cpu"
     )
 
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Says what to do where a column does not fit."""
+    """Raise EngineError, with advice, instead of a MemoryError of the device."""
     try:
         yield
-    except MemoryError as error:  # CuPy's and RMM's are both of this kind
+    except MemoryError as error:  # the base class of CuPy's and RMM's errors
         raise out_of_memory() from error
 
 
 def string_array(text: cudf.Series) -> pa.LargeStringArray:
-    """The column on the host."""
+    """Return a text column on the host, as large_string."""
     array = text.to_arrow()
     return array if pa.types.is_large_string(array.type) else array.cast(pa.large_string())
 
 
 def view(span, dtype, offset: int, count: int) -> cp.ndarray:
-    """`count` items of a buffer from item `offset`; zeros where there is no buffer."""
+    """Return `count` items of `dtype` from item `offset` of a buffer, as a view; zeros if there is no buffer."""
     if span is None or span.size == 0 or count == 0:
         return cp.zeros(count, dtype)
     memory = cp.cuda.UnownedMemory(span.ptr, span.size, span)
@@ -83,6 +84,10 @@ def _offsets_of(column: plc.Column) -> cp.ndarray:
 
 
 def buffers_of(text: cudf.Series | pa.LargeStringArray) -> tuple[cp.ndarray, cp.ndarray, cp.ndarray | None]:
+    """Return the arrays of a text column, on the device.
+
+    UTF-8 bytes (uint8), offsets (int64, rows + 1, the first may exceed 0), and validity (bool; None: no row is null).
+    """
     series = cudf.Series.from_arrow(text) if isinstance(text, pa.Array) else text
     column, _ = series.to_pylibcudf()
     data = column.data()
@@ -93,6 +98,7 @@ def buffers_of(text: cudf.Series | pa.LargeStringArray) -> tuple[cp.ndarray, cp.
 def series_of(
     data: cp.ndarray, offsets: cp.ndarray, index: cudf.Index, valid: cp.ndarray | None = None, name=None
 ) -> cudf.Series:
+    """Return a string column over UTF-8 bytes (uint8) and offsets (rows + 1); rows that are not `valid` are null."""
     large = data.size >= LARGE_STRINGS
     offsets = offsets.astype(cp.int64 if large else cp.int32, copy=False)
     kind = plc.DataType(plc.TypeId.INT64 if large else plc.TypeId.INT32)

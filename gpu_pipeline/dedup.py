@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole-corpus operations on plain arrays."""
+"""Whole-corpus operations on NumPy arrays: radix sorts and CUDA kernels."""
 
 import cupy as cp
 import numpy as np
@@ -8,19 +8,19 @@ from curation.contract import position_type
 from curation.engine import load_engine
 from curation.kernels.hashing import FMIX_1
 from gpu_pipeline import kernels
-from gpu_pipeline.buffers import DEVICE, memory_errors, prepare_device, say_that_memory_is_short
+from gpu_pipeline.buffers import DEVICE, memory_errors, prepare_device, warn_of_short_memory
 
-ROWS_AT_ONCE = 1 << 26  # sorted on the device at once, which takes 80 bytes each with two columns of keys: 5 GB
-PAIR_BYTES = 1 << 30  # hashes on the device at once
-BLOCK = 1 << 20  # keys mixed at once, on the host
+ROWS_AT_ONCE = 1 << 26  # rows per sort: 80 bytes each with two columns of keys, 5 GB on the device
+PAIR_BYTES = 1 << 30  # bytes of hashes on the device per batch
+BLOCK = 1 << 20  # keys mixed per step, on the host
 
 
 def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
-    """More than ROWS_AT_ONCE rows go in ranges of hashes of their keys, one after the other."""
+    """Split more than ROWS_AT_ONCE rows into ranges of key hashes, and sort one range after the other."""
     prepare_device()
     if len(keys) <= ROWS_AT_ONCE:
         return _first_of_range(keys, rank, workers)
-    ranges = -(-2 * len(keys) // ROWS_AT_ONCE)  # half full, so that chance overfills none
+    ranges = -(-2 * len(keys) // ROWS_AT_ONCE)  # half full on average, so that random variation overfills none
     number = _range_of(keys, ranges)
     leaders = np.empty(len(keys), position_type(len(keys)))
     for k in range(ranges):
@@ -30,7 +30,7 @@ def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int
 
 
 def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
-    """The range of each row; equal keys are in one range."""
+    """The range (uint16) of each row; equal keys share a range."""
     number = np.empty(len(keys), np.uint16)
     for start in range(0, len(keys), BLOCK):
         mixed = np.zeros(len(keys[start : start + BLOCK]), np.uint64)
@@ -42,18 +42,18 @@ def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
 
 
 def _first_of_range(keys: np.ndarray, rank: np.ndarray | None, workers: int) -> np.ndarray:
-    """The CPU engine does what does not fit: a range with a key that very many rows share, or a device that is full."""
+    """The CPU engine takes a range that is too large, since many rows share a key, or does not fit the device."""
     if len(keys) <= ROWS_AT_ONCE:
         try:
             with DEVICE:
                 return _first_on_device(keys, rank)
         except MemoryError:
-            say_that_memory_is_short()
+            warn_of_short_memory()
     return load_engine("cpu").group_leaders(keys, rank, workers)
 
 
 def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
-    """By one radix sort per column, the most significant last; CuPy's lexsort compares."""
+    """Sort by one radix sort per column, the most significant last; CuPy's lexsort is a slower comparison sort."""
     dtype = position_type(len(keys))
     if len(keys) == 0:
         return np.zeros(0, dtype)
@@ -72,7 +72,7 @@ def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
 
 
 def _common_of_batch(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Only the hashes of the documents in these pairs go to the device; those of neighbours in one piece."""
+    """Copy only the hashes of the documents in these pairs to the device, those of neighbours in one copy."""
     rows, positions = np.unique(np.concatenate([left, right]), return_inverse=True)
     runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
     packed = np.concatenate([hashes[offsets[run[0]] : offsets[run[-1] + 1]] for run in runs])
@@ -100,8 +100,8 @@ def intersection_sizes(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray
 
 @memory_errors()
 def connected_components(left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:
-    """Each round joins components along all edges and then lets every row point to its root: at least every second
-    component disappears, and labels only fall, so that the last one is the smallest row."""
+    """Each round joins components along all edges, then points every row to its root. At least half of the components
+    disappear per round. Labels only decrease, so the final label is the smallest row."""
     prepare_device()
     with DEVICE:
         label = cp.arange(rows, dtype=np.int64)

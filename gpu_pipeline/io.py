@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices in, Arrow out.
+"""Reads slices into cuDF frames; converts frames from and to Arrow.
 
-Row groups of Parquet are decoded on the device where a look at them finds nothing unusual; everything else is read by
-the host's readers, which are exact about what is not a document, and comes over in one transfer per batch.
+The device decodes Parquet row groups if all wanted columns are strings without nulls and malformed UTF-8. The host's
+readers, which report exactly which records are not documents, read everything else, with one transfer per batch.
 """
 
 import logging
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from curation.contract import ID, ROW, TEXT, Batch
 from curation.reading import read_documents, row_groups
-from curation.reading.source_files import FilePart, Slice, SourceFile
+from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.tabular import schema_in
 from curation.reading.urls import is_remote
 from gpu_pipeline import kernels
@@ -25,23 +25,23 @@ from gpu_pipeline.buffers import DEVICE, buffers_of, memory_errors, prepare_devi
 
 log = logging.getLogger(__name__)
 
-# What C++ errors become
+# Python errors that cuDF raises for C++ exceptions
 CUDF_ERRORS = (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
-PATH_MARKS = ("=", "*", "?", "[", "]", "~", "::")
-MAX_RUN_SHARE = 2  # of a batch: a row group that is larger is read on the host, which can cut it
+PATH_MARKS = ("=", "*", "?", "[", "]", "~", "::")  # cuDF reads paths with these as patterns or partitions
+MAX_RUN_SHARE = 2  # of a batch; the host reads larger row groups, since it can split them
 
 
-def read_slice(piece: Slice, batch_bytes: int) -> Iterator[Batch]:
-    columns = {_plain_columns(part.file) for part in piece.parts}
+def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
+    columns = {_plain_columns(file_range.file) for file_range in input_slice.ranges}
     if len(columns) == 1 and None not in columns:
-        yield from _read_row_groups(piece, list(columns.pop()), batch_bytes)
+        yield from _read_row_groups(input_slice, list(columns.pop()), batch_bytes)
     else:
-        yield from _read_on_host(piece, batch_bytes)
+        yield from _read_on_host(input_slice, batch_bytes)
 
 
 def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
-    """The wanted columns of a local Parquet file, where all are strings. cuDF takes some paths for more than they are:
-    folders as `key=value`, patterns, a home directory, a chain of file systems."""
+    """The wanted columns of a local Parquet file if all are strings, else None. cuDF expands some paths: `key=value`
+    folders, patterns, home directories, chained file systems."""
     if file.format != "parquet" or is_remote(file.path) or any(mark in file.path for mark in PATH_MARKS):
         return None
     kinds = {field.name: field.type for field in schema_in(file)}
@@ -50,78 +50,81 @@ def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
     return names if plain else None
 
 
-def _read_on_host(piece: Slice, batch_bytes: int, row: int = 0, part: int = 0) -> Iterator[Batch]:
-    """The batches of the host's readers; rows and the slice's parts count from `row` and `part`."""
-    for documents in read_documents(piece, batch_bytes):
+def _read_on_host(input_slice: Slice, batch_bytes: int, row: int = 0, first_range: int = 0) -> Iterator[Batch]:
+    """The batches of the host's readers; rows count from `row`, the ranges of the slice from `first_range`."""
+    for documents in read_documents(input_slice, batch_bytes):
         frame = from_arrow(documents.table)
         if row:
             frame[ROW] += row
-        rejected = [entry._replace(row=entry.row + row, part=entry.part + part) for entry in documents.rejected]
+        rejected = [
+            entry._replace(row=entry.row + row, file_index=entry.file_index + first_range)
+            for entry in documents.rejected
+        ]
         yield Batch(frame, rejected, *documents[2:])
 
 
 class Run(NamedTuple):
-    """Row groups that are read together: of one part of a slice, or of several small ones."""
+    """Row groups that are read together: of one file range of a slice, or of several small ones."""
 
-    number: int  # of the first part
-    parts: list[FilePart]
+    first_range: int  # number of the first range in the slice
+    ranges: list[FileRange]
     bytes: int
 
 
-def _read_row_groups(piece: Slice, columns: list[str], batch_bytes: int) -> Iterator[Batch]:
-    """One run after the other, each on the device or, where that declines, by the host."""
+def _read_row_groups(input_slice: Slice, columns: list[str], batch_bytes: int) -> Iterator[Batch]:
+    """Read one run after the other on the device, or on the host if `_decode` returns None."""
     row = 0
-    for run in _runs(piece, batch_bytes):
-        frame = _decode(run.parts, columns, row) if run.bytes <= MAX_RUN_SHARE * batch_bytes else None
-        found = (
-            _read_on_host(msgspec.structs.replace(piece, parts=run.parts), batch_bytes, row, run.number)
+    for run in _runs(input_slice, batch_bytes):
+        frame = _decode(run.ranges, columns, row) if run.bytes <= MAX_RUN_SHARE * batch_bytes else None
+        batches = (
+            _read_on_host(msgspec.structs.replace(input_slice, ranges=run.ranges), batch_bytes, row, run.first_range)
             if frame is None
             else [Batch(frame, [], len(frame), len(frame))]
         )
-        for batch in found:
+        for batch in batches:
             yield batch
             row += batch.rows
 
 
-def _runs(piece: Slice, batch_bytes: int) -> Iterator[Run]:
-    """As many row groups as stay below `batch_bytes`, or one that is larger."""
-    places: list[tuple[int, int]] = []  # part and row group
-    taken = 0
-    for number, part in enumerate(piece.parts):
-        sizes = row_groups(part.file)
-        for group in range(part.start, part.stop):
-            if places and taken + sizes[group] > batch_bytes:
-                yield _run_of(piece, places, taken)
-                places, taken = [], 0
+def _runs(input_slice: Slice, batch_bytes: int) -> Iterator[Run]:
+    """Runs of at most `batch_bytes`, or of one larger row group."""
+    places: list[tuple[int, int]] = []  # (file range, row group)
+    size = 0
+    for number, file_range in enumerate(input_slice.ranges):
+        sizes = row_groups(file_range.file)
+        for group in range(file_range.start, file_range.stop):
+            if places and size + sizes[group] > batch_bytes:
+                yield _run_of(input_slice, places, size)
+                places, size = [], 0
             places.append((number, group))
-            taken += sizes[group]
+            size += sizes[group]
     if places:
-        yield _run_of(piece, places, taken)
+        yield _run_of(input_slice, places, size)
 
 
-def _run_of(piece: Slice, places: list[tuple[int, int]], size: int) -> Run:
+def _run_of(input_slice: Slice, places: list[tuple[int, int]], size: int) -> Run:
     (first, start), (last, stop) = places[0], places[-1]
-    parts = piece.parts[first : last + 1]
-    parts[0] = msgspec.structs.replace(parts[0], start=start)
-    parts[-1] = msgspec.structs.replace(parts[-1], stop=stop + 1)
-    return Run(first, parts, size)
+    ranges = input_slice.ranges[first : last + 1]
+    ranges[0] = msgspec.structs.replace(ranges[0], start=start)
+    ranges[-1] = msgspec.structs.replace(ranges[-1], stop=stop + 1)
+    return Run(first, ranges, size)
 
 
 @memory_errors()
-def _decode(parts: list[FilePart], columns: list[str], row: int) -> cudf.DataFrame | None:
-    """The documents of some row groups; None where they hold none, a null, malformed UTF-8, a document that is too
-    large, or what cuDF cannot read or the device has no room for: the host's reader is exact about these."""
+def _decode(ranges: list[FileRange], columns: list[str], row: int) -> cudf.DataFrame | None:
+    """The documents of some row groups; None if the host must read them: no rows, a null, malformed UTF-8, a document
+    that is too large, or row groups that cuDF cannot read or the device cannot hold."""
     prepare_device()
-    parts = [part for part in parts if part.start < part.stop]
-    paths, groups = [part.file.path for part in parts], [[*range(part.start, part.stop)] for part in parts]
+    ranges = [each for each in ranges if each.start < each.stop]
+    paths, groups = [each.file.path for each in ranges], [[*range(each.start, each.stop)] for each in ranges]
     try:
         read = cudf.read_parquet(
             paths, columns=columns, row_groups=groups, use_pandas_metadata=False, ignore_missing_columns=False
         )
     except CUDF_ERRORS as error:
-        log.warning("%s: row groups from %d on are read on the host: %s", paths[0], parts[0].start, error)
+        log.warning("%s: row groups from %d on are read on the host: %s", paths[0], ranges[0].start, error)
         return None
-    file = parts[0].file
+    file = ranges[0].file
     if not (len(read) and _is_sound(read[file.text_column], file.max_document_bytes) and _is_sound_id(read, file)):
         return None
     documents = {ROW: cp.arange(row, row + len(read)), ID: _ids(read, file), TEXT: read[file.text_column]}
@@ -139,7 +142,7 @@ def _is_sound_id(read: cudf.DataFrame, file: SourceFile) -> bool:
 
 
 def _is_sound(text: cudf.Series, max_bytes: int) -> bool:
-    """No nulls, nothing larger than `max_bytes`, and well-formed UTF-8."""
+    """Whether a column has no nulls, no document above `max_bytes`, and well-formed UTF-8 only."""
     if text.null_count:
         return False
     _, offsets, _ = buffers_of(text)
@@ -164,7 +167,7 @@ def from_arrow(table: pa.Table) -> cudf.DataFrame:
 
 def to_arrow(frame: cudf.DataFrame) -> pa.Table:
     table = frame.to_arrow(preserve_index=False)
-    # cuDF gives `string` or `large_string` by the column's dtype.
+    # cuDF returns `string` or `large_string`, depending on the dtype of the column.
     arrays = [column.cast(pa.large_string()) if pa.types.is_string(column.type) else column for column in table.columns]
     return pa.table(arrays, names=[str(name) for name in frame.columns])
 

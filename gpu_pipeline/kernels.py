@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops over documents as CUDA kernels, and the arithmetic that lays out their memory.
+"""Loops over documents as CUDA kernels, and the functions that lay out their memory.
 
-They call the same per-document functions as the CPU's loops, one thread per document where nothing else is said.
-`order` lists the documents longest first: the 32 threads of a warp then have similar work, and no long
-document starts last. Imports neither cuDF nor CuPy, so that every kernel is compiled and linked on machines without a
-GPU; the layout functions take NumPy and CuPy arrays.
+The kernels call the same functions as the CPU's loops, with one thread per document unless a docstring differs.
+`order` (int64) lists the rows longest first: the 32 threads of a warp have similar work, and no long document starts
+last. The module imports neither cuDF nor CuPy, so machines without a GPU compile and link every kernel. The layout
+functions take NumPy and CuPy arrays.
 """
 
 import numba
@@ -23,10 +23,11 @@ from curation.kernels.words import count_words
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
 THREADS = 128
-MIN_BLOCKS = 128  # below it Numba warns; an idle block costs less than a microsecond
-# Scratch of the measures, for documents below 2^28 bytes. What a slot of a table has lies side by side, since each look
-# into a table is a wait for memory: key (8 bytes), stamp and count (4 each).
-WORD_TYPES = (np.uint64, np.int32, np.int32, np.uint64, np.int32)  # word_hash, word_end, left, left_hash, left_slot
+MIN_BLOCKS = 128  # Numba warns below it; an idle block costs less than a microsecond
+# Scratch of the measures, for documents below 2^28 bytes. Key (8 bytes), stamp and count (4 each) of a table slot are
+# adjacent, since each table access waits for memory.
+# Types of word_hash, word_end, active, active_hash, active_slot
+WORD_TYPES = (np.uint64, np.int32, np.int32, np.uint64, np.int32)
 WORD_BYTES = sum(np.dtype(kind).itemsize for kind in WORD_TYPES)
 SLOT_BYTES = 16
 HASH_BYTES = 8
@@ -41,12 +42,12 @@ def check_rows(data, offsets, valid, order, sound):
 
 
 @cuda.jit(cache=True)
-def find_unnormalised(data, offsets, valid, order, form_flag, pages, records, flags, combining, found):
+def find_unnormalised(data, offsets, valid, order, form_flag, pages, records, flags, combining, needed):
     k = cuda.grid(1)
     if k < order.size:
         row = order[k]
         if valid[row]:
-            found[row] = needs_normalising(
+            needed[row] = needs_normalising(
                 data, offsets[row], offsets[row + 1], form_flag, pages, records, flags, combining
             )
 
@@ -56,8 +57,8 @@ def rewrite_rows(
     data, offsets, valid, order, form_row, form_data, form_offsets, base, regions, out, steps, pages, records, flags,
     lower, sizes, edited,
 ):  # fmt: skip
-    """Each document goes to its own region of `out`: its size is known only when it is written, since the rewriting
-    looks back at what it wrote. `gather_rows` closes the gaps. `regions` begins with row `base`."""
+    """Write each document to its own region of `out`, since its size is known only afterwards; `gather_rows` closes
+    the gaps. `regions` starts with row `base`."""
     k = cuda.grid(1)
     if k < order.size:
         row = order[k]
@@ -97,33 +98,33 @@ def count_row_words(data, offsets, valid, order, pages, records, lanes, ascii_la
 @cuda.jit(cache=True)
 def measure_rows(
     data, offsets, valid, order, pages, records, flags, lanes, ascii_lanes, lines, distinct, max_ngram, coverage,
-    word_starts, slot_starts, all_word_hash, all_word_end, all_left, all_left_hash, all_left_slot, all_keys,
+    word_starts, slot_starts, all_word_hash, all_word_end, all_active, all_active_hash, all_active_slot, all_keys,
     all_stamps, all_counts, out,
 ):  # fmt: skip
-    """Document order[k] has the scratch word_starts[k] to word_starts[k + 1] and slot_starts[k] to slot_starts[k + 1],
-    and column k of `out`: neighbouring threads write neighbouring numbers."""
+    """Document order[k] uses the scratch from word_starts[k] and from slot_starts[k], and column k of `out`, so that
+    neighbouring threads write neighbouring numbers."""
     k = cuda.grid(1)
     if k >= order.size or not valid[order[k]]:
         return
     row = order[k]
     first, last = word_starts[k], word_starts[k + 1]
-    word_hash, word_end, left = all_word_hash[first:last], all_word_end[first:last], all_left[first:last]
-    left_hash, left_slot = all_left_hash[first:last], all_left_slot[first:last]
+    word_hash, word_end, active = all_word_hash[first:last], all_word_end[first:last], all_active[first:last]
+    active_hash, active_slot = all_active_hash[first:last], all_active_slot[first:last]
     first, last = slot_starts[k], slot_starts[k + 1]
     keys, stamps, counts = all_keys[first:last], all_stamps[first:last], all_counts[first:last]
     generation = cuda.local.array(1, numba.int32)
     generation[0] = 0
     words, text_lines = scan_document(
         data, offsets[row], offsets[row + 1], pages, records, flags, lanes, ascii_lanes, word_hash, word_end,
-        left_hash, left, out, k,
+        active_hash, active, out, k,
     )  # fmt: skip
     if lines:
-        count_duplicate_lines(left_hash, left, text_lines, keys, stamps, counts, generation, out, k)
+        count_duplicate_lines(active_hash, active, text_lines, keys, stamps, counts, generation, out, k)
     if distinct:
         count_distinct_words(word_hash, words, keys, stamps, counts, generation, out, k)
     if max_ngram:
         count_ngrams(
-            words, max_ngram, coverage, word_hash, word_end, left, left_hash, left_slot, keys, stamps, counts,
+            words, max_ngram, coverage, word_hash, word_end, active, active_hash, active_slot, keys, stamps, counts,
             generation, out, k,
         )  # fmt: skip
 
@@ -155,7 +156,7 @@ def classify_rows(
 
 @cuda.jit(cache=True)
 def shingle_rows(data, offsets, valid, order, ngram, by_character, pages, records, flags, base, starts, hashes, counts):
-    """All n-gram hashes of each document, unsorted; `starts` and `counts` begin with row `base`."""
+    """Write the n-gram hashes of each document, unsorted; `starts` and `counts` start with row `base`."""
     k = cuda.grid(1)
     if k < order.size and valid[order[k]]:
         row = order[k]
@@ -167,7 +168,7 @@ def shingle_rows(data, offsets, valid, order, ngram, by_character, pages, record
 
 @cuda.jit(cache=True)
 def sign_rows(hashes, starts, counts, a, b, out):
-    """One block per document, one thread per permutation: all read the same hash at the same time."""
+    """One block per document, one thread per permutation: all threads read the same hash at the same time."""
     row = cuda.blockIdx.x
     low = cuda.local.array(1, numba.uint32)
     while row < counts.size:
@@ -189,11 +190,11 @@ def key_rows(signed, rows, out):
 
 
 @cuda.jit(cache=True)
-def find_rows(hashes, starts, counts, keys, owners, found, owner):
+def find_rows(hashes, starts, counts, keys, owners, hits, owner):
     """One thread per document."""
     row = cuda.grid(1)
     if row < counts.size:
-        found[row], owner[row] = find_ngrams(hashes[starts[row] : starts[row + 1]], counts[row], keys, owners)
+        hits[row], owner[row] = find_ngrams(hashes[starts[row] : starts[row + 1]], counts[row], keys, owners)
 
 
 @cuda.jit(cache=True)
@@ -207,7 +208,7 @@ def count_common(hashes, offsets, left, right, out):
 
 @cuda.jit(cache=True)
 def join_rows(left, right, label, changed):
-    """One thread per edge: where its two components differ, the larger label points to the smaller one."""
+    """One thread per edge: if its two components differ, the larger label points to the smaller one."""
     k = cuda.grid(1)
     if k < left.size:
         i, j = label[left[k]], label[right[k]]
@@ -246,38 +247,38 @@ def _signatures():
     }  # fmt: skip
 
 
-SIGNATURES = _signatures()  # what the launches pass; the test that compiles without a GPU uses them
+SIGNATURES = _signatures()  # types that the launches pass; a test compiles with them, without a GPU
 
 
 def _viewed(argument):
-    """CuPy's arrays as Numba's own. They need no waiting for: all work is in order on the legacy default stream."""
+    """CuPy's arrays as Numba's, without synchronisation: all work is in order on the legacy default stream."""
     return cuda.as_cuda_array(argument, sync=False) if hasattr(argument, "__cuda_array_interface__") else argument
 
 
 def launch(kernel, rows: int, *arguments) -> None:
-    """One thread per row."""
+    """Run a kernel with one thread per row."""
     kernel[max(-(-rows // THREADS), MIN_BLOCKS), THREADS](*map(_viewed, arguments))
 
 
 def launch_blocks(kernel, rows: int, *arguments) -> None:
-    """One block per row."""
+    """Run a kernel with one block per row."""
     kernel[min(max(rows, MIN_BLOCKS), 1 << 16), THREADS](*map(_viewed, arguments))
 
 
 def longest_first(lengths):
-    """Positions of the documents by falling length."""
+    """Positions of the documents by decreasing length (int64)."""
     return (-lengths).argsort()
 
 
 def starts_of(sizes):
-    """Where each piece starts when they lie one after the other, and where the last ends."""
+    """Start of each item of the given sizes, one after the other, and the end of the last: sizes + 1, as `sizes`."""
     starts = np.zeros_like(sizes, shape=sizes.size + 1)
     starts[1:] = sizes.cumsum()
     return starts
 
 
 def table_slots(words):
-    """`table_mask(words) + 1` of an array: the smallest power of two, 4 or more, that is at least twice `words`."""
+    """`table_mask(words) + 1` for an array: the smallest power of two, 4 or more, that is at least twice `words`."""
     slots = np.maximum(words * 2, 4) - 1
     for shift in (1, 2, 4, 8, 16, 32):
         slots |= slots >> shift
@@ -285,5 +286,5 @@ def table_slots(words):
 
 
 def batch_end(starts: np.ndarray, first: int, limit: int) -> int:
-    """End of the batch that begins at row `first` and takes at most `limit`, or one row where that alone takes more."""
+    """End of the batch from row `first` of at most `limit` bytes, or of one larger row."""
     return max(int(np.searchsorted(starts, starts[first] + limit, side="right")) - 1, first + 1)

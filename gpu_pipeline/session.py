@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where GPU tasks run: threads that share one device, one process per device, or the workers of a cluster.
+"""Sessions of GPU tasks: threads that share one device, one process per device, or the workers of a cluster.
 
-Threads overlap what the host does (reading, tokenising, writing) with what the device does; one of them at a time
-launches kernels (`buffers.DEVICE`), since their scratch would not fit twice.
+Threads overlap work of the host (reading, tokenising, writing) with work of the device. Only one thread at a time
+launches kernels (`buffers.DEVICE`): the scratch memory of two would not fit.
 """
 
 import logging
@@ -21,28 +21,29 @@ import numba_cuda
 import pyarrow
 import rmm
 
-from curation.cluster import DaskSession, connect
+from curation.system.cluster import DaskSession, connect
 from gpu_pipeline.buffers import prepare_device
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
 
-# Unmeasured. 256 MB are some 60,000 documents of the web, one thread each, of which an H200 holds 67,000.
+# Not measured. 256 MB are about 60,000 web documents, one thread each; an H200 holds 67,000 such threads at once.
 MIN_BATCH_BYTES, MAX_BATCH_BYTES = 4 << 20, 256 << 20
-BATCH_SHARE = 8  # of a task's memory: a batch takes up to six times its text, and the allocator needs some room
+BATCH_SHARE = 8  # a batch is 1/8 of a task's memory: it needs up to six times its text, the allocator needs the rest
 
 log = logging.getLogger(__name__)
 
 
 def _driver_version() -> str:
-    """The driver's own number; CUDA's interface tells only the CUDA version it supports."""
+    """The version of the driver itself; CUDA's interface reports only the CUDA version that it supports."""
     try:
-        found = re.search(r"(\d+\.\d+[.\d]*)", Path("/proc/driver/nvidia/version").read_text())
+        match = re.search(r"(\d+\.\d+[.\d]*)", Path("/proc/driver/nvidia/version").read_text())
     except OSError:  # WSL has no such file
-        found = None
-    return found[1] if found else "unknown"
+        match = None
+    return match[1] if match else "unknown"
 
 
 def describe() -> dict[str, str]:
+    """Return the device, its memory (GiB), the number of devices, and the versions of driver, CUDA and libraries."""
     runtime = cp.cuda.runtime
     cuda = runtime.driverGetVersion()
     return {
@@ -58,7 +59,7 @@ def describe() -> dict[str, str]:
 
 @contextmanager
 def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
-    """One process per GPU of CUDA_VISIBLE_DEVICES, `workers` tasks at once in all. cuDF must not spill: the kernels
+    """One process per GPU of CUDA_VISIBLE_DEVICES, together `workers` tasks at once. cuDF must not spill: the kernels
     hold raw pointers."""
     from dask_cuda import LocalCUDACluster
 
@@ -72,9 +73,13 @@ def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
 
 @contextmanager
 def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
+    """Open a session of `workers` tasks at once on "threads", "processes" or a Dask scheduler's address.
+
+    Raises EngineError if the scheduler does not answer.
+    """
     if scheduler == "threads":
         prepare_device()
-        _say_that_devices_are_idle(cp.cuda.runtime.getDeviceCount() - 1)
+        _warn_of_idle_devices(cp.cuda.runtime.getDeviceCount() - 1)
         yield DaskSession(partial(dask.threaded.get, num_workers=workers))
         return
     if scheduler == "processes":
@@ -85,12 +90,12 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
         yield DaskSession(get)
 
 
-def _say_that_devices_are_idle(devices: int) -> None:
+def _warn_of_idle_devices(devices: int) -> None:
     if devices:
         log.warning("threads use one GPU and leave %d idle; --scheduler processes uses all", devices)
 
 
 def batch_bytes(workers: int) -> int:
-    """A share of one device's memory: all tasks may have their batch on the same one."""
+    """Return the batch size in bytes, a share of one device's memory: all `workers` may use the same device."""
     share = cp.cuda.runtime.memGetInfo()[1] // (BATCH_SHARE * workers)
     return min(max(share, MIN_BATCH_BYTES), MAX_BATCH_BYTES)

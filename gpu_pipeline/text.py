@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row-local operations on a cuDF string column: CUDA kernels over its buffers.
 
-Documents are worked on in batches whose scratch stays below SCRATCH_SHARE times the column's text; with the columns
-that a stage reads and writes this is less than six times the text. A thread has one document, so that a long one would
-be worked on when all others are done: those go through the CPU engine, which owes the same results.
+The scratch of a batch of documents stays below SCRATCH_SHARE times the column's text; with the columns that a stage
+reads and writes, memory stays below six times the text. One thread handles one document, so long documents would run
+after all others have finished: the CPU engine takes them, with the same results.
 """
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import cupy as cp
 import numpy as np
@@ -17,13 +17,13 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.kernels import tables
+from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.kernels.ngrams import FREE
+from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, wanted
-from curation.stages.classifiers import Classifier
-from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable
-from curation.stages.normalization import normalize
+from curation.models.fasttext import Classifier
 from gpu_pipeline import kernels
 from gpu_pipeline.buffers import (
     DEVICE,
@@ -31,45 +31,45 @@ from gpu_pipeline.buffers import (
     memory_errors,
     out_of_memory,
     prepare_device,
-    say_that_memory_is_short,
     series_of,
     string_array,
+    warn_of_short_memory,
 )
 
 if TYPE_CHECKING:
     import cudf
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 SCRATCH_SHARE = 3
-MIN_SCRATCH_BYTES = 16 << 20  # less is not worth a launch: where it is not there, the device is full
-# Longer documents are the CPU engine's. A thread is expected to measure 1 MB/s, ten times that elsewhere. Unmeasured.
+MIN_SCRATCH_BYTES = 16 << 20  # smaller batches are not worth a launch: the device is full
+# The CPU engine takes longer documents. Expected, not measured: a thread measures 1 MB/s, other functions 10 MB/s.
 LONG_BYTES = 1 << 18
 LONG_MEASURED_BYTES = 1 << 16
-SORTED_BYTES = 52  # of a hash while a batch of them is sorted
+SORTED_BYTES = 52  # per hash while a batch is sorted
 
 
 @cache
 def _device_tables() -> tuple[tables.UnicodeTables, tuple[cp.ndarray, ...]]:
-    """The Unicode tables and the lanes of characters, copied to the device once per process."""
+    """The Unicode tables and the lanes of characters on the device, copied once per process."""
     unicode = tables.load_tables()
     return tables.UnicodeTables(*map(cp.asarray, unicode)), tuple(map(cp.asarray, character_lanes(unicode)))
 
 
 class Column(NamedTuple):
-    """A text column as the kernels take it: `documents`, and what memory is laid out by."""
+    """A text column on the device."""
 
     data: cp.ndarray
     offsets: cp.ndarray
     valid: cp.ndarray
-    nulls: cp.ndarray | None  # `valid`, or None where all are
-    lengths: cp.ndarray  # in bytes; 0 of a null
-    long: np.ndarray  # rows of the documents for the CPU engine, ascending
-    bytes: int
+    nulls: cp.ndarray | None  # `valid`, or None if all are
+    lengths: cp.ndarray  # int64, in bytes; 0 for a null
+    long: np.ndarray  # rows that the CPU engine takes, ascending
+    bytes: int  # of all texts
 
     def documents(self, first: int, last: int) -> tuple[cp.ndarray, ...]:
-        """What every kernel takes first: data, offsets, valid, and the rows first to last - 1 but the long ones,
-        longest first."""
+        """The first arguments of every kernel: data, offsets, valid, and the rows first to last - 1 without the long
+        ones, longest first."""
         order = kernels.longest_first(self.lengths[first:last]) + first
         return self.data, self.offsets, self.valid, order[len(self.long_between(first, last)) :]
 
@@ -86,8 +86,8 @@ def _load(text: "cudf.Series", long_bytes: int = LONG_BYTES) -> Column:
     return Column(data, offsets, valid, nulls, lengths, long, int(lengths.sum()))
 
 
-def _on_cpu(text: "cudf.Series", rows: np.ndarray, function: Callable[[Engine, Frame], Found]) -> Found:
-    """`function` of the CPU engine and a frame of these rows' texts."""
+def _on_cpu(text: "cudf.Series", rows: np.ndarray, function: Callable[[Engine, Frame], Value]) -> Value:
+    """Call `function` with the CPU engine and a frame of the texts of these rows."""
     engine = load_engine("cpu")
     return function(engine, engine.from_arrow(pa.table({TEXT: string_array(text.take(rows))})))
 
@@ -95,24 +95,24 @@ def _on_cpu(text: "cudf.Series", rows: np.ndarray, function: Callable[[Engine, F
 def _add_long(
     text: "cudf.Series", column: Column, results: Sequence[np.ndarray], function: Callable[..., Sequence[np.ndarray]]
 ) -> None:
-    """Puts what the CPU engine gives for the long documents into their places in the results of all."""
+    """Write the CPU engine's results for the long documents into `results`."""
     if len(column.long):
-        for values, found in zip(results, _on_cpu(text, column.long, function), strict=True):
-            values[column.long] = found
+        for values, long_values in zip(results, _on_cpu(text, column.long, function), strict=True):
+            values[column.long] = long_values
 
 
 def _in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int], None]) -> None:
-    """Calls run(first, last) for one batch of rows after the other: as many as take SCRATCH_SHARE times the text, or
-    half of it if that does not fit, and so on. `run` is called again with fewer rows where it ran out of memory."""
+    """Call run(first, last) for one batch of rows after the other. A batch takes at most SCRATCH_SHARE times the text;
+    after a MemoryError the limit is halved, and `run` is called again with fewer rows."""
     first, limit = 0, max(SCRATCH_SHARE * text_bytes, MIN_SCRATCH_BYTES)
     while first < len(byte_starts) - 1:
         last = kernels.batch_end(byte_starts, first, limit)
         try:
             run(first, last)
-        except MemoryError as error:  # CuPy's and RMM's are both of this kind
+        except MemoryError as error:  # both CuPy and RMM raise it
             if limit <= MIN_SCRATCH_BYTES:
                 raise out_of_memory(int(byte_starts[last] - byte_starts[first])) from error
-            say_that_memory_is_short()
+            warn_of_short_memory()
             limit //= 2
         else:
             first = last
@@ -122,21 +122,21 @@ def _in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, in
 
 
 def _normalise(text: "cudf.Series", column: Column, form: str) -> tuple[cp.ndarray, pa.LargeStringArray]:
-    """Which rows can change, and these documents in the form: rewritten on the host, there are few."""
+    """(rows that can change, their documents in the form); the host normalises these few documents."""
     rows = cp.zeros(0, np.int64)
     if form != "keep":
         with DEVICE:
             unicode, _ = _device_tables()
-            found = cp.zeros(len(text), bool)
+            needed = cp.zeros(len(text), bool)
             properties = unicode.pages, unicode.records, unicode.flags, unicode.combining
             documents = column.documents(0, len(text))
-            kernels.launch(kernels.find_unnormalised, len(text), *documents, FORM_FLAGS[form], *properties, found)
-            rows = cp.flatnonzero(found)
+            kernels.launch(kernels.find_unnormalised, len(text), *documents, FORM_FLAGS[form], *properties, needed)
+            rows = cp.flatnonzero(needed)
     return rows, normalize(string_array(text.take(rows)) if rows.size else [], form)
 
 
 def _rewrite_long(text: "cudf.Series", rows: np.ndarray, steps: RewriteSteps) -> tuple[list[np.ndarray], np.ndarray]:
-    """The bytes of the rewritten long documents, and which of them changed."""
+    """(uint8 bytes of each rewritten long document, whether it changed)."""
 
     def rewritten(engine: Engine, frame: Frame) -> tuple[list[np.ndarray], np.ndarray]:
         text, edited = engine.rewrite(frame[TEXT], steps)
@@ -168,7 +168,7 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
         region_starts = cp.asnumpy(kernels.starts_of(output_bound(bounds, steps)))
         sizes, edited = cp.zeros(len(text), np.int64), cp.zeros(len(text), bool)
         sizes[long], edited[long] = bounds[long], cp.asarray(long_edited)
-        pieces: list[cp.ndarray] = []
+        outputs: list[cp.ndarray] = []
 
         def run(first: int, last: int) -> None:
             regions = region_starts[first : last + 1] - region_starts[first]
@@ -185,10 +185,10 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
             ends = kernels.starts_of(sizes[first:last])
             out = cp.empty(int(ends[-1]), np.uint8)
             kernels.launch_blocks(kernels.gather_rows, last - first, on_device[:-1], ends, scattered, out)
-            pieces.append(out)
+            outputs.append(out)
 
         _in_batches(region_starts, column.bytes, run)
-        out = pieces[0] if len(pieces) == 1 else cp.concatenate(pieces)
+        out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
         return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name), cp.asnumpy(edited)
 
 
@@ -196,17 +196,17 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
 
 
 def _scratch(word_starts: np.ndarray, slot_starts: np.ndarray) -> tuple[cp.ndarray, ...]:
-    """Scratch for one batch, in the order of the kernel's arguments; the starts count from the batch's first row."""
+    """Scratch for one batch, in the order of the kernel's arguments; starts count from the first row of the batch."""
     words = (cp.empty(int(word_starts[-1]), kind) for kind in kernels.WORD_TYPES)
-    table = cp.empty((max(int(slot_starts[-1]), 2), 2), np.uint64)  # not one slot: Numba would take it for contiguous
+    table = cp.empty((max(int(slot_starts[-1]), 2), 2), np.uint64)  # 2 or more: Numba types one slot as contiguous
     table[:, 1] = 0
     halves = table.view(np.int32)
     return cp.asarray(word_starts), cp.asarray(slot_starts), *words, table[:, 0], halves[:, 2], halves[:, 3]
 
 
 def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarray) -> None:
-    """Writes one row of `result` per name. Rows go in the order of their length, so that those that run side by side
-    take about as long."""
+    """Write one row of `result` per name. Documents are in the order of their length, so threads of a warp take about
+    as long."""
     unicode, lanes = _device_tables()
     plan = wanted(names)
     chosen = cp.asarray([int(Measure[name]) for name in names])
@@ -217,8 +217,8 @@ def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarra
     word_starts, slot_starts, rows = map(cp.asnumpy, (kernels.starts_of(words), kernels.starts_of(slots), order))
 
     def run(first: int, last: int) -> None:
-        piece = slice(first, last + 1)
-        scratch = _scratch(word_starts[piece] - word_starts[first], slot_starts[piece] - slot_starts[first])
+        batch = slice(first, last + 1)
+        scratch = _scratch(word_starts[batch] - word_starts[first], slot_starts[batch] - slot_starts[first])
         out = cp.zeros((NUM_MEASURES, last - first), np.int32)
         documents = *buffers, order[first:last]
         kernels.launch(kernels.measure_rows, last - first, *documents, *unicode[:3], *lanes, *plan, *scratch, out)
@@ -237,9 +237,9 @@ def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
         with DEVICE:
             _measure_on_device(column, tuple(names), result)
         if len(column.long):
-            found = _on_cpu(text, column.long, lambda engine, frame: engine.measure(frame[TEXT], names))
+            measures = _on_cpu(text, column.long, lambda engine, frame: engine.measure(frame[TEXT], names))
             for name, values in zip(names, result, strict=True):
-                values[column.long] = found[name]
+                values[column.long] = measures[name]
     return dict(zip(names, result, strict=True))
 
 
@@ -296,7 +296,7 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
 
 
 class Shingling(NamedTuple):
-    """What n-grams are made of, and the bytes that their use takes: per document, and per item that it may have."""
+    """The kind of n-grams, and the scratch bytes of their use: per document, and per word or character."""
 
     ngram: int
     by_character: bool
@@ -305,12 +305,12 @@ class Shingling(NamedTuple):
 
 
 def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., None]) -> None:
-    """Calls use(first, hashes, starts, counts) for one batch of consecutive documents after the other: the n-gram
-    hashes of row first + k are the first counts[k] from starts[k]; a long document has none."""
+    """Call use(first, hashes, starts, counts) for one batch of documents after the other. The n-gram hashes of row
+    first + k are hashes[starts[k]:starts[k] + counts[k]]; a long document has none."""
     unicode, _ = _device_tables()
     lengths = column.lengths.copy()
     lengths[cp.asarray(column.long)] = 0
-    items = lengths if shingling.by_character else (lengths + 1) // 2  # two words have a white space between them
+    items = lengths if shingling.by_character else (lengths + 1) // 2  # two words have white space between them
     item_starts = cp.asnumpy(kernels.starts_of(items))
 
     def run(first: int, last: int) -> None:
@@ -356,7 +356,7 @@ def signatures(text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarra
 def band_keys(
     text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray, rows: int
 ) -> np.ndarray:
-    out = np.empty((len(a) // rows, len(text)), np.uint64)  # a band is one column of the result, in one piece
+    out = np.empty((len(a) // rows, len(text)), np.uint64)  # contiguous per band: a band is one column of the result
     column = _load(text)
     with DEVICE:
         constants = cp.asarray(a), cp.asarray(b)
@@ -376,14 +376,14 @@ def band_keys(
 
 
 def _sorted_distinct(hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """The distinct hashes of each document, sorted within it, and how many each has."""
+    """(distinct hashes, sorted within each document; number of them per document)."""
     ends = kernels.starts_of(counts)
     total = int(ends[-1])
     if total == 0:
         return hashes[:0], counts
     document = (cp.searchsorted(ends, cp.arange(total), side="right") - 1).astype(np.int32)
     packed = hashes[cp.arange(total) + (starts[:-1] - ends[:-1])[document]]
-    order = cp.argsort(packed, kind="stable")  # by two radix sorts; CuPy's lexsort compares
+    order = cp.argsort(packed, kind="stable")  # two radix sorts; CuPy's lexsort is a slower comparison sort
     packed, document = packed[order], document[order]
     order = cp.argsort(document, kind="stable")
     packed, document = packed[order], document[order]
@@ -396,33 +396,34 @@ def _sorted_distinct(hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray)
 def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.ndarray, np.ndarray]:
     if len(text) == 0:
         return np.zeros(0, np.uint64), np.zeros(1, np.int64)
-    pieces: list[np.ndarray] = []
+    batches: list[np.ndarray] = []
     sizes: list[np.ndarray] = []
     column = _load(text)
 
     def keep(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
         distinct, numbers = _sorted_distinct(hashes, starts, counts)
-        pieces.append(cp.asnumpy(distinct))
+        batches.append(cp.asnumpy(distinct))
         sizes.append(cp.asnumpy(numbers))
 
     with DEVICE:
-        # A third as many words as there may be is the rule.
+        # Typical text has a third of the maximum number of words.
         _for_each_hashed(column, Shingling(ngram, by_character, 0, SORTED_BYTES // (1 if by_character else 3)), keep)
-    hashes, offsets = np.concatenate(pieces), kernels.starts_of(np.concatenate(sizes))
+    hashes, offsets = np.concatenate(batches), kernels.starts_of(np.concatenate(sizes))
     if len(column.long):
-        found = _on_cpu(text, column.long, lambda engine, frame: engine.shingles(frame[TEXT], ngram, by_character))
-        return _inserted(hashes, offsets, column.long, found)
+        long = _on_cpu(text, column.long, lambda engine, frame: engine.shingles(frame[TEXT], ngram, by_character))
+        return _inserted(hashes, offsets, column.long, *long)
     return hashes, offsets
 
 
-def _inserted(hashes: np.ndarray, offsets: np.ndarray, rows: np.ndarray, found: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes of all documents, with those of `rows`, which have none so far, in their places."""
-    pieces = np.split(hashes, offsets[rows])
+def _inserted(
+    hashes: np.ndarray, offsets: np.ndarray, rows: np.ndarray, row_hashes: np.ndarray, row_offsets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The hashes and offsets of all documents, after those of `rows`, which have none so far, are inserted."""
     sizes = np.diff(offsets)
-    sizes[rows] = np.diff(found[1])
-    between = np.split(found[0], found[1][1:-1])
-    joined = [piece for pair in zip(pieces, [*between, hashes[:0]], strict=True) for piece in pair]
-    return np.concatenate(joined), kernels.starts_of(sizes)
+    sizes[rows] = np.diff(row_offsets)
+    inserted = [*np.split(row_hashes, row_offsets[1:-1]), hashes[:0]]
+    pairs = zip(np.split(hashes, offsets[rows]), inserted, strict=True)
+    return np.concatenate([each for pair in pairs for each in pair]), kernels.starts_of(sizes)
 
 
 @lru_cache(maxsize=TABLES_AT_ONCE)
@@ -438,10 +439,10 @@ def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.n
         on_device = _device_ngrams(table)
 
         def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
-            pieces = cp.zeros(len(counts), np.int64), cp.full(len(counts), FREE, np.int32)
-            kernels.launch(kernels.find_rows, len(counts), hashes, starts, counts, *on_device, *pieces)
-            for values, piece in zip(result, pieces, strict=True):
-                values[first : first + len(counts)] = cp.asnumpy(piece)
+            batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), FREE, np.int32)
+            kernels.launch(kernels.find_rows, len(counts), hashes, starts, counts, *on_device, *batch)
+            for values, batch_values in zip(result, batch, strict=True):
+                values[first : first + len(counts)] = cp.asnumpy(batch_values)
 
         _for_each_hashed(column, Shingling(ngram, False, 12), look_up)
     _add_long(text, column, result, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))

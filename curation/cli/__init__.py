@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curate`: the command line. It only parses, calls and prints; imports wait until a command needs them.
+"""`curate`: the command line. It only parses, calls and prints; a command imports what it needs when it runs.
 
-A command is an entry of a table beside its function: `Command(name, help, add_options, function)`, in a module that
-`groups.py` lists. Help, completion and the check of `docs/command_line.md` are made from these tables.
+Each command is a `Command(name, help, add_options, function)` in the module of its function; `groups.py` lists them
+all. Help, completion and the check of `docs/command_line.md` are generated from this list.
 """
 
 from curation.cli.main import command, main

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Completion of commands, options and their values in bash, zsh and fish, made from the tables of commands."""
+"""Completion of commands, options and their values in bash, zsh and fish, generated from the list of commands."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ ENDLESS = ("+", "*")
 
 
 class Values(NamedTuple):
-    """What may follow an option, or be a word of its own."""
+    """Values of an option or of a positional argument."""
 
     names: tuple[str, ...]
-    files: bool  # whether any file may
+    files: bool  # whether paths of files are values too
 
 
 class Completed(NamedTuple):
-    """An option as a shell completes it."""
+    """An option, in the form that a completion script needs."""
 
     flags: tuple[str, ...]
-    values: Values | None  # none: it takes no value
-    is_endless: bool  # whether it takes several
+    values: Values | None  # None: the option takes no value
+    is_endless: bool  # whether the option takes several values
     help: str
 
 
 def completion_script(shell: str, groups: Sequence[Group]) -> str:
-    """A script that makes a shell complete `curate`."""
+    """Return the script with which a shell ("bash", "zsh" or "fish") completes `curate`."""
     commands = [command for group in groups for command in group.commands]
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](commands)
 
 
 def _names() -> dict[str, Callable[[], Iterable[str]]]:
-    """Values of arguments whose names are known elsewhere, by their destination."""
+    """Functions that list the values of arguments, by the destination of the argument."""
     from curation.measures import Measure
     from curation.packing.forms import OUTPUT_FORMATS
     from curation.packing.tokenizer_training import KINDS
-    from curation.recipe import shipped_recipes
-    from curation.rules import RULE_SETS
+    from curation.recipes.recipe import shipped_recipes
+    from curation.rules.decide import RULE_SETS
     from curation.stages import STAGES
 
     return {
@@ -76,13 +76,13 @@ def _options(command: Command) -> list[Completed]:
 
 
 def _words(command: Command) -> Values:
-    """The values that the positional arguments of a command may have."""
-    found = [_values(action) for action in Parser(command).actions if not action.option_strings]
-    return Values(tuple(name for values in found for name in values.names), any(values.files for values in found))
+    """The values of all positional arguments of a command."""
+    arguments = [_values(action) for action in Parser(command).actions if not action.option_strings]
+    return Values(tuple(name for each in arguments for name in each.names), any(each.files for each in arguments))
 
 
 def _cases(commands: Sequence[Command]) -> Iterator[str]:
-    """Branches of a `case` on the command and the option before the cursor, in the syntax of bash and zsh."""
+    """Branches of a `case` over the command and the option before the cursor, in the syntax of bash and zsh."""
     for command in commands:
         for option in _options(command):
             if option.values:
@@ -97,16 +97,16 @@ def _assignments(values: Values) -> str:
 
 
 def _first_words(commands: Sequence[Command]) -> dict[str, list[str]]:
-    """The first word of each command, and the second ones that it may have."""
-    found: dict[str, list[str]] = {}
+    """The first word of each command -> its second words, empty for commands of one word."""
+    words: dict[str, list[str]] = {}
     for command in commands:
         first, *rest = command.name.split()
-        found.setdefault(first, []).extend(rest)
-    return found
+        words.setdefault(first, []).extend(rest)
+    return words
 
 
 def _function(commands: Sequence[Command]) -> str:
-    """Sets `names`, `files` and `flags` for the words before the cursor, which are `$@`; bash and zsh alike."""
+    """A function for bash and zsh: from the words before the cursor, `$@`, it sets `names`, `files` and `flags`."""
     families = {first: rest for first, rest in _first_words(commands).items() if rest}
     options = [option for command in commands for option in _options(command)]
     switches = {flag for option in options if not option.values for flag in option.flags}
@@ -146,20 +146,20 @@ _curate_find() {{
 
 def _bash(commands: Sequence[Command]) -> str:
     return f"""\
-# Completion of curate in bash. Once: curate completion bash > ~/.local/share/bash-completion/completions/curate
+# Completion of curate in bash. Install: curate completion bash > ~/.local/share/bash-completion/completions/curate
 {_function(commands)}
 _curate() {{
     local names files flags current="${{COMP_WORDS[COMP_CWORD]}}"
-    local -a before=("${{COMP_WORDS[@]:1:COMP_CWORD-1}}")
-    [[ $current == "=" ]] && {{ before+=("="); current=""; }}
-    _curate_find "${{before[@]}}"
+    local -a words=("${{COMP_WORDS[@]:1:COMP_CWORD-1}}")
+    [[ $current == "=" ]] && {{ words+=("="); current=""; }}
+    _curate_find "${{words[@]}}"
     [[ $current == -* ]] && names="$flags" files=""
     COMPREPLY=()
-    local found
-    while IFS= read -r found; do COMPREPLY+=("$found"); done < <(compgen -W "$names" -- "$current")
+    local match
+    while IFS= read -r match; do COMPREPLY+=("$match"); done < <(compgen -W "$names" -- "$current")
     if [[ $files ]]; then
         compopt -o filenames 2>/dev/null
-        while IFS= read -r found; do COMPREPLY+=("$found"); done < <(compgen -f -- "$current")
+        while IFS= read -r match; do COMPREPLY+=("$match"); done < <(compgen -f -- "$current")
     fi
 }}
 complete -F _curate curate
@@ -169,7 +169,7 @@ complete -F _curate curate
 def _zsh(commands: Sequence[Command]) -> str:
     return f"""\
 #compdef curate
-# Completion of curate in zsh. Once: curate completion zsh > "${{fpath[1]}}/_curate"
+# Completion of curate in zsh. Install: curate completion zsh > "${{fpath[1]}}/_curate"
 {_function(commands)}
 _curate() {{
     local names files flags
@@ -188,11 +188,11 @@ if [[ $funcstack[1] == _curate ]]; then _curate "$@"; else compdef _curate curat
 
 def _fish(commands: Sequence[Command]) -> str:
     firsts = _first_words(commands)
-    lines = ["# Completion of curate in fish. Once: curate completion fish > ~/.config/fish/completions/curate.fish"]
+    lines = ["# Completion of curate in fish. Install: curate completion fish > ~/.config/fish/completions/curate.fish"]
     lines.append("complete -c curate -f")
     for first, rest in firsts.items():
-        told = next((command.help for command in commands if command.name == first), f"{first} {', '.join(rest)}")
-        lines.append(f"complete -c curate -n __fish_use_subcommand -a {first} -d {_quoted(told)}")
+        text = next((command.help for command in commands if command.name == first), f"{first} {', '.join(rest)}")
+        lines.append(f"complete -c curate -n __fish_use_subcommand -a {first} -d {_quoted(text)}")
         if rest:
             is_second = f"__fish_seen_subcommand_from {first}; and not __fish_seen_subcommand_from {' '.join(rest)}"
             lines.append(f"complete -c curate -n {_quoted(is_second)} -a {_quoted(' '.join(rest))}")
@@ -222,6 +222,6 @@ def _fish_values(values: Values | None) -> str:
 
 
 def _quoted(text: str) -> str:
-    """In quotes of fish."""
+    """The text in single quotes, escaped for fish."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All commands, in the order in which the help shows them."""
+"""All commands, in the order of the help."""
 
-from curation.cli import look, machine, pairs, starting, training, work
+from curation.cli import environment, init, inspecting, pairs, runs, training
 from curation.cli.parsing import Group
 
 GROUPS = (
-    Group("work", (work.RUN, work.PLAN, work.DEMO, starting.INIT, work.MEASURE, work.TOKENIZE)),
-    Group("look", (look.INSPECT, look.VERIFY)),
-    Group("train", (training.TRAIN_TOKENIZER,)),
+    Group("runs", (runs.RUN, runs.PLAN, runs.DEMO, init.INIT, runs.MEASURE, runs.TOKENIZE)),
+    Group("results", (inspecting.INSPECT, inspecting.VERIFY)),
+    Group("training", (training.TRAIN_TOKENIZER,)),
     Group("pairs", (pairs.MERGE, pairs.SPLIT)),
-    Group("machine", (machine.DOCTOR, machine.RECIPES, machine.COMPLETION)),
+    Group("environment", (environment.DOCTOR, environment.RECIPES, environment.COMPLETION)),
 )

@@ -1,30 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several commands have, each spelled and explained once."""
+"""Options that several commands share, each defined and documented once."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
+from curation.cli.console import LOGS
 from curation.cli.parsing import Parser, UsageError, add, whole_number
-from curation.cli.voice import LOGS
 
 ENGINES = ("auto", "gpu", "cpu")
-NOTHING_KEPT = 3  # the exit code
+NOTHING_KEPT = 3  # exit code
 INPUT_HELP = (
-    "file, folder or glob, each an input of its own: a glob in quotes is one input, without quotes the shell makes one "
-    "of every file"
+    "read these files, folders and globs, each as one input; quote a glob, or the shell makes every file an input"
 )
 READING = ("text_column",)
 RECIPE = ("recipe", "set", "stages", "rules", "tokenizer", "allow_code")
 RUNNING = ("engine", "workers", "scheduler", "force", "allow_empty")
-SPEAKING = ("quiet", "log")
+LOGGING = ("quiet", "log")
 
 
 def module_name(text: str) -> str:
-    """The value of `--allow-code`."""
+    """Return the value of `--allow-code`. Raises ArgumentTypeError if Python cannot import such a name."""
     if not text or not all(part.isidentifier() for part in text.split(".")):
-        raise argparse.ArgumentTypeError(f"{text!r} is no module name; write it as Python imports it: package.module")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a module name; write it as in an import: package.module")
     return text
 
 
@@ -33,92 +32,108 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--input", "-i"),
         {"nargs": "+", "action": "extend", "default": [], "metavar": "PATH", "help": INPUT_HELP},
     ),
-    "output": (("--output", "-o"), {"required": True, "metavar": "DIR", "help": "folder of the run"}),
+    "output": (("--output", "-o"), {"required": True, "metavar": "DIR", "help": "write the run to this folder"}),
     "recipe": (
         ("--recipe",),
-        {"default": "", "metavar": "RECIPE", "help": "the same as the word RECIPE", "dest": "recipe_option"},
+        {"default": "", "metavar": "RECIPE", "help": "same as the argument RECIPE", "dest": "recipe_option"},
     ),
     "text_column": (
         ("--text-column",),
-        {"default": "", "metavar": "NAME", "help": "of every input (default: text, content, body, ...)"},
+        {
+            "default": "", "metavar": "NAME",
+            "help": "read the text of every input from this column (default: text, content, body, ...)",
+        },
     ),
     "set": (
         ("--set",),
         {
             "action": "append", "default": [], "metavar": "PATH=VALUE",
-            "help": "a setting of the recipe, such as stages.filter.words.min=100; may be repeated",
+            "help": "change a recipe setting, such as stages.filter.words.min=100; repeatable",
         },
     ),
-    "stages": (("--stages",), {"default": "", "metavar": "A,B", "help": "these stages instead of the recipe's"}),
-    "rules": (("--rules",), {"default": "", "metavar": "A,B", "help": "rule sets of the filter stage"}),
+    "stages": (("--stages",), {"default": "", "metavar": "A,B", "help": "run these stages instead of the recipe's"}),
+    "rules": (("--rules",), {"default": "", "metavar": "A,B", "help": "use these rule sets in the filter stage"}),
     "tokenizer": (
-        ("--tokenizer",), {"default": "", "metavar": "NAME", "help": "gpt2, tokenizer.json, .model, hub:ORG/NAME"}
+        ("--tokenizer",),
+        {"default": "", "metavar": "NAME", "help": "tokenize with gpt2, tokenizer.json, .model or hub:ORG/NAME"},
     ),
     "allow_code": (
         ("--allow-code",),
         {
             "action": "append", "default": [], "metavar": "MODULE", "type": module_name,
-            "help": "module whose stages the recipe may name; it is imported; may be repeated",
+            "help": "import this module, so that the recipe may name its stages; repeatable",
         },
     ),
     "engine": (
         ("--engine",),
-        {"choices": ENGINES, "default": "auto", "help": "what computes (default: auto, the GPU where it is usable)"},
+        {"choices": ENGINES, "default": "auto", "help": "compute on this engine (default: auto, the GPU if usable)"},
     ),
     "workers": (
         ("--workers",),
-        {"type": whole_number, "default": 0, "metavar": "N", "help": "tasks at once (default: as many as fit)"},
+        {"type": whole_number, "default": 0, "metavar": "N", "help": "run N tasks at once (default: as many as fit)"},
     ),
     "scheduler": (
         ("--scheduler",),
-        {"default": "threads", "metavar": "S", "help": "threads, processes, or the address of a Dask scheduler"},
+        {
+            "default": "threads", "metavar": "S",
+            "help": "run tasks on threads (default), processes, or the Dask scheduler at this address",
+        },
     ),
-    "force": (("--force",), {"action": "store_true", "help": "delete what an earlier run left in DIR"}),
+    "force": (("--force",), {"action": "store_true", "help": "delete the earlier run in DIR and start again"}),
     "allow_empty": (
         ("--allow-empty",),
-        {"action": "store_true", "help": f"exit with 0, not {NOTHING_KEPT}, where the run keeps no document"},
+        {"action": "store_true", "help": f"exit with 0 instead of {NOTHING_KEPT} if the run keeps no document"},
     ),
     "quiet": (("--quiet",), {"action": "store_true", "help": "print errors and warnings only"}),
     "log": (
         ("--log",),
-        {"choices": LOGS, "noun": "form", "default": "", "help": "plain lines without bars, or JSON for programs"},
+        {"choices": LOGS, "noun": "form", "default": "", "help": "print lines without bars, or JSON for programs"},
     ),
 }  # fmt: skip
 
 
 def share(parser: Parser, *names: str, **changed: Any) -> None:
-    """Adds options of the table, in the order of `names`; `changed` settings are of the only one named."""
+    """Add options of `SHARED` to a parser, in the order of `names`; `changed` settings need a single name."""
     for name in names:
         flags, settings = SHARED[name]
         add(parser, *flags, **settings | changed)
 
 
 def add_recipe(parser: Parser) -> None:
-    """A recipe, as a word of its own or behind `--recipe`, and all that changes it."""
-    parser.add_argument("recipe", nargs="?", default="", metavar="RECIPE", help="YAML file or name (default: default)")
+    """Add a recipe, as an argument or as `--recipe`, and every option that changes it."""
+    parser.add_argument(
+        "recipe",
+        nargs="?",
+        default="",
+        metavar="RECIPE",
+        help="use this recipe, a YAML file or a shipped name (default: default)",
+    )
     share(parser, *RECIPE, "input", *READING)
 
 
 def add_inputs(parser: Parser) -> None:
-    """Inputs, as words of their own or behind `--input`."""
+    """Add inputs, as arguments or as `--input`."""
     parser.add_argument("paths", nargs="*", default=[], metavar="INPUT", help=INPUT_HELP)
-    share(parser, "input", help="the same, or more of them")
+    share(parser, "input", help="same as INPUT; both may be given")
     share(parser, *READING)
 
 
 def inputs_of(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The inputs of a command that has `add_inputs`, as a recipe has them. UsageError where there is none."""
-    found = inputs_in(options)
-    if not found:
-        raise UsageError(f"{options.command.name} --input is missing: give a file, a folder or a glob")
-    return found
+    """Return the inputs of a command that has `add_inputs`, in the form of a recipe.
+
+    Raises UsageError if there is none.
+    """
+    inputs = inputs_in(options)
+    if not inputs:
+        raise UsageError(f"{options.command.name} needs an input: give a file, folder or glob, or --input")
+    return inputs
 
 
 def inputs_in(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The same, which may be none."""
+    """Return the same as `inputs_of`; the list may be empty."""
     return [{"path": path, "text_column": options.text_column} for path in (*options.paths, *options.input)]
 
 
-def listed(names: str) -> list[str]:
-    """What stands between commas."""
+def split_names(names: str) -> list[str]:
+    """Return the names of a comma-separated list, without the spaces around them."""
     return [name.strip() for name in names.split(",")]

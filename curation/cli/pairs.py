@@ -6,32 +6,37 @@ from __future__ import annotations
 import argparse
 import sys
 
-from curation import interrupts
-from curation.cli.options import SPEAKING, share
+from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, UsageError, whole_number
+from curation.system import interrupts
 
 COUNTS = ("documents", "tokens", "bytes")
 
 
 def _add_merge(parser: Parser) -> None:
     parser.add_argument(
-        "prefixes", nargs="+", metavar="PREFIX", help="pairs, by prefix or file, in the order of the result"
+        "prefixes", nargs="+", metavar="PREFIX", help="join these pairs, given by prefix or file, in this order"
     )
     _add_result(parser, is_split=False)
 
 
 def _add_split(parser: Parser) -> None:
-    parser.add_argument("prefixes", nargs=1, metavar="PREFIX", help="the pair, by prefix or file")
+    parser.add_argument("prefixes", nargs=1, metavar="PREFIX", help="cut this pair, given by prefix or file")
     _add_result(parser, is_split=True)
 
 
 def _add_result(parser: Parser, is_split: bool) -> None:
-    share(parser, "output", metavar="STEM", help="gives STEM_00000_text_document")
+    share(parser, "output", metavar="STEM", help="write pairs STEM_00000_text_document, ...")
     parser.add_argument(
-        "--max-bytes", type=whole_number, default=sys.maxsize, metavar="N", required=is_split, help="of a .bin at most"
+        "--max-bytes",
+        type=whole_number,
+        default=sys.maxsize,
+        metavar="N",
+        required=is_split,
+        help="limit a .bin to N bytes",
     )
-    share(parser, "force", help="replace pairs of that name")
-    share(parser, *SPEAKING)
+    share(parser, "force", help="replace existing pairs of that name")
+    share(parser, *LOGGING)
 
 
 def repack(options: argparse.Namespace) -> int:
@@ -42,12 +47,12 @@ def repack(options: argparse.Namespace) -> int:
         raise UsageError(f"--max-bytes must be above 0, not {options.max_bytes}")
     interrupts.begin_writing()
     pairs = repack.repack(options.prefixes, options.output, options.max_bytes, force=options.force)
-    found = []
+    result = []
     for pair in pairs:
         counts = (counted(pair.documents, "document"), counted(pair.tokens, "token"), counted(pair.bytes, "byte"))
-        options.voice.tell(f"{pair.prefix}: {', '.join(counts)}")
-        found.append({"prefix": str(pair.prefix)} | {key: getattr(pair, key) for key in COUNTS})
-    return int(options.voice.result(options.command.name, pairs=found))
+        options.console.info(f"{pair.prefix}: {', '.join(counts)}")
+        result.append({"prefix": str(pair.prefix)} | {key: getattr(pair, key) for key in COUNTS})
+    return int(options.console.result(options.command.name, pairs=result))
 
 
 MERGE = Command("merge", "join .bin/.idx pairs", _add_merge, repack)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words of a command line to options. Every mistake is one message, with the nearest name where there is one."""
+"""Parser of command lines. Every mistake is one message, with the nearest valid name if there is one."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Any, NamedTuple, NoReturn
 
 from curation.errors import CurationError, nearest
 
-NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")  # a value, as argparse has it
+NEGATIVE = re.compile(r"-\d+$|-\d*\.\d+$")  # a value, by the rule of argparse
 NAME_WIDTH = 18
 HELP = ("-h", "--help")
-REQUIRED = "the following arguments are required"  # what argparse says
+REQUIRED = "the following arguments are required"  # a message of argparse
 
 
 class UsageError(CurationError):
-    """The command line names something that there is not, or lacks something that there must be."""
+    """The command line names an unknown command, option or value, or lacks a required one."""
 
 
 class Command(NamedTuple):
-    """A command, and what it says of itself."""
+    """A command: its name, its help, its options and its function."""
 
     name: str  # one word, or two: `train tokenizer`
     help: str
     add_options: Callable[[Parser], None]
     function: Callable[[argparse.Namespace], int]
-    aliases: tuple[str, ...] = ()  # earlier names, which no help shows
-    resumes: bool = False  # whether the same command goes on after an interruption
+    aliases: tuple[str, ...] = ()  # earlier names; the help omits them
+    resumes: bool = False  # whether the same command resumes after an interruption
 
 
 class Group(NamedTuple):
-    """Commands that the help shows together."""
+    """Commands that the help lists under one title."""
 
     title: str
     commands: Sequence[Command]
 
 
 class Parser(argparse.ArgumentParser):
-    """Options of one command. Names are not abbreviated, so that a new option breaks no script."""
+    """Parser of one command. Option names cannot be abbreviated: a new option then breaks no script."""
 
     def __init__(self, command: Command) -> None:
         super().__init__(prog=f"curate {command.name}", description=_sentence(command.help), allow_abbrev=False)
@@ -49,20 +49,20 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def actions(self) -> list[argparse.Action]:
-        """All arguments, in order. argparse has no public name for them."""
+        """All arguments, in order of definition. argparse has no public name for them."""
         return self._actions
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
-        """The options of a command line without the command. UsageError."""
+        """Return the options of a command line from which the command is removed. Raises UsageError."""
         self._check_flags(words)
         options, extra = self.parse_known_intermixed_args(words)
         if extra:
-            raise UsageError(f"{self.command.name} takes no {' '.join(map(repr, extra))}; see {self.prog} --help")
+            raise UsageError(f"{self.command.name}: unexpected {' '.join(map(repr, extra))}; see {self.prog} --help")
         options.command = self.command
         return options
 
     def _check_flags(self, words: Sequence[str]) -> None:
-        """UsageError for an unknown option, before argparse misses another one."""
+        """Raise UsageError for an unknown option, before argparse reports a missing one instead."""
         known = [flag for action in self.actions for flag in action.option_strings]
         for word in words:
             if word == "--":
@@ -74,31 +74,31 @@ class Parser(argparse.ArgumentParser):
                 raise UsageError(f"{self.command.name} has no option {flag}{_near_or_help(flag, known, self.prog)}")
 
     def error(self, message: str) -> NoReturn:
-        """Replaces what argparse prints: `argument --workers: ...`, or `argument shell: ...` of a word."""
-        name, _, told = message.removeprefix("argument ").partition(": ")
+        """Raise UsageError instead of argparse's messages `argument --workers: ...` and `argument shell: ...`."""
+        name, _, detail = message.removeprefix("argument ").partition(": ")
         if name == REQUIRED:
-            told = f": {told} is missing"
+            detail = f": {detail} is missing"
         elif name.startswith("-"):
-            told = f" {name}: {told}"
+            detail = f" {name}: {detail}"
         else:
-            told = f": {told or name}"
-        hint = "" if told.endswith("?") else f"; see {self.prog} --help"
-        raise UsageError(f"{self.command.name}{told}{hint}")
+            detail = f": {detail or name}"
+        hint = "" if detail.endswith("?") else f"; see {self.prog} --help"
+        raise UsageError(f"{self.command.name}{detail}{hint}")
 
 
 def _one_of(noun: str, names: Sequence[str], default: str) -> Callable[[str], str]:
-    """A function that checks a value against the choices of an argument, and suggests the nearest one."""
+    """Return a function that checks a value against the choices of an argument and suggests the nearest one."""
 
     def check(text: str) -> str:
         if text not in (*names, default):
-            raise argparse.ArgumentTypeError(f"no {noun} {text!r}{nearest(text, names)}")
+            raise argparse.ArgumentTypeError(f"unknown {noun} {text!r}{nearest(text, names)}")
         return text
 
     return check
 
 
 def whole_number(text: str) -> int:
-    """The value of an option that counts."""
+    """Return `text` as an integer; argparse reports anything else."""
     try:
         return int(text)
     except ValueError:
@@ -106,7 +106,7 @@ def whole_number(text: str) -> int:
 
 
 def parse(words: Sequence[str], groups: Sequence[Group]) -> argparse.Namespace:
-    """The options of a command line. UsageError for a command that there is not."""
+    """Return the options of a command line. Raises UsageError for an unknown command, option or value."""
     commands = {name: command for group in groups for command in group.commands for name in _names(command)}
     for count in (2, 1):
         if command := commands.get(" ".join(words[:count])):
@@ -116,12 +116,12 @@ def parse(words: Sequence[str], groups: Sequence[Group]) -> argparse.Namespace:
     if family := _family(first, groups):
         raise UsageError(f"{first} needs one of: {', '.join(family)}" if len(words) == 1 else _unknown(words, family))
     if first.startswith("-"):
-        raise UsageError(f"options follow the command: curate COMMAND {first.partition('=')[0]}; see curate --help")
-    raise UsageError(f"no command {first!r}{_near_or_help(first, shown, 'curate')}")
+        raise UsageError(f"put options after the command: curate COMMAND {first.partition('=')[0]}; see curate --help")
+    raise UsageError(f"unknown command {first!r}{_near_or_help(first, shown, 'curate')}")
 
 
 def is_family(word: str, groups: Sequence[Group]) -> bool:
-    """Whether commands of two words begin with a word."""
+    """Return whether commands of two words begin with `word`."""
     return bool(_family(word, groups))
 
 
@@ -131,7 +131,7 @@ def _family(word: str, groups: Sequence[Group]) -> list[str]:
 
 
 def _unknown(words: Sequence[str], family: Sequence[str]) -> str:
-    return f"no command '{words[0]} {words[1]}'{nearest(words[1], family)}"
+    return f"unknown command '{words[0]} {words[1]}'{nearest(words[1], family)}"
 
 
 def _names(command: Command) -> tuple[str, ...]:
@@ -149,8 +149,8 @@ def _sentence(text: str) -> str:
 
 
 def help_text(groups: Sequence[Group], description: str, epilog: str, width: int) -> str:
-    """What `curate --help` prints: the commands in their groups."""
-    blocks = ["usage: curate COMMAND ...    (curate COMMAND --help: its options)", *textwrap.wrap(description, width)]
+    """Return the text of `curate --help`, wrapped at `width` characters: the commands by group."""
+    blocks = ["usage: curate COMMAND ...    (options: curate COMMAND --help)", *textwrap.wrap(description, width)]
     for group in groups:
         blocks.append("\n".join([f"{group.title}:", *(_help_line(command, width) for command in group.commands)]))
     blocks.append(textwrap.fill(epilog, width))
@@ -163,7 +163,10 @@ def _help_line(command: Command, width: int) -> str:
 
 
 def add(parser: Any, *flags: str, **settings: Any) -> None:
-    """As `add_argument`; an argument with `choices` says which of them is near, as the `noun` that they are."""
+    """Add an argument as `add_argument` does; the error for a value outside `choices` names the nearest one.
+
+    `noun` names a choice in that error (default: the name of the argument).
+    """
     if "choices" in settings:
         noun = settings.pop("noun", flags[0].lstrip("-"))
         settings["type"] = _one_of(noun, settings["choices"], settings.get("default", ""))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipe that a command line means."""
+"""The recipe of a command line, from its arguments and options."""
 
 from __future__ import annotations
 
@@ -9,44 +9,47 @@ from typing import TYPE_CHECKING, Any
 from curation.cli.parsing import UsageError
 
 if TYPE_CHECKING:
-    from curation.recipe import Recipe
+    from curation.recipes.recipe import Recipe
 
 
 def load(options: argparse.Namespace) -> Recipe:
-    """The recipe of `run` and `plan`; `--input` replaces its inputs, `--text-column` is of all of them."""
-    from curation.recipe import DEFAULT_RECIPE, check_readable, load_recipe
+    """Return the recipe of `run` and `plan`; `--input` replaces its inputs, `--text-column` applies to all of them.
+
+    Raises RecipeError, or UsageError if two recipes are given.
+    """
+    from curation.recipes.recipe import DEFAULT_RECIPE, check_readable, load_recipe
 
     name, inputs = _name_of(options) or DEFAULT_RECIPE, _inputs_of(options)
     recipe = load_recipe(name, inputs or None, settings=settings_of(options), allow_code=options.allow_code)
     if options.text_column and not inputs:
         recipe = _with_text_column(recipe, options.text_column)
-    check_readable(recipe)  # `plan` runs nothing
+    check_readable(recipe)  # `plan` does not run it
     return recipe
 
 
-def made(name: str, content: dict[str, Any], options: argparse.Namespace) -> Recipe:
-    """The recipe of a command that has one of its own, with `--set`."""
-    from curation.recipe import convert_recipe
-    from curation.settings import apply_settings
+def build(name: str, content: dict[str, Any], options: argparse.Namespace) -> Recipe:
+    """Return the recipe that a command builds itself, changed by `--set`. Raises RecipeError."""
+    from curation.recipes.recipe import Recipe, convert_recipe
+    from curation.recipes.settings import apply_settings
 
-    return convert_recipe(apply_settings(content, options.set), name, getattr(options, "allow_code", ()))
+    return convert_recipe(apply_settings(content, options.set, Recipe), name, getattr(options, "allow_code", ()))
 
 
 def base_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The recipe that `tokenize --recipe` names; empty without it."""
-    from curation.recipe import as_builtins, load_recipe
+    """Return the content of the recipe that `tokenize --recipe` names; empty without it."""
+    from curation.recipes.recipe import as_builtins, load_recipe
 
     return as_builtins(load_recipe(options.recipe, allow_code=options.allow_code)) if options.recipe else {}
 
 
 def settings_of(options: argparse.Namespace) -> list[str]:
-    """`--set`, after the settings that have options of their own."""
-    from curation.settings import rules_setting, stages_setting
+    """Return the settings `PATH=VALUE` of `--stages`, `--rules` and `--tokenizer`, then those of `--set`."""
+    from curation.recipes.settings import rules_setting, stages_setting
 
-    found = [stages_setting(options.stages)] if options.stages else []
-    found += [rules_setting(options.rules)] if options.rules else []
-    found += [f"tokenizer.name={options.tokenizer}"] if options.tokenizer else []
-    return [*found, *options.set]
+    settings = [stages_setting(options.stages)] if options.stages else []
+    settings += [rules_setting(options.rules)] if options.rules else []
+    settings += [f"tokenizer.name={options.tokenizer}"] if options.tokenizer else []
+    return [*settings, *options.set]
 
 
 def _name_of(options: argparse.Namespace) -> str:
@@ -73,5 +76,5 @@ def _with_text_column(recipe: Recipe, name: str) -> Recipe:
         return msgspec.structs.replace(
             recipe, input=[msgspec.structs.replace(entry, text_column=name) for entry in recipe.input]
         )
-    except (TypeError, ValueError) as error:  # an input without columns; one whose id has this name
+    except (TypeError, ValueError) as error:  # an input without columns; an input whose id column has this name
         raise RecipeError(f"--text-column {name}: {error}") from None

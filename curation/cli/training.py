@@ -1,33 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that train something of one's own documents."""
+"""Commands that train on your own documents."""
 
 from __future__ import annotations
 
 import argparse
 
-from curation import interrupts
-from curation.cli.options import SPEAKING, add_inputs, inputs_of, listed, share
+from curation.cli.execution import prepare_memory
+from curation.cli.options import LOGGING, add_inputs, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, whole_number
-from curation.cli.running import load_within_limits
+from curation.system import interrupts
 
 
 def _add_train_tokenizer(parser: Parser) -> None:
     add_inputs(parser)
-    share(parser, "output", metavar="FILE", help="tokenizer.json, for tokenizer.name of a recipe")
+    share(parser, "output", metavar="FILE", help="write a tokenizer.json to FILE, for tokenizer.name of a recipe")
     parser.add_argument(
-        "--vocabulary", type=whole_number, default=32_000, metavar="N", help="tokens at most (default: 32000)"
+        "--vocabulary",
+        type=whole_number,
+        default=32_000,
+        metavar="N",
+        help="limit the vocabulary to N tokens (default: 32000)",
     )
-    parser.add_argument("--kind", default="bpe", metavar="KIND", help="bpe (default; of bytes), unigram or wordpiece")
     parser.add_argument(
-        "--special", default="", metavar="A,B", help="special tokens (default: `<bos>,<eos>,<pad>,<unk>,<mask>`)"
+        "--kind", default="bpe", metavar="KIND", help="train this kind: bpe (of bytes; default), unigram or wordpiece"
     )
-    share(parser, "force", help="replace FILE and the tokenizer_config.json beside it")
-    share(parser, *SPEAKING)
+    parser.add_argument(
+        "--special",
+        default="",
+        metavar="A,B",
+        help="use these special tokens (default: `<bos>,<eos>,<pad>,<unk>,<mask>`)",
+    )
+    share(parser, "force", help="replace FILE and the tokenizer_config.json in its folder")
+    share(parser, *LOGGING)
 
 
 def train_tokenizer(options: argparse.Namespace) -> int:
-    inputs, voice = inputs_of(options), options.voice
-    load_within_limits()
+    inputs, console = inputs_of(options), options.console
+    prepare_memory()
     from curation.errors import counted
     from curation.packing import tokenizer_training
     from curation.running.report import tokenizer_warning
@@ -38,21 +47,27 @@ def train_tokenizer(options: argparse.Namespace) -> int:
         options.output,
         vocabulary=options.vocabulary,
         kind=options.kind,
-        special=listed(options.special) if options.special else tokenizer_training.SPECIAL,
+        special=split_names(options.special) if options.special else tokenizer_training.SPECIAL,
         force=options.force,
-        progress=voice.draws,
+        progress=console.draws,
     )
     tokenizer, size = trained.tokenizer, f"{trained.bytes / 1e6:,.2f} MB"
-    voice.tell(f"{trained.path}: {counted(tokenizer.vocabulary, 'token')}, of {counted(trained.texts, 'text')}, {size}")
-    voice.tell(f"{trained.tokens_per_byte:.3f} tokens per byte of a sample of them")
+    console.info(
+        f"{trained.path}: {counted(tokenizer.vocabulary, 'token')} from {counted(trained.texts, 'text')}, {size}"
+    )
+    console.info(f"{trained.tokens_per_byte:.3f} tokens per byte on a sample of the texts")
     if trained.rejected:
-        voice.warn(f"passed over {counted(trained.rejected, 'record')}, which cannot be read as documents")
+        console.warn(f"skipped {counted(trained.rejected, 'record')} that cannot be read as documents")
     if tokenizer.note:
-        voice.warn(tokenizer_warning(tokenizer))
+        console.warn(tokenizer_warning(tokenizer))
     counts = {name: getattr(trained, name) for name in ("texts", "bytes", "rejected", "tokens_per_byte")}
-    return int(voice.result("train tokenizer", output=str(trained.path), vocabulary=tokenizer.vocabulary, **counts))
+    return int(console.result("train tokenizer", output=str(trained.path), vocabulary=tokenizer.vocabulary, **counts))
 
 
 TRAIN_TOKENIZER = Command(
-    "train tokenizer", "a tokenizer of your own documents", _add_train_tokenizer, train_tokenizer, ("train-tokenizer",)
+    "train tokenizer",
+    "train a tokenizer on your documents",
+    _add_train_tokenizer,
+    train_tokenizer,
+    ("train-tokenizer",),
 )

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Per-document functions in the Numba subset that both machines compile.
+"""Functions on one document, in the subset of Python that Numba compiles for CPUs and for CUDA.
 
-The compiled code is cached in a folder keyed by the sources of this package, the lists of measures and words that it
-takes its numbers from, Numba's version and the processor:
-Numba's own cache looks at the caller's file only and would keep an old result after an edit in a callee.
+Array arguments: `data` is uint8, the UTF-8 bytes of a column; `offsets` is int64 of documents + 1, document k is
+data[offsets[k]:offsets[k + 1]]; `start`, `end` are positions in `data`. `out` is written from position `o`.
+
+Compiled code is cached in a folder whose name is a hash of the sources of this package and of `cpu_fallback`, of
+`curation/measures.py`, of the versions of Numba and Python, and of the processor. Numba's own cache checks only the
+caller's file, so it would keep outdated code after an edit in a callee.
 """
 
 import atexit
@@ -48,7 +51,7 @@ def _cache_folder() -> Path:
 
 
 def _can_be_written(folder: Path) -> bool:
-    """The folder itself is left to Numba to make: whether it is there tells whether kernels were compiled before."""
+    """Whether files can be written there. Numba creates the folder itself: `compiled_before` asks whether it exists."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder if folder.exists() else folder.parent):
@@ -58,27 +61,27 @@ def _can_be_written(folder: Path) -> bool:
 
 
 def _temporary_folder(wanted: Path) -> Path:
-    """For this process and those that it starts. Not at a place that others know: code is loaded from it."""
-    advice = "set NUMBA_CACHE_DIR to a folder that can be written"
+    """A folder for this process and its children, with an unpredictable name: code is loaded from it."""
+    advice = "set NUMBA_CACHE_DIR to a writable folder"
     try:
         made = tempfile.mkdtemp(prefix="gpu-pipeline-kernels-")
     except OSError as error:
         raise EngineError(
-            f"compiled kernels can be written neither to {wanted} nor elsewhere ({error}); {advice}"
+            f"compiled kernels can be written neither to {wanted} nor to a temporary folder ({error}); {advice}"
         ) from None
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     log.warning(
-        "%s cannot be written: kernels are compiled anew each time, which takes some seconds; %s", wanted, advice
+        "%s is not writable: every start compiles the kernels again, which takes some seconds; %s", wanted, advice
     )
     os.environ["NUMBA_CACHE_DIR"] = f"{made}/{CACHE_KEY}"
     return Path(made) / CACHE_KEY
 
 
 CACHE_KEY = _cache_key()
-_folder = Path(numba.config.CACHE_DIR or _cache_folder())  # the variable NUMBA_CACHE_DIR wins
+_folder = Path(numba.config.CACHE_DIR or _cache_folder())  # the environment variable NUMBA_CACHE_DIR wins
 numba.config.CACHE_DIR = str(_folder if _can_be_written(_folder) else _temporary_folder(_folder))
 
 
 def compiled_before() -> bool:
-    """Whether the folder of compiled kernels exists; a first run spends some seconds on them."""
+    """Whether the folder of compiled kernels exists; a first run spends some seconds on compiling."""
     return Path(numba.config.CACHE_DIR).exists()

@@ -1,19 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fastText's supervised inference (Joulin et al. 2017) on one document, in integers alone.
+"""fastText's supervised inference (Joulin et al. 2017) on one document, in integer arithmetic.
 
 fastText adds float32 rows in the order of the text. Compilers may fuse or reorder such sums, and exp and log differ
-between a processor and a GPU, so that a label on the edge would depend on the machine. Here weights are int32 with a
-power of two as their unit, sums are int64, and the exponential is a polynomial in 31-bit fractions: all of it is exact
-or rounded at a fixed place, so that every machine gives the same bits, in whatever order rows are added.
+between CPUs and GPUs, so labels of nearly equal probability would depend on the machine. Here weights are int32 in
+units of a power of two, sums are int64, and the exponential is a polynomial in 31-bit fractions. Every step is exact or
+rounds at a fixed place: all machines give the same bits, in any order of the rows.
 
-What is left against fastText is rounding, mostly its own: weights here are off by at most 2^-29 of the largest, while
-each of its sums is off by 2^-24. Labels can differ only where two are equally likely within that. On 20 MB of real
-documents and 270,000 short texts all labels are the same; probabilities differ by 1.2e-6 at most for the first 1000
-characters and by 5e-6 for whole documents, where float32 sums are long.
+Results differ from fastText by rounding, mostly fastText's own. Weights here are off by at most 2^-29 of the largest;
+each float32 sum is off by 2^-24. Labels differ only between labels that are equally likely within this error. On 20 MB
+of real documents and 270,000 short texts all labels agree. Probabilities differ by at most 1.2e-6 for the first 1000
+characters, and by 5e-6 for whole documents, whose float32 sums are long.
 
-Quirks kept: bytes from 0x80 on are hashed as negative numbers; a token `</s>` ends the text, and the end of a text
-counts as one; tokens that start with `__label__` are no words; 1e-5 is added to every probability before its logarithm
-is taken, so that a score may be above 1; of equal labels the last one wins.
+Quirks of fastText that are kept: bytes from 0x80 are hashed as negative numbers. A token `</s>` ends the text, and the
+end of a text counts as one. Tokens that start with `__label__` are not words. 1e-5 is added to each probability before
+its logarithm, so a score may be above 1. Of equal labels the last one wins.
+
+Arrays of a model:
+
+settings               int64[NUM_SETTINGS]
+slots                  int32, hash table of word numbers; -1 is a free slot
+word_bytes, word_ends  uint8; int64[words + 1]: the words one after the other
+index                  uint64, the buckets that pruning kept (`row_of_bucket`)
+rows, output           int32, weights of the inputs and of the labels, DIMENSIONS per row
+tree                   int32, two children per inner node of the hierarchical softmax
+scratch                int64: the sum of the rows, then space for the functions
 """
 
 import numpy as np
@@ -31,25 +41,26 @@ FNV_START = np.uint64(2166136261)
 FNV_PRIME = np.uint64(16777619)
 LOW_32 = np.uint64(0xFFFFFFFF)
 WORD_NGRAM_PRIME = np.uint64(116049371)
-LABEL_PREFIX = np.uint64(int.from_bytes(b"__label_", "little"))  # and one more "_"
+LABEL_PREFIX = np.uint64(int.from_bytes(b"__label_", "little"))  # the ninth byte is "_"
 
-ONE = 1 << 31  # of a 31-bit fraction
+ONE = 1 << 31  # 1.0 as a 31-bit fraction
 TINY = round(1e-5 * ONE)  # std_log(x) of fastText is log(x + 1e-5)
-CERTAIN = 1 << 62  # 1.0 of a score during the search
-THRESHOLD = round(1e-5 * CERTAIN)  # branches of the tree that are less likely are not entered: std_log(0.0)
-LN2 = 1488522236  # ln 2 * 2^31
+CERTAIN = 1 << 62  # 1.0 as a score during the search
+THRESHOLD = round(1e-5 * CERTAIN)  # the search skips less likely branches of the tree: std_log(0.0)
+LN2 = 1488522236  # ln 2 as a 31-bit fraction
 LARGEST = 22  # e^-22 is below 2^-31
-SCORE_UNITS = 1_000_000
+SCORE_UNITS = 1_000_000  # scores are in millionths
 
 
 @njit(cache=True, nogil=True)
 def hash_byte(h, byte):
-    """One step of fastText's 32-bit FNV-1a, with its signed bytes."""
+    """One step of fastText's 32-bit FNV-1a, which takes bytes as signed."""
     return ((h ^ np.uint64(np.int64(np.int8(byte)))) * FNV_PRIME) & LOW_32
 
 
 @njit(cache=True, nogil=True)
 def same_bytes(data, i, other, j, count):
+    """Whether data[i:i + count] equals other[j:j + count]."""
     for k in range(count):
         if byte_at(data, i + k) != byte_at(other, j + k):
             return False
@@ -58,6 +69,7 @@ def same_bytes(data, i, other, j, count):
 
 @njit(cache=True, nogil=True)
 def hash_bytes(data, first, last):
+    """fastText's hash (32 bits in a uint64) of data[first:last]."""
     h = FNV_START
     for i in range(first, last):
         h = hash_byte(h, data[np.uint64(i)])
@@ -66,7 +78,7 @@ def hash_bytes(data, first, last):
 
 @njit(cache=True, nogil=True)
 def find_word_slot(data, first, last, h, slots, word_bytes, word_ends):
-    """Open addressing: the slot that holds the word data[first:last] with hash `h`, or the free one for it."""
+    """The slot that holds the word data[first:last] with hash `h`, or the free slot for it (linear probing)."""
     mask = np.uint64(slots.size - 1)
     slot = h & mask
     while slots[slot] >= 0:
@@ -80,7 +92,7 @@ def find_word_slot(data, first, last, h, slots, word_bytes, word_ends):
 
 @njit(cache=True, nogil=True)
 def fill_slots(word_bytes, word_ends, slots):
-    """Puts all words into `slots` (-1 everywhere); of equal words the last stays."""
+    """Insert all words into `slots`, which is -1 everywhere; of equal words the last wins."""
     for word in range(word_ends.size - 1):
         first, last = word_ends[word], word_ends[word + 1]
         h = hash_bytes(word_bytes, first, last)
@@ -95,6 +107,7 @@ def is_space(byte):
 
 @njit(cache=True, nogil=True)
 def is_label(data, first, last):
+    """Whether the token starts with `__label__`."""
     return last - first >= 9 and load64(data, first) == LABEL_PREFIX and byte_at(data, first + 8) == 0x5F
 
 
@@ -112,7 +125,7 @@ def is_end(data, first, last):
 
 @njit(cache=True, nogil=True)
 def count_ones(x):
-    """Of the low 32 bits; LLVM knows this pattern and makes it one instruction."""
+    """Number of set bits in the low 32 bits; LLVM compiles this pattern to one instruction."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x55555555))
     x = (x & np.uint64(0x33333333)) + ((x >> np.uint64(2)) & np.uint64(0x33333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F)
@@ -121,8 +134,11 @@ def count_ones(x):
 
 @njit(cache=True, nogil=True)
 def row_of_bucket(bucket, index, num_words):
-    """The row of a bucket, -1 where pruning took it. An item of `index` has one bit for each of 32 buckets and above
-    them the row of the first that is there; an empty `index` means that all are."""
+    """The row of a bucket; -1 if pruning removed it.
+
+    The low half of an item of `index` has one bit for each of 32 buckets, the high half has the row of the first of
+    them that exists. An empty `index` means that all buckets exist.
+    """
     if index.size == 0:
         return num_words + np.int64(bucket)
     item = index[bucket >> np.uint64(5)]
@@ -134,6 +150,7 @@ def row_of_bucket(bucket, index, num_words):
 
 @njit(cache=True, nogil=True)
 def add_row(rows, row, dimensions, scratch):
+    """Add a row of `rows` to the first `dimensions` items of `scratch`."""
     base = np.uint64(row * dimensions)
     for k in range(dimensions):
         scratch[np.uint64(k)] += rows[base + np.uint64(k)]
@@ -141,15 +158,15 @@ def add_row(rows, row, dimensions, scratch):
 
 @njit(cache=True, nogil=True)
 def remainder(h, divisor, reciprocal):
-    """h mod divisor for h below 2^32, where `reciprocal` is (2^32 - 1) // divisor: no division."""
+    """h mod divisor for h below 2^32, without a division: `reciprocal` is (2^32 - 1) // divisor."""
     rest = h - ((h * reciprocal) >> np.uint64(32)) * divisor
     return rest - divisor if rest >= divisor else rest
 
 
 @njit(cache=True, nogil=True)
 def add_character_ngrams(data, first, last, settings, index, rows, scratch):
-    """Adds the rows of the character n-grams of `<token>`, gives how many there are. Position first - 1 stands for the
-    `<` and `last` for the `>`."""
+    """Add the rows of the character n-grams of `<token>`; return their number. Positions first - 1 and last are `<` and
+    `>`."""
     min_characters, max_characters = settings[MIN_CHARACTERS], settings[MAX_CHARACTERS]
     num_words, dimensions = settings[NUM_WORDS], settings[DIMENSIONS]
     buckets = np.uint64(settings[BUCKETS])
@@ -185,10 +202,10 @@ def add_character_ngrams(data, first, last, settings, index, rows, scratch):
 
 @njit(cache=True, nogil=True)
 def add_word_ngrams(h, tokens, settings, index, rows, scratch):
-    """Adds the rows of the n-grams of two words and more that end with the word of hash `h`, the `tokens`-th from 0;
-    gives how many there are. The ring holds the running hash of each of the last words."""
+    """Add the rows of the n-grams of two or more words that end with word number `tokens` (from 0), whose hash is `h`;
+    return their number. The ring in `scratch` holds the running hash of each of the last words."""
     ring, places = settings[RING], settings[WORD_NGRAMS] - 1
-    code = np.uint64(np.int64(np.int32(h)))  # 32 bits, signed, as all words' hashes
+    code = np.uint64(np.int64(np.int32(h)))  # 32 bits, signed, as in fastText
     count = 0
     for back in range(1, min(places, tokens) + 1):
         place = ring + (tokens - back) % places
@@ -203,8 +220,10 @@ def add_word_ngrams(h, tokens, settings, index, rows, scratch):
 
 @njit(cache=True, nogil=True)
 def add_token(data, first, last, ends, tokens, settings, slots, word_bytes, word_ends, index, rows, scratch):
-    """Adds the rows of one token: itself, its characters, the words before it. Gives how many there are, and whether
-    it counts as a word. `ends` says that it is `</s>`, which has no characters."""
+    """Add the rows of one token: its own, those of its characters and of its word n-grams.
+
+    `ends` marks the token `</s>`, which has no character n-grams. Return (number of rows, whether it counts as a word).
+    """
     h = hash_bytes(data, first, last)
     word = slots[find_word_slot(data, first, last, h, slots, word_bytes, word_ends)]
     if word >= settings[NUM_WORDS] or (word < 0 and is_label(data, first, last)):
@@ -222,7 +241,7 @@ def add_token(data, first, last, ends, tokens, settings, slots, word_bytes, word
 
 @njit(cache=True, nogil=True)
 def add_document(data, start, end, settings, slots, word_bytes, word_ends, index, rows, scratch):
-    """Adds up the rows of a text into the first items of `scratch`, gives how many there are."""
+    """Sum the rows of a text into the first `dimensions` items of `scratch`; return their number."""
     for k in range(settings[DIMENSIONS]):
         scratch[k] = 0
     count = 0
@@ -242,7 +261,7 @@ def add_document(data, start, end, settings, slots, word_bytes, word_ends, index
         )
         count += added
         tokens += counts
-    # The bytes of "</s>" end `word_bytes`, after the last word.
+    # `word_bytes` ends with "</s>", after the last word.
     mark = word_ends[word_ends.size - 1]
     added, _ = add_token(
         word_bytes, mark, mark + 4, True, tokens, settings, slots, word_bytes, word_ends, index, rows, scratch
@@ -252,7 +271,7 @@ def add_document(data, start, end, settings, slots, word_bytes, word_ends, index
 
 @njit(cache=True, nogil=True)
 def exp_minus(x, shift):
-    """e^-x as a 31-bit fraction; x >= 0 has `shift` (31 or more) fractional bits."""
+    """e^-x as a 31-bit fraction; x >= 0 has `shift` (at least 31) fractional bits."""
     if x >> shift >= LARGEST:
         return 0
     x >>= shift - 31
@@ -266,6 +285,7 @@ def exp_minus(x, shift):
 
 @njit(cache=True, nogil=True)
 def output_of(output, row, dimensions, scratch):
+    """Dot product (int64) of a row of `output` and the sum in `scratch`."""
     total = 0
     base = np.uint64(row * dimensions)
     for k in range(dimensions):
@@ -288,7 +308,7 @@ def scale_score(score, factor):
 
 @njit(cache=True, nogil=True)
 def best_leaf(settings, output, tree, scratch):
-    """The likeliest label of a hierarchical softmax and its score: depth first, the left child first, as fastText."""
+    """(likeliest label of a hierarchical softmax, its score): depth first, left child first, as fastText does."""
     dimensions, labels, shift = settings[DIMENSIONS], settings[NUM_LABELS], settings[SHIFT]
     best, label = THRESHOLD, np.int64(-1)
     node, score = 2 * labels - 2, CERTAIN
@@ -312,7 +332,7 @@ def best_leaf(settings, output, tree, scratch):
 
 @njit(cache=True, nogil=True)
 def best_output(settings, output, scratch):
-    """The likeliest label of a softmax and its score."""
+    """(likeliest label of a softmax, its score)."""
     dimensions, labels, shift = settings[DIMENSIONS], settings[NUM_LABELS], settings[SHIFT]
     label = np.int64(0)
     for k in range(labels):
@@ -329,8 +349,11 @@ def best_output(settings, output, scratch):
 def classify_document(
     data, start, end, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree, scratch
 ):
-    """The likeliest label of the first `max_characters` code points (0: all), and its score in millionths; -1 and 0
-    where the text has nothing that the model knows. `scratch` is int64, as long as the model says."""
+    """(likeliest label, its score in millionths), both int64; (-1, 0) for a text without anything the model knows.
+
+    max_characters   code points to look at, from the start; 0 means all
+    scratch          int64, `Classifier.scratch_items` long
+    """
     stop = prefix_end(data, start, end, max_characters)
     count = add_document(data, start, stop, settings, slots, word_bytes, word_ends, index, rows, scratch)
     if count == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading many small pieces of a file without Python in between; on the host only."""
+"""Reads many small ranges of a file in one call; host only."""
 
 from numba import njit, types
 
@@ -7,16 +7,20 @@ _pread = types.ExternalFunction("pread", types.intp(types.intc, types.uintp, typ
 
 
 @njit(cache=True, nogil=True)
-def read_pieces(descriptor, starts, lengths, out):
-    """Reads `lengths[k]` bytes (int64) from `starts[k]` on, piece after piece into `out` (uint8); gives the number of
-    pieces read, which is smaller where the file ends too early or cannot be read."""
+def read_ranges(descriptor, starts, lengths, out):
+    """Read byte ranges of an open file, one after the other, into `out` (uint8); return the number of ranges read.
+
+    starts, lengths   int64: first byte and number of bytes of each range
+
+    The result is below len(starts) if the file ends too early or cannot be read.
+    """
     at = 0
-    for piece in range(len(starts)):
+    for k in range(len(starts)):
         done = 0
-        while done < lengths[piece]:
-            found = _pread(descriptor, out.ctypes.data + at, lengths[piece] - done, starts[piece] + done)
-            if found <= 0:
-                return piece
-            done += found
-            at += found
+        while done < lengths[k]:
+            count = _pread(descriptor, out.ctypes.data + at, lengths[k] - done, starts[k] + done)
+            if count <= 0:
+                return k
+            done += count
+            at += count
     return len(starts)

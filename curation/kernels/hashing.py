@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hashes: murmur3_x64_128 for identity, cheap 64-bit mixing for tables inside one document."""
+"""Hashes: murmur3_x64_128 for identity, cheap 64-bit mixing for tables inside one document. Hashes are uint64."""
 
 import numpy as np
 from numba import njit
@@ -13,7 +13,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 @njit(cache=True, nogil=True)
 def mix64(x):
-    """The 64-bit finaliser of MurmurHash3: every input bit reaches every output bit."""
+    """The 64-bit finaliser of MurmurHash3 of a uint64: every input bit affects every output bit."""
     x ^= x >> np.uint64(33)
     x *= FMIX_1
     x ^= x >> np.uint64(33)
@@ -24,7 +24,7 @@ def mix64(x):
 
 @njit(cache=True, nogil=True)
 def combine64(left, right):
-    """Order-dependent hash of two hashes; cheaper than `mix64`, good enough for tables inside one document."""
+    """Order-dependent hash of two uint64; cheaper than `mix64`, good enough for tables inside one document."""
     x = left * FMIX_1 + right
     x ^= x >> np.uint64(32)
     x *= GOLDEN
@@ -34,8 +34,11 @@ def combine64(left, right):
 
 @njit(cache=True, nogil=True)
 def load64(data, i):
-    """Eight bytes, little-endian. Spelt out byte by byte because CUDA has no unaligned loads; LLVM makes it one load
-    on x86, but only with an unsigned index (a signed one may be negative, and every byte gets its own check)."""
+    """The eight bytes data[i:i + 8] as a little-endian uint64.
+
+    Byte by byte, because CUDA has no unaligned loads. LLVM merges them into one load on x86 if the index is unsigned; a
+    signed index may be negative, which costs a check per byte.
+    """
     j = np.uint64(i)
     return (
         np.uint64(data[j])
@@ -51,7 +54,7 @@ def load64(data, i):
 
 @njit(cache=True, nogil=True)
 def store64(out, i, value):
-    """The counterpart of `load64`."""
+    """Write a uint64 to out[i:i + 8], little-endian."""
     j = np.uint64(i)
     out[j] = np.uint8(value)
     out[j + np.uint64(1)] = np.uint8(value >> np.uint64(8))
@@ -65,7 +68,7 @@ def store64(out, i, value):
 
 @njit(cache=True, nogil=True)
 def load_tail(data, i, count):
-    """The first `count` (0 to 8) bytes from `i`, little-endian, the rest zero."""
+    """The `count` (0 to 8) bytes from `i` as a little-endian uint64, zero above."""
     value = np.uint64(0)
     for k in range(count):
         value |= np.uint64(data[i + k]) << np.uint64(8 * k)
@@ -89,7 +92,7 @@ def _scramble_second(k):
 
 @njit(cache=True, nogil=True)
 def murmur3_x64_128(data, start, end):
-    """MurmurHash3_x64_128, seed 0 (Appleby, smhasher): the two 64-bit halves of the hash of data[start:end]."""
+    """MurmurHash3_x64_128, seed 0 (Appleby, smhasher), of data[start:end]: both halves as uint64."""
     h1 = np.uint64(0)
     h2 = np.uint64(0)
     i = start
@@ -117,9 +120,12 @@ def murmur3_x64_128(data, start, end):
 
 @njit(cache=True, nogil=True)
 def find_slot(keys, stamps, generation, mask, key):
-    """Open addressing with linear probing: the slot that holds `key`, or the free one where it belongs.
+    """The slot that holds `key`, or the free slot for it: open addressing with linear probing.
 
-    A slot is taken when its stamp equals `generation`, so that a new generation empties the table at no cost.
+    keys     uint64, one per slot
+    stamps   int32, one per slot; a slot is taken if its stamp equals `generation`, so a new generation empties the
+             table at no cost
+    mask     slots - 1 (uint64); the number of slots is a power of two
     """
     slot = key & mask
     while stamps[slot] == generation and keys[slot] != key:
@@ -129,7 +135,7 @@ def find_slot(keys, stamps, generation, mask, key):
 
 @njit(cache=True, nogil=True)
 def table_mask(items):
-    """Index mask of the smallest power of two that is at least twice `items`."""
+    """Index mask (uint64) of the smallest power of two, 4 or more, that is at least twice `items`."""
     size = np.uint64(4)
     while size < np.uint64(2) * np.uint64(items):
         size *= np.uint64(2)

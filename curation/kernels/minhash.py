@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Near-duplicates: the hashes of a document's n-grams, its MinHash signature, the keys of its bands, exact overlap.
+"""Near-duplicates: n-gram hashes of a document, MinHash signature, band keys, exact overlap.
 
-A word's hash is the one of `kernels.words`; a character's is the mixed code point. An n-gram's hash is the polynomial
-of its items in `BASE` modulo 2^64, which rolls in one multiplication per item, mixed at the end.
+A word has the hash of `kernels.words`, a character its mixed code point. The hash of an n-gram is the polynomial of its
+items in `BASE` modulo 2^64, mixed at the end. It rolls: one multiplication per item.
 """
 
 import numpy as np
@@ -13,21 +13,21 @@ from curation.kernels.hashing import FMIX_1, GOLDEN, combine64, load64, mix64
 from curation.kernels.tables import SPACE
 from curation.kernels.words import finish_word
 
-at = np.uint64  # an unsigned index spares the test for a negative one and lets loops become vector code
+at = np.uint64  # unsigned indices need no test for negatives, so LLVM vectorises the loops
 
-BASE = GOLDEN  # odd, and only 4 divides BASE - 1: swapped words collide for 1 in 2^62 pairs of them
-EMPTY = np.uint32(0xFFFFFFFF)  # every number of the signature of a document without n-grams
-NO_KEY = np.uint64(0)  # the key of its bands; no other document has it
+BASE = GOLDEN  # odd; the largest power of 2 in BASE - 1 is 4, so swapped words collide for 1 in 2^62 pairs
+EMPTY = np.uint32(0xFFFFFFFF)  # every item of the signature of a document without n-grams
+NO_KEY = np.uint64(0)  # band key of a document without n-grams, and of no other
 
 BYTES_LOW = np.uint64(0x0101010101010101)
 BYTES_HIGH = np.uint64(0x8080808080808080)
-BYTES_PLAIN = np.uint64(0x2121212121212121)  # the first printable byte that is no white space
+BYTES_PLAIN = np.uint64(0x2121212121212121)  # 0x21, the first printable byte that is not white space
 BLANK, NEWLINE = np.uint64(32), np.uint64(10)
 
 
 @njit(cache=True, nogil=True)
 def _space_width(data, i, pages, records, flags):
-    """Bytes of the white space character at `i`; 0 where another one stands."""
+    """Bytes of the white space character at `i`; 0 for another character."""
     byte = utf8.byte_at(data, i)
     if byte < 0x80:
         return 1 if flags[at(byte)] & np.uint32(SPACE) else 0
@@ -37,7 +37,7 @@ def _space_width(data, i, pages, records, flags):
 
 @njit(cache=True, nogil=True)
 def _swap_bytes(x):
-    """Spelt out; LLVM makes it one instruction."""
+    """The bytes of `x` in reverse order; LLVM compiles it to one instruction."""
     byte = np.uint64(0xFF)
     return (
         (x & byte) << np.uint64(56)
@@ -53,34 +53,34 @@ def _swap_bytes(x):
 
 @njit(cache=True, nogil=True)
 def _special_bytes(block):
-    """A number whose lowest bit is the high bit of the first byte below 0x21 or above 0x7F (higher bits may err by a
-    borrow); 0 where all eight are printable ASCII."""
+    """Marks whose lowest set bit is in the first byte below 0x21 or above 0x7F; a borrow may set higher ones. 0 if all
+    eight bytes are printable ASCII."""
     return ((block - BYTES_PLAIN) | block) & BYTES_HIGH
 
 
 @njit(cache=True, nogil=True)
 def _bytes_before(marks):
-    """Number of the byte that the lowest bit of `marks` stands in."""
+    """Number of bytes before the one with the lowest mark."""
     below = (marks & (~marks + np.uint64(1))) - np.uint64(1)
     return ((below & BYTES_LOW) * BYTES_LOW >> np.uint64(56)) - np.uint64(1)
 
 
 @njit(cache=True, nogil=True)
 def _ends_word(block, i):
-    """Whether byte `i` is one of the two usual white space characters; others take the slow path."""
+    """Whether byte `i` is a space or a newline; other white space takes the slow path."""
     byte = block >> np.uint64(8) * i & np.uint64(0xFF)
     return byte == BLANK or byte == NEWLINE
 
 
 @njit(cache=True, nogil=True)
 def _first_bytes(block, count):
-    """The first 0 to 7 bytes as one big-endian number. Two shifts, because one by 64 is undefined."""
+    """The first 0 to 7 bytes as a big-endian number. Two shifts, since one shift by 64 is undefined."""
     return _swap_bytes(block) >> (np.uint64(56) - np.uint64(8) * count) >> np.uint64(8)
 
 
 @njit(cache=True, nogil=True)
 def _hash_word(data, word, end, pages, records, flags):
-    """(hash, end) of the word that starts at `word`: eight bytes at a time as long as they are printable ASCII."""
+    """(hash, end) of the word that starts at `word`; printable ASCII is read eight bytes at a time."""
     state = np.uint64(0)
     i = word
     while i + 8 <= end:
@@ -113,8 +113,8 @@ def _hash_word(data, word, end, pages, records, flags):
 
 @njit(cache=True, nogil=True)
 def _hash_words(data, start, end, pages, records, flags, out):
-    """Writes the hashes of the words, gives their number. Most words and the blank behind them fit into eight bytes:
-    665 MB/s of English, where 470 pass by `_hash_word` alone."""
+    """Write the hashes of the words; return their number. Most words fit into eight bytes with the space after them:
+    665 MB/s of English, 470 MB/s with `_hash_word` alone."""
     count = 0
     i = start
     while i < end:
@@ -152,10 +152,13 @@ def _hash_characters(data, start, end, out):
 
 @njit(cache=True, nogil=True)
 def shingle_hashes(data, start, end, ngram, by_character, pages, records, flags, out):
-    """Writes the hash of every n-gram of data[start:end], repeated ones too, and gives their number.
+    """Write the hash of every n-gram of data[start:end], repeated ones included; return their number.
 
-    `out` needs room for as many items as the text has: half of its bytes, rounded up, or its bytes `by_character`.
-    A text with fewer items than `ngram` has one n-gram, itself; a text without any has none.
+    ngram, by_character   length of the n-grams, in words or characters
+    out                   uint64, at least as long as the text has items: half of its bytes, rounded up, for words; its
+                          bytes for characters
+
+    A text with fewer items than `ngram` has one n-gram, itself; a text without items has none.
     """
     if by_character:
         items = _hash_characters(data, start, end, out)
@@ -169,7 +172,7 @@ def shingle_hashes(data, start, end, ngram, by_character, pages, records, flags,
     for k in range(size):
         value = value * BASE + out[at(k)]
         leaving *= BASE
-    # out[k] is read a last time before it is overwritten: n-gram k starts at item k.
+    # N-gram k starts at item k: out[k] is read for the last time just before it is overwritten.
     for k in range(items - size):
         first = out[at(k)]
         out[at(k)] = mix64(value)
@@ -185,10 +188,14 @@ def _permuted(hashed, a, b):
 
 @njit(cache=True, nogil=True)
 def signature(hashes, count, a, b, out):
-    """Writes the MinHash of a set of hashes: out[k] = min over x of (a[k] * x + b[k]) mod 2^32, x the high 32 bits.
+    """Write the MinHash of hashes[:count]: out[k] = min over x of (a[k] * x + b[k]) mod 2^32, x the high 32 bits.
 
-    Eight hashes per pass over the permutations: their constants and minima are loaded once for eight, and the inner
-    loop is vector code (2.9 times as fast as one hash per pass).
+    hashes    uint64
+    a, b      uint32, one per permutation, `a` odd
+    out       uint32, one per permutation
+
+    Each pass over the permutations takes eight hashes, so constants and minima are loaded once for eight and the inner
+    loop vectorises: 2.9 times as fast as one hash per pass.
     """
     for k in range(at(out.size)):
         out[k] = EMPTY
@@ -219,7 +226,7 @@ def signature(hashes, count, a, b, out):
 
 @njit(cache=True, nogil=True)
 def band_key(signed, first, rows):
-    """The 64-bit key of signed[first:first + rows]; NO_KEY for a document without n-grams."""
+    """The key (uint64) of the band signed[first:first + rows] (uint32); NO_KEY for a document without n-grams."""
     key = np.uint64(rows) * FMIX_1
     empty = True
     for k in range(rows):
@@ -234,7 +241,7 @@ def band_key(signed, first, rows):
 
 @njit(cache=True, nogil=True)
 def keep_distinct(hashes, start, end, o):
-    """Moves the distinct numbers of the sorted hashes[start:end] to position `o` <= start; gives the end."""
+    """Move the distinct values of the sorted hashes[start:end] to position `o` <= start; return their end."""
     for k in range(start, end):
         value = hashes[at(k)]
         if k == start or value != hashes[at(o - 1)]:
@@ -245,7 +252,7 @@ def keep_distinct(hashes, start, end, o):
 
 @njit(cache=True, nogil=True)
 def common_count(hashes, i, i_end, j, j_end):
-    """How many numbers two sorted runs without repetition share. No branch depends on the numbers."""
+    """Number of common values of two sorted, distinct ranges of `hashes`. No branch depends on the values."""
     common = 0
     while i < i_end and j < j_end:
         left, right = hashes[at(i)], hashes[at(j)]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of n-grams: those of evaluation texts, which are looked up on both machines, and those that kept documents
-have, document after document. The latter on the host alone: each verdict needs the last."""
+"""Hash tables of n-grams: of evaluation texts, looked up on CPU and GPU, and of kept documents, on the host only.
+
+The second kind decides document by document, since each decision depends on the one before.
+"""
 
 import numpy as np
 from numba import njit
@@ -10,7 +12,7 @@ FREE = np.int32(-1)  # owner of an empty slot
 
 @njit(cache=True, nogil=True)
 def _slot_of(keys, owners, mask, key):
-    """The slot that holds `key`, or the free one where it belongs (linear probing)."""
+    """The slot that holds `key`, or the free slot for it (linear probing)."""
     slot = key & mask
     while owners[slot] != FREE and keys[slot] != key:
         slot = (slot + np.uint64(1)) & mask
@@ -19,7 +21,7 @@ def _slot_of(keys, owners, mask, key):
 
 @njit(cache=True, nogil=True)
 def fill_table(hashes, owner, keys, owners):
-    """Puts hashes, which all differ, into an empty table."""
+    """Insert distinct hashes (uint64) and their owners (int32) into an empty table: `owners` is FREE everywhere."""
     mask = np.uint64(len(keys) - 1)
     for k in range(len(hashes)):
         slot = _slot_of(keys, owners, mask, hashes[k])
@@ -28,21 +30,25 @@ def fill_table(hashes, owner, keys, owners):
 
 @njit(cache=True, nogil=True)
 def find_ngrams(hashes, count, keys, owners):
-    """How many of hashes[:count] are in the table, and the owner of the first one (FREE where there is none)."""
+    """(number of hashes[:count] in the table, owner of the first of them, FREE for none).
+
+    hashes         uint64; a repeated hash counts each time
+    keys, owners   uint64 and int32, one per slot
+    """
     mask = np.uint64(len(keys) - 1)
-    found = 0
+    hits = 0
     owner = FREE
     for k in range(count):
         slot = _slot_of(keys, owners, mask, hashes[k])
         if owners[slot] != FREE:
-            owner = owners[slot] if found == 0 else owner
-            found += 1
-    return found, owner
+            owner = owners[slot] if hits == 0 else owner
+            hits += 1
+    return hits, owner
 
 
 @njit(cache=True, nogil=True)
 def _commonest(values, count):
-    """The value that comes most often in values[:count], the smallest of equals; sorts them."""
+    """The most frequent of values[:count], the smallest of ties; sorts them in place."""
     values[:count].sort()
     best = values[0]
     best_run = run = 0
@@ -54,13 +60,18 @@ def _commonest(values, count):
 
 
 @njit(cache=True, nogil=True)
-def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, found, kept, value):
-    """Decides about documents one after the other; number k of them is document `first + k` of the corpus.
+def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, seen_owners, kept, value):
+    """Decide about documents one after the other; document k of the call is document `first + k` of the corpus.
 
-    A document's n-grams are hashes[offsets[k]:offsets[k + 1]], all different. It goes when at least `share` of them
-    are in the table, or it is not `long_enough` for any; otherwise its n-grams go into the table. `kept` gets -1 for
-    a document that stays, -2 for one without n-grams, else the document that brought most of what was seen; `value`
-    the share that was seen. `found` is scratch for as many items as the longest document has n-grams.
+    hashes, offsets   uint64 n-grams; int64, documents + 1: hashes[offsets[k]:offsets[k + 1]] are distinct
+    long_enough       bool, documents: whether the document has n-grams
+    share             a document with at least this share of its n-grams in the table is removed, as is one without
+                      n-grams; the n-grams of other documents are added to the table
+    keys, owners      the table: uint64 and int32, one per slot; FREE marks an empty slot
+    seen_owners       int32 scratch, as long as the n-grams of the longest document
+    kept              result, int32: -1 for a kept document, -2 for one without n-grams, else the document that owns
+                      most of the n-grams seen
+    value             result, float64: share of the n-grams seen, 1 for a document without n-grams
     """
     mask = np.uint64(len(keys) - 1)
     for k in range(len(offsets) - 1):
@@ -72,11 +83,11 @@ def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, fou
         for i in range(start, end):
             slot = _slot_of(keys, owners, mask, hashes[i])
             if owners[slot] != FREE:
-                found[seen] = owners[slot]
+                seen_owners[seen] = owners[slot]
                 seen += 1
         value[k] = seen / (end - start)
         if value[k] >= share:
-            kept[k] = _commonest(found, seen)
+            kept[k] = _commonest(seen_owners, seen)
             continue
         kept[k] = -1
         for i in range(start, end):

@@ -7,11 +7,13 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def best_fit(lengths, capacity):
-    """The bin (int32) of each item, bins numbered as they are opened: the fullest bin that still has room, among equal
-    ones the last to become so full. `lengths` are at most `capacity`.
+    """The bin (int32) of each item, bins numbered in the order of opening.
 
-    Bins with the same room are a linked list; a tree over 0..capacity counts them, so that the smallest sufficient
-    room is found in log2(capacity) steps. Host only: it allocates.
+    lengths    integers, at most `capacity`
+
+    An item goes into the fullest bin with enough room; among ties, into the bin that became so full last. Bins of equal
+    room form a linked list, and a tree over 0..capacity counts them: a search takes log2(capacity) steps. Host only,
+    since it allocates.
     """
     leaves = 1
     while leaves <= capacity:
@@ -30,10 +32,10 @@ def best_fit(lengths, capacity):
             bin_ = newest[room]
             newest[room] = older[bin_]
             _add(tree, leaves + room, -1)
-        left = room - lengths[item]
-        older[bin_] = newest[left]
-        newest[left] = bin_
-        _add(tree, leaves + left, 1)
+        remaining = room - lengths[item]
+        older[bin_] = newest[remaining]
+        newest[remaining] = bin_
+        _add(tree, leaves + remaining, 1)
         chosen[item] = bin_
     return chosen
 
@@ -46,11 +48,11 @@ def _add(tree, node, change):
 
 
 @njit(cache=True, nogil=True)
-def _smallest_room(tree, leaves, least):
-    """The smallest room >= `least` that a bin has; `leaves` where none has."""
-    node = leaves + least
+def _smallest_room(tree, leaves, min_room):
+    """The smallest room >= `min_room` of a bin; `leaves` if no bin has it."""
+    node = leaves + min_room
     while tree[node] == 0:
-        while node % 2:  # a right child: what follows it belongs to an ancestor
+        while node % 2:  # a right child: the next leaf belongs to an ancestor
             node //= 2
         if node == 0:
             return leaves

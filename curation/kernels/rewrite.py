@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewriting one document in one pass over its bytes.
+"""Rewrites one document in one pass over its bytes.
 
-The order inside a stage is fixed: Unicode form, markup, control, characters, lower case, white space; what one step
-deletes the next does not see. The Unicode form is not part of the pass: `needs_normalising` finds the few documents
-that can change (UAX #15 quick check), and `curation.stages.normalization` rewrites these on the host before.
+The order inside a stage is fixed: Unicode form, markup, control, characters, lower case, white space. A step does not
+see characters that an earlier step deleted. The Unicode form comes before the pass: `needs_normalising` selects the few
+documents that can change (UAX #15 quick check), and `curation.kernels.normalization` normalises them on the host.
+
+Arrays: `out` is uint8; `steps` is the int64 plan of `plan_steps`; `pages`, `records`, `flags`, `lower`, `combining` are
+those of `tables.UnicodeTables`. `solid` is the end of the output without trailing white space.
 """
 
 from typing import NamedTuple
@@ -28,25 +31,25 @@ STRIP_MARKUP, STRIP_MARKUP_LINE = 1, 2
 COLLAPSE, STRIP, LINES = 1, 2, 3
 FORM_FLAGS = {"nfc": tables.NFC_MAYBE, "nfkc": tables.NFKC_MAYBE}
 
-# Positions in a plan.
+# Positions in the plan of `plan_steps`.
 STOP, DROP, MARKUP, WHITESPACE, LOWERCASE, FOLD, BLOCKS = 0, 1, 2, 3, 4, 5, 6
 
 NEWLINE, BLANK, ZERO, TAG_BEGIN, TAG_END = 10, 32, 48, 60, 62
-at = np.uint64  # an unsigned index spares the test for a negative one and lets loops become vector code
+at = np.uint64  # unsigned indices need no test for negatives, so LLVM vectorises the loops
 
 
 class RewriteSteps(NamedTuple):
-    """What to do to a text. The defaults do nothing.
+    """The steps of a rewrite. The defaults change nothing.
 
     - `unicode`: `nfc` or `nfkc` normalises to this form of Unicode 17.
     - `markup`: `strip` deletes every match of the regular expression `<[^>]+>`; `strip_line` every match of `<.*?>`,
-      which stays within one line and takes `<>` too.
-    - `control`: `strip` deletes category Cc except TAB, LF and CR; `strip_all` all of Cc.
+      which stays within one line and includes `<>`.
+    - `control`: `strip` deletes category Cc except TAB, LF and CR; `strip_all` deletes all of Cc.
     - `characters`: `basic` deletes what is outside `[\\w\\s.,!?]`; `folded` makes each decimal digit 0 and each
       punctuation character (categories P*) a space.
-    - `lowercase`: as `str.lower`, final sigma and U+0130 included.
-    - `whitespace`: `strip` removes white space at both ends; `collapse` also makes every run of it one space; `lines`
-      removes white space before LF (so CR LF becomes LF), leaves at most two LF in a row, and strips both ends.
+    - `lowercase`: as `str.lower`, including final sigma and U+0130.
+    - `whitespace`: `strip` removes white space at both ends; `collapse` also replaces each run of it by one space;
+      `lines` removes white space before LF (CR LF becomes LF), keeps at most two LF in a row, and strips both ends.
     """
 
     unicode: str = "keep"
@@ -58,7 +61,7 @@ class RewriteSteps(NamedTuple):
 
 
 def plan_steps(steps: RewriteSteps) -> np.ndarray:
-    """The steps as the int64 array that `rewrite_document` takes."""
+    """The steps as the int64 array for `rewrite_document`; RecipeError for an unknown choice."""
     for name, choices in CHOICES.items():
         if getattr(steps, name) not in choices:
             raise RecipeError(f"{name}: expected one of {', '.join(choices)}, got {getattr(steps, name)!r}")
@@ -69,14 +72,14 @@ def plan_steps(steps: RewriteSteps) -> np.ndarray:
     stop |= tables.TAG_START if steps.markup != "keep" else 0
     stop |= tables.SPACE if steps.whitespace != "keep" else 0
     markup, whitespace = (CHOICES[name].index(getattr(steps, name)) for name in ("markup", "whitespace"))
-    blocks = steps.characters == "keep"  # what stops is white space, a control character or "<"
+    blocks = steps.characters == "keep"  # only white space, control characters and "<" interrupt a block
     return np.array([stop, drop, markup, whitespace, steps.lowercase, fold, blocks], np.int64)
 
 
 def output_bound(num_bytes, steps: RewriteSteps):
-    """Most bytes that `num_bytes` (one number or an array) of normalised text can become.
+    """Maximum size of the result of `num_bytes` bytes (a number or an array) of normalised text.
 
-    Lower case turns two bytes into three at worst (U+0130, U+023A, U+023E). A document at bytes [a, b) of a column may
+    Lower case turns two bytes into at most three (U+0130, U+023A, U+023E). A document at bytes [a, b) of a column may
     be written at `output_bound(a)`: the bounds of neighbours do not overlap.
     """
     return num_bytes + num_bytes // 2 if steps.lowercase else num_bytes
@@ -97,7 +100,7 @@ def lower_block(block):
 
 @njit(cache=True, nogil=True)
 def needs_normalising(data, start, end, form_flag, pages, records, flags, combining):
-    """UAX #15 quick check of one document; `form_flag` is one of FORM_FLAGS. True where the answer is Maybe, too."""
+    """Whether the quick check (UAX #15) of data[start:end] is No or Maybe; `form_flag` is one of FORM_FLAGS."""
     previous = 0
     i = start
     while i < end:
@@ -119,7 +122,7 @@ def needs_normalising(data, start, end, form_flag, pages, records, flags, combin
 
 @njit(cache=True, nogil=True)
 def copy_bytes(data, start, end, out, o):
-    """Copy the bytes [start, end); gives the end of the output."""
+    """Copy data[start:end] to `out` at `o`; return the end of the output."""
     source, target = at(start), at(o)
     for k in range(at(end - start)):
         out[target + k] = data[source + k]
@@ -128,7 +131,7 @@ def copy_bytes(data, start, end, out, o):
 
 @njit(cache=True, nogil=True)
 def find_tag_end(data, i, end, markup):
-    """For "<" at `i`: (True, end of the match), or (False, position before which no "<" begins a match)."""
+    """For a "<" at `i`: (True, end of the match), or (False, position before which no "<" starts a match)."""
     j = i + 1
     while j < end:
         byte = int(data[j])
@@ -142,7 +145,7 @@ def find_tag_end(data, i, end, markup):
 
 @njit(cache=True, nogil=True)
 def write_space(data, i, width, out, o, out_start, solid, whitespace):
-    """Write one white space character; `solid` is the end of the output before this run of white space."""
+    """Write one white space character by the rule of `whitespace`; return the end of the output."""
     if solid == out_start:
         return o
     if whitespace == COLLAPSE:
@@ -160,9 +163,9 @@ def write_space(data, i, width, out, o, out_start, solid, whitespace):
 
 
 @njit(cache=True, nogil=True)
-def write_folded(found, out, o, out_start, solid, whitespace):
-    """Write what stands for a digit or a punctuation character; gives (end, end without white space)."""
-    if found & tables.DIGIT:
+def write_folded(char_flags, out, o, out_start, solid, whitespace):
+    """Write 0 for a digit, a space for a punctuation character; return (end, new `solid`)."""
+    if char_flags & tables.DIGIT:
         out[o] = ZERO
         return o + 1, o + 1
     if whitespace == KEEP:
@@ -181,23 +184,23 @@ def follows_cased(out, first, o, pages, records, flags):
     while o > first:
         o = utf8.start_of(out, first, o)
         code_point, _ = utf8.decode(out, o)
-        found = int(flags[utf8.record_of(pages, records, code_point)])
-        if not found & tables.CASE_IGNORABLE:
-            return found & tables.CASED != 0
+        char_flags = int(flags[utf8.record_of(pages, records, code_point)])
+        if not char_flags & tables.CASE_IGNORABLE:
+            return char_flags & tables.CASED != 0
     return False
 
 
 @njit(cache=True, nogil=True)
-def settle_sigma(out, sigma, o, pages, records, flags):
+def finish_sigma(out, sigma, o, pages, records, flags):
     """Make the final sigma at `sigma` an ordinary one if the next character that is not case-ignorable is cased."""
     if sigma < 0:
         return
     i = sigma + 2
     while i < o:
         code_point, width = utf8.decode(out, i)
-        found = int(flags[utf8.record_of(pages, records, code_point)])
-        if not found & tables.CASE_IGNORABLE:
-            if found & tables.CASED:
+        char_flags = int(flags[utf8.record_of(pages, records, code_point)])
+        if not char_flags & tables.CASE_IGNORABLE:
+            if char_flags & tables.CASED:
                 out[sigma + 1] = 0x83
             return
         i += width
@@ -205,7 +208,7 @@ def settle_sigma(out, sigma, o, pages, records, flags):
 
 @njit(cache=True, nogil=True)
 def write_lower(code_point, record, out, o, flags, lower):
-    """Write the lower case of any code point but U+03A3."""
+    """Write the lower case of any code point except U+03A3; return the end of the output."""
     o = utf8.encode(code_point + int(lower[record]), out, o)
     if int(flags[record]) & tables.LOWER_SPECIAL:
         o = utf8.encode(0x0307, out, o)
@@ -214,8 +217,11 @@ def write_lower(code_point, record, out, o, flags, lower):
 
 @njit(cache=True, nogil=True)
 def plain_bytes(block, after_space, whitespace, drop, markup):
-    """How many of eight ASCII bytes stay as they are but for their case: up to a control character, a "<", or a space
-    after a space (`after_space`: one before the block), where these mean something."""
+    """Number of leading bytes of an ASCII block that change at most in case.
+
+    It ends before a control character, a "<", or a space after a space, if the steps treat these. `after_space`: the
+    block follows a space.
+    """
     marks = np.uint64(0)
     if whitespace != KEEP:
         spaces = mark_equal(block, np.uint64(0x2020202020202020))
@@ -231,10 +237,10 @@ def plain_bytes(block, after_space, whitespace, drop, markup):
 
 @njit(cache=True, nogil=True)
 def rewrite_document(data, start, end, out, out_start, steps, pages, records, flags, lower):
-    """Write the bytes [start, end) of `data` to `out` from `out_start`, rewritten; gives the end of the output.
+    """Write the rewritten data[start:end] to `out` from `out_start`; return the end of the output.
 
-    `steps` comes from `plan_steps`, the size of `out` from `output_bound`. Linear: the searches for a tag's end and for
-    a sigma's neighbours each pass a byte once.
+    `output_bound` gives the size that `out` needs. Time is linear: the searches for the end of a tag and for the
+    neighbours of a sigma read each byte once.
     """
     stop, drop, markup = steps[STOP], steps[DROP], steps[MARKUP]
     whitespace, lowercase, fold, blocks = steps[WHITESPACE], steps[LOWERCASE], steps[FOLD], steps[BLOCKS]
@@ -243,8 +249,8 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
     lower_mask = -lowercase
     i = start
     o = out_start
-    solid = out_start  # end of the output, white space after it left out
-    sigma = -1  # a final sigma in the output whose next character is not known yet
+    solid = out_start
+    sigma = -1  # position of a final sigma in the output whose next character is unknown
     no_tag_before = start
     while i < end:
         while stop == 0 and i + 32 <= end and are_ascii(data, i):
@@ -261,7 +267,7 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
                 if count:
                     if lowercase:
                         block = lower_block(block)
-                    store64(out, o, block)  # inside the bound: the eight bytes that were read may all stay
+                    store64(out, o, block)  # inside the bound, which allows for all eight bytes
                     i += count
                     o += count
                     solid = o - 1 if whitespace != KEEP and out[at(o - 1)] == BLANK else o
@@ -284,25 +290,25 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
         else:
             code_point, width = utf8.decode(data, i)
             record = utf8.record_of(pages, records, code_point)
-        found = int(flags[record])
-        if found & drop:
+        char_flags = int(flags[record])
+        if char_flags & drop:
             i += width
             continue
-        if found & fold:
-            o, solid = write_folded(found, out, o, out_start, solid, whitespace)
+        if char_flags & fold:
+            o, solid = write_folded(char_flags, out, o, out_start, solid, whitespace)
             i += width
             continue
-        if whitespace != KEEP and found & tables.SPACE:
+        if whitespace != KEEP and char_flags & tables.SPACE:
             o = write_space(data, i, width, out, o, out_start, solid, whitespace)
             i += width
             continue
-        if lowercase and found & tables.SIGMA:
+        if lowercase and char_flags & tables.SIGMA:
             is_final = follows_cased(out, out_start, o, pages, records, flags)
             undecided = o if is_final else -1
             o = utf8.encode(0x03C2 if is_final else 0x03C3, out, o)
-            settle_sigma(out, sigma, o, pages, records, flags)
+            finish_sigma(out, sigma, o, pages, records, flags)
             sigma = undecided
-        elif lowercase and (lower[record] != 0 or found & tables.LOWER_SPECIAL):
+        elif lowercase and (lower[record] != 0 or char_flags & tables.LOWER_SPECIAL):
             o = write_lower(code_point, record, out, o, flags, lower)
         else:
             o = copy_bytes(data, i, i + width, out, o)
@@ -310,13 +316,13 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
         i += width
     if whitespace != KEEP:
         o = solid
-    settle_sigma(out, sigma, o, pages, records, flags)
+    finish_sigma(out, sigma, o, pages, records, flags)
     return o
 
 
 @njit(cache=True, nogil=True)
 def differs(data, start, end, out, out_start, out_end):
-    """Whether two runs of bytes are not the same."""
+    """Whether data[start:end] and out[out_start:out_end] differ."""
     if end - start != out_end - out_start:
         return True
     first, second = at(start), at(out_start)

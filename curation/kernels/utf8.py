@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""UTF-8 in both directions. The bytes are valid UTF-8 (Arrow's promise): nothing is checked here.
+"""Decodes and encodes UTF-8. The bytes are valid UTF-8, as in every Arrow string column, so nothing is checked.
 
-Every loaded byte goes through `int()`: without the compiler NumPy's uint8 arithmetic would wrap.
+Every loaded byte is converted by `int()`: in plain Python, NumPy's uint8 arithmetic would wrap.
 """
 
 import numpy as np
@@ -10,13 +10,13 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def byte_at(data, i):
-    """data[i] as a signed integer. The index is unsigned: a signed one costs a test for being negative each time."""
+    """data[i] as a signed integer. The index is cast to unsigned: a signed one costs a test for negatives."""
     return int(data[np.uint64(i)])
 
 
 @njit(cache=True, nogil=True)
 def decode(data, i):
-    """The code point that starts at byte `i`, and its width in bytes."""
+    """(code point that starts at byte `i`, its width in bytes)."""
     lead = byte_at(data, i)
     if lead < 0x80:
         return lead, 1
@@ -31,7 +31,7 @@ def decode(data, i):
 
 @njit(cache=True, nogil=True)
 def encode(code_point, out, o):
-    """Write the code point at byte `o`; gives the position after it."""
+    """Write a code point to `out` at byte `o`; return the position after it."""
     if code_point < 0x80:
         out[o] = code_point
         return o + 1
@@ -53,7 +53,7 @@ def encode(code_point, out, o):
 
 @njit(cache=True, nogil=True)
 def start_of(data, first, end):
-    """Where the code point that ends before byte `end` starts; not before `first`."""
+    """Start of the code point that ends before byte `end`; not before `first`."""
     i = end - 1
     while i > first and (byte_at(data, i) & 0xC0) == 0x80:
         i -= 1
@@ -62,14 +62,14 @@ def start_of(data, first, end):
 
 @njit(cache=True, nogil=True)
 def record_of(pages, records, code_point):
-    """The record number of a code point in `tables.UnicodeTables`."""
+    """Record number of a code point in `tables.UnicodeTables`."""
     page = int(pages[np.uint64(code_point >> 8)])
     return int(records[np.uint64(page << 8 | code_point & 0xFF)])
 
 
 @njit(cache=True, nogil=True)
 def prefix_end(data, start, end, max_characters):
-    """Where the first `max_characters` code points of data[start:end] end; 0 means all of them."""
+    """End of the first `max_characters` code points of data[start:end]; 0 means all."""
     if max_characters == 0 or end - start <= max_characters:
         return end
     i = start

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From text to what training reads: tokens, Megatron pairs, other forms, splits, blends."""
+"""Training data from text: tokenizers, Megatron pairs, other output forms, splits, blends."""

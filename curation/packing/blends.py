@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How training draws from the pairs of a run: weights, and the files and lines that hand them to Megatron and NeMo.
+"""Weights of the pairs of a run, and the files in `tokens/_meta/` that give them to Megatron and NeMo.
 
-`tokens/_meta/` has them: Megatron's merge tool and AutoModel's glob stop at any file beside the pairs that is none.
+The files have their own folder: Megatron's merge tool and AutoModel's glob fail on any other file next to the pairs.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from typing import Any
 import msgspec
 
 from curation.errors import OutputError
-from curation.files import as_json, commit
 from curation.packing.megatron import TrainingPair
 from curation.packing.ordering import SPLITS
+from curation.system.files import as_json, commit
 
 WAYS = ("given", "tokens", "temperature")
 META = "tokens/_meta"
-INDEX_FOLDER = "index_mapping"  # of a run; not in tokens/, where every file is one of the run
+INDEX_FOLDER = "index_mapping"  # in the run's folder, not in tokens/: the manifest names every file there
 
 
 class Blend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What share of the tokens that training draws comes from each input; its pairs share it by their tokens.
+    """Weight of each input in training. The pairs of an input divide its weight by their tokens.
 
-    by           `given`: the share is `blend_weight`, divided by the sum over all inputs; where no input has one, it is
-                 that of the input's tokens. `tokens`: tokens x `blend_weight`; `temperature`: tokens^(1/temperature) x
-                 `blend_weight`; these two take 1 where an input has none
-    temperature  1 draws by size, more evens out small and large inputs; for `by: temperature` only
+    by           rule for an input's weight. `given`: its `blend_weight`; its tokens if no input has one. `tokens`:
+                 tokens x `blend_weight`. `temperature`: tokens^(1/temperature) x `blend_weight`. The last two take 1
+                 for a missing `blend_weight`. Megatron divides weights by their sum
+    temperature  above 0. 1 draws by size, larger values make small and large inputs more equal. Only with
+                 `by: temperature`
     """
 
     by: str = "given"
@@ -42,14 +43,18 @@ class Blend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if not self.temperature > 0:
             raise ValueError(f"blend.temperature must be above 0, not {self.temperature}")
         if self.temperature != 1 and self.by != "temperature":
-            raise ValueError("blend.temperature has a meaning with blend.by: temperature only")
+            raise ValueError(
+                f"blend.temperature is {self.temperature}, but blend.by is {self.by}. Set blend.by: temperature, or "
+                "leave temperature out"
+            )
 
 
 class Megatron(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `nemo.yaml` and the lines to paste say; the pairs do not depend on it.
+    """Settings of `nemo.yaml` and the lines to paste. The pairs do not depend on them.
 
     seq_length     tokens of a training sample
-    splits_string  Megatron's own split, by ranges of documents in file order; has no meaning with `output.splits`
+    splits_string  shares of train, valid and test in Megatron's own split, by ranges of documents in file order.
+                   Ignored with `output.splits`
     """
 
     seq_length: int = 4096
@@ -67,42 +72,47 @@ class Megatron(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Weighted(msgspec.Struct, frozen=True):
-    """A pair and its weight, as all the files name them."""
+    """A pair's prefix and its weight (six significant digits), as the files in `tokens/_meta/` spell them."""
 
     weight: str
     prefix: str
 
 
 def check_folder(folder: Path) -> None:
-    """OutputError for a path that Megatron would take apart; before a run, since the pairs will stand there."""
+    """Raise OutputError for white space in the output path: Megatron splits `blend.txt` at white space."""
     if any(character.isspace() for character in str(folder)):
         raise OutputError(
             f"the path {str(folder)!r} has white space, at which Megatron splits blend.txt (--data-args-path). Give an "
-            "--output without"
+            "--output without white space"
         )
 
 
 def weigh(pairs: Sequence[TrainingPair], weights: Mapping[str, float], blend: Blend) -> list[Weighted]:
-    """The pairs of one split with their weights, which Megatron divides by their sum and takes for shares of the
-    samples. `weights`: the `blend_weight` of each input that has one."""
+    """Return the pairs of one split with their weights. Megatron divides weights by their sum.
+
+    weights  input name -> `blend_weight`, for each input that has one
+    blend    rule for the weights
+    """
     sizes: dict[str, int] = {}
     for pair in pairs:
         sizes[pair.source] = sizes.get(pair.source, 0) + pair.info.tokens
     power = {"given": 0.0 if weights else 1.0, "tokens": 1.0, "temperature": 1 / blend.temperature}[blend.by]
     largest = max(sizes.values(), default=1)
-    found = []
+    pair_weights = []
     for pair in pairs:
         size = sizes[pair.source]
         weight = (
             pair.info.tokens * weights.get(pair.source, 1.0) * (1.0 if power == 1 else (size / largest) ** power / size)
         )
-        found.append(weight)
-    scale = 1.0 if power == 1 else sum(found)
-    return [Weighted(f"{weight / scale:.6g}", pair.info.prefix) for weight, pair in zip(found, pairs, strict=True)]
+        pair_weights.append(weight)
+    scale = 1.0 if power == 1 else sum(pair_weights)
+    return [
+        Weighted(f"{weight / scale:.6g}", pair.info.prefix) for weight, pair in zip(pair_weights, pairs, strict=True)
+    ]
 
 
 def flat(weighted: Sequence[Weighted]) -> list[str]:
-    """Weight, prefix, weight, prefix: how Megatron and NeMo take a blend."""
+    """Return [weight, prefix, weight, prefix, ...], the form of a blend in Megatron and NeMo."""
     return [text for pair in weighted for text in (pair.weight, pair.prefix)]
 
 
@@ -110,8 +120,14 @@ def meta_files(
     folder: Path, manifest: dict[str, Any], pairs: Sequence[TrainingPair], weights: Mapping[str, float],
     settings: tuple[Blend, Megatron],
 ) -> dict[str, bytes]:  # fmt: skip
-    """`tokens/_meta/` of a run in `folder`, an absolute path: `manifest.json`, `blend.txt` (of a run with splits: its
-    train side), `nemo.yaml`, `README.txt` with the lines to paste, and for a run with splits `per_split.json`."""
+    """Return name -> content of the files in `tokens/_meta/`.
+
+    `manifest.json`, `blend.txt` (with splits: the train split), `nemo.yaml`, `README.txt` with the lines to paste, and
+    with splits `per_split.json`.
+
+    folder   absolute path of the run
+    weights  input name -> `blend_weight`, for each input that has one
+    """
     blend, megatron = settings
     names = [name for name in SPLITS if any(pair.split == name for pair in pairs)] or [""]
     by_split = {name: weigh([pair for pair in pairs if pair.split == name], weights, blend) for name in names}
@@ -128,24 +144,28 @@ def meta_files(
 
 
 def write_meta(folder: Path, files: Mapping[str, bytes]) -> dict[str, str]:
-    """Writes what `meta_files` gives; gives path -> SHA-256."""
+    """Write the files of `meta_files` into a run's folder and return path -> SHA-256."""
     for name, data in files.items():
         with commit(folder / META / name) as path:
             path.write_bytes(data)
     return {f"{META}/{name}": hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
-def _three_sides(by_split: Mapping[str, list[Weighted]]) -> dict[str, list[str]]:
-    """NeMo wants all three; a side that the run does not have is the other held-out one."""
+def _three_splits(by_split: Mapping[str, list[Weighted]]) -> dict[str, list[str]]:
+    """Return train, validation and test: NeMo needs all three. A missing held-out split repeats the other one."""
     held_out = {"validation": by_split.get("valid"), "test": by_split.get("test")}
-    given = [side for side in held_out.values() if side]
-    return {"train": flat(by_split["train"])} | {name: flat(side or given[0]) for name, side in held_out.items()}
+    present = [split for split in held_out.values() if split]
+    return {"train": flat(by_split["train"])} | {name: flat(split or present[0]) for name, split in held_out.items()}
 
 
 def _nemo_yaml(folder: Path, by_split: Mapping[str, list[Weighted]], megatron: Megatron) -> str:
     import yaml
 
-    prefix = _numbered(flat(by_split[""])) if "" in by_split else _each(_three_sides(by_split))
+    prefix: Any
+    if "" in by_split:
+        prefix = _with_numbers(flat(by_split[""]))
+    else:
+        prefix = {name: _with_numbers(blend) for name, blend in _three_splits(by_split).items()}
     data = {
         "data_impl": "mmap",
         "data_prefix": prefix,
@@ -156,18 +176,14 @@ def _nemo_yaml(folder: Path, by_split: Mapping[str, list[Weighted]], megatron: M
     return yaml.safe_dump({"model": {"data": data}}, sort_keys=False, allow_unicode=True, width=10_000)
 
 
-def _numbered(blend: list[str]) -> list[str | float]:
+def _with_numbers(blend: list[str]) -> list[str | float]:
     return [text if number % 2 else float(text) for number, text in enumerate(blend)]
-
-
-def _each(sides: Mapping[str, list[str]]) -> dict[str, list[str | float]]:
-    return {side: _numbered(blend) for side, blend in sides.items()}
 
 
 def _readme(
     folder: Path, by_split: Mapping[str, list[Weighted]], pairs: Sequence[TrainingPair], megatron: Megatron
 ) -> str:
-    """The lines for each trainer; `inspect` of a pair shows its documents."""
+    """Return `README.txt`: the lines to paste for each trainer."""
     meta, cache, length = folder / META, folder / INDEX_FOLDER, megatron.seq_length
     if "" in by_split:
         core = f"--data-args-path {meta / 'blend.txt'} --split {megatron.splits_string}"
@@ -175,9 +191,9 @@ def _readme(
         nemo = f"paths={flat(by_split[''])!r}, split={megatron.splits_string!r}"
     else:
         core = f"--per-split-data-args-path {meta / 'per_split.json'}"
-        sides = ", ".join(_tuple(by_split[name]) if name in by_split else "None" for name in SPLITS)
-        bridge = f"blend_per_split=[{sides}]"
-        nemo = f"paths={_three_sides(by_split)!r}"
+        splits = ", ".join(_tuple(by_split[name]) if name in by_split else "None" for name in SPLITS)
+        bridge = f"blend_per_split=[{splits}]"
+        nemo = f"paths={_three_splits(by_split)!r}"
     lines = [
         "Megatron-LM",
         f"  {core} --seq-length {length} --data-cache-path {cache}",
@@ -205,18 +221,20 @@ def _warnings(pairs: Sequence[TrainingPair], by_split: Mapping[str, list[Weighte
     if "" not in by_split:
         return []
     shares = [float(share) for share in megatron.splits_string.split(",")]
-    poor = [pair for pair in pairs if not all(documents_per_side(pair.info.documents, shares))]
+    too_small = [pair for pair in pairs if not all(documents_per_split(pair.info.documents, shares))]
     return [
         f"{Path(pair.info.prefix).name} has {pair.info.documents} documents, too few for a split of "
-        f"{megatron.splits_string}: a side without documents makes Megatron wait for ever. Use output.splits, or "
+        f"{megatron.splits_string}: a split without documents makes Megatron wait forever. Use output.splits, or "
         "--split 1,0,0.\n"
-        for pair in poor
+        for pair in too_small
     ]
 
 
-def documents_per_side(documents: int, shares: Sequence[float]) -> list[int]:
-    """How many documents Megatron's own split gives to each side that has a share. It rounds the ends of the ranges
-    (`blended_megatron_dataset_builder.py`)."""
+def documents_per_split(documents: int, shares: Sequence[float]) -> list[int]:
+    """Return the documents that Megatron's own split gives to each split with a share above 0.
+
+    Megatron rounds the ends of the ranges. Source: `blended_megatron_dataset_builder.py` in megatron-core.
+    """
     ends = [round(sum(shares[: number + 1]) / sum(shares) * documents) for number in range(len(shares))]
     counts = [high - low for low, high in zip([0, *ends], ends, strict=False)]
     return [count for count, share in zip(counts, shares, strict=True) if share]

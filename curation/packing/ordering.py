@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeded orders and sides: what looks random and is the same on every machine and in every version of NumPy."""
+"""Seeded orders and splits. They look random and are equal on every machine and in every version of NumPy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ HASH_BYTES = 8
 
 
 def seeded_order(count: int, *seeds: int) -> np.ndarray:
-    """A permutation of `count` numbers (int64) that depends on `seeds` alone, as (seed, epoch, shard), and has nothing
-    in common with those of others: by a 64-bit hash of each (SplitMix64; NumPy promises no stream across versions)."""
+    """Return a permutation of 0 to `count` - 1: int64, shape (count,).
+
+    It depends on `count` and `seeds` alone, such as (seed, epoch, shard). Other seeds give unrelated orders. Numbers
+    are sorted by a 64-bit hash (SplitMix64), since NumPy's generators may change between versions.
+    """
     with np.errstate(over="ignore"):
         x = (np.arange(count, dtype=np.uint64) + np.uint64(_mixed(seeds))) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -28,7 +31,7 @@ def _mixed(numbers: Iterable[int]) -> int:
 
 
 def check_shares(shares: Mapping[str, float]) -> None:
-    """ValueError unless `shares` is empty, or names splits with shares above 0 that add up to 1, `train` among them."""
+    """Raise ValueError unless `shares` is empty, or has `train`, another split, and shares above 0 with the sum 1."""
     if not shares:
         return
     for name, share in shares.items():
@@ -37,21 +40,25 @@ def check_shares(shares: Mapping[str, float]) -> None:
         if not 0 < share <= 1:
             raise ValueError(f"the share of split {name} must be above 0 and at most 1, not {share}; or leave it out")
     if "train" not in shares or len(shares) == 1:
-        raise ValueError("splits must have a share for train and for another side; leave splits out for no split")
+        raise ValueError("splits must have a share for train and for another split; leave splits out for no split")
     if abs(sum(shares.values()) - 1) > 1e-6:
         raise ValueError(f"the shares of splits must add up to 1, not {sum(shares.values()):g}")
 
 
 def split_names(shares: Mapping[str, float]) -> list[str]:
-    """The splits of a run in their fixed order, whatever the order in the recipe; [""] without any."""
+    """Return the splits of a run in the order of SPLITS, or [""] without splits."""
     return [name for name in SPLITS if name in shares] or [""]
 
 
 def assign_splits(texts: Iterable[bytes], shares: Mapping[str, float], seed: int) -> np.ndarray:
-    """The number in `split_names(shares)` of each text's split (uint8).
+    """Return the split of each text: uint8, shape (texts,), its number in `split_names(shares)`.
 
-    By a 64-bit BLAKE2b of the text's UTF-8, keyed by the seed, so that equal texts fall on one side wherever they
-    stand, and a document keeps its side when others come or go.
+    texts   UTF-8 bytes
+    shares  split -> share, as `check_shares` accepts
+    seed    key of the hash, modulo 2^64
+
+    The split follows from a 64-bit BLAKE2b hash of the text alone. Equal texts share a split, and adding or removing
+    other documents changes nothing.
     """
     key = (seed % 2**64).to_bytes(8, "little")
     hashed = b"".join(hashlib.blake2b(text, digest_size=HASH_BYTES, key=key).digest() for text in texts)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pairs that belong together, whole or not at all: `merge` and `split` leave all pairs of a set, or say that some miss.
+"""Publish a set of pairs as a whole: `merge` and `split` leave all pairs of a set, or mark the set as unfinished.
 
-All of a set is written to a folder in that of the result, then renamed. Several renames are not one step: the file
-`STEM.unfinished` names the pairs from before the first to after the last, and readers refuse those pairs.
+A set is written to a temporary folder next to the result, then renamed. Several renames are not atomic: the file
+`STEM.unfinished` names the pairs while the renames run, and readers refuse these pairs.
 """
 
 from __future__ import annotations
@@ -19,56 +19,60 @@ from pathlib import Path
 import msgspec
 
 from curation.errors import InputError, IntegrityError, OutputError
-from curation.files import make_folder, sweep_dead, sync_folder, write_json
-from curation.packing.megatron import PairInfo, list_pairs, remove_stale_cache, suffixed
+from curation.packing.joining import list_pairs
+from curation.packing.megatron import PairInfo, remove_stale_cache, suffixed
+from curation.system.files import make_folder, sweep_dead, sync_folder, write_json
 
 FOLDER = "_repack."
 NUMBERED = re.compile(r"(.+)_\d{5}_text_document")
 
 
 class _Unfinished(msgspec.Struct):
-    """The content of `STEM.unfinished`: the folder that the pairs come from, and their names."""
+    """Content of `STEM.unfinished`: the temporary folder of the pairs, and the names of the pairs."""
 
     folder: str
     pairs: list[str]
 
 
 def refuse_unfinished(prefix: Path) -> None:
-    """InputError for a pair of a set whose renames did not end."""
-    if found := NUMBERED.fullmatch(prefix.name):
-        stem = prefix.with_name(found[1])
+    """Raise InputError for a pair of a set whose renames were interrupted."""
+    if match := NUMBERED.fullmatch(prefix.name):
+        stem = prefix.with_name(match[1])
         if prefix.name in named_unfinished(stem):
             raise InputError(
-                f"{prefix} is part of a set that was not finished ({_marker(stem)} names it): run the same command "
-                "again"
+                f"{prefix} is part of an unfinished set ({_marker(stem)} names it). Run the same merge or split "
+                "command again"
             )
 
 
 def named_unfinished(stem: Path) -> list[str]:
-    """The names of the pairs of a stem that are no whole set."""
-    found = _read_marker(stem)
-    return found.pairs if found else []
+    """Return the names of the pairs in the stem's unfinished set, [] if there is none."""
+    unfinished = _read_marker(stem)
+    return unfinished.pairs if unfinished else []
 
 
 @contextmanager
 def unpublished(stem: Path) -> Iterator[Path]:
-    """A folder on the file system of `stem` for the pairs of a set, locked until the block ends and then deleted.
-    Deletes those that killed processes have left. OutputError where another process publishes a set of the stem."""
+    """Yield a temporary folder on the file system of `stem` for the pairs of a set.
+
+    The folder is locked until the block ends, then deleted. Folders left by killed processes are deleted at the start.
+    OutputError: another process publishes a set of the stem.
+    """
     make_folder(stem.parent)
-    for left in stem.parent.glob(f"{FOLDER}*"):
-        _delete_if_left(left)
+    for path in stem.parent.glob(f"{FOLDER}*"):
+        _delete_if_unlocked(path)
     unfinished = _read_marker(stem)
     if unfinished and (stem.parent / unfinished.folder).exists():
         raise OutputError(
-            f"another process writes the pairs of {stem} from {stem.parent / unfinished.folder}; wait for it, or "
-            "delete that folder where none does"
+            f"another process writes the pairs of {stem} from {stem.parent / unfinished.folder}. Wait for it. If no "
+            "such process runs, delete that folder"
         )
     while True:
         folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=stem.parent))
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             _lock(descriptor, fcntl.LOCK_EX)
-            if not folder.exists():  # somebody else took it for one that was left
+            if not folder.exists():  # another process deleted it before the lock
                 continue
             try:
                 yield folder
@@ -80,7 +84,10 @@ def unpublished(stem: Path) -> Iterator[Path]:
 
 
 def publish(pairs: Sequence[PairInfo], folder: Path, stem: Path) -> list[PairInfo]:
-    """Renames the pairs of an `unpublished` folder to those of a stem and deletes all others that the stem has."""
+    """Rename pairs of an `unpublished` folder to their place at the stem, and delete all other pairs of the stem.
+
+    Return the pairs with their new prefixes.
+    """
     moves = [(Path(pair.prefix), stem.with_name(Path(pair.prefix).name)) for pair in pairs]
     old = [*list_pairs(stem), *(stem.with_name(name) for name in named_unfinished(stem))]
     replaced = list(dict.fromkeys([*old, *(target for _, target in moves)]))
@@ -88,7 +95,7 @@ def publish(pairs: Sequence[PairInfo], folder: Path, stem: Path) -> list[PairInf
     write_json(_marker(stem), msgspec.to_builtins(_Unfinished(folder.name, [prefix.name for prefix in replaced])))
     _delete(replaced)
     sync_folder(stem.parent)
-    for suffix in (".bin", ".idx"):  # an index is never there without its tokens
+    for suffix in (".bin", ".idx"):  # an index never exists without its tokens
         for source, target in moves:
             os.replace(suffixed(source, suffix), suffixed(target, suffix))
         sync_folder(stem.parent)
@@ -98,7 +105,7 @@ def publish(pairs: Sequence[PairInfo], folder: Path, stem: Path) -> list[PairInf
 
 
 def _delete(prefixes: Sequence[Path]) -> None:
-    """All indexes before any tokens."""
+    """Delete all indexes before any tokens."""
     for suffix in (".idx", ".bin"):
         for prefix in prefixes:
             suffixed(prefix, suffix).unlink(missing_ok=True)
@@ -113,25 +120,25 @@ def _marker(stem: Path) -> Path:
 def _read_marker(stem: Path) -> _Unfinished | None:
     path = _marker(stem)
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=_Unfinished)
+        unfinished = msgspec.json.decode(path.read_bytes(), type=_Unfinished)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
         raise IntegrityError(f"{path} does not name the pairs of an unfinished set: {error}. Delete it") from None
-    return msgspec.structs.replace(found, pairs=[name for name in found.pairs if _is_pair(stem, name)])
+    return msgspec.structs.replace(unfinished, pairs=[name for name in unfinished.pairs if _is_pair(stem, name)])
 
 
 def _is_pair(stem: Path, name: str) -> bool:
-    """Whether a name is that of a pair of the stem. Others are not deleted, whoever wrote the marker."""
-    found = NUMBERED.fullmatch(name)
-    return found is not None and found[1] == stem.name
+    """Return whether `name` is a pair of the stem. Other files are not deleted, whatever the marker names."""
+    match = NUMBERED.fullmatch(name)
+    return match is not None and match[1] == stem.name
 
 
-def _delete_if_left(folder: Path) -> None:
-    """Deletes a folder that no process holds locked."""
+def _delete_if_unlocked(folder: Path) -> None:
+    """Delete a folder that no process has locked."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:  # a file, a link, or gone by now
+    except OSError:  # a file, a link, or deleted meanwhile
         return
     try:
         if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -141,7 +148,7 @@ def _delete_if_left(folder: Path) -> None:
 
 
 def _lock(descriptor: int, operation: int) -> bool:
-    """Whether the lock is there; it ends with its process. Not on Lustre without -o flock, and some NFS."""
+    """Lock and return whether that worked. A lock ends with its process. Lustre without -o flock and some NFS fail."""
     try:
         fcntl.flock(descriptor, operation)
     except OSError:

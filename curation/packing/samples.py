@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sample_dataset.pt`: the first batches of the chunks, as the shuffling loader gives them, to look at."""
+"""`sample_dataset.pt`: the first batches of `chunks/` in the order of the shuffling loader, for inspection."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from curation.files import commit, file_sha256, read_json
 from curation.packing.forms.chunks import open_shard, pad
 from curation.packing.forms.shards import MANIFEST, open_form
 from curation.packing.ordering import seeded_order
+from curation.system.files import commit, file_sha256, read_json
 
 SAMPLE_FILES = ("sample_dataset.pt", "sample_dataset.npz")
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`sample_dataset.pt`: a list of the first `batches` of `batch_size` chunks, in the order of epoch 0 of
-    `curation.training.Loader` with the seed of the run; each is `input_ids` (padded on the right), `attention_mask`
-    (1 real, 0 padding) and `labels` (-100 on padding). Without PyTorch it is `sample_dataset.npz`, with arrays named
-    `input_ids_0`, ... `batches: 0` writes none.
+    """`sample_dataset.pt`: the first batches of chunks, in the order of epoch 0 of `curation.training.Loader`.
 
-    fixed  rows are as long as `chunks.length`; else as the longest of their batch
+    batches     number of batches; 0 writes no sample
+    batch_size  chunks of a batch; the last batch may have fewer
+    fixed       rows have `chunks.length` tokens; else the length of the longest chunk of their batch
+
+    The order depends on the seed of the run. The file is a list of dictionaries of int64 tensors of shape
+    (batch_size, row length): `input_ids` (padded on the right with `pad_id`), `attention_mask` (1 real, 0 padding) and
+    `labels` (-100 on padding). Without PyTorch the file is `sample_dataset.npz`, with arrays `input_ids_0`, ...
     """
 
     batches: int = 0
@@ -40,7 +43,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def write_sample(settings: Sample, folder: Path, seed: int) -> dict[str, str]:
-    """Writes the sample from `chunks/` of a run; gives path -> sha256, of nothing where the run has no chunk."""
+    """Write the sample from `chunks/` of a run and return path -> SHA-256, {} for a run without chunks."""
     if not read_json(folder / "chunks" / MANIFEST)["splits"]:
         return {}
     manifest, content = open_form(folder / "chunks", "chunks", "train")
@@ -63,21 +66,21 @@ def write_sample(settings: Sample, folder: Path, seed: int) -> dict[str, str]:
 
 
 def unwritten_sample(settings: Sample, forms: dict[str, dict[str, Any]]) -> list[str]:
-    """What the report warns of; `forms` are the manifests of a run."""
+    """Return the report's warnings about the sample. `forms`: form -> manifest."""
     if not settings.batches or forms["chunks"]["splits"]:
         return []
-    return ["no sample was written: no document with tokens was kept, so that there is no chunk"]
+    return ["no sample was written: the run kept no document with tokens, so it has no chunks"]
 
 
 def _first_chunks(folder: Path, files: Sequence[dict[str, Any]], count: int, seed: int) -> list[np.ndarray]:
-    """The first chunks of epoch 0; one shard is open at a time."""
+    """Return the first chunks of epoch 0. One shard is open at a time."""
     shards = [file for file in files if "chunks" in file]
     ends = np.cumsum([file["chunks"] for file in shards])
     wanted = seeded_order(int(ends[-1]), seed, 0)[:count]
     shard_of = np.searchsorted(ends, wanted, side="right")
-    found: dict[int, np.ndarray] = {}
+    chunks: dict[int, np.ndarray] = {}
     for shard in np.unique(shard_of).tolist():
         first = int(ends[shard]) - shards[shard]["chunks"]
         chunk = open_shard(folder / shards[shard]["file"])
-        found |= {k: np.array(chunk(k - first)) for k in wanted[shard_of == shard].tolist()}
-    return [found[k] for k in wanted.tolist()]
+        chunks |= {k: np.array(chunk(k - first)) for k in wanted[shard_of == shard].tolist()}
+    return [chunks[k] for k in wanted.tolist()]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens of a run: raw ids and lengths per output part and split, from which pairs and all other forms are made by
-copying. Nothing is tokenised twice."""
+"""Token files of a run: raw ids and lengths per output part and split.
+
+Pairs and all other forms are copied from them, so nothing is tokenised twice.
+"""
 
 from __future__ import annotations
 
@@ -13,44 +15,45 @@ import numpy as np
 
 from curation.arrays import write_array
 from curation.errors import IntegrityError, RecipeError
-from curation.files import begin_sync, commit_all, make_folder, piece_path
 from curation.packing.forms.writing import write_forms
-from curation.packing.megatron import PairInfo, TrainingPair, join_parts, remove_stale_cache
+from curation.packing.joining import join_parts
+from curation.packing.megatron import PairInfo, TrainingPair, remove_stale_cache
 from curation.packing.ordering import assign_splits, seeded_order, split_names
 from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.system.files import begin_sync, commit_all, make_folder, numbered_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from curation.recipe import Recipe
+    from curation.recipes.recipe import Recipe
 
 
 class Written(NamedTuple):
-    """What a run made of its tokens: Megatron pairs, and the manifests of the other forms."""
+    """The token outputs of a run: Megatron pairs, and form -> manifest of the other forms."""
 
     pairs: list[TrainingPair]
     forms: dict[str, dict[str, Any]]
 
 
 def token_paths(work: Path, number: int, split: str = "") -> tuple[Path, Path]:
-    """(ids, lengths) of an output part."""
+    """Return the paths (ids, lengths) of an output part. `split`: "" in a run without splits."""
     dotted = f".{split}" if split else ""
-    return piece_path(work, number, f"{dotted}.ids"), piece_path(work, number, f"{dotted}.lengths")
+    return numbered_path(work, number, f"{dotted}.ids"), numbered_path(work, number, f"{dotted}.lengths")
 
 
 @contextmanager
 def token_files(recipe: Recipe, work: Path, number: int) -> Iterator[TokenFiles]:
-    """For writing the tokens of one output part; its files are there when the block has ended well."""
+    """Yield the open token files of one output part. They appear when the block ends without an error."""
     splits = split_names(recipe.output.splits)
     paths = [path for split in splits for path in token_paths(work, number, split)]
     with commit_all(*paths) as temporaries, ExitStack() as stack:
-        # Kept open: opened anew, a file that another run has swept away would go on without its beginning.
+        # Kept open: if another run deletes the file and this one reopens it, the beginning would be missing.
         files = [stack.enter_context(open(path, "wb")) for path in temporaries]
         yield TokenFiles(recipe, files)
 
 
 class TokenFiles:
-    """The open files of one output part; `token_files` makes one."""
+    """Open token files of one output part, made by `token_files`."""
 
     def __init__(self, recipe: Recipe, files: Sequence[BinaryIO]) -> None:
         self.shares, self.seed = recipe.output.splits, recipe.seed
@@ -61,22 +64,23 @@ class TokenFiles:
         self.special_hits = self.tokenised = self.tokenless = 0
 
     def write(self, text: pa.ChunkedArray) -> None:
+        """Tokenise documents and append their ids and lengths (int32) to the files of their splits."""
         for chunk in text.chunks:
             packed = self.tokenizer.pack(chunk)
             self.special_hits += packed.special_hits
             self.tokenised += int(np.count_nonzero(packed.lengths))
-            self.tokenless += _with_text(chunk, packed.lengths == 0)
-            side = self._sides(chunk)
+            self.tokenless += _count_with_text(chunk, packed.lengths == 0)
+            numbers = self._split_numbers(chunk)
             for number, split in enumerate(self.splits):
                 ids, lengths = packed.ids, packed.lengths
                 if len(self.splits) > 1:
-                    ids, lengths = ids[np.repeat(side == number, lengths)], lengths[side == number]
+                    ids, lengths = ids[np.repeat(numbers == number, lengths)], lengths[numbers == number]
                 for file, values in zip(self.files[2 * number :], (ids, lengths.astype("<i4")), strict=False):
                     write_array(file, values)
                     begin_sync(file.fileno())
                 self.tokens[split] += len(ids)
 
-    def _sides(self, chunk: pa.Array) -> np.ndarray:
+    def _split_numbers(self, chunk: pa.Array) -> np.ndarray:
         import pyarrow as pa
 
         if len(self.splits) == 1:
@@ -84,8 +88,15 @@ class TokenFiles:
         return assign_splits(chunk.cast(pa.large_binary()).to_pylist(), self.shares, self.seed)
 
     def counts(self) -> dict[str, Any]:
-        """For the part's record: tokens, documents that have any, documents with text that have none, special tokens
-        spelled out, tokens per split, and which tokenizer it was."""
+        """Return the counts for the part's record.
+
+        tokens        tokens written
+        tokenised     documents with tokens
+        tokenless     documents with text but without tokens
+        special_hits  special tokens spelled out in texts
+        split_tokens  tokens of each split
+        tokenizer     `Tokenizer.identity`
+        """
         return {
             "tokens": sum(self.tokens.values()),
             "tokenised": self.tokenised,
@@ -96,8 +107,8 @@ class TokenFiles:
         }
 
 
-def _with_text(chunk: pa.Array, chosen: np.ndarray) -> int:
-    """How many of the chosen documents have more than white space, which some tokenizers have no tokens for."""
+def _count_with_text(chunk: pa.Array, chosen: np.ndarray) -> int:
+    """Count the chosen documents with more than white space. Some tokenizers have no tokens for white space."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -110,13 +121,18 @@ def _with_text(chunk: pa.Array, chosen: np.ndarray) -> int:
 def write_tokens(
     recipe: Recipe, work: Path, parts: Sequence[tuple[int, str]], records: Sequence[dict[str, Any]], folder: Path
 ) -> Written:
-    """All that is made of the tokens of a run's parts, given as (number, source) with their done-records.
+    """Write Megatron pairs and all other forms from the token files of a run.
 
-    IntegrityError where a part's tokens are not those that its record counts, or are of another tokenizer."""
+    parts    output parts as (number, input name)
+    records  done-record of each part
+
+    IntegrityError: a part's token files contradict its record, or another tokenizer wrote them. RecipeError: a split
+    without tokens.
+    """
     if not recipe.output.formats:
         return Written([], {})
     splits, tokenizer = split_names(recipe.output.splits), load_tokenizer(recipe.tokenizer)
-    _check_parts(tokenizer, work, parts, records)
+    _check_token_parts(tokenizer, work, parts, records)
     _refuse_empty_splits(recipe, splits, records)
     pairs = []
     if "megatron" in recipe.output.formats:
@@ -125,56 +141,59 @@ def write_tokens(
         for source in sources:
             numbers = [number for number, name in parts if name == source]
             for split in splits:
-                paths = [token_paths(work, number, split) for number in numbers]
-                pairs += [TrainingPair(source, split, info) for info in _join(recipe, paths, source, split, folder)]
+                token_parts = [token_paths(work, number, split) for number in numbers]
+                infos = _join(recipe, token_parts, source, split, folder)
+                pairs += [TrainingPair(source, split, info) for info in infos]
     by_split = {split: [token_paths(work, number, split) for number, _ in parts] for split in splits}
     seed = recipe.seed if recipe.output.shuffle else None
     return Written(pairs, write_forms(recipe.output, tokenizer, by_split, folder, seed))
 
 
 def _join(
-    recipe: Recipe, paths: Sequence[tuple[Path, Path]], source: str, split: str, folder: Path
+    recipe: Recipe, token_parts: Sequence[tuple[Path, Path]], source: str, split: str, folder: Path
 ) -> Iterable[PairInfo]:
-    """`tokens/<source>[_<split>]_00000_text_document.bin/.idx`, ..."""
+    """Write `tokens/<source>[_<split>]_00000_text_document.bin/.idx`, `_00001_...`."""
     order = None
     if recipe.output.shuffle:
-        count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in paths)
+        count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in token_parts)
         order = seeded_order(count, recipe.seed)
     stem = folder / "tokens" / (f"{source}_{split}" if split else source)
     dtype = load_tokenizer(recipe.tokenizer).dtype
-    pairs = join_parts(paths, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)
+    pairs = join_parts(token_parts, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)
     for pair in pairs:
         remove_stale_cache(pair.prefix)
     return pairs
 
 
-def _check_parts(
+def _check_token_parts(
     tokenizer: Tokenizer, work: Path, parts: Sequence[tuple[int, str]], records: Sequence[dict[str, Any]]
 ) -> None:
-    """A run is resumed where it was left: its tokenizer's file may be another one by then."""
-    for (number, _), record in zip(parts, records, strict=False):  # where nothing was kept: a record without a part
+    """Check token files against records. A resumed run may find another tokenizer in the same file."""
+    for (number, _), record in zip(parts, records, strict=False):  # a run that kept nothing has a record without a part
         if record["tokenizer"] != tokenizer.identity:
             raise IntegrityError(
-                f"part {number} was tokenised with another {tokenizer.name} than the one that is there now. Put the "
-                "other one back, or begin anew with --force"
+                f"part {number} was tokenised with another {tokenizer.name}: its files have changed since. Restore the "
+                "files, or start again with --force"
             )
         for split, tokens in record["split_tokens"].items():
             ids, _ = token_paths(work, number, split)
             if ids.stat().st_size != tokens * tokenizer.dtype.itemsize:
                 raise IntegrityError(
                     f"{ids} has {ids.stat().st_size} bytes, its record counts {tokens} tokens of "
-                    f"{tokenizer.dtype.itemsize} bytes. Something else wrote to it: begin anew with --force"
+                    f"{tokenizer.dtype.itemsize} bytes. Another process wrote to it: start again with --force"
                 )
 
 
 def _refuse_empty_splits(recipe: Recipe, splits: Sequence[str], records: Sequence[dict[str, Any]]) -> None:
-    """Training on a split without tokens never ends: Megatron looks for its samples for ever. A run that keeps nothing
-    has no pairs to train on."""
+    """Raise RecipeError for a split without tokens: Megatron would search for its samples without end.
+
+    A run that keeps nothing has no pairs, so it passes.
+    """
     documents = sum(record["documents"] for record in records)
     for split in splits if len(splits) > 1 and documents else []:
         if not sum(record.get("split_tokens", {}).get(split, 0) for record in records):
             raise RecipeError(
                 f"split {split} has a share of {recipe.output.splits[split]:g} and got no token out of {documents} "
-                "documents; Megatron would wait for it for ever. Give it a larger share, or leave it out of "
+                "documents: Megatron would wait forever. Give it a larger share, or leave it out of "
                 "output.splits"
             )

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tiktoken, Hugging Face and SentencePiece tokenizers behind one `encode`.
+"""tiktoken, Hugging Face and SentencePiece tokenizers with one interface.
 
-Two implementations stand behind each vocabulary. The *reference* (tiktoken, `tokenizers`, `sentencepiece`) says what is
-right; gigatoken does the work where it can load the vocabulary and agrees on the probes, 10 to 20 times as fast. Every
-batch re-encodes one document in a thousand with the reference, which costs 1 to 3 % and fails the run on a difference.
+Each vocabulary has two implementations. The *reference* (tiktoken, `tokenizers`, `sentencepiece`) defines the correct
+ids. gigatoken encodes where it can load the vocabulary and agrees with the reference on the probes, 10 to 20 times as
+fast. The reference encodes one document in a thousand of every batch again, which costs 1 to 3 %. A difference fails
+the run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -20,23 +20,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from curation.arrays import joined
+from curation.arrays import as_one_array
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
+from curation.packing.encoder_pool import EncoderPool, text_offsets
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
 from curation.packing.vocabularies import Vocabulary, is_failure, load_vocabulary, vocabulary_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CHECK_EVERY = 1000  # documents per document that the reference encodes again
+CHECK_EVERY = 1000  # one document in so many is checked by the reference
 
-# gigatoken 0.10.0 never evicts from its cache: 240 MB of random words took 2.9 GB (its issue 36; bounded after 0.10.0).
-# A fresh object costs 0.1 s to load and 0.1 s to warm up.
-MAX_CACHE_GROWTH_BYTES = 256 << 20
+REFERENCE_DOCUMENTS = 256  # in one call of the reference: `tokenizers` holds about 100 bytes per token in a call
 
-REFERENCE_DOCUMENTS = 256  # at once through the reference: `tokenizers` keeps about 100 bytes per token meanwhile
-
-MAX_SPECIAL_CHARACTERS = 10_000  # RE2 refuses a pattern of some megabytes
+MAX_SPECIAL_CHARACTERS = 10_000  # RE2 refuses patterns of some megabytes
 SHOWN_CHARACTERS = 60
 
 PROBES = (
@@ -55,15 +52,16 @@ PROBES = (
 
 
 class TokenizerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tokenizer, and what is put around each document.
+    """The tokenizer of a run, and the special tokens that it adds to each document.
 
-    `name` is the name of a tiktoken encoding (`gpt2`, `cl100k_base`, ...), or else the path of a Hugging Face
-    `tokenizer.json` or of a folder that holds one, or the path of a SentencePiece `.model`, or a repository of the
-    Hugging Face hub as `hub:ORG/NAME` or, where no such path exists, `ORG/NAME`.
+    name         a tiktoken encoding (`gpt2`, `cl100k_base`, ...), the path of a Hugging Face `tokenizer.json`, of a
+                 SentencePiece `.model` or of a folder with one of them, or a repository of the Hugging Face hub:
+                 `hub:ORG/NAME`, or `ORG/NAME` where no such path exists
+    append_eod   put the end-of-document token after every document that has tokens
+    prepend_bos  put the begin-of-sequence token before every document that has tokens
 
-    `append_eod` puts the end-of-document token behind, `prepend_bos` the begin-of-sequence token before every document
-    that has tokens; a document without tokens stays empty. Special tokens spelled out in a text are encoded as plain
-    text, always. Raises `RecipeError` for an empty name.
+    A document without tokens stays empty. Special tokens spelled out in a text are always encoded as plain text.
+    RecipeError: a name that is empty or has white space at an end.
     """
 
     name: str = "gpt2"
@@ -80,9 +78,13 @@ class TokenizerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Packed(NamedTuple):
-    """A batch ready for a `.bin`: `ids` of all documents back to back in the final dtype, `lengths` (int32) of every
-    document in tokens with end-of-document and begin-of-sequence counted and 0 for an empty one, `special_hits` how
-    often the text of a special token occurs in the documents."""
+    """A batch ready for a `.bin`.
+
+    ids           shape (sum of lengths,), the tokenizer's `dtype`: the ids of all documents back to back
+    lengths       int32, shape (documents,): tokens of each document with end-of-document and begin-of-sequence, 0 for
+                  an empty document
+    special_hits  occurrences of the text of a special token in the documents
+    """
 
     ids: np.ndarray
     lengths: np.ndarray
@@ -90,13 +92,22 @@ class Packed(NamedTuple):
 
 
 class Tokenizer:
-    """A loaded tokenizer; make one with `load_tokenizer`. Safe to use from many threads, and picklable (the other
-    process loads it again).
+    """A loaded tokenizer, made by `load_tokenizer`. Thread-safe, and picklable: another process loads it again.
 
-    `name`: the spec's name. `kind`: "tiktoken", "huggingface" or "sentencepiece". `vocabulary`: number of tokens with
-    added ones, Megatron's V. `eod`, `bos`: ids or None. `special_tokens`: their texts. `dtype`: of packed ids.
-    `digest`: SHA-256 of the vocabulary (tiktoken: its ranks in `.tiktoken` form, whatever file they came from).
-    `fast`: gigatoken does the work; if not, `note` says why. `versions`: of the packages that encode.
+    name            `TokenizerSpec.name`
+    kind            "tiktoken", "huggingface" or "sentencepiece"
+    vocabulary      number of tokens with added ones, Megatron's V
+    eod, bos        ids of the end-of-document and begin-of-sequence token, or None
+    special_tokens  texts of the special tokens
+    dtype           dtype of packed ids: uint16 for a `vocabulary` below 65500, else int32 (`choose_dtype`)
+    digest          SHA-256 of the vocabulary in hexadecimal. tiktoken: of the ranks in `.tiktoken` form, whatever file
+                    they came from
+    fast            whether gigatoken encodes
+    note            reason why the reference encodes, "" where gigatoken does
+    versions        package name -> version of the packages that encode
+
+    TokenizerError: `append_eod` or `prepend_bos` without such a token, a text among the probes that the tokenizer
+    cannot encode, or a special token of more than 10,000 characters.
     """
 
     def __init__(self, spec: TokenizerSpec, vocabulary: Vocabulary) -> None:
@@ -110,42 +121,48 @@ class Tokenizer:
         self.digest = vocabulary.digest
         self.dtype = choose_dtype(vocabulary.size)
         self._source = vocabulary
-        self._around = self._ids_around()
-        self._pool = _Pool(vocabulary.build_fast)
+        self._special_ids = self._find_special_ids()
+        self._pool = EncoderPool(vocabulary.build_fast)
         self._special_pattern = _pattern(self.special_tokens)
-        self._try_out()
+        self._check_probes()
 
     @functools.cached_property
     def note(self) -> str:
-        """Why the reference does all of the work; empty where gigatoken does. Finding out takes 0.3 s, once."""
-        return self._why_not_fast()
+        """Reason why the reference encodes, "" where gigatoken does. The first access takes 0.3 s."""
+        return self._compare_probes()
 
     @property
     def fast(self) -> bool:
+        """Whether gigatoken encodes."""
         return not self.note
 
     @property
     def versions(self) -> dict[str, str]:
+        """Versions of the packages that encode, by name."""
         return self._source.versions | ({"gigatoken": version("gigatoken")} if self.fast else {})
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What tells it from another tokenizer of the same spec, whose files were other ones."""
+        """SHA-256 and special ids. They differ between tokenizers of one spec whose files differ."""
         return {"sha256": self.digest, "eod": self.eod, "bos": self.bos}
 
     def __reduce__(self) -> tuple[Callable[..., Tokenizer], tuple[TokenizerSpec]]:
         return load_tokenizer, (self.spec,)
 
     def encode(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids of all texts back to back (uint32) and how many each text has (int64), without end-of-document and
-        begin-of-sequence. Special tokens spelled out in a text are plain text.
+        """Return (ids, counts) of the texts, without end-of-document and begin-of-sequence tokens.
 
-        `texts` is an Arrow string array without nulls (`InputError` otherwise); any slice will do, nothing is copied.
-        Raises `IntegrityError`, naming the document's index in `texts`, where gigatoken and the reference differ.
+        texts   Arrow string array without nulls, or a slice of one, which is not copied
+        ids     uint32, shape (sum of counts,): the ids of all texts back to back
+        counts  int64, shape (texts,): tokens of each text
+
+        Special tokens spelled out in a text are plain text. InputError: nulls, another type, or a text that the
+        reference cannot encode. IntegrityError: gigatoken fails, or differs from the reference; the message names the
+        text's index.
         """
         texts = _as_large_strings(texts)
         if not self.fast:
-            return self._encode_by_reference(texts)
+            return self._encode_with_reference(texts)
         try:
             ids, counts = self._pool.encode(texts)
         except BaseException as error:
@@ -153,70 +170,72 @@ class Tokenizer:
                 raise
             raise IntegrityError(
                 f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. "
-                "Report it to gigatoken; without gigatoken installed the reference does all of the work."
+                "Report it to gigatoken. To encode with the reference alone, uninstall gigatoken."
             ) from None
-        self._check(texts, ids, counts)
+        self._check_sample(texts, ids, counts)
         return ids, counts
 
     def pack(self, texts: pa.LargeStringArray) -> Packed:
-        """Encode `texts` and put begin-of-sequence and end-of-document around every document that has tokens.
+        """Encode `texts` and add begin-of-sequence and end-of-document tokens to every document that has tokens.
 
-        No document is dropped: one without tokens has length 0. The ids are checked before they are narrowed; raises
-        `IntegrityError` for an id that is not below `vocabulary`, or a document of 2^31 tokens or more.
+        No document is dropped: one without tokens has length 0. Ids are checked before they are narrowed to `dtype`.
+        IntegrityError: an id not below `vocabulary`, or a document of 2^31 tokens or more. Further errors: see
+        `encode`.
         """
         texts = _as_large_strings(texts)
         ids, counts = self.encode(texts)
         self._check_range(ids)
-        bos, eod = self._around
+        bos, eod = self._special_ids
         lengths = np.where(counts > 0, counts + len(bos) + len(eod), 0)
         if len(lengths) and lengths.max() > MAX_SEQUENCE_TOKENS:
             raise IntegrityError(
                 f"document {int(lengths.argmax())} of the batch has {int(lengths.max())} tokens, the .idx format "
                 f"allows {MAX_SEQUENCE_TOKENS}. Cut the document before tokenising."
             )
-        packed = _surround(ids, lengths[lengths > 0], bos, eod, self.dtype)
-        return Packed(packed, lengths.astype(np.int32), self._count_specials(texts))
+        all_ids = _add_special_ids(ids, lengths[lengths > 0], bos, eod, self.dtype)
+        return Packed(all_ids, lengths.astype(np.int32), self._count_specials(texts))
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """The text of token ids, special tokens spelled out; bytes that are no UTF-8 become U+FFFD."""
+        """Return the text of token ids, special tokens spelled out. Bytes that are not UTF-8 become U+FFFD."""
         return self._source.decode([int(i) for i in ids])
 
-    def _ids_around(self) -> tuple[list[int], list[int]]:
-        bos = [self._required(self.bos, "prepend_bos", "a begin-of-sequence")] if self.spec.prepend_bos else []
-        eod = [self._required(self.eod, "append_eod", "an end-of-document")] if self.spec.append_eod else []
+    def _find_special_ids(self) -> tuple[list[int], list[int]]:
+        bos = [self._require_token(self.bos, "prepend_bos", "a begin-of-sequence")] if self.spec.prepend_bos else []
+        eod = [self._require_token(self.eod, "append_eod", "an end-of-document")] if self.spec.append_eod else []
         return bos, eod
 
-    def _required(self, token: int | None, option: str, words: str) -> int:
+    def _require_token(self, token: int | None, option: str, label: str) -> int:
         if token is None:
             raise TokenizerError(
-                f"{option}: true needs {words} token, tokenizer {self.name!r} names none "
+                f"{option}: true needs {label} token, tokenizer {self.name!r} names none "
                 f"(special tokens: {self.special_tokens[:8]}). Set {option}: false, or name the token in the "
-                "tokenizer_config.json beside tokenizer.json."
+                "tokenizer_config.json next to tokenizer.json."
             )
         if token >= self.vocabulary:
             raise TokenizerError(
-                f"{self.name!r} names {words} token with id {token}, but the vocabulary has {self.vocabulary} entries: "
-                "training would index past its embedding. Repair the ids in tokenizer.json."
+                f"tokenizer {self.name!r} has {label} token with id {token}, expected an id below its vocabulary of "
+                f"{self.vocabulary}: training would index past its embedding. Repair the ids in tokenizer.json."
             )
         return token
 
-    def _try_out(self) -> None:
-        """TokenizerError where it cannot encode the probes, or its special tokens are too long to be looked for."""
+    def _check_probes(self) -> None:
+        """TokenizerError: the reference cannot encode the probes, or a special token is too long for a pattern."""
         longest = max(map(len, self.special_tokens), default=0)
         if longest > MAX_SPECIAL_CHARACTERS:
             raise TokenizerError(
-                f"tokenizer {self.name!r} has a special token of {longest:,} characters, expected "
-                f"{MAX_SPECIAL_CHARACTERS:,} at most. Correct its file."
+                f"tokenizer {self.name!r} has a special token of {longest:,} characters, expected at most "
+                f"{MAX_SPECIAL_CHARACTERS:,}. Correct its file."
             )
-        failed = self._first_failure(PROBES)
-        if failed is not None:
+        failure = self._first_failure(PROBES)
+        if failure is not None:
+            number, reason = failure
             raise TokenizerError(
-                f"tokenizer {self.name!r} cannot encode {PROBES[failed[0]][:SHOWN_CHARACTERS]!r}: {failed[1]}. Correct "
-                "its file, or take another tokenizer."
+                f"tokenizer {self.name!r} cannot encode {PROBES[number][:SHOWN_CHARACTERS]!r}: {reason}. Correct its "
+                "file, or use another tokenizer."
             )
 
     def _first_failure(self, texts: Sequence[str]) -> tuple[int, str] | None:
-        """The first text on which the reference raises, and its error."""
+        """Return (number, error) of the first text on which the reference raises, or None."""
         for number, text in enumerate(texts):
             try:
                 list(self._source.encode([text]))
@@ -226,64 +245,64 @@ class Tokenizer:
                 return number, _first_line(error)
         return None
 
-    def _by_reference(self, texts: list[str], numbers: Sequence[int] | np.ndarray) -> list[Any]:
-        """The reference's ids of texts with these numbers in the batch; InputError names the one that it fails on."""
+    def _call_reference(self, texts: list[str], numbers: Sequence[int] | np.ndarray) -> list[Any]:
+        """Return the reference's ids of each text. InputError names the failing text by its number in the batch."""
         try:
             return list(self._source.encode(texts))
         except BaseException as error:
             if not is_failure(error):
                 raise
-            number, told = self._first_failure(texts) or (0, _first_line(error))
+            number, reason = self._first_failure(texts) or (0, _first_line(error))
             raise InputError(
                 f"document {numbers[number]} of the batch, {texts[number][:SHOWN_CHARACTERS]!r}: tokenizer "
-                f"{self.name!r} fails on it: {told}. Remove the document, or take another tokenizer"
+                f"{self.name!r} fails on it: {reason}. Remove the document, or use another tokenizer"
             ) from None
 
-    def _why_not_fast(self) -> str:
-        """Empty where gigatoken gives the reference's ids for all probes."""
+    def _compare_probes(self) -> str:
+        """Return "" if gigatoken gives the reference's ids for all probes, else the reason."""
         probes = [*PROBES, *(f"a{text}b {text} " for text in self.special_tokens[:8])]
         try:
-            found = self._pool.encode(_large_strings(probes))
+            encoded = self._pool.encode(_large_strings(probes))
         except BaseException as error:
             if not is_failure(error):
                 raise
             return f"gigatoken does not support this vocabulary: {_first_line(error)}"
-        wrong = _first_difference(found, self._source.encode(probes), range(len(probes)))
-        return "" if wrong is None else f"gigatoken differs from {self.kind} on {probes[wrong][:SHOWN_CHARACTERS]!r}"
+        number = _first_difference(encoded, self._source.encode(probes), range(len(probes)))
+        return "" if number is None else f"gigatoken differs from {self.kind} on {probes[number][:SHOWN_CHARACTERS]!r}"
 
-    def _encode_by_reference(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-        pieces: list[np.ndarray] = []
+    def _encode_with_reference(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+        arrays: list[np.ndarray] = []
         counts: list[int] = []
         for first in range(0, len(texts), REFERENCE_DOCUMENTS):
             batch = texts.slice(first, REFERENCE_DOCUMENTS).to_pylist()
-            found = self._by_reference(batch, range(first, first + len(batch)))
-            failed = [first + k for k, ids in enumerate(found) if ids is None]
+            encoded = self._call_reference(batch, range(first, first + len(batch)))
+            failed = [first + k for k, ids in enumerate(encoded) if ids is None]
             if failed:
                 raise InputError(
-                    f"document {failed[0]} of the batch: {self.kind} gives up on it with {self.name!r}, most often at "
+                    f"document {failed[0]} of the batch: {self.kind} fails on it with {self.name!r}, most often for "
                     "a million spaces in a row. Set whitespace: collapse in a rewrite stage, or lower "
                     "max_document_bytes"
                 )
-            counts.extend(map(len, found))
-            pieces.extend(np.asarray(ids, np.uint32) for ids in found)
-        return np.concatenate([np.empty(0, np.uint32), *pieces]), np.array(counts, np.int64)
+            counts.extend(map(len, encoded))
+            arrays.extend(np.asarray(ids, np.uint32) for ids in encoded)
+        return np.concatenate([np.empty(0, np.uint32), *arrays]), np.array(counts, np.int64)
 
-    def _check(self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray) -> None:
-        chosen = _sample(_offsets(texts))
-        right = self._by_reference(texts.take(chosen).to_pylist(), chosen)
-        wrong = _first_difference((ids, counts), right, chosen)
-        if wrong is not None:
+    def _check_sample(self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray) -> None:
+        chosen = _sample(text_offsets(texts))
+        expected = self._call_reference(texts.take(chosen).to_pylist(), chosen)
+        number = _first_difference((ids, counts), expected, chosen)
+        if number is not None:
             raise IntegrityError(
-                f"document {wrong} of the batch: gigatoken and the reference give different ids with {self.name!r} "
-                f"({self.versions}). Report the document to gigatoken; without gigatoken installed the reference does "
-                "all of the work."
+                f"document {number} of the batch: gigatoken and the reference give different ids with {self.name!r} "
+                f"({self.versions}). Report the document to gigatoken. To encode with the reference alone, uninstall "
+                "gigatoken."
             )
 
     def _check_range(self, ids: np.ndarray) -> None:
         if len(ids) and ids.max() >= self.vocabulary:
             raise IntegrityError(
                 f"tokenizer {self.name!r} gave id {int(ids.max())}, expected ids below its vocabulary of "
-                f"{self.vocabulary}. Its files do not belong together: load them anew."
+                f"{self.vocabulary}. Its files do not belong together: download them again."
             )
 
     def _count_specials(self, texts: pa.LargeStringArray) -> int:
@@ -294,37 +313,8 @@ class Tokenizer:
         return pc.sum(pc.count_substring_regex(texts, self._special_pattern)).as_py() or 0
 
 
-class _Pool:
-    """gigatoken objects, one per thread at work: a shared one does not scale (549 against 964 MB/s on two cores).
-
-    A stack and not `threading.local`: it lends the warmest object, also to the threads of the next executor. An object
-    that grew is not taken back. The process is measured, as the object does not tell; memory maps are left out.
-    """
-
-    def __init__(self, build: Callable[[], Any]) -> None:
-        self._build = build
-        self._idle: deque[tuple[Any, int]] = deque()
-
-    def encode(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-        try:
-            engine, baseline = self._idle.pop()
-        except IndexError:
-            engine, baseline = self._build(), _private_bytes()
-        layout = engine.encode_batch(_as_awkward(texts), parallel=False).layout
-        if _private_bytes() - baseline < MAX_CACHE_GROWTH_BYTES:
-            self._idle.append((engine, baseline))
-        return np.asarray(layout.content.data), np.diff(np.asarray(layout.offsets.data))
-
-
-def _private_bytes() -> int:
-    import psutil
-
-    memory = psutil.Process().memory_info()
-    return int(memory.rss - getattr(memory, "shared", 0))
-
-
 def _first_line(error: BaseException) -> str:
-    """The first line of an error's text. Libraries in Rust add the place in their source behind it."""
+    """Return the first line of an error. Libraries in Rust add a place in their source on the next lines."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
@@ -332,12 +322,13 @@ _loading = threading.Lock()
 
 
 def load_tokenizer(spec: TokenizerSpec | str) -> Tokenizer:
-    """The tokenizer that `spec` (or just its name) asks for; loaded once per process, and again where its files have
-    changed.
+    """Return the tokenizer of a spec, or of a name with the spec's defaults.
 
-    `gpt2` and `r50k_base` need no network; other tiktoken encodings are read from `TIKTOKEN_CACHE_DIR` or downloaded by
-    tiktoken. Raises `TokenizerError`, saying how to provide the file, where it cannot be found or read, or where it
-    names no end-of-document (begin-of-sequence) token and the spec asks for one.
+    A process loads it once, and again when its files have changed. `gpt2` and `r50k_base` need no network. tiktoken
+    reads other encodings from `TIKTOKEN_CACHE_DIR`, or downloads them.
+
+    TokenizerError: a file that cannot be found or read, with a hint how to provide it; the spec asks for an
+    end-of-document or begin-of-sequence token that the tokenizer does not name; a probe that it cannot encode.
     """
     if isinstance(spec, str):
         spec = TokenizerSpec(name=spec)
@@ -351,12 +342,12 @@ def _load(spec: TokenizerSpec, stamps: tuple[tuple[int, int], ...]) -> Tokenizer
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """What tells a file from another one that takes its place; zeros where there is none."""
+    """Return modification time and size, which differ for a file that replaces another. (0, 0): no file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError:
         return 0, 0
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 # ---- arrays
@@ -371,67 +362,49 @@ def _large_strings(texts: Sequence[str]) -> pa.LargeStringArray:
 def _as_large_strings(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
     import pyarrow as pa
 
-    texts = joined(texts)
+    texts = as_one_array(texts)
     if not isinstance(texts, pa.Array) or texts.null_count:
-        found = f"{texts.null_count} nulls" if isinstance(texts, pa.Array) else type(texts).__name__
-        raise InputError(f"expected an Arrow array of strings without nulls, got {found}. Drop or fill them first.")
+        actual = f"{texts.null_count} nulls" if isinstance(texts, pa.Array) else type(texts).__name__
+        raise InputError(f"expected an Arrow array of strings without nulls, got {actual}. Drop or fill nulls first.")
     return texts if pa.types.is_large_string(texts.type) else texts.cast(pa.large_string())
 
 
-def _offsets(texts: pa.LargeStringArray) -> np.ndarray:
-    buffer = texts.buffers()[1]
-    if buffer is None or not len(texts):  # Arrow allows no offsets for no strings
-        return np.zeros(1, np.int64)
-    return np.frombuffer(buffer, np.int64, len(texts) + 1, texts.offset * 8)
-
-
-def _as_awkward(texts: pa.LargeStringArray) -> Any:
-    """The same buffers as gigatoken wants them; it refuses Arrow arrays."""
-    from awkward import Array
-    from awkward.contents import ListOffsetArray, NumpyArray
-    from awkward.index import Index64
-
-    buffer = texts.buffers()[2]
-    data = np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
-    characters = NumpyArray(data, parameters={"__array__": "char"})
-    return Array(ListOffsetArray(Index64(_offsets(texts)), characters, parameters={"__array__": "string"}))
-
-
 def _sample(offsets: np.ndarray) -> np.ndarray:
-    """One document in CHECK_EVERY that have text, at least one; where it starts depends on the text, not on chance."""
+    """Return one in CHECK_EVERY of the documents with text, at least one. The start depends on the text alone."""
     candidates = np.flatnonzero(np.diff(offsets))
     start = int(offsets[-1] - offsets[0]) % max(1, min(len(candidates), CHECK_EVERY))
     return candidates[start::CHECK_EVERY]
 
 
 def _first_difference(
-    found: tuple[np.ndarray, np.ndarray], expected: Iterable[Any], indices: Iterable[int]
+    actual: tuple[np.ndarray, np.ndarray], expected: Iterable[Any], indices: Iterable[int]
 ) -> int | None:
-    """The first of `indices` whose document has other ids in `found` (flat ids, counts) than in `expected`, where that
-    has any."""
-    ids, counts = found
+    """Return the first of `indices` whose ids in `actual` (flat ids, counts) differ from `expected`. None is equal."""
+    ids, counts = actual
     ends = np.cumsum(counts)
-    for index, right in zip(indices, expected, strict=True):
-        if right is not None and not np.array_equal(ids[ends[index] - counts[index] : ends[index]], right):
+    for index, reference in zip(indices, expected, strict=True):
+        if reference is not None and not np.array_equal(ids[ends[index] - counts[index] : ends[index]], reference):
             return int(index)
     return None
 
 
-def _surround(ids: np.ndarray, lengths: np.ndarray, bos: list[int], eod: list[int], dtype: np.dtype) -> np.ndarray:
-    """`ids` in `dtype` with `bos` before and `eod` behind each document; `lengths` count them."""
+def _add_special_ids(
+    ids: np.ndarray, lengths: np.ndarray, bos: list[int], eod: list[int], dtype: np.dtype
+) -> np.ndarray:
+    """Return `ids` in `dtype` with `bos` before and `eod` after each document. `lengths` include both."""
     if not bos and not eod:
         return ids.astype(dtype)
     ends = np.cumsum(lengths)
     packed = np.empty(ends[-1] if len(ends) else 0, dtype)
     inside = np.ones(len(packed), bool)
-    for at, token in ((ends - lengths, bos), (ends - 1, eod)):
+    for places, token in ((ends - lengths, bos), (ends - 1, eod)):
         if token:
-            inside[at] = False
-            packed[at] = token[0]
+            inside[places] = False
+            packed[places] = token[0]
     packed[inside] = ids
     return packed
 
 
 def _pattern(texts: Sequence[str]) -> str:
-    """All texts as one regular expression, longer ones first; RE2 counts it at memory speed."""
+    """Return all texts as one regular expression, longer ones first. RE2 counts matches at memory speed."""
     return "|".join(re.escape(text) for text in sorted(texts, key=lambda text: (-len(text), text)))

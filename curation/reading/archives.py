@@ -1,30 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Web archives: WET (`conversion` records, text as it stands) and WARC (`response` records, main text by Resiliparse).
+"""Web archives: WET (`conversion` records, whose content is the text) and WARC (`response` records, whose main text
+Resiliparse extracts).
 
-`id` is the record's, `columns` may name `url` and `date`. Malformed UTF-8 becomes U+FFFD and is counted.
+`id` is the record's. `columns` may name `url` and `date`. Malformed UTF-8 becomes U+FFFD; such documents are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from curation.contract import Rejected
 from curation.errors import InputError
-from curation.interrupts import check as check_interrupts
 from curation.reading import pages, responses
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, Documents, schema_of, strings, too_large
-from curation.reading.source_files import FilePart, SourceFile
-from curation.reading.streams import Piece, read_pieces
+from curation.reading.source_files import FileRange, SourceFile
+from curation.reading.streams import read_chunks
 from curation.reading.wet import Record, read_records
+from curation.system.interrupts import check as check_interrupts
 
 
 class Entry(NamedTuple):
-    """What is kept of a record: its text, or why it has none."""
+    """A record reduced to its text, or to the error where it has none."""
 
     offset: int
     headers: dict[str, str]
@@ -35,30 +35,33 @@ class Entry(NamedTuple):
 FIELDS = {"url": "warc-target-uri", "date": "warc-date"}
 
 
-def read_wet(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
-    yield from _read(part, batch_bytes, "conversion", lambda record: record.content)
+def read_wet(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of a WET file. Damaged and oversized records are rejected."""
+    yield from _read(file_range.file, batch_bytes, "conversion", lambda record: record.content)
 
 
-def read_warc(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
-    yield from _read(part, batch_bytes, "response", _extractor(part.file.max_document_bytes))
+def read_warc(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the main texts of the pages in a WARC file. Raises InputError where Resiliparse is not installed."""
+    file = file_range.file
+    yield from _read(file, batch_bytes, "response", _extractor(file.max_document_bytes))
 
 
-def _read(part: FilePart, batch_bytes: int, kind: str, text_of: Callable[[Record], bytes]) -> Iterator[Documents]:
-    """The records of one type; anything that is damaged takes a position of its own."""
-    file = part.file
+def _read(file: SourceFile, batch_bytes: int, kind: str, text_of: Callable[[Record], bytes]) -> Iterator[Documents]:
+    """Yield the records of one type as documents. Each damaged stretch of the file counts as one rejected record."""
     row = size = 0
-    waiting: list[Entry] = []
-    for record in read_records(partial(_pieces, file, batch_bytes), file.max_document_bytes):
-        if record.headers.get("warc-type") != kind and not record.damage:
-            continue
-        entry = _with_text(record, text_of, file)
-        waiting.append(entry)
-        size += HELD_BYTES + len(entry.text) + sum(map(len, record.headers.values()))
-        if size >= batch_bytes:
-            yield _as_documents(waiting, file, row)
-            row, size, waiting = row + len(waiting), 0, []
-    if waiting:
-        yield _as_documents(waiting, file, row)
+    entries: list[Entry] = []
+    with open_planned(file) as stream:
+        for record in read_records(read_chunks(stream, batch_bytes), file.max_document_bytes):
+            if record.headers.get("warc-type") != kind and not record.damage:
+                continue
+            entry = _with_text(record, text_of, file)
+            entries.append(entry)
+            size += HELD_BYTES + len(entry.text) + sum(map(len, record.headers.values()))
+            if size >= batch_bytes:
+                yield _as_documents(entries, file, row)
+                row, size, entries = row + len(entries), 0, []
+    if entries:
+        yield _as_documents(entries, file, row)
 
 
 def _with_text(record: Record, text_of: Callable[[Record], bytes], file: SourceFile) -> Entry:
@@ -69,11 +72,6 @@ def _with_text(record: Record, text_of: Callable[[Record], bytes], file: SourceF
     except ValueError as raised:
         error = str(raised)
     return Entry(record.offset, record.headers, text, error)
-
-
-def _pieces(file: SourceFile, size: int) -> Iterator[Piece]:
-    with open_planned(file) as stream:
-        yield from read_pieces(stream, size)
 
 
 def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents:
@@ -96,7 +94,8 @@ def _bare_id(value: str | None) -> str | None:
 
 
 def _extractor(max_bytes: int) -> Callable[[Record], bytes]:
-    """HTML to main text; what is no HTML gives an empty document, ValueError says what cannot be read."""
+    """Return the function from a record to its main text: "" for other content than HTML, ValueError for unreadable
+    pages."""
     try:
         from resiliparse.extract.html2text import extract_plain_text
         from resiliparse.parse.encoding import detect_encoding

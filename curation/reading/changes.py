@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a file is still what the plan of a run says.
+"""Detect files that change between planning and reading.
 
-A plan holds the size and the modification time (ns) of each file, and of each part of a text file (JSON Lines, CSV,
-TSV, text, WET, WARC; not compressed) the first and last EDGE_BYTES. Such a file may grow behind its planned size, as a
-log does: what is new is not read. Every other change is an error, since documents of two states of a file would be
-mixed, or lost. What this cannot see: a change that restores size and modification time, or one of a file that has grown
-as well, where it leaves all edges as they were.
+A plan holds the size and the modification time (ns) of each file. For each range of an uncompressed text file (JSON
+Lines, CSV, TSV, text, WET, WARC) it also holds a digest of the first and last EDGE_BYTES. Such a file may grow after
+its planned size, as a log does: the new bytes are not read. Every other change is an error, because documents of two
+states of a file would be mixed or lost.
+
+Two changes are not detected, both only where all edges stay the same: one that restores size and modification time, and
+one in a file that has also grown.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any, NoReturn
 
 from curation.errors import InputError
 from curation.reading.remote import UNKNOWN_SIZE
-from curation.reading.source_files import FilePart, Slice, SourceFile
+from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import is_remote, shown
 
@@ -27,31 +29,31 @@ DIGEST_BYTES = 8
 
 
 def edges_of(file: SourceFile, start: int, stop: int) -> str:
-    """A digest of the first and last bytes of a part; "" for files that may not grow."""
+    """Return a digest (hex) of the first and last EDGE_BYTES of a range in bytes; "" for files that may not grow."""
     if not _may_grow(file):
         return ""
     with open_raw(file.path) as raw:
         return _edges(raw, start, stop)
 
 
-def check_unchanged(piece: Slice) -> None:
-    """InputError for the first file of a slice that is not what was planned; to be called when the slice was read."""
-    for part in piece.parts:
-        if is_remote(part.file.path):
-            _check_remote(part.file)
+def check_unchanged(input_slice: Slice) -> None:
+    """Raise InputError if a file of a slice has changed since planning. Call it after the slice has been read."""
+    for file_range in input_slice.ranges:
+        if is_remote(file_range.file.path):
+            _check_remote(file_range.file)
         else:
-            _check_local(part)
+            _check_local(file_range)
 
 
 def open_planned(file: SourceFile) -> Any:
-    """The decompressed bytes of a file, of one that may grow up to its planned size. InputError where it is shorter."""
+    """Open the decompressed bytes of a file, up to its planned size. Reads raise InputError if the file is shorter."""
     if file.compression or file.bytes == UNKNOWN_SIZE:
         return open_stream(file.path, file.compression)
     return _Planned(file)
 
 
 class _Planned(io.RawIOBase):
-    """A file up to its planned size."""
+    """An uncompressed file up to its planned size."""
 
     def __init__(self, file: SourceFile) -> None:
         self._file = file
@@ -73,7 +75,7 @@ class _Planned(io.RawIOBase):
         wanted = min(len(buffer), max(self._file.bytes - self._position, 0))
         count: int = self._raw.readinto(memoryview(buffer)[:wanted]) if wanted else 0
         if wanted and not count:
-            _changed(self._file, f"it ends after {self._position:,} bytes, and had {self._file.bytes:,}")
+            _changed(self._file, f"it ends after {self._position:,} bytes, planned were {self._file.bytes:,}")
         self._position += count
         return count
 
@@ -85,7 +87,7 @@ class _Planned(io.RawIOBase):
 def _changed(file: SourceFile, how: str) -> NoReturn:
     raise InputError(
         f"{file.label or shown(file.path)} has changed while it was read: {how}. Documents could be lost, or come from "
-        "two states of the file. Wait until it is complete, then run again with a new --output, or --force"
+        "two states of the file. Wait until the file is complete, then rerun with a new --output, or with --force"
     )
 
 
@@ -93,27 +95,29 @@ def _may_grow(file: SourceFile) -> bool:
     return not (file.compression or file.format in COLUMNAR or is_remote(file.path))
 
 
-def _check_local(part: FilePart) -> None:
-    file = part.file
+def _check_local(file_range: FileRange) -> None:
+    file = file_range.file
     with open_raw(file.path) as raw:
         status = os.fstat(raw.fileno())
         grown = status.st_size > file.bytes
         if status.st_size < file.bytes or (grown and not _may_grow(file)):
-            _changed(file, f"it has {status.st_size:,} bytes, and had {file.bytes:,}")
+            _changed(file, f"it has {status.st_size:,} bytes, planned were {file.bytes:,}")
         if not status.st_size and raw.read(1):
-            raise InputError(f"{file.path} has content, but no size, as files of /proc: copy it to a file first")
+            raise InputError(
+                f"{file.path} has content but size 0, as files of /proc have: copy it to a regular file first"
+            )
         if not grown and status.st_mtime_ns != file.modified_ns:
-            _changed(file, "its modification time is another")
-        if part.edges and _edges(raw, part.start, part.stop) != part.edges:
-            _changed(file, f"other bytes are in it between {part.start:,} and {part.stop:,}")
+            _changed(file, "its modification time differs")
+        if file_range.edges and _edges(raw, file_range.start, file_range.stop) != file_range.edges:
+            _changed(file, f"its bytes between {file_range.start:,} and {file_range.stop:,} differ")
 
 
 def _check_remote(file: SourceFile) -> None:
     with open_raw(file.path) as raw:
         if raw.size != file.bytes:
-            _changed(file, f"the server says {raw.size:,} bytes, and said {file.bytes:,}")
+            _changed(file, f"the server reports {raw.size:,} bytes, planned were {file.bytes:,}")
         if raw.version != file.version:
-            _changed(file, "the server has another version")
+            _changed(file, "the server reports another version")
 
 
 def _edges(raw: Any, start: int, stop: int) -> str:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CSV and TSV, by Python's csv module: quoted newlines, and each bad row in its own place.
+"""CSV and TSV, by Python's csv module: with quoted newlines, and with the position of each bad row.
 
-pyarrow reads three times as fast, but loses the place of a bad row, ends at one with malformed UTF-8, and at a row that
-is larger than its block. A quote that is not closed takes all rows up to the next quote into one field in csv and
-pandas; here a row of several lines that does not end well costs its first line, and the lines behind it are read again.
-A later row of them that opens a quote fails on the same line, and is not read through. So a line is parsed three times
-at most: inside a quoted field, as the start of a row, and again where that start is bad, or where a row is whole behind
-one that is too large. What is held for that is bounded by max_document_bytes.
+pyarrow reads three times as fast, but loses the position of a bad row, and stops at a row with malformed UTF-8 or one
+above its block size. In csv and pandas an unclosed quote merges all rows up to the next quote into one field. Here a
+row of several lines that does not end correctly loses its first line, and its other lines are read again as rows. If
+one of these opens a quote, it fails on the same line, so it is not read to its end. A line is parsed at most three
+times: inside a quoted field, as the start of a row, and once more where that start is bad or where a complete row
+follows an oversized one. max_document_bytes bounds the lines that are held.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, MALFORMED, Documents, schema_of, too_large
-from curation.reading.source_files import FilePart, SourceFile
+from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import DamageError
 from curation.reading.urls import shown
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 MAX_FIELD = 2**31 - 1  # the module's own limit is 128 KiB
-BESIDE_TEXT = 1 << 16  # characters of a row beside a text of max_document_bytes
+OTHER_CHARS = 1 << 16  # characters of a row in addition to max_document_bytes
 SKIPPED_STEP = 1 << 16
 UNCLOSED = "a quoted field that begins in this row does not end where a delimiter or the row ends"
 OR_UNCLOSED = ", or a quoted field that begins in this line is not closed"
 
 
 def header(file: SourceFile) -> list[str]:
-    """The names in the first row; InputError where there is none."""
+    """Return the column names in the first row; [] for an empty file. Raises InputError where it cannot be read."""
     with open_planned(file) as stream:
         try:
             first = next(iter(_Rows(stream, file)), Row(0, []))
@@ -48,7 +48,9 @@ def header(file: SourceFile) -> list[str]:
 
 
 class Row(NamedTuple):
-    line: int  # 0-based, where it begins
+    """A row, or the error of one."""
+
+    line: int  # 0-based physical line where it begins
     values: list[str]
     error: str = ""
 
@@ -58,18 +60,18 @@ class _TooLargeError(Exception):
 
 
 class _Rows:
-    """The rows of a file, blank ones left out. Bytes that are not of the encoding become lone surrogates."""
+    """The rows of a file, without blank ones. Bytes that are malformed in the encoding become lone surrogates."""
 
     def __init__(self, stream: Any, file: SourceFile) -> None:
         csv.field_size_limit(MAX_FIELD)
         self.text = io.TextIOWrapper(io.BufferedReader(_Source(stream)), file.encoding, MALFORMED, newline="")
         self.limit = file.max_document_bytes
-        self.most = self.limit + BESIDE_TEXT  # characters of a row
+        self.max_chars = self.limit + OTHER_CHARS  # of a row
         self.delimiter = DELIMITERS[file.format]
-        self.line = 0  # where the row begins that is read next
-        self.row: list[str] = []  # its lines so far
-        self.size = 0  # the characters of the row, or of `again` while its rows are read
-        self.again: deque[str] = deque()  # lines behind the first one of a row that failed; "" is the end of the file
+        self.line = 0  # where the next row begins
+        self.row: list[str] = []  # lines of the current row so far
+        self.size = 0  # characters of the row, or of `reread_lines` while rows are read from there
+        self.reread_lines: deque[str] = deque()  # lines after the first of a failed row; "" is the end of the file
         self.begun = False
 
     def __iter__(self) -> Iterator[Row]:
@@ -90,10 +92,10 @@ class _Rows:
                 values, error = self._parse(self.row[0], strict=False) if len(self.row) == 1 else None, UNCLOSED
             if values is None:
                 yield Row(self.line, [], error)
-                self.again.extend(self.row[1:])
+                self.reread_lines.extend(self.row[1:])
                 self.size -= len(self.row[0])
                 self.line += 1
-                yield from self._rows_again(fails=error == UNCLOSED)
+                yield from self._reread_rows(fails=error == UNCLOSED)
                 reader = self._reader()
                 continue
             if values:
@@ -104,34 +106,37 @@ class _Rows:
         return csv.reader(self._lines(), delimiter=self.delimiter, strict=True)
 
     def _lines(self) -> Iterator[str]:
-        most = self.most
-        while line := self.again.popleft() if self.again else self.text.readline(most + 1):
+        max_chars = self.max_chars
+        while line := self.reread_lines.popleft() if self.reread_lines else self.text.readline(max_chars + 1):
             if not self.begun:
                 self.begun, line = True, line.removeprefix("\ufeff")
             self.row.append(line)
             self.size += len(line)
-            if self.size > most:
+            if self.size > max_chars:
                 raise _TooLargeError
             yield line
         self.row.append("")
 
-    def _rows_again(self, fails: bool) -> Iterator[Row]:
-        """The rows that begin in `again`, before its last line. Inside a quoted field, each of its lines but the last
-        one leaves the field open; on the last one a row fails if `fails`, else that line has not been parsed so far."""
-        again = self.again
-        while len(again) > 1:
+    def _reread_rows(self, fails: bool) -> Iterator[Row]:
+        """Yield the rows that begin in `reread_lines` before its last line.
+
+        Inside a quoted field, every line but the last leaves the field open. `fails`: a row fails on the last line;
+        otherwise that line has not been parsed yet.
+        """
+        reread_lines = self.reread_lines
+        while len(reread_lines) > 1:
             count, error = 1, UNCLOSED
             try:
-                values = self._parse(again[0], strict=not fails)
+                values = self._parse(reread_lines[0], strict=not fails)
             except csv.Error:
-                values = self._parse(again[0], strict=False)
+                values = self._parse(reread_lines[0], strict=False)
             else:
                 if values is None and not fails:
                     ends = self._ends()
                     if ends is None:
                         error = too_large(self.limit) + OR_UNCLOSED
                     elif ends:
-                        values, count = self._parse(*again, strict=True), len(again)
+                        values, count = self._parse(*reread_lines, strict=True), len(reread_lines)
                     else:
                         fails = True
             if values is None:
@@ -139,43 +144,46 @@ class _Rows:
             elif values:
                 yield Row(self.line, values)
             self.line += count
-            self.size -= sum(len(again.popleft()) for _ in range(count))
+            self.size -= sum(len(reread_lines.popleft()) for _ in range(count))
 
     def _ends(self) -> bool | None:
-        """Whether the row ends well that opens a quote in the first line of `again`; None where it is too large. Reads
-        on until that is known."""
-        while self.size <= self.most:
-            line = self.again[-1]
+        """Return whether the row that opens a quote in the first line of `reread_lines` ends correctly; None where it
+        is too large. Reads on until that is known."""
+        while self.size <= self.max_chars:
+            line = self.reread_lines[-1]
             try:
                 if not line or self._parse('"', line, strict=True) is not None:
                     return bool(line)
             except csv.Error:
                 return False
-            self.again.append(self.text.readline(self.most + 1))
-            self.size += len(self.again[-1])
+            self.reread_lines.append(self.text.readline(self.max_chars + 1))
+            self.size += len(self.reread_lines[-1])
         return None
 
     def _parse(self, *lines: str, strict: bool) -> list[str] | None:
-        """The values of a row, None where it asks for another line. If not `strict`, text behind a closing quote goes
-        to the field as in csv and pandas: for rows of one line, since in others the quote may be a later row's."""
+        """Return the values of a row; None where it needs another line.
+
+        Unless `strict`, text after a closing quote belongs to the field, as in csv and pandas. That is for rows of one
+        line: in longer ones the quote may belong to a later row.
+        """
         reader = csv.reader((*lines, '"'), delimiter=self.delimiter, strict=strict)
         values = next(reader)
         return values if reader.line_num <= len(lines) else None
 
     def _skip_line(self) -> None:
-        """Reads to the end of a line without keeping it."""
-        line, size = self.row[0], self.most + 1
+        """Read to the end of a line without keeping it."""
+        line, size = self.row[0], self.max_chars + 1
         while len(line) == size and not line.endswith("\n"):
-            ends = line.endswith("\r")  # here, or with "\n" behind it
-            size = self.most + 1 if ends else SKIPPED_STEP
+            ends = line.endswith("\r")  # the end of the line, perhaps followed by "\n"
+            size = self.max_chars + 1 if ends else SKIPPED_STEP
             line = self.text.readline(size)
             if ends and line != "\n":
-                self.again.append(line)
+                self.reread_lines.append(line)
                 return
 
 
 class _Source(io.RawIOBase):
-    """A stream that `io` can buffer; closing it leaves the stream open."""
+    """A stream that `io` can buffer. Closing it leaves the stream open."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -189,8 +197,8 @@ class _Source(io.RawIOBase):
         return len(data)
 
 
-class _Waiting:
-    """Rows on their way into a table."""
+class _Batch:
+    """The rows of the next table."""
 
     def __init__(self, file: SourceFile, names: list[str]) -> None:
         self.file = file
@@ -202,7 +210,7 @@ class _Waiting:
     def clear(self, row: int) -> None:
         self.first = self.row = row
         self.size = 0
-        self.found: list[tuple[int | str | None, ...]] = []
+        self.records: list[tuple[int | str | None, ...]] = []
         self.rejected: list[Rejected] = []
 
     def add(self, row: Row) -> None:
@@ -212,7 +220,7 @@ class _Waiting:
             self.reject(row.line, error)
             return
         picked = [values[place] if place >= 0 else None for place in self.places]
-        self.found.append((self.row, *picked))
+        self.records.append((self.row, *picked))
         self.size += HELD_BYTES + sum(len(value) for value in picked if value)
         self.row += 1
 
@@ -232,7 +240,7 @@ class _Waiting:
 
     def documents(self) -> Documents:
         schema = schema_of(self.file.columns)
-        columns = list(zip(*self.found, strict=True)) or [()] * (2 + len(self.places) - 1)
+        columns = list(zip(*self.records, strict=True)) or [()] * (2 + len(self.places) - 1)
         row, id_, text, *carried = columns
         arrays = [
             pa.array(column, field.type) for column, field in zip((row, id_, text, *carried), schema, strict=True)
@@ -249,18 +257,20 @@ def _is_encodable(value: str) -> bool:
     return True
 
 
-def read_delimited(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
-    file = part.file
+def read_delimited(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of a CSV or TSV file, about `batch_bytes` at a time. Bad rows are rejected, and so is the
+    rest of a damaged file."""
+    file = file_range.file
     with open_planned(file) as stream:
         rows = _Rows(stream, file)
         numbered = iter(rows)
-        waiting = _Waiting(file, next(numbered, Row(0, [])).values)
+        batch = _Batch(file, next(numbered, Row(0, [])).values)
         try:
             for row in numbered:
-                waiting.add(row)
-                if waiting.size >= batch_bytes:
-                    yield waiting.documents()
-                    waiting.clear(waiting.row)
+                batch.add(row)
+                if batch.size >= batch_bytes:
+                    yield batch.documents()
+                    batch.clear(batch.row)
         except (DamageError, UnicodeError) as error:
-            waiting.reject(rows.line, f"the file is damaged or cut off: {error}")
-    yield waiting.documents()
+            batch.reject(rows.line, f"the file is damaged or cut off: {error}")
+    yield batch.documents()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every reader gives, and the checks that all of them share."""
+"""The result of every reader, and the checks that all readers share."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import joined
+from curation.arrays import as_one_array
 from curation.contract import ID, ROW, TEXT, Rejected
 from curation.kernels import jsonl
 
 SHOWN_FIELDS = 10
-HELD_BYTES = 256  # of a row, an archive record or a rejected one beyond its text: 158 to 358 measured
-LINES_AT_ONCE = 1 << 16  # or texts: 64 bytes each in 4 MiB; with all of them bad 20 MB
-MALFORMED = "curation.malformed"  # an error handler, for every encoding and both directions
+HELD_BYTES = 256  # overhead of a row, archive record or rejected record besides its text: 158 to 358 measured
+LINES_AT_ONCE = 1 << 16  # or texts: 4 MiB hold as many of 64 bytes; 20 MB where all are rejected
+MALFORMED = "curation.malformed"  # codec error handler for encoding and decoding
 
 
 def _mark_malformed(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Bytes that the encoding does not have become a lone surrogate, and each of these a byte which is not UTF-8."""
+    """Decode malformed bytes to a lone surrogate, and encode each lone surrogate as a byte that is not UTF-8."""
     assert isinstance(error, UnicodeDecodeError | UnicodeEncodeError)
     return ("\udcff" if isinstance(error, UnicodeDecodeError) else b"\xff" * (error.end - error.start)), error.end
 
@@ -30,9 +30,13 @@ codecs.register_error(MALFORMED, _mark_malformed)
 
 
 class Documents(NamedTuple):
-    """Part of a slice: the documents as a table of `schema_of`, the rejected records, and how many records and lines.
+    """A batch of a slice.
 
-    `repaired` counts documents in which malformed UTF-8 became U+FFFD.
+    table      documents, with the schema of `schema_of`
+    rejected   records that are no documents
+    rows       number of records: documents and rejected ones
+    lines      number of lines (JSON Lines), rows or records of the file
+    repaired   number of documents in which malformed UTF-8 became U+FFFD
     """
 
     table: pa.Table
@@ -43,24 +47,30 @@ class Documents(NamedTuple):
 
 
 def schema_of(columns: Sequence[str]) -> pa.Schema:
-    """`row`, `id` (null where the record has none), `text`, and the carried columns, all as strings."""
+    """Return the schema of documents: `row` (int64), then as large_string `id` (null where the record has none), `text`
+    and the carried columns."""
     carried = [(name, pa.large_string()) for name in columns]
     return pa.schema([(ROW, pa.int64()), (ID, pa.large_string()), (TEXT, pa.large_string()), *carried])
 
 
 def is_text(kind: pa.DataType) -> bool:
+    """Return whether a type is a string type, or a dictionary of strings."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
 def shown_names(names: Sequence[str]) -> str:
+    """Return names as a list for messages; at most SHOWN_FIELDS of them."""
     listed = ", ".join(map(repr, names[:SHOWN_FIELDS]))
     return f"[{listed}{', ...' if len(names) > SHOWN_FIELDS else ''}]"
 
 
 def valid_utf8(text: pa.Array) -> np.ndarray:
-    """Per string whether it is there and well-formed UTF-8; Parquet and CSV files may hold bytes that are not."""
+    """Return per string (large_string array) whether it is not null and well-formed UTF-8 (bool array).
+
+    Strings of Parquet and Arrow files may hold malformed bytes.
+    """
     _, offsets, data = text.buffers()
     if offsets is None:
         return np.zeros(len(text), bool)
@@ -72,7 +82,10 @@ def valid_utf8(text: pa.Array) -> np.ndarray:
 
 
 def strings(values: Sequence[bytes]) -> tuple[pa.Array, int]:
-    """Texts of bytes, and how many of them had malformed UTF-8, which becomes U+FFFD (Unicode 17.0, section 3.9)."""
+    """Return texts as large_string, and the number of texts with malformed UTF-8.
+
+    Malformed bytes become U+FFFD (Unicode 17.0, section 3.9).
+    """
     raw = pa.array(values, pa.large_binary()).view(pa.large_string())
     broken = np.flatnonzero(~valid_utf8(raw))
     if len(broken) == 0:
@@ -84,11 +97,15 @@ def strings(values: Sequence[bytes]) -> tuple[pa.Array, int]:
 
 
 def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple[pa.Table, list[Rejected]]:
-    """The rows of a table of `schema_of` (without `row`) that are documents, numbered from `row`; the others.
+    """Split a table into documents and rejected records.
 
-    A row is rejected for a null or malformed text, a malformed id, or a text of more than `reject_large` bytes.
+    table          schema of `schema_of`, without `row`
+    row, line      position of the first row in the slice, and in the file; the documents get `row` from there on
+    reject_large   largest text, in bytes
+
+    A row is rejected for a null or malformed text, a malformed id, or a text that is too large.
     """
-    text, ids = joined(table.column(TEXT)), joined(table.column(ID))
+    text, ids = as_one_array(table.column(TEXT)), as_one_array(table.column(ID))
     valid = valid_utf8(text)
     valid_ids = valid_utf8(ids) | np.asarray(ids.is_null())
     sizes = np.diff(np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1])
@@ -109,5 +126,5 @@ def table_rows(table: pa.Table, row: int, line: int, reject_large: int) -> tuple
 
 
 def too_large(limit: int) -> str:
-    """Without the size, which is not known of what was not read to its end."""
+    """Return the error of a record above the limit. Its size is not in the message: such a record is not read fully."""
     return f"larger than max_document_bytes ({limit})"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which reader reads which format, and what can be said of a file before a run."""
+"""The reader of each format, and checks of a file before a run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from curation.errors import InputError
 from curation.reading import archives, delimited, lines, plain, tabular
 from curation.reading.documents import HELD_BYTES, Documents, shown_names
 from curation.reading.remote import UNKNOWN_SIZE
-from curation.reading.source_files import FilePart, Slice, SourceFile
-from curation.reading.streams import open_stream, read_piece
+from curation.reading.source_files import FileRange, Slice, SourceFile
+from curation.reading.streams import open_stream, read_chunk
 from curation.reading.urls import is_remote, shown
 
-READERS: dict[str, Callable[[FilePart, int], Iterator[Documents]]] = {
+READERS: dict[str, Callable[[FileRange, int], Iterator[Documents]]] = {
     "jsonl": lines.read_jsonl,
     "parquet": tabular.read_parquet,
     "arrow": tabular.read_arrow,
@@ -32,78 +32,82 @@ READERS: dict[str, Callable[[FilePart, int], Iterator[Documents]]] = {
     "warc": archives.read_warc,
 }
 
-# The usual names of a text column, the likeliest first.
+# Usual names of a text column, the most frequent first.
 TEXT_COLUMNS = ("text", "content", "body", "raw_content", "article", "description", "document")
 PROBED_RECORDS = 100
 ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
 PROBED_BYTES = 1 << 20
 
 
-def read_documents(piece: Slice, batch_bytes: int) -> Iterator[Documents]:
-    """The documents of a slice, in order, in tables of about `batch_bytes`.
+def read_documents(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of a slice, in order, in batches of about `batch_bytes`.
 
-    A file that cannot be read to its end gives what stands before the damage and one rejected record that names it.
+    A damaged file gives the documents before the damage and one rejected record that names the damage.
     """
-    waiting: list[Documents] = []
+    batches: list[Documents] = []
     size = 0
-    for documents in _parts(piece, batch_bytes):
-        waiting.append(documents)
+    for documents in _file_batches(input_slice, batch_bytes):
+        batches.append(documents)
         size += documents.table.nbytes + HELD_BYTES * len(documents.rejected)
         if size >= batch_bytes:
-            yield _joined(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield _joined(waiting)
+            yield _joined(batches)
+            batches, size = [], 0
+    if batches:
+        yield _joined(batches)
 
 
-def _parts(piece: Slice, batch_bytes: int) -> Iterator[Documents]:
-    """The documents of one file after the other, numbered through."""
-    first = number = 0  # rows and parts before
-    for parts in lines.runs(piece.parts):
-        reader = READERS[parts[0].file.format]
+def _file_batches(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of the files of a slice, with consecutive row numbers."""
+    first = number = 0  # rows and ranges before
+    for file_ranges in lines.runs(input_slice.ranges):
+        reader = READERS[file_ranges[0].file.format]
         rows = 0
-        for documents in reader(parts[0], batch_bytes) if len(parts) == 1 else lines.read_files(parts, batch_bytes):
+        for documents in (
+            reader(file_ranges[0], batch_bytes) if len(file_ranges) == 1 else lines.read_files(file_ranges, batch_bytes)
+        ):
             rows += documents.rows
             yield _shifted(documents, first, number) if number else documents
         first += rows
-        number += len(parts)
+        number += len(file_ranges)
 
 
-def _joined(found: Sequence[Documents]) -> Documents:
-    """Batches of small files as one: what is done to a batch costs a millisecond, however small it is."""
-    if len(found) == 1:
-        return found[0]
+def _joined(batches: Sequence[Documents]) -> Documents:
+    """Join batches of small files: the work on a batch of any size costs a millisecond."""
+    if len(batches) == 1:
+        return batches[0]
     return Documents(
-        pa.concat_tables([documents.table for documents in found]),
-        [entry for documents in found for entry in documents.rejected],
-        *(sum(counts) for counts in zip(*(documents[2:] for documents in found), strict=True)),
+        pa.concat_tables([documents.table for documents in batches]),
+        [entry for documents in batches for entry in documents.rejected],
+        *(sum(counts) for counts in zip(*(documents[2:] for documents in batches), strict=True)),
     )
 
 
 def _shifted(documents: Documents, first: int, number: int) -> Documents:
-    """Documents of a later part of a slice, numbered behind those before."""
+    """Add the number of earlier rows and ranges of the slice to those of a batch."""
     rows = pc.add(documents.table.column(ROW), pa.scalar(first, pa.int64()))
-    rejected = [entry._replace(row=entry.row + first, part=entry.part + number) for entry in documents.rejected]
+    rejected = [
+        entry._replace(row=entry.row + first, file_index=entry.file_index + number) for entry in documents.rejected
+    ]
     return documents._replace(table=documents.table.set_column(0, ROW, rows), rejected=rejected)
 
 
 def row_groups(file: SourceFile) -> list[int]:
-    """Uncompressed bytes of each row group of a Parquet file."""
+    """Return the uncompressed bytes of each row group of a Parquet file."""
     metadata = tabular.open_parquet(file).metadata
     return [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
 
 
 def probe(file: SourceFile) -> SourceFile:
-    """The file with its text column found, where none was named; InputError if it lacks a wanted column.
+    """Return the file with its text column set. Raises InputError for a file without a required column.
 
-    JSON Lines are judged by their first records: one of them must have the text column.
+    JSON Lines are checked by their first PROBED_RECORDS records: one of them must have the text column.
     """
     if file.format in ("text", "wet", "warc"):
         fields = plain.FIELDS if file.format == "text" else tuple(archives.FIELDS)
         for name in file.columns:
             if name not in fields:
                 raise InputError(f"{file.format} has no column {name!r}; columns may name {', '.join(fields)}")
-        if file.compression and not is_remote(file.path):  # of which there may be very many
+        if file.compression and not is_remote(file.path):  # remote files are skipped: there may be very many
             _head(file, 1)
         return file
     if file.format == "jsonl":
@@ -111,11 +115,11 @@ def probe(file: SourceFile) -> SourceFile:
     names = _names(file)
     if not names and file.format in delimited.DELIMITERS:  # an empty file
         return _with_some_column(file)
-    found = msgspec.structs.replace(file, text_column=file.text_column or _find_column(names, file))
-    _check_names(names, found)
-    if found.format in ("parquet", "arrow"):
-        tabular.check_types(found)
-    return found
+    probed = msgspec.structs.replace(file, text_column=file.text_column or _find_column(names, file))
+    _check_names(names, probed)
+    if probed.format in ("parquet", "arrow"):
+        tabular.check_types(probed)
+    return probed
 
 
 def _names(file: SourceFile) -> list[str]:
@@ -123,7 +127,7 @@ def _names(file: SourceFile) -> list[str]:
 
 
 def _check_names(names: Sequence[str], file: SourceFile) -> None:
-    """InputError where a wanted column is missing, or there twice."""
+    """Raise InputError where a required column is missing or not unique."""
     where = shown(file.path)
     for column in (file.text_column, file.id_column, *file.columns):
         if names.count(column) > 1:
@@ -134,20 +138,20 @@ def _check_names(names: Sequence[str], file: SourceFile) -> None:
 
 
 def _with_some_column(file: SourceFile) -> SourceFile:
-    """A file in which no column can be found since no record is there, or none is sound."""
+    """Return a file without valid records with the default text column."""
     return msgspec.structs.replace(file, text_column=file.text_column or TEXT_COLUMNS[0])
 
 
 def _find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] = ()) -> str:
-    """The first of the usual names; `others`: fields that hold no string."""
-    found = next((name for name in TEXT_COLUMNS if name in names), "")
-    if not found:
+    """Return the first usual name in `names`. `others`: fields that hold no string, for the message."""
+    column = next((name for name in TEXT_COLUMNS if name in names), "")
+    if not column:
         no_text = next((f", {name!r} without a string" for name in TEXT_COLUMNS if name in others), "")
         raise InputError(
             f"{shown(file.path)} has none of the columns {', '.join(TEXT_COLUMNS)} with text; it has "
             f"{shown_names([*names, *others])}{no_text}. Set text_column"
         )
-    return found
+    return column
 
 
 def _probe_lines(file: SourceFile) -> SourceFile:
@@ -171,7 +175,7 @@ def _probe_lines(file: SourceFile) -> SourceFile:
 
 
 def field_names(file: SourceFile) -> list[str]:
-    """The fields of the first records of JSON Lines; nothing for other formats, and where they cannot be read now."""
+    """Return the fields of the first records of JSON Lines; [] for other formats and for files that cannot be read."""
     if file.format != "jsonl":
         return []
     try:
@@ -180,8 +184,8 @@ def field_names(file: SourceFile) -> list[str]:
         return []
 
 
-def _objects(found: Sequence[bytes]) -> list[dict[str, Any]]:
-    return [record for raw in found if isinstance(record := _load(raw), dict)]
+def _objects(raw_lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    return [record for raw in raw_lines if isinstance(record := _load(raw), dict)]
 
 
 def _field_names(records: Sequence[dict[str, Any]]) -> list[str]:
@@ -189,12 +193,12 @@ def _field_names(records: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
-    """InputError for JSON that is not in lines. A single bad line may be all that is left of a file, and is rejected
-    when it is read."""
+    """Raise InputError for JSON that is not in lines. A single bad line passes: it may be a truncated file, and is
+    rejected when it is read."""
     if _is_array(head, first):
         raise InputError(
             f"{shown(file.path)} begins with a JSON array, expected one object per line. "
-            "Make lines of it: jq -c '.[]' in.json > out.jsonl"
+            "Convert it: jq -c '.[]' in.json > out.jsonl"
         )
     objects = any(line.lstrip().startswith(b"{") and line.strip() != b"{" for line in first)
     if not objects and (len(first) > 1 or (first and _load(first[0]) is not None)):
@@ -205,8 +209,10 @@ def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
 
 
 def _is_array(head: bytes, first: Sequence[bytes]) -> bool:
-    """Whether a file begins with a JSON array: not with a line such as `[INFO] start`, nor with any before
-    lines that are objects; those of an array have commas."""
+    """Return whether a file begins with a JSON array, and not with a line such as `[INFO] start`.
+
+    Lines of an array end in commas. So a file of which most other lines are objects is no array.
+    """
     if not ARRAY_START.match(head):
         return False
     objects = sum(isinstance(_load(line), dict) for line in first[1:])
@@ -221,20 +227,20 @@ def _load(raw: bytes) -> object:
 
 
 def _head(file: SourceFile, size: int = PROBED_BYTES) -> bytes:
-    """The first bytes of a file; InputError where there is nothing but damage."""
+    """Return the first bytes of a file. Raises InputError where they are damaged."""
     if not file.compression and file.bytes != UNKNOWN_SIZE:
-        size = min(size, file.bytes)  # room for a megabyte takes longer than a small file
+        size = min(size, file.bytes)  # allocating a megabyte takes longer than reading a small file
     with open_stream(file.path, file.compression) as stream:
-        head = read_piece(stream, size)
+        head = read_chunk(stream, size)
     if head.damage and not head.data:
         raise InputError(
             f"nothing in {shown(file.path)} can be read: it is no {file.compression} file, or damaged or cut off at "
-            "its start. Get it once more, or leave it out"
+            "its start. Download it again, or leave it out"
         )
     return head.data.removeprefix(lines.BYTE_ORDER_MARK)
 
 
 def _first_lines(head: bytes) -> list[bytes]:
-    found = head.split(b"\n")
-    complete = found if len(head) < PROBED_BYTES - len(lines.BYTE_ORDER_MARK) else found[:-1]
+    split = head.split(b"\n")
+    complete = split if len(head) < PROBED_BYTES - len(lines.BYTE_ORDER_MARK) else split[:-1]
     return [line for line in complete if line.strip()][:PROBED_RECORDS]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets of the Hugging Face hub, and folders that its library `datasets` reads: streamed, never a whole one at
-once. A reader can be opened again at the place where another one stopped.
+"""Data sets of the Hugging Face hub, and folders that its library `datasets` reads, as streams.
+
+A new reader can resume at the place where another one stopped.
 """
 
 from __future__ import annotations
@@ -20,18 +21,24 @@ from curation.reading.formats import TEXT_COLUMNS
 from curation.reading.inputs import HUB_MARK, HubInput, hub_label
 from curation.reading.urls import scrubbed
 
-BATCH_ROWS = 200  # taken from the data set at a time; a place is the end of such a batch
-HTTP_ERRORS = {"httpx": "HTTPError", "httpx2": "HTTPError", "aiohttp": "ClientError"}  # that are no OSError
+BATCH_ROWS = 200  # per batch of the stream; a place is the end of a batch
+HTTP_ERRORS = {
+    "httpx": "HTTPError",
+    "httpx2": "HTTPError",
+    "aiohttp": "ClientError",
+}  # connection errors that are no OSError
 COMMIT = re.compile("[0-9a-f]{40}")
 
 
 class HubSource:
     """One split of a data set, from a place on: `for table, place in source`.
 
-    Tables have `id` (null where there is none), `text` and the carried columns, all as strings; a text may be null.
-    `place` goes into another HubSource of the same input, which reads the same `commit` of the hub, whatever became of
-    the branch. Raises InputError where the data set does not exist, may not be read, has no such configuration, split
-    or column, or is not the one that `place` is of; a connection that breaks is a ConnectionError.
+    Tables have `id` (null where there is none), `text` and the carried columns, all as large_string. A text may be
+    null. A HubSource of the same input with `place` resumes there, at the same `commit` of the hub, even if the branch
+    has moved.
+
+    Raises InputError where the data set does not exist, access is denied, it has no such configuration, split or
+    column, or `place` belongs to another state of it. Raises ConnectionError where the connection breaks.
     """
 
     def __init__(self, entry: HubInput, place: dict[str, Any] | None = None) -> None:
@@ -44,7 +51,7 @@ class HubSource:
         if place is not None:
             if place["files"] != self.files:
                 raise InputError(
-                    f"{self.label} has changed since documents of it were collected. Give a new --output, or --force"
+                    f"{self.label} has changed since its first documents were read. Use a new --output, or --force"
                 )
             self.dataset.load_state_dict(place["state"])
 
@@ -96,8 +103,10 @@ class HubSource:
 
 
 def _load(entry: HubInput, label: str, revision: str) -> tuple[Any, list[tuple[str, ...]]]:
-    """The streamed split, and what tells its files from others: repository and commit, or times and ETags. Errors of
-    the library become one message each."""
+    """Return the streamed split, and the identity of its files: repository and commit, or times and ETags.
+
+    Raises InputError with one message for each error of the library.
+    """
     try:
         import datasets
     except ImportError as error:
@@ -120,31 +129,33 @@ def _load(entry: HubInput, label: str, revision: str) -> tuple[Any, list[tuple[s
 
 
 def _explained(error: Exception, entry: HubInput, label: str) -> str:
-    """What is wrong, and what to do: by the status that the hub answered, else by the kind of the error."""
-    told = scrubbed(" ".join(str(error).split()))
+    """Return the message of an error, with its remedy: by the HTTP status of the hub, else by the type of the error."""
+    message = scrubbed(" ".join(str(error).split()))
     status = _status(error)
     if status >= 500 or status == 429:
-        return f"{label}: the hub answers {status}; it has trouble of its own. Try the same command later"
-    if status in (401, 403) or re.search(r"\bgated\b", told) or "authenticat" in told.lower():
+        return f"{label}: the hub answers {status}, an error on its side. Rerun the same command later"
+    if status in (401, 403) or re.search(r"\bgated\b", message) or "authenticat" in message.lower():
         return (
-            f"{label}: the hub does not let us read it ({status or 'gated'}). Check the name; if it is right, accept "
+            f"{label}: the hub denies access ({status or 'gated'}). Check the name; if it is right, accept "
             "the terms on its page, and log in with `hf auth login` or set HF_TOKEN"
         )
-    if "Bad split" in told or "BuilderConfig" in told:
-        wrong, what = (entry.split, "split") if "Bad split" in told else (entry.config, "configuration")
-        listed = re.search(r"[Aa]vailable[^\[]*\[([^\]]*)", told)
+    if "Bad split" in message or "BuilderConfig" in message:
+        wrong, what = (entry.split, "split") if "Bad split" in message else (entry.config, "configuration")
+        listed = re.search(r"[Aa]vailable[^\[]*\[([^\]]*)", message)
         offered = [name.strip(" '\"") for name in listed[1].split(",")] if listed else []
         return f"{label} has no {what} {wrong!r}{nearest(wrong, offered)}"
-    if "Config name is missing" in told:
-        return f"{label} has several configurations; set config to one of {told.rpartition('[')[2].partition(']')[0]}"
+    if "Config name is missing" in message:
+        return (
+            f"{label} has several configurations; set config to one of {message.rpartition('[')[2].partition(']')[0]}"
+        )
     if isinstance(error, FileNotFoundError) or status == 404 or type(error).__name__ == "DatasetNotFoundError":
         return (
             f"{label} was not found (404). Check the name and the revision; a private one needs `hf auth login` or "
             "HF_TOKEN"
         )
     if isinstance(error, _broken()):
-        return f"{label}: the hub cannot be reached ({told}). The same command, without --force, goes on from here"
-    return f"{label} cannot be opened: {told}"
+        return f"{label}: the hub cannot be reached ({message}). Rerun the same command without --force to resume"
+    return f"{label} cannot be opened: {message}"
 
 
 def _on_one_line(error: Exception) -> str:
@@ -152,7 +163,7 @@ def _on_one_line(error: Exception) -> str:
 
 
 def _status(error: BaseException | None) -> int:
-    """The HTTP status behind an error; 0 where it has none."""
+    """Return the HTTP status of an error or of its causes; 0 where there is none."""
     while error is not None:
         status = getattr(getattr(error, "response", None), "status_code", 0) or getattr(error, "status", 0)
         if isinstance(status, int) and status:
@@ -162,15 +173,15 @@ def _status(error: BaseException | None) -> int:
 
 
 def _broken() -> tuple[type[Exception], ...]:
-    """What a connection raises that ends too early."""
-    found: list[type[Exception]] = [OSError, EOFError]
+    """Return the errors that a broken connection raises."""
+    errors: list[type[Exception]] = [OSError, EOFError]
     for package, name in HTTP_ERRORS.items():
-        found += _error_of(package, name)
-    return tuple(found)
+        errors += _error_of(package, name)
+    return tuple(errors)
 
 
 def _error_of(package: str, name: str) -> list[type[Exception]]:
-    """The error of a package that `datasets` talks HTTP with, where it is there."""
+    """Return the error class of an HTTP package that `datasets` may use; [] where it is not loaded."""
     import sys
 
     return [getattr(sys.modules[package], name)] if package in sys.modules else []

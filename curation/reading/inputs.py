@@ -35,13 +35,12 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 LIST_MARK = "@"
 HUB_MARK = "hf:"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-ENCODED = ("text", "csv", "tsv")  # formats that may be in another encoding
+ENCODED = ("text", "csv", "tsv")  # formats that can have another encoding
 RESERVED = ("doc", "row", "id", "source", "text", "bytes")  # columns of the outputs
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How records become documents, whatever they are read from. Inputs have these settings, and so has each of their
-    files (`SourceFile`)."""
+    """Settings for reading records as documents, of any kind of input and of each of its files (`SourceFile`)."""
 
     text_column: str = ""
     id_column: str = "id"
@@ -50,13 +49,13 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     sample: float = 1.0
 
     def check(self) -> None:
-        """ValueError for a setting out of range. Not done for each of a plan's files."""
+        """Raise ValueError for a setting out of range. The files of a plan skip this check."""
         if self.text_column == self.id_column:
             raise ValueError(f"text_column and id_column are both {self.text_column!r}")
         for column in self.columns:
             if column in RESERVED:
                 raise ValueError(
-                    f"columns may not name {column!r}: the outputs have a column of that name of their own. Leave it "
+                    f"columns may not name {column!r}: the outputs have their own column of that name. Leave it "
                     "out, or rename it in the files"
                 )
             if self.columns.count(column) > 1:
@@ -64,11 +63,13 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.max_document_bytes < 1:
             raise ValueError(f"max_document_bytes must be at least 1, not {self.max_document_bytes}")
         if not 0 < self.sample <= 1:
-            raise ValueError(f"sample must be above 0 and at most 1, not {self.sample}: leave the input out instead")
+            raise ValueError(
+                f"sample must be above 0 and at most 1, not {self.sample}. To read nothing, leave the input out"
+            )
 
 
 class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What files and data sets share."""
+    """Settings of files and of data sets."""
 
     path: str
     name: str = ""
@@ -82,40 +83,44 @@ class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True,
         if not isinstance(self.path, str) or isinstance(self.columns, str):
             raise ValueError(f"path must be text and columns a list, not {self.path!r} and {self.columns!r}")
         if not self.path:
-            raise ValueError("path is empty; give a file, a folder, a glob or an URL")
+            raise ValueError("path is empty; expected a file, a folder, a glob or an URL")
         self.check()
         if self.name and not NAME.fullmatch(self.name):
-            raise ValueError(f"name {self.name!r} must be letters, digits, '.', '_' and '-', a letter or digit first")
+            raise ValueError(
+                f"name {self.name!r} must be letters, digits, '.', '_' and '-', and begin with a letter or digit"
+            )
         if self.name and _is_number(self.name):
             raise ValueError(f"name {self.name!r} looks like a number, which Megatron would read as a blend weight")
         if self.blend_weight is not msgspec.UNSET and not self.blend_weight > 0:
-            raise ValueError(f"blend_weight must be above 0, not {self.blend_weight}: leave the input out instead")
+            raise ValueError(
+                f"blend_weight must be above 0, not {self.blend_weight}. For no share, leave the input out"
+            )
         if self.copies < 1:
-            raise ValueError(f"copies must be at least 1, not {self.copies}; for less than all of an input set sample")
+            raise ValueError(f"copies must be at least 1, not {self.copies}; to read a part of an input set sample")
         _check_budget(self, "min_bytes")
 
 
 class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="files"):
     """One entry of `input:` in a recipe: files.
 
-    path                a file, a folder (all files below it whose suffix is known, but for the outputs of runs), a
-                        glob, an URL for fsspec, or `@FILE`: a list of paths or URLs, one per line, perhaps gzipped
-                        (Common Crawl's wet.paths.gz)
-    base                put in front of every entry of such a list (`https://data.commoncrawl.org/`)
-    name                stands for the input in `source`, in made ids and in output names; by default made of the path,
-                        with a number where another input has it (`x`, `x-2`); it may not look like a number, which
-                        Megatron takes for a weight
-    format              by suffix, or one of jsonl, parquet, arrow, csv, tsv, text, wet, warc
-    text_column         "" finds it: text, content, body, raw_content, ...; a dotted path reaches into nested JSON
-    id_column           strings or integers; records without one are called `<name>/<doc>`
-    columns             further fields that go along to `documents/`, as strings (WET and WARC: url, date; text: path)
-    separator           text: cut files here; "" makes each file one document
+    path                a file, a folder (all files below it with a known suffix, except outputs of runs), a glob, an
+                        URL for fsspec, or `@FILE`: a list of paths or URLs, one per line, optionally gzipped (Common
+                        Crawl's wet.paths.gz)
+    base                prefix of every entry of such a list (`https://data.commoncrawl.org/`)
+    name                name of the input in `source`, generated ids and output names; by default derived from the path,
+                        with a number where another input has that name (`x`, `x-2`). It may not look like a number,
+                        which Megatron reads as a weight
+    format              "auto" (by suffix), jsonl, parquet, arrow, csv, tsv, text, wet or warc
+    text_column         "": the first of text, content, body, raw_content, ...; a dotted path selects nested JSON
+    id_column           of strings or integers; a record without id gets `<name>/<doc>`
+    columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date; text: path)
+    separator           text: split files here; "": each file is one document
     encoding            of text, csv and tsv
-    max_document_bytes  larger records are rejected; of text in UTF-8, whatever its encoding
-    blend_weight        the share of this input in what training draws: all inputs have one, or none (`output.blend`)
-    sample              share of the documents that is taken, by a hash of id, text and the recipe's `seed`
-    copies              how often each kept document is written, one whole copy of the input after the other
-    min_bytes           an input with less text (after `sample`) is an error; 0: any
+    max_document_bytes  larger records are rejected; text is measured in UTF-8, in any encoding
+    blend_weight        share of this input in training (`output.blend`); all inputs have one, or none
+    sample              share of the documents to read, by a hash of id, text and the recipe's `seed`
+    copies              how often each kept document is written, one whole copy of the input after another
+    min_bytes           least text of the input after `sample`, in bytes; less is an error; 0: no minimum
     """
 
     base: str = ""
@@ -128,23 +133,23 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         if is_hub(self.path):
             raise ValueError(f"{self.path} is a data set of Hugging Face; leave kind out, or write kind: hub")
         if self.base and not self.path.startswith(LIST_MARK):
-            raise ValueError(f"base goes with a list of paths; write path: '{LIST_MARK}{shown(self.path)}'")
+            raise ValueError(f"base needs a list of paths; write path: '{LIST_MARK}{shown(self.path)}'")
         if self.format not in FORMATS:
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         try:
             "".encode(self.encoding)
         except LookupError:
-            raise ValueError(f"encoding {self.encoding!r} is not known to Python") from None
+            raise ValueError(f"encoding {self.encoding!r} is unknown to Python") from None
 
 
 class HubInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="hub"):
-    """One entry of `input:` in a recipe: a data set that Hugging Face `datasets` streams. What it shares with
-    `FilesInput` means the same here.
+    """One entry of `input:` in a recipe: a data set that Hugging Face `datasets` streams. Other settings are those of
+    `FilesInput`.
 
     path                        `hf:ORG/NAME` or `hf:FOLDER`
-    config, split, data_files   which part of the data set
-    revision                    in which version: a branch, a tag or a commit
-    max_documents, max_bytes    budget; the document that reaches it is the last one; 0: all
+    config, split, data_files   part of the data set
+    revision                    version of the data set: a branch, a tag or a commit
+    max_documents, max_bytes    budget; the document that reaches it is the last one; 0: no limit
     """
 
     config: str = ""
@@ -157,23 +162,23 @@ class HubInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
     def __post_init__(self) -> None:
         super().__post_init__()
         if not is_hub(self.path) or self.path == HUB_MARK:
-            raise ValueError(f"{shown(self.path)} must name a data set, as in {HUB_MARK}ORG/NAME")
+            raise ValueError(f"{shown(self.path)} must name a data set, for example {HUB_MARK}ORG/NAME")
         _check_budget(self, "max_bytes", "max_documents")
 
 
 AnyInput = FilesInput | HubInput
 _KINDS: dict[str, type[FilesInput] | type[HubInput]] = {"files": FilesInput, "hub": HubInput}
-# Fields of a FilesInput that say how the files of its path are read: what functions and stages that read files take.
+# Fields of a FilesInput that functions and stages accept for reading files.
 READING = ("base", "name", "format", "text_column", "id_column", "separator", "encoding", "max_document_bytes")
 
 
-def Input(**settings: Any) -> AnyInput:  # noqa: N802  # it reads as what it makes
-    """A `HubInput` where `path` begins with `hf:`, else a `FilesInput`; takes the settings of that one.
+def Input(**settings: Any) -> AnyInput:  # noqa: N802  # named like a class, because it makes one
+    """Return a `HubInput` where `path` begins with `hf:`, else a `FilesInput`. Takes the settings of that class.
 
         Input(path="data/*.jsonl.gz", text_column="body")
         Input(path="hf:ORG/NAME", split="train", max_documents=1000)
 
-    Raises ValueError for a setting that is out of range or of the other kind, TypeError for one that neither has.
+    Raises ValueError for a setting that is out of range or belongs to the other class, TypeError for an unknown one.
     """
     if isinstance(settings.get("path"), os.PathLike):
         settings["path"] = os.fspath(settings["path"])
@@ -185,8 +190,10 @@ def Input(**settings: Any) -> AnyInput:  # noqa: N802  # it reads as what it mak
 
 
 def with_kind(content: Any) -> Any:
-    """The dictionary of an input with its `kind`, which the path tells. Settings of the other kind that have their
-    defaults are left out; ValueError for other values. What is no dictionary comes back as it is."""
+    """Return the dictionary of an input with its `kind`, by its path. Other objects than dictionaries are unchanged.
+
+    Settings of the other kind are removed where they have their defaults. Raises ValueError for other values.
+    """
     if not isinstance(content, Mapping):
         return content
     path = content.get("path", "")
@@ -209,31 +216,35 @@ def _defaults(kind: str) -> dict[str, Any]:
 
 
 def _foreign_setting(name: str, kind: str, path: str) -> str:
-    """What to do about a setting of data sets that files have, or the other way round."""
+    """Return the message about a setting that belongs to the other kind of input."""
     if kind == "hub":
         return f"{name} is for files, {path} is a data set of Hugging Face; leave {name} out"
     if name.startswith("max_"):
         return (
-            f"{name} is for data sets of Hugging Face ({HUB_MARK}ORG/NAME), which are streamed; of files, sample takes "
-            "a share"
+            f"{name} is for data sets of Hugging Face ({HUB_MARK}ORG/NAME), which are streamed; for files set sample "
+            "to read a part"
         )
     return f"{name} is for data sets of Hugging Face; write path: '{HUB_MARK}{shown(path)}'"
 
 
 def with_kinds(listed: Sequence[Any], where: str) -> list[Any]:
-    """`with_kind` of each; errors name the place as msgspec does."""
-    found = []
+    """Return `with_kind` of each entry. Errors name the place in the format of msgspec."""
+    inputs = []
     for number, entry in enumerate(listed):
         try:
-            found.append(with_kind(entry))
+            inputs.append(with_kind(entry))
         except ValueError as error:
             raise ValueError(f"{error} - at `{where}[{number}]`") from None
-    return found
+    return inputs
 
 
 def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[AnyInput]:
-    """The inputs behind a path, an `Input`, its dictionary, or a list of them. `settings` are those of the paths.
-    ValueError says which of them is wrong, and why."""
+    """Return the inputs given as a path, an `Input`, its dictionary, or a list of these.
+
+    settings   settings for the paths; ValueError where an entry is no path
+
+    Raises ValueError, or msgspec.ValidationError, with the place of a wrong entry.
+    """
     several = isinstance(given, Iterable) and not isinstance(given, str | bytes | os.PathLike | AnyInput | Mapping)
     listed = list(given) if several else [given]
     paths = [isinstance(entry, str | os.PathLike) for entry in listed]
@@ -241,24 +252,25 @@ def list_inputs(given: Any, settings: Mapping[str, Any] | None = None) -> list[A
         {"path": os.fspath(entry), **(settings or {})} if is_path else entry
         for entry, is_path in zip(listed, paths, strict=True)
     ]
-    found = msgspec.convert(with_kinds(content, "$"), list[AnyInput])
+    inputs = msgspec.convert(with_kinds(content, "$"), list[AnyInput])
     if settings and not all(paths):
-        raise ValueError(f"{', '.join(settings)} cannot go with an Input or its dictionary, which has its own")
-    return found
+        raise ValueError(f"{', '.join(settings)} cannot be combined with an Input or its dictionary: set them there")
+    return inputs
 
 
 def refuse_streamed(entries: Iterable[AnyInput]) -> None:
-    """InputError for a data set of Hugging Face, which a run alone can read."""
+    """Raise InputError for a data set of Hugging Face, which only a run can read."""
     for entry in entries:
         if isinstance(entry, HubInput):
             raise InputError(f"{entry.path} is streamed: run a recipe with this input, then read its documents/")
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What all inputs together may and must have; 0: any.
+    """Limits on all inputs together; 0: no limit.
 
-    max_documents, max_bytes   of all `hf:` inputs, taken in their order until it is reached; bytes are of the text
-    min_bytes                  a run that reads less text is an error
+    max_documents, max_bytes   budget of all `hf:` inputs, which are read in their order until it is reached; bytes of
+                               text
+    min_bytes                  least text of all inputs, in bytes; a run that reads less is an error
     """
 
     max_documents: int = 0
@@ -272,16 +284,16 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 def _check_budget(settings: msgspec.Struct, *fields: str) -> None:
     for field in fields:
         if getattr(settings, field) < 0:
-            raise ValueError(f"{field} must be 0 (none) or more, not {getattr(settings, field)}")
+            raise ValueError(f"{field} must be 0 (no limit) or more, not {getattr(settings, field)}")
 
 
 def is_hub(path: str) -> bool:
-    """Whether a path is a data set for Hugging Face `datasets`."""
+    """Return whether a path is a data set for Hugging Face `datasets`."""
     return path.startswith(HUB_MARK)
 
 
 def hub_label(entry: HubInput) -> str:
-    """How messages and reports call a data set: `hf:ORG/NAME:CONFIG[SPLIT]@REVISION`."""
+    """Return the name of a data set in messages and reports: `hf:ORG/NAME:CONFIG[SPLIT]@REVISION`."""
     config = f":{entry.config}" if entry.config else ""
     files = f":{shown(entry.data_files)}" if entry.data_files else ""
     return f"{entry.path}{config}{files}[{entry.split}]" + (f"@{entry.revision}" if entry.revision else "")
@@ -296,21 +308,26 @@ def _is_number(name: str) -> bool:
 
 
 def _default_name(path: str) -> str:
-    """A name made of the last part of the path that has no wildcard."""
+    """Return a name made from the last part of the path without wildcards."""
     parts = [part for part in Path(shown(path)).parts if not glob.has_magic(part)]
     stem = parts[-1].split(".")[0] if parts else ""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")
     if not name:
         return "input"
-    return f"input-{name}" if _is_number(name) or _is_number(f"{name}-2") else name  # 1e-2 is one
+    return f"input-{name}" if _is_number(name) or _is_number(f"{name}-2") else name  # "1e-2" is a number
 
 
 def input_names(entries: Sequence[AnyInput]) -> list[str]:
-    """The name of every input. Given names must differ; of those made from paths the second `x` is `x-2`."""
+    """Return the name of every input. Of names made from paths, the second `x` becomes `x-2`.
+
+    Raises InputError where two inputs have the same `name`.
+    """
     given = [entry.name for entry in entries if entry.name]
     for name in given:
         if given.count(name) > 1:
-            raise InputError(f"two inputs are named {name!r}; give each its own name: in the recipe")
+            raise InputError(
+                f"two inputs are named {name!r}; names must be unique. Change name: of one of them in the recipe"
+            )
     taken, names = set(given), []
     for entry in entries:
         name = entry.name or _unused(_default_name(entry.path), taken)
@@ -321,8 +338,9 @@ def input_names(entries: Sequence[AnyInput]) -> list[str]:
 
 def _unused(name: str, taken: set[str]) -> str:
     numbered = (f"{name}-{number}" for number in count(2))
-    return next(found for found in chain([name], numbered) if found not in taken)
+    return next(candidate for candidate in chain([name], numbered) if candidate not in taken)
 
 
 def entries_by_name(entries: Sequence[AnyInput]) -> dict[str, AnyInput]:
+    """Return the inputs by their names, in their order."""
     return dict(zip(input_names(entries), entries, strict=True))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON Lines. orjson's verdict is the law.
+"""JSON Lines, as orjson reads them.
 
-Lines in which the kernel finds nothing unusual are taken from it (no objects, no lock: 1.3 GB/s on one core where
-orjson and Arrow's conversion give 430 MB/s); every other line is parsed by orjson. A byte order mark at the start of a
-file is not part of the text.
+A kernel parses the lines in which it finds nothing unusual: 1.3 GB/s on one core, without Python objects or the GIL.
+orjson with Arrow's conversion reaches 430 MB/s and parses every other line. A byte order mark at the start of a file is
+not part of the text.
 """
 
 from __future__ import annotations
@@ -21,117 +21,127 @@ from curation.kernels import jsonl
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large
 from curation.reading.remote import UNKNOWN_SIZE
-from curation.reading.source_files import FilePart, SourceFile
-from curation.reading.streams import read_behind, read_piece
+from curation.reading.source_files import FileRange, SourceFile
+from curation.reading.streams import read_after, read_chunk
 from curation.reading.urls import is_remote
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-SMALL_FILE_BYTES = 1 << 20  # several files of up to this size are parsed as one block: 15 us each instead of 300
+SMALL_FILE_BYTES = 1 << 20  # files of up to this size are parsed together: 15 us each instead of 300
 MISSING = object()
 NOTHING = np.empty(0, np.uint8)
-LAST_STEP = 1 << 16  # bytes read behind a part, where its last line ends
+LAST_STEP = 1 << 16  # bytes read after a range to find the end of its last line
 
 
 class Block(NamedTuple):
-    """Whole lines of a file, and the offset of the first. `error`: what is wrong behind them, damage or a line that
-    was passed over (`passed` is 1 then)."""
+    """Whole lines of a file.
+
+    offset          of the first line, in bytes of the decompressed file
+    error           damage after the lines, or why the line after them was skipped; "" where neither is the case
+    skipped_lines   1 where a line was skipped, else 0
+    """
 
     data: np.ndarray  # uint8
     offset: int
     error: str = ""
-    passed: int = 0
+    skipped_lines: int = 0
 
 
-def read_jsonl(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
+def read_jsonl(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of the lines that begin in a range, about `batch_bytes` of the file at a time.
+
+    Lines that are no documents are rejected, and so is the rest of a damaged file.
+    """
     row = line = 0
-    for block in _line_blocks(part, batch_bytes):
-        skipped = _mark_length(block.data) if block.offset == 0 else 0
-        data, offset = block.data[skipped:], block.offset + skipped
-        for documents in _parse_block(data, offset, part.file, row, line):
+    for block in _line_blocks(file_range, batch_bytes):
+        mark = _mark_length(block.data) if block.offset == 0 else 0
+        data, offset = block.data[mark:], block.offset + mark
+        for documents in _parse_block(data, offset, file_range.file, row, line):
             row += documents.rows
             line += documents.lines
             yield documents
         if block.error:
             reject = Rejected(row, line, block.offset + len(block.data), block.error)
-            yield Documents(schema_of(part.file.columns).empty_table(), [reject], 1, block.passed)
+            yield Documents(schema_of(file_range.file.columns).empty_table(), [reject], 1, block.skipped_lines)
             row += 1
-            line += block.passed
+            line += block.skipped_lines
 
 
-def runs(parts: Sequence[FilePart]) -> Iterator[list[FilePart]]:
-    """The parts in order: small files whose lines can be parsed together in one list, every other part alone."""
-    for key, same in groupby(parts, _block_key):
-        found = list(same)
-        yield from [found] if key else [[part] for part in found]
+def runs(file_ranges: Sequence[FileRange]) -> Iterator[list[FileRange]]:
+    """Yield the ranges in order: small files that can be parsed together in one list, every other range alone."""
+    for key, same in groupby(file_ranges, _block_key):
+        group = list(same)
+        yield from [group] if key else [[file_range] for file_range in group]
 
 
-def _block_key(part: FilePart) -> tuple[str, str] | None:
-    """What small local files must share to be parsed together; None for other files."""
-    file = part.file
+def _block_key(file_range: FileRange) -> tuple[str, str] | None:
+    """Return the settings that small local files must share to be parsed together; None for other files."""
+    file = file_range.file
     small = file.format == "jsonl" and not file.compression and not is_remote(file.path)
-    whole = (part.start, part.stop) == (0, file.bytes) and file.bytes <= SMALL_FILE_BYTES
+    whole = (file_range.start, file_range.stop) == (0, file.bytes) and file.bytes <= SMALL_FILE_BYTES
     return (file.text_column, file.id_column) if small and whole else None
 
 
-def read_files(parts: Sequence[FilePart], batch_bytes: int) -> Iterator[Documents]:
-    """The documents of small files, about `batch_bytes` of them at a time; the same as file after file."""
+def read_files(file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of small files, about `batch_bytes` at a time: the same as `read_jsonl` file by file."""
     row = first = 0
-    while first < len(parts):
+    while first < len(file_ranges):
         texts: list[bytes] = []
-        starts, marks = [0], []  # of each file in the block, and the bytes of its byte order mark
-        while first + len(texts) < len(parts) and starts[-1] < batch_bytes:
-            with open_planned(parts[first + len(texts)].file) as stream:
-                content = read_piece(stream, SMALL_FILE_BYTES).data
+        starts, marks = [0], []  # per file: its start in the block, and the bytes of its byte order mark
+        while first + len(texts) < len(file_ranges) and starts[-1] < batch_bytes:
+            with open_planned(file_ranges[first + len(texts)].file) as stream:
+                content = read_chunk(stream, SMALL_FILE_BYTES).data
             text = content.removeprefix(BYTE_ORDER_MARK)
             marks.append(len(content) - len(text))
             texts.append(text if text.endswith(b"\n") or not text else text + b"\n")
             starts.append(starts[-1] + len(texts[-1]))
         lines_before = np.cumsum([0, *(text.count(b"\n") for text in texts)])
         data = np.frombuffer(b"".join(texts), np.uint8)
-        for documents in _parse_block(data, 0, parts[first].file, row, 0):
+        for documents in _parse_block(data, 0, file_ranges[first].file, row, 0):
             rejected = []
             for entry in documents.rejected:
-                at = int(np.searchsorted(starts, entry.offset, side="right")) - 1
-                offset = entry.offset - starts[at] + marks[at]
-                rejected.append(entry._replace(line=entry.line - int(lines_before[at]), offset=offset, part=first + at))
+                index = int(np.searchsorted(starts, entry.offset, side="right")) - 1
+                offset = entry.offset - starts[index] + marks[index]
+                rejected.append(
+                    entry._replace(line=entry.line - int(lines_before[index]), offset=offset, file_index=first + index)
+                )
             yield documents._replace(rejected=rejected)
             row += documents.rows
         first += len(texts)
 
 
 def _first_line_start(stream: Any, start: int) -> int:
-    """The start of the first line that begins at `start` or later."""
+    """Return the offset of the first line that begins at `start` or later."""
     if start == 0:
         return 0
     position = start - 1
     stream.seek(position)
     while block := stream.read(1 << 16):
-        found = block.find(b"\n")
-        if found >= 0:
-            return position + found + 1
+        newline = block.find(b"\n")
+        if newline >= 0:
+            return position + newline + 1
         position += len(block)
     return position
 
 
-def _line_blocks(part: FilePart, block_bytes: int) -> Iterator[Block]:
-    """Blocks of whole lines: those that begin in the part. The last of them may reach beyond it."""
-    whole = bool(part.file.compression) or part.file.bytes == UNKNOWN_SIZE
-    limit = part.file.max_document_bytes
-    with open_planned(part.file) as stream:
-        offset = 0 if whole else _first_line_start(stream, part.start)
+def _line_blocks(file_range: FileRange, block_bytes: int) -> Iterator[Block]:
+    """Yield blocks of the whole lines that begin in a range. The last line may end after the range."""
+    whole = bool(file_range.file.compression) or file_range.file.bytes == UNKNOWN_SIZE
+    limit = file_range.file.max_document_bytes
+    with open_planned(file_range.file) as stream:
+        offset = 0 if whole else _first_line_start(stream, file_range.start)
         if not whole:
             stream.seek(offset)
         rest = NOTHING
-        while whole or offset < part.stop:
-            left = block_bytes if whole else part.stop + LAST_STEP - offset - len(rest)
-            data, damage = read_behind(rest, stream, min(max(left, len(rest)), block_bytes))
+        while whole or offset < file_range.stop:
+            remaining = block_bytes if whole else file_range.stop + LAST_STEP - offset - len(rest)
+            data, damage = read_after(rest, stream, min(max(remaining, len(rest)), block_bytes))
             if damage or len(data) == len(rest):
                 if len(data) or damage:
                     yield Block(data, offset, damage)
                 return
             end = jsonl.end_of_lines(data, 0, len(data))
-            if not whole and offset + end >= part.stop:
-                last = max(part.stop - 1 - offset, 0)
+            if not whole and offset + end >= file_range.stop:
+                last = max(file_range.stop - 1 - offset, 0)
                 yield Block(data[: jsonl.find_newline(data, last, len(data)) + 1], offset)
                 return
             if end:
@@ -146,14 +156,14 @@ def _line_blocks(part: FilePart, block_bytes: int) -> Iterator[Block]:
 
 
 def _mark_length(data: np.ndarray) -> int:
-    """Bytes of the byte order mark that a file's first bytes may be."""
+    """Return the length of the byte order mark at the start of a file's first bytes: 3 or 0."""
     return len(BYTE_ORDER_MARK) if data[: len(BYTE_ORDER_MARK)].tobytes() == BYTE_ORDER_MARK else 0
 
 
 def _skip_line(stream: Any, block_bytes: int, offset: int) -> tuple[np.ndarray, int]:
-    """Reads to the end of a line without keeping it; gives what follows in the last block, and its offset."""
+    """Read to the end of a line without keeping it. Return the bytes after it in the last block, and their offset."""
     while True:
-        fresh, _ = read_behind(NOTHING, stream, block_bytes)
+        fresh, _ = read_after(NOTHING, stream, block_bytes)
         newline = jsonl.find_newline(fresh, 0, len(fresh))
         if newline < len(fresh) or not len(fresh):
             return fresh[newline + 1 :], offset + min(newline + 1, len(fresh))
@@ -161,7 +171,7 @@ def _skip_line(stream: Any, block_bytes: int, offset: int) -> tuple[np.ndarray, 
 
 
 class _Parsed(NamedTuple):
-    """What the kernel makes of a block, one entry per line."""
+    """The kernel's result for a block: one entry per line. `status` is uint8, see `curation.kernels.jsonl`."""
 
     status: np.ndarray
     text: pa.Array
@@ -189,16 +199,15 @@ def _strings(offsets: np.ndarray, data: np.ndarray, valid: np.ndarray | None = N
 
 
 def _parse_block(data: np.ndarray, offset: int, file: SourceFile, row: int, line: int) -> Iterator[Documents]:
-    """The documents of whole lines, of so many at once that bad ones take little memory. `offset`, `row` and `line`:
-    those of the first line."""
-    for piece, lines in _cut_lines(data):
-        documents = _parse_lines(piece, lines, offset, file, row, line)
+    """Yield the documents of whole lines, LINES_AT_ONCE at a time. `offset`, `row`, `line`: those of the first line."""
+    for batch, lines in _cut_lines(data):
+        documents = _parse_lines(batch, lines, offset, file, row, line)
         yield documents
-        row, line, offset = row + documents.rows, line + lines, offset + len(piece)
+        row, line, offset = row + documents.rows, line + lines, offset + len(batch)
 
 
 def _cut_lines(data: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
-    """Data in pieces of whole lines, at most LINES_AT_ONCE, and how many."""
+    """Yield the data in batches of at most LINES_AT_ONCE whole lines, each with its number of lines."""
     lines = jsonl.count_lines(data, 0, len(data))
     if lines <= LINES_AT_ONCE:
         yield data, lines
@@ -220,7 +229,7 @@ def _parse_lines(
     sizes = np.diff(starts) - (data[starts[1:] - 1] == ord("\n"))
     status[sizes > file.max_document_bytes] = jsonl.UNUSUAL
     if "." in file.text_column or "." in file.id_column:
-        status[status == jsonl.PLAIN] = jsonl.UNUSUAL  # the key may be a path, which only orjson's reading follows
+        status[status == jsonl.PLAIN] = jsonl.UNUSUAL  # the key may be a dotted path, which only `look_up` follows
     rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)
     columns = [pa.array(rows, pa.int64()), parsed.id, parsed.text]
     for name in file.columns:
@@ -241,7 +250,7 @@ def _parse_lines(
 
 
 def _carried(data: np.ndarray, starts: np.ndarray, name: str, status: np.ndarray) -> tuple[pa.Array, np.ndarray]:
-    """A further string field of every line, by the same kernel, and for which lines it is known to be right."""
+    """Return another field of every line (large_string), and per line whether the kernel could read it (bool)."""
     parsed = _parse(data, starts.copy(), name, "")
     return parsed.text, parsed.status == jsonl.PLAIN
 
@@ -249,34 +258,34 @@ def _carried(data: np.ndarray, starts: np.ndarray, name: str, status: np.ndarray
 def _parse_unusual(
     lines: list[tuple[int, bytes]], rows: np.ndarray, file: SourceFile
 ) -> tuple[pa.Table, list[tuple[int, str]]]:
-    """orjson's reading of the lines that the kernel left: their documents, and (line, error) of those that are none."""
-    found: list[tuple[int | str | None, ...]] = []
+    """Parse the lines that the kernel left with orjson. Return their documents, and (line, error) of rejected lines."""
+    records: list[tuple[int | str | None, ...]] = []
     errors: list[tuple[int, str]] = []
     for k, raw in lines:
         try:
-            found.append((int(rows[k]), *parse_record(raw, file)))
+            records.append((int(rows[k]), *parse_record(raw, file)))
         except ValueError as error:
             errors.append((k, str(error)))
     schema = schema_of(file.columns)
-    columns = list(zip(*found, strict=True)) or [()] * len(schema)
+    columns = list(zip(*records, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.table(arrays, schema=schema), errors
 
 
 def look_up(record: dict[str, object], name: str) -> object:
-    """A field by its name, or by a dotted path into nested objects; MISSING where there is none."""
+    """Return a field by its name, or by a dotted path into nested objects; MISSING where there is none."""
     if name in record:
         return record[name]
-    found: object = record
+    value: object = record
     for key in name.split("."):
-        if not isinstance(found, dict) or key not in found:
+        if not isinstance(value, dict) or key not in value:
             return MISSING
-        found = found[key]
-    return found
+        value = value[key]
+    return value
 
 
 def parse_record(raw: bytes, file: SourceFile) -> tuple[str | None, ...]:
-    """(id, text, carried columns ...) of one JSON line as orjson reads it; ValueError says why it is no document."""
+    """Return (id, text, carried columns ...) of one JSON line. Raises ValueError with the reason for a rejection."""
     if len(raw) > file.max_document_bytes:
         raise ValueError(too_large(file.max_document_bytes))
     try:
@@ -303,7 +312,7 @@ def _id_of(record: dict[str, object], file: SourceFile) -> str | None:
 
 
 def _as_string(value: object) -> str | None:
-    """A carried value: strings as they are, other values as compact JSON, null and missing as null."""
+    """Return a carried value: strings unchanged, other values as compact JSON, null and missing as None."""
     if value is MISSING or value is None or isinstance(value, str):
         return value if isinstance(value, str) else None
     return orjson.dumps(value).decode()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files the path of an input stands for: a file, a folder, a glob, an URL, or a list of them."""
+"""Find the files of an input: a file, a folder, a glob, an URL, or a list of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pathlib import Path
 import msgspec
 
 from curation.errors import InputError, IntegrityError
-from curation.files import read_json
 from curation.reading.inputs import (
     COMPRESSIONS,
     ENCODED,
@@ -31,13 +30,14 @@ from curation.reading.remote import cause_of, refuse_remote
 from curation.reading.source_files import SourceFile
 from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import check_url, is_remote, scrubbed, shown
+from curation.system.files import read_json
 
 log = logging.getLogger(__name__)
 
-MAX_FILE_BYTES = 1 << 44  # 17.6 TB: half a million slices, and far from what one file has
+MAX_FILE_BYTES = 1 << 44  # 17.6 TB: half a million slices, far above the size of real files
 STDIN = "-"
-UTF8 = ("utf-8", "utf-8-sig")  # as `codecs` names what every format has
-# What tells the folder of a run.
+UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of the encoding that every format reads
+# Files and keys that identify the output folder of a run.
 RUN_PLAN = ("_work", "plan.json")
 RUN_REPORT = "report.json"
 RUN_KEYS = {"recipe", "documents_digest"}
@@ -45,29 +45,29 @@ COPIED = (*ReadOptions.__struct_fields__, "separator", "encoding")  # from an in
 
 
 def find_files(entries: Sequence[AnyInput], leave_out: str | os.PathLike[str] = "") -> list[SourceFile]:
-    """All files of all inputs, in the order of the recipe and sorted inside an input.
+    """Return the files of all inputs, in the order of the recipe, sorted within each input.
 
-    leave_out   the folder of the run's output: no input, where a folder or glob around it would take it for one
+    leave_out   output folder of the run: its files are no inputs, even in a folder or glob that contains it
 
-    Raises InputError for a path that stands for no file, an unknown format, and a file that two inputs (or two names
-    in one input) resolve to, or whose format has no use for a setting. What is in the files is looked at by `probe`.
+    Raises InputError for a path without a file, an unknown format, a file that occurs twice (also by links), and a
+    setting that the format of a file does not use. `probe` checks the content of the files.
     """
     left_out = os.path.realpath(leave_out) if leave_out else ""
-    found = [(path, number) for number, entry in enumerate(entries) for path in _paths(entry, left_out)]
-    _check_once([path for path, _ in found])
+    paths = [(path, number) for number, entry in enumerate(entries) for path in _paths(entry, left_out)]
+    _check_once([path for path, _ in paths])
     names = input_names(entries)
-    return [_source_file(path, entries[number], names[number]) for path, number in found]
+    return [_source_file(path, entries[number], names[number]) for path, number in paths]
 
 
 def _paths(entry: AnyInput, left_out: str) -> list[str]:
-    """The files of an input; of a data set, which is streamed, its label."""
+    """Return the files of an input; for a data set, which is streamed, its label."""
     if isinstance(entry, HubInput):
         return [hub_label(entry)]
     return [path for listed in _listed(entry) for path in _matches(listed, left_out)]
 
 
 def split_suffix(path: str) -> tuple[str, str]:
-    """(format, compression) by the suffixes of a path; ("", ...) where the format is not known."""
+    """Return (format, compression) by the suffixes of a path; "" where one is unknown."""
     stem, suffix = os.path.splitext(path.lower())
     compression = COMPRESSIONS.get(suffix, "")
     if compression:
@@ -76,13 +76,13 @@ def split_suffix(path: str) -> tuple[str, str]:
 
 
 def _suffixes_of(path: str) -> tuple[str, str]:
-    """As `split_suffix`, without the query of an URL."""
+    """Return `split_suffix` of a path, without the query of an URL."""
     return split_suffix(path.split("?")[0] if is_remote(path) else path)
 
 
 def _files_below(folder: str) -> Iterable[str]:
-    """All input files in a folder and those below it, sorted. Links to folders are followed, but no folder is entered
-    twice, and none below it that a run of this program has written."""
+    """Yield all input files in a folder and below it, sorted. Links to folders are followed, but each folder is entered
+    once, and output folders of runs are skipped."""
     seen = {os.path.realpath(folder)}
     for parent, folders, names in os.walk(folder, onerror=_cannot_list, followlinks=True):
         folders[:] = [name for name in sorted(folders) if _is_entered(os.path.join(parent, name), seen)]
@@ -94,12 +94,14 @@ def _files_below(folder: str) -> Iterable[str]:
 
 
 def _is_readable_kind(path: str) -> bool:
-    """Whether a path in a folder or of a glob is a file, or leads nowhere, which is an error when it is opened. Pipes
-    and devices may have no end: they are passed over with a warning."""
+    """Return whether a path in a folder or glob is a file, or a broken link, which fails later when it is opened.
+
+    Pipes and devices may have no end: they are skipped with a warning.
+    """
     if os.path.isfile(path) or not os.path.exists(path):
         return True
     if not os.path.isdir(path):
-        log.warning("%s is passed over: it is no regular file", path)
+        log.warning("%s is skipped: it is no regular file", path)
     return False
 
 
@@ -112,7 +114,7 @@ def _is_entered(folder: str, seen: set[str]) -> bool:
 
 
 def is_run(folder: str) -> bool:
-    """Whether a folder is the output of a run, finished or not."""
+    """Return whether a folder is the output of a run, finished or not."""
     if os.path.isfile(os.path.join(folder, *RUN_PLAN)):
         return True
     try:
@@ -127,7 +129,7 @@ def _cannot_list(error: OSError) -> None:
 
 
 def _matches(path: str, leave_out: str) -> list[str]:
-    """The files that a path of a recipe stands for, sorted; an existing file wins over its reading as a glob."""
+    """Return the files of a path in a recipe, sorted. An existing file with wildcards in its name is no glob."""
     if is_remote(path):
         return _remote_matches(path)
     path = os.path.expanduser(path)
@@ -135,15 +137,18 @@ def _matches(path: str, leave_out: str) -> list[str]:
         return [path]
     if os.path.isdir(path):
         if is_run(path):
-            raise InputError(f"{path} is the folder of a run; to read what it kept: {os.path.join(path, 'documents')}")
-        found = _without(leave_out, _files_below(path), path)
-        if not found:
-            outputs = (parent for parent, _, _ in os.walk(path) if is_run(parent))
-            passed = next(outputs, leave_out if any(_files_below(path)) else "")
             raise InputError(
-                f"folder {path} holds no input file; expected names ending in {_known_suffixes()}{_passed_over(passed)}"
+                f"{path} is the output folder of a run; to read its documents: {os.path.join(path, 'documents')}"
             )
-        return found
+        files = _without(leave_out, _files_below(path), path)
+        if not files:
+            outputs = (parent for parent, _, _ in os.walk(path) if is_run(parent))
+            skipped = next(outputs, leave_out if any(_files_below(path)) else "")
+            raise InputError(
+                f"folder {path} holds no input file; expected names ending in {_known_suffixes()}"
+                f"{_skipped_hint(skipped)}"
+            )
+        return files
     if path == STDIN or os.path.exists(path):
         raise InputError(
             f"input {path} is no regular file: inputs are read several times, and by several workers. Write it to a "
@@ -156,20 +161,21 @@ def _matches(path: str, leave_out: str) -> list[str]:
             raise InputError(f"cannot open {path}: {error.strerror}") from None
         except (OSError, ValueError):
             pass
-        raise InputError(f"input {path} does not exist (looked from {os.getcwd()})")
+        raise InputError(f"input {path} does not exist (working directory: {os.getcwd()})")
     _check_listed(path)
     matches = sorted(match for match in glob.glob(path, recursive=True) if _is_readable_kind(match))
-    found = _without(leave_out, matches, path)
-    if not found:
-        passed = leave_out if matches else ""
-        raise InputError(f"no file matches {path} (looked from {os.getcwd()}){_passed_over(passed)}")
-    return found
+    files = _without(leave_out, matches, path)
+    if not files:
+        skipped = leave_out if matches else ""
+        raise InputError(f"no file matches {path} (working directory: {os.getcwd()}){_skipped_hint(skipped)}")
+    return files
 
 
 def _check_listed(pattern: str) -> None:
-    """InputError for a folder that a glob passes over, since it may not be listed or entered.
+    """Raise InputError for a folder that `glob` would silently skip because it cannot be listed or entered.
 
-    Part after part: the folders that the parts before it match are those that `glob` looks into."""
+    Checked component by component: `glob` searches the folders that the components before it match.
+    """
     head, parts = pattern, []
     while glob.has_magic(head):
         head, part = os.path.split(head)
@@ -189,21 +195,21 @@ def _check_folder(folder: str, is_listed: bool) -> None:
         os.stat(os.path.join(folder, os.curdir))
         if is_listed:
             os.scandir(folder).close()
-    except (FileNotFoundError, NotADirectoryError):  # matches nothing
+    except (FileNotFoundError, NotADirectoryError):  # no match
         return
     except OSError as error:
         raise InputError(f"folder {folder} cannot be listed: {error.strerror}") from None
 
 
-def _passed_over(folder: str) -> str:
-    """What to say of the output of a run in which an input was looked for."""
+def _skipped_hint(folder: str) -> str:
+    """Return the hint for an output folder of a run that was skipped in the search; "" without one."""
     if not folder:
         return ""
-    return f". Folders of runs and the output are passed over; path: {os.path.join(folder, 'documents')} reads one"
+    return f". Output folders of runs are skipped; path: {os.path.join(folder, 'documents')} reads one"
 
 
 def _without(folder: str, paths: Iterable[str], asked: str) -> list[str]:
-    """The paths that do not lead into a folder, unless what was asked for is in it."""
+    """Return the paths outside a folder; all paths where `asked` itself is in it."""
     if not folder or _is_in(folder, os.path.realpath(_fixed_part(asked))):
         return list(paths)
     real = RealPaths()
@@ -215,7 +221,7 @@ def _is_in(folder: str, path: str) -> bool:
 
 
 class RealPaths:
-    """`os.path.realpath` that resolves each folder once: for many files in few folders ten times as fast."""
+    """`os.path.realpath` that resolves each folder once: ten times as fast for many files in few folders."""
 
     def __init__(self) -> None:
         self._folders: dict[str, str] = {}
@@ -230,14 +236,14 @@ class RealPaths:
 
 
 def _fixed_part(path: str) -> str:
-    """The folder in which a glob begins to search; a path without wildcards as it is."""
+    """Return the folder in which a glob begins to search; a path without wildcards unchanged."""
     while glob.has_magic(path):
         path = os.path.dirname(path)
     return path
 
 
 def _remote_matches(url: str) -> list[str]:
-    """The files of an URL: itself, or what a glob in it matches."""
+    """Return the URL itself, or the sorted matches of a glob in it."""
     if not glob.has_magic(url.split("?")[0]):
         return [url]
     import fsspec
@@ -245,33 +251,33 @@ def _remote_matches(url: str) -> list[str]:
     check_url(url)
     try:
         system, pattern = fsspec.core.url_to_fs(url)
-        found = sorted(system.unstrip_protocol(match) for match in system.glob(pattern))
+        urls = sorted(system.unstrip_protocol(match) for match in system.glob(pattern))
     except Exception as raised:  # file systems raise errors of their own libraries
         error = cause_of(raised)
         refuse_remote(url, error)
         raise InputError(f"{shown(url)} cannot be listed: {scrubbed(error, url) or type(error).__name__}") from None
-    if not found:
+    if not urls:
         raise InputError(f"no file matches {shown(url)}")
-    return found
+    return urls
 
 
 def _listed(entry: FilesInput) -> list[str]:
-    """The paths that an input names: its own, or those of a list."""
+    """Return the paths of an input: its own, or those of its list."""
     if not entry.path.startswith(LIST_MARK):
         return [entry.path]
     path = os.path.expanduser(entry.path.removeprefix(LIST_MARK))
     if not is_remote(path) and not os.path.isfile(path):
-        problem = "is no regular file" if os.path.exists(path) else f"does not exist (looked from {os.getcwd()})"
+        problem = "is no regular file" if os.path.exists(path) else f"does not exist (working directory: {os.getcwd()})"
         raise InputError(f"list of inputs {path} {problem}")
     with open_stream(path, _suffixes_of(path)[1]) as stream:
         try:
             lines = stream.read().decode("utf-8-sig", "replace").splitlines()
         except (EOFError, OSError) as error:
             raise InputError(f"list of inputs {shown(path)} is damaged or cut off: {error}") from None
-    found = [entry.base + line.strip() for line in lines if line.strip() and not line.startswith("#")]
-    if not found:
+    paths = [entry.base + line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    if not paths:
         raise InputError(f"list of inputs {shown(path)} is empty")
-    return found
+    return paths
 
 
 def _known_suffixes() -> str:
@@ -281,13 +287,13 @@ def _known_suffixes() -> str:
 def _source_file(path: str, entry: AnyInput, name: str) -> SourceFile:
     if isinstance(entry, HubInput):
         return _described(path, entry, name, "huggingface", "", (-1, 0))
-    found, compression = _suffixes_of(path)
-    format_ = found if entry.format == "auto" else entry.format
+    suffix_format, compression = _suffixes_of(path)
+    format_ = suffix_format if entry.format == "auto" else entry.format
     if not format_:
         known = _known_suffixes()
-        raise InputError(f"cannot tell the format of {shown(path)} by its name; expected {known}. Set format:")
+        raise InputError(f"the name of {shown(path)} does not tell its format; expected {known}. Set format:")
     if format_ == "parquet" and compression:
-        raise InputError(f"{shown(path)}: Parquet is compressed inside; decompress the file first")
+        raise InputError(f"{shown(path)}: Parquet has internal compression; decompress the file first")
     _check_read(entry, path, format_)
     where = path if is_remote(path) else os.path.abspath(path)
     if not is_remote(path):
@@ -298,7 +304,7 @@ def _source_file(path: str, entry: AnyInput, name: str) -> SourceFile:
 
 
 def _check_read(entry: FilesInput, path: str, format_: str) -> None:
-    """InputError for a setting that the reader of the format does not look at."""
+    """Raise InputError for a setting that the reader of the format does not use."""
     other = codecs.lookup(entry.encoding).name not in UTF8
     for field, given, readers in (
         ("separator", bool(entry.separator), ("text",)),
@@ -307,7 +313,7 @@ def _check_read(entry: FilesInput, path: str, format_: str) -> None:
         if given and format_ not in readers:
             raise InputError(
                 f"{shown(path)} is read as {format_}, but {field} is for {', '.join(readers)}. Leave {field} out, or "
-                "make these files an input of their own"
+                "make these files a separate input"
             )
 
 
@@ -315,7 +321,9 @@ def _described(
     path: str, entry: AnyInput, name: str, format_: str, compression: str, status: tuple[int, int]
 ) -> SourceFile:
     if status[0] > MAX_FILE_BYTES:
-        raise InputError(f"{shown(path)} says that it has {status[0]:,} bytes, more than {MAX_FILE_BYTES:,}; cut it")
+        raise InputError(
+            f"{shown(path)} reports {status[0]:,} bytes, more than the limit of {MAX_FILE_BYTES:,}; split it"
+        )
     return SourceFile(
         path=path,
         source=name,
@@ -334,13 +342,13 @@ def _status(path: str) -> tuple[int, int]:
         raise InputError(f"the name of {path!r} is not valid UTF-8; rename the file or a folder above it") from None
     try:
         status = os.stat(path)
-    except OSError as error:  # such as a link to nothing
+    except OSError as error:  # for example a broken link
         raise InputError(f"cannot open {path}: {error.strerror}") from None
     return status.st_size, status.st_mtime_ns
 
 
 def _check_once(paths: Iterable[str]) -> None:
-    """InputError where a file is there twice, perhaps by links."""
+    """Raise InputError where a file occurs twice, also by links."""
     seen: dict[str, str] = {}
     real_path = RealPaths()
     for path in paths:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain text: a file is a document, or is cut at a separator. Pieces of white space alone are no documents.
+"""Plain text: a file is one document, or is split at a separator. White space alone is no document.
 
-Other encodings become UTF-8 as they are read, so that separators and sizes mean the same in all of them. A byte order
-mark at the start of a file is not part of the text.
+Other encodings are converted to UTF-8 first, so separators and sizes mean the same in all of them. A byte order mark at
+the start of a file is not part of the text.
 """
 
 from __future__ import annotations
@@ -15,55 +15,57 @@ import pyarrow as pa
 from curation.contract import Rejected
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, MALFORMED, Documents, schema_of, strings, too_large
-from curation.reading.source_files import FilePart, SourceFile
-from curation.reading.streams import Piece, read_pieces
+from curation.reading.source_files import FileRange, SourceFile
+from curation.reading.streams import Chunk, read_chunks
 from curation.reading.urls import shown
 
-FIELDS = ("path",)  # what `columns` may name
-TOO_LARGE = None  # stands for a document that is not held
+FIELDS = ("path",)  # that `columns` may name
+TOO_LARGE = None  # in place of the text of a document above max_document_bytes
 
 
-def read_text(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
+def read_text(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of a text file, about `batch_bytes` at a time. Oversized documents are rejected, and so is
+    the rest of a damaged file."""
     row = 0
-    with open_planned(part.file) as stream:
-        pieces = _without_mark(_as_utf8(read_pieces(stream, batch_bytes), part.file.encoding))
-        for texts, damage in _cut(pieces, part.file.separator.encode(), part.file.max_document_bytes):
-            documents = _as_documents(texts, part.file, row, damage)
+    with open_planned(file_range.file) as stream:
+        chunks = _without_mark(_as_utf8(read_chunks(stream, batch_bytes), file_range.file.encoding))
+        for texts, damage in _cut(chunks, file_range.file.separator.encode(), file_range.file.max_document_bytes):
+            documents = _as_documents(texts, file_range.file, row, damage)
             row += documents.rows
             yield documents
 
 
-def _as_utf8(pieces: Iterator[Piece], encoding: str) -> Iterator[Piece]:
-    """What is malformed stays malformed, in UTF-8, for `strings` to repair and count."""
+def _as_utf8(chunks: Iterator[Chunk], encoding: str) -> Iterator[Chunk]:
+    """Convert chunks to UTF-8. Malformed bytes become malformed UTF-8, which `strings` repairs and counts."""
     if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
-        yield from pieces
+        yield from chunks
         return
     decoder = codecs.getincrementaldecoder(encoding)(MALFORMED)
     try:
-        for data, damage in pieces:
-            yield Piece(decoder.decode(data).encode("utf-8", MALFORMED), damage)
-        yield Piece(decoder.decode(b"", True).encode("utf-8", MALFORMED), "")
-    except UnicodeError as error:  # such as UTF-16 without a byte order mark
-        yield Piece(b"", f"the file is not {encoding}: {error}")
+        for data, damage in chunks:
+            yield Chunk(decoder.decode(data).encode("utf-8", MALFORMED), damage)
+        yield Chunk(decoder.decode(b"", True).encode("utf-8", MALFORMED), "")
+    except UnicodeError as error:  # for example UTF-16 without a byte order mark
+        yield Chunk(b"", f"the file is not {encoding}: {error}")
 
 
-def _without_mark(pieces: Iterator[Piece]) -> Iterator[Piece]:
+def _without_mark(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     head = b""
-    for data, damage in pieces:
+    for data, damage in chunks:
         head += data
         if damage or len(head) >= len(codecs.BOM_UTF8):
-            yield Piece(head.removeprefix(codecs.BOM_UTF8), damage)
-            yield from pieces
+            yield Chunk(head.removeprefix(codecs.BOM_UTF8), damage)
+            yield from chunks
             return
-    yield Piece(head.removeprefix(codecs.BOM_UTF8), "")
+    yield Chunk(head.removeprefix(codecs.BOM_UTF8), "")
 
 
-def _cut(pieces: Iterator[Piece], separator: bytes, limit: int) -> Iterator[tuple[list[bytes | None], str]]:
-    """The documents between separators, as many as a batch holds, and the damage behind them."""
+def _cut(chunks: Iterator[Chunk], separator: bytes, limit: int) -> Iterator[tuple[list[bytes | None], str]]:
+    """Yield (documents of a batch, damage after them)."""
     rest = bytearray()
-    overlap = max(0, len(separator) - 1)  # bytes that may be the start of a separator
-    skipping = False  # the start of a document that is too large has been let go
-    for data, damage in pieces:
+    overlap = max(0, len(separator) - 1)  # bytes at the end that may begin a separator
+    skipping = False  # whether the start of an oversized document has been dropped
+    for data, damage in chunks:
         searched = max(0, len(rest) - overlap)
         rest += data
         while separator and rest.find(separator, searched) >= 0:

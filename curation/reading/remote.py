@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files behind URLs, by fsspec: opened again where reading fails, and told from a later version of the same URL."""
+"""Files behind URLs, by fsspec: with retries, and with a version to recognise changes.
+
+fsspec's HTTP file system does not retry reads; s3fs and gcsfs retry requests themselves, 5 and 6 times. Retries here
+reopen the file at its position.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +20,32 @@ from curation.reading.urls import check_url, scrubbed, shown
 STEP = 1 << 20
 TRIES = 5
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try
-CONNECT_SECONDS, READ_SECONDS = 30, 60  # without an answer of an HTTP server; fsspec waits 300 s for all of a file
+CONNECT_SECONDS, READ_SECONDS = 30, 60  # until an HTTP server counts as silent; fsspec limits the whole file to 300 s
 UNKNOWN_SIZE = -1
-NOT_FOUND, DENIED, LATER = 404, (401, 403), (408, 425, 429)  # what servers answer
-# What file systems know of a version, the surest first: S3, GCS, HTTP, Azure, local and in memory.
+NOT_FOUND, DENIED, LATER = 404, (401, 403), (408, 425, 429)  # HTTP status
+# Fields of `info` that identify a version, the most reliable first: S3, GCS, HTTP, Azure, local and in memory.
 VERSIONS = (
     "VersionId", "generation", "blob_id", "ETag", "etag", "md5Hash", "Content-MD5", "Last-Modified", "LastModified",
     "last_modified", "updated", "mtime", "modify", "modificationTime", "created",
 )  # fmt: skip
-WEAK = "W/"  # an ETag that other bytes of the same meaning may have (RFC 9110, section 8.8.1)
+WEAK = "W/"  # a weak ETag, which different bytes may share (RFC 9110, section 8.8.1)
 VERSION_DIGITS = 16
 Answer = TypeVar("Answer")
 
 
 class ShortAnswerError(OSError):
-    """A server ended a file before the length that it had announced."""
+    """A server ended a file before its announced length."""
 
 
 class RemoteFile(io.RawIOBase):
-    """A file that is opened again where it was when reading fails. `size` is -1 where the server does not say it; such
-    a file is read to its end, and a place in it is reached by reading. `version` tells it from another file of the same
-    URL, and is empty where the server says nothing to tell it by."""
+    """A remote file that is reopened at its position when a read fails.
+
+    size      in bytes; -1 where the server does not report it. Such a file is read to its end, and a position in it is
+              reached by reading.
+    version   digest that changes with the file; "" where the server reports nothing to identify a version
+
+    Raises InputError where the server refuses the file, or after TRIES failed tries.
+    """
 
     def __init__(self, path: str) -> None:
         check_url(path)
@@ -52,13 +61,13 @@ class RemoteFile(io.RawIOBase):
             import fsspec
 
             opened = fsspec.open(self.path, "rb", **_options(self.path))
-            opened.fs.invalidate_cache()  # a listing may hold the state of an earlier time
+            opened.fs.invalidate_cache()  # a cached listing may be outdated
             self.version = version_of(opened.fs.info(opened.path))
             file = opened.open()
             if self.size == UNKNOWN_SIZE:
-                left = self.position
-                while left and (piece := file.read(min(left, STEP))):
-                    left -= len(piece)
+                remaining = self.position
+                while remaining and (block := file.read(min(remaining, STEP))):
+                    remaining -= len(block)
             else:
                 file.seek(self.position)
             self.file = file
@@ -92,7 +101,7 @@ class RemoteFile(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         if whence == os.SEEK_END and self.size == UNKNOWN_SIZE:
-            raise InputError(f"{shown(self.path)}: the server does not say how long it is; download it first")
+            raise InputError(f"{shown(self.path)}: the server does not report its length; download it first")
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self.position, os.SEEK_END: self.size}[whence] + offset
         if self.file is not None and start != self.position:
             if self.size == UNKNOWN_SIZE:
@@ -125,7 +134,7 @@ class RemoteFile(io.RawIOBase):
 
 
 def _options(url: str) -> dict[str, Any]:
-    """Options for fsspec. HTTP gets a time limit on silence, in place of one on the whole file."""
+    """Return options for fsspec. For HTTP they limit the silence of the server, not the time for the whole file."""
     if not url.startswith(("http://", "https://")):
         return {}
     import aiohttp
@@ -135,27 +144,27 @@ def _options(url: str) -> dict[str, Any]:
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """A digest of the first of VERSIONS that a file system knows of a file; empty where it knows none."""
+    """Return a digest (hex) of the first of VERSIONS in a file system's `info`; "" where it has none."""
     known = (str(info[name]) for name in VERSIONS if info.get(name) not in (None, ""))
-    found = next((value for value in known if not value.startswith(WEAK)), "")
-    return hashlib.sha256(found.encode()).hexdigest()[:VERSION_DIGITS] if found else ""
+    known_version = next((value for value in known if not value.startswith(WEAK)), "")
+    return hashlib.sha256(known_version.encode()).hexdigest()[:VERSION_DIGITS] if known_version else ""
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What is behind an error: fsspec says of every answer of a server that there is no such file."""
+    """Return the cause of an error: fsspec raises FileNotFoundError for every refusal of a server."""
     cause = error.__cause__
     hides = isinstance(error, FileNotFoundError) and cause is not None and _status(cause) != NOT_FOUND
     return cause if hides and cause is not None else error
 
 
 def _status(error: BaseException) -> int:
-    """What an HTTP server answered; 0 for other errors."""
+    """Return the HTTP status of an error; 0 for other errors."""
     status = getattr(error, "status", 0)
     return status if isinstance(status, int) else 0
 
 
 def refuse_remote(url: str, error: BaseException) -> None:
-    """InputError for an error of a file system that another try does not change."""
+    """Raise InputError for an error of a file system that a retry cannot change."""
     status = _status(error)
     if status in DENIED:
         raise InputError(f"{shown(url)} may not be read: the server answers {status}") from None
@@ -168,7 +177,7 @@ def refuse_remote(url: str, error: BaseException) -> None:
             raise InputError(f"{shown(url)} may not be read: {scrubbed(error, url)}") from None
         case ImportError():
             raise InputError(f"{shown(url)} needs another package: {scrubbed(error, url)}") from None
-        case ValueError():  # no such protocol, host or port
+        case ValueError():  # unknown protocol, host or port
             raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error, url)}") from None
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP responses as WARC files hold them: as they came over the wire, or decoded under headers that still say they are
-not. So a body that does not begin as its headers say is taken as it stands; warcio does the same.
+"""HTTP responses in WARC files.
+
+Some files hold them as transferred, others decoded with unchanged headers. So a body that does not begin in the
+encoding of its headers is used unchanged, as in warcio.
 """
 
 from __future__ import annotations
@@ -13,14 +15,14 @@ from curation.reading.documents import too_large
 HEADER_END = re.compile(rb"\r?\n\r?\n")
 CHUNK_START = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?(?:\n|\Z)")
 CHUNK_END = re.compile(rb"\r?\n|\Z")
-MAX_HEAD_BYTES = 64 << 10  # fields behind them are passed over
+MAX_HEAD_BYTES = 64 << 10  # header fields after them are ignored
 MAX_CODINGS = 10
 GZIP_START, HTML_START = b"\x1f\x8b", b"<"
-GZIP, ZLIB, RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS  # what zlib calls these forms
+GZIP, ZLIB, RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS  # zlib's wbits for these forms
 
 
 def split(response: bytes) -> tuple[dict[str, str], bytes]:
-    """The headers, by names in lower case, and the body."""
+    """Return the headers, by name in lower case, and the body. Repeated fields are joined with commas."""
     end = HEADER_END.search(response)
     stop, body = (end.start(), response[end.end() :]) if end else (len(response), b"")
     lines = response[: min(stop, MAX_HEAD_BYTES)].decode("latin-1").split("\n")
@@ -33,8 +35,11 @@ def split(response: bytes) -> tuple[dict[str, str], bytes]:
 
 
 def decode(headers: dict[str, str], body: bytes, max_bytes: int) -> bytes:
-    """The body without transfer and content encodings. What is cut off gives what is there; ValueError for damage, for
-    more than `max_bytes`, and for what is neither chunked, gzip nor deflate."""
+    """Return the body without its transfer and content encodings (chunked, gzip, deflate).
+
+    A truncated body gives its decoded start. Raises ValueError for a damaged body, a decoded one above `max_bytes`,
+    other encodings, and more than MAX_CODINGS of them.
+    """
     for field in ("transfer-encoding", "content-encoding"):
         codings = [coding.strip() for coding in headers.get(field, "").lower().split(",")]
         codings = [coding for coding in codings if coding not in ("", "identity")]
@@ -57,7 +62,7 @@ def _undo(coding: str, body: bytes, max_bytes: int) -> bytes:
 
 
 def _join_chunks(body: bytes) -> bytes:
-    chunks = bytearray()  # a list of them would take 40 times its bytes
+    chunks = bytearray()  # a list of chunks of one byte would take 40 times the memory
     place = 0
     while place < len(body):
         head = CHUNK_START.match(body, place)
@@ -75,7 +80,7 @@ def _join_chunks(body: bytes) -> bytes:
 
 
 def _undo_deflate(body: bytes, max_bytes: int) -> bytes:
-    """The zlib form, as RFC 9110 (section 8.4.1) has it, or the bare stream that many servers send."""
+    """Decode the zlib form (RFC 9110, section 8.4.1), or the raw deflate stream that many servers send."""
     if len(body) > 1 and body[0] & 15 == zlib.DEFLATED and int.from_bytes(body[:2], "big") % 31 == 0:
         return _inflate(body, ZLIB, max_bytes)
     try:
@@ -87,17 +92,17 @@ def _undo_deflate(body: bytes, max_bytes: int) -> bytes:
 
 
 def _inflate(body: bytes, form: int, max_bytes: int) -> bytes:
-    """All members of gzip, or the one stream of another form."""
-    found: list[bytes] = []
-    left = max_bytes
+    """Decode all members of gzip, or the single stream of another form."""
+    bodies: list[bytes] = []
+    remaining = max_bytes
     while body:
         stream = zlib.decompressobj(form)
         try:
-            found.append(stream.decompress(body, left + 1))
+            bodies.append(stream.decompress(body, remaining + 1))
         except zlib.error as error:
             raise ValueError(f"the compressed page is damaged: {error}") from None
-        left -= len(found[-1])
-        if left < 0:
+        remaining -= len(bodies[-1])
+        if remaining < 0:
             raise ValueError(too_large(max_bytes))
         body = stream.unused_data if stream.unused_data.startswith(GZIP_START) else b""
-    return b"".join(found)
+    return b"".join(bodies)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which documents of an input are taken: a seeded share of them, by their own content."""
+"""Sampling: a seeded share of an input's documents, chosen by their content."""
 
 from __future__ import annotations
 
@@ -15,8 +15,13 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 def chosen(engine: Engine, frame: Frame, share: float, seed: int) -> np.ndarray:
-    """Which rows (bool) are among the `share` of all: by a 64-bit hash of id, text and seed, so that a document is
-    taken or not wherever it stands, and however the work is cut. Equal records are taken together or not at all."""
+    """Return per row whether it is in the sample (bool array).
+
+    share   fraction of all documents, in (0, 1]
+    seed    of a 64-bit hash of id, text and seed: the choice depends on neither position nor slices
+
+    Records with equal id and text are either all in the sample or all out.
+    """
     if share >= 1:
         return np.ones(len(frame), bool)
     text, id_ = engine.hash_text(frame[TEXT])[:, 0], engine.hash_text(frame[ID])[:, 1]
@@ -27,14 +32,16 @@ def chosen(engine: Engine, frame: Frame, share: float, seed: int) -> np.ndarray:
     return (x ^ (x >> np.uint64(31))) < np.uint64(int(share * 2.0**64))
 
 
-def read_sampled(engine: Engine, piece: Slice, batch_bytes: int, seed: int) -> Iterator[tuple[Batch, int]]:
-    """The batches of a slice with the chosen documents alone, and how many were passed over. InputError behind the last
-    one where a file is not what was planned."""
-    share = piece.parts[0].file.sample
-    for batch in engine.read_slice(piece, batch_bytes):
+def read_sampled(engine: Engine, input_slice: Slice, batch_bytes: int, seed: int) -> Iterator[tuple[Batch, int]]:
+    """Yield the batches of a slice with the chosen documents, each with the number of skipped documents.
+
+    Raises InputError after the last batch where a file has changed since planning.
+    """
+    share = input_slice.ranges[0].file.sample
+    for batch in engine.read_slice(input_slice, batch_bytes):
         if share >= 1:
             yield batch, 0
             continue
-        taken = chosen(engine, batch.frame, share, seed)
-        yield batch._replace(frame=engine.filter_rows(batch.frame, taken)), int(np.count_nonzero(~taken))
-    check_unchanged(piece)
+        mask = chosen(engine, batch.frame, share, seed)
+        yield batch._replace(frame=engine.filter_rows(batch.frame, mask)), int(np.count_nonzero(~mask))
+    check_unchanged(input_slice)

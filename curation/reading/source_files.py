@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files as a run plans them, and slices: the units of work and of resuming.
+"""Planned files and slices. A slice is the unit of work and of resuming.
 
-A slice is a byte range of a plain JSON Lines file, a run of Parquet row groups, a whole compressed file, or several
-small files. Results do not depend on how slices are cut.
+A slice is a byte range of an uncompressed JSON Lines file, consecutive row groups of Parquet, a whole file of another
+kind, or several small files. Results do not depend on the slices.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ from curation.reading.urls import is_remote, shown
 
 
 class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
-    """A file of an input as it was when the run was planned. `bytes` is -1 and `modified_ns` 0 where an URL's are not
-    known. Stored without the fields that have their defaults: there may be hundreds of thousands of files."""
+    """A file of an input at the time of planning.
+
+    bytes         stored size; -1 where a server does not give the size of an URL
+    modified_ns   modification time in ns; 0 for URLs
+    label         name of the data set that the file was made from; "" for other files
+    commit        commit of the hub at which that data set was read
+    version       version of an URL, a digest of its server's answer (`curation.reading.remote.version_of`)
+
+    Plans store only fields without their default: there may be hundreds of thousands of files.
+    """
 
     path: str
     source: str
@@ -25,18 +33,23 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
     modified_ns: int
     separator: str = ""
     encoding: str = "utf-8"
-    label: str = ""  # of a file made from a data set: the data set
-    commit: str = ""  # of the hub, that it was read at
-    version: str = ""  # of an URL, as its server tells it
+    label: str = ""
+    commit: str = ""
+    version: str = ""
 
     def without_secrets(self) -> SourceFile:
-        """As plans and reports have it: without what an URL keeps secret."""
+        """Return the file as plans and reports store it: without user name, password and query of an URL."""
         return msgspec.structs.replace(self, path=shown(self.path)) if is_remote(self.path) else self
 
 
-class FilePart(msgspec.Struct, frozen=True, kw_only=True):
-    """`start`, `stop` are bytes of a plain JSON Lines file, or row groups of Parquet; other files are whole. Lines
-    belong to the part in which they begin. `edges` is what `curation.reading.changes` recognises the bytes by."""
+class FileRange(msgspec.Struct, frozen=True, kw_only=True):
+    """A range of a file.
+
+    start, stop   bytes of an uncompressed JSON Lines file, or row groups of Parquet; other files have one range
+    edges         digest by which `curation.reading.changes` recognises the bytes; "" for files that may not grow
+
+    Lines belong to the range in which they begin.
+    """
 
     file: SourceFile
     start: int
@@ -45,15 +58,15 @@ class FilePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit of work: a part of one file, or several small files of one input."""
+    """A unit of work: a range of one file, or several small files of one input."""
 
     index: int
-    parts: list[FilePart]
+    ranges: list[FileRange]
 
     @property
     def source(self) -> str:
-        return self.parts[0].file.source
+        return self.ranges[0].file.source
 
     @property
     def columns(self) -> list[str]:
-        return self.parts[0].file.columns
+        return self.ranges[0].file.columns

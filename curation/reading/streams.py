@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files as byte streams: local or remote, decompressed, and read up to whatever damage they have."""
+"""Files as byte streams: local or remote, decompressed, and readable up to the first damage."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from curation.errors import InputError
 from curation.reading.remote import RemoteFile
 from curation.reading.urls import is_remote
 
-COMPRESSED_STEP = 1 << 16
-MOST_AHEAD = 1 << 17  # bytes that a decompressor may have ready beyond what it was asked for
-OF_FILE = "the file"  # how messages begin about all that follows in a file; those about a record do not
+COMPRESSED_STEP = 1 << 16  # bytes read from a compressed file per call
+DECODED_STEP = 1 << 12  # bytes decompressed per call; damage loses at most one step of sound data before it
+FILE_DAMAGED = "the file is damaged or cut off"  # start of every error about the rest of a file; see `is_damage`
 
 
 class DamageError(EOFError):
-    """What is stored cannot be decompressed, or ends too early. An error of reading itself is none: what it hides may
-    be sound."""
+    """The content of a file cannot be decompressed, or ends too early. Failed reads of sound files raise OSError."""
 
 
 def is_of_system(error: BaseException) -> bool:
-    """Whether it says nothing of the file: memory ran out (Arrow's error is a MemoryError too), or the operating system
-    raised it. Its errors have a number, those of Arrow about content have none."""
+    """Return whether an error comes from the operating system or from lack of memory, and not from a file's content.
+
+    Errors of the operating system have a number. Arrow's errors about content have none; its lack of memory is a
+    MemoryError.
+    """
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
 
 
 def open_raw(path: str) -> Any:
-    """The bytes of a file as they are stored; seekable. InputError where it cannot be opened."""
+    """Open a local file or URL as a seekable stream of its stored bytes. Raises InputError where that fails."""
     if is_remote(path):
         return RemoteFile(path)
     try:
@@ -44,7 +46,12 @@ def open_raw(path: str) -> Any:
 
 
 def open_stream(path: str, compression: str) -> Any:
-    """The bytes of a file, decompressed."""
+    """Open a file as a stream of its decompressed bytes.
+
+    compression   "gzip", "zstd", "bzip2", "xz", or "" for a file that is not compressed, whose stream is seekable
+
+    Raises InputError where the file cannot be opened. Reads raise DamageError at the first damage.
+    """
     if compression == "zstd":
         return _ZstdStream(path)
     raw = open_raw(path)
@@ -52,7 +59,7 @@ def open_stream(path: str, compression: str) -> Any:
 
 
 DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    # isal: 577 MB/s where zlib gives 178 with the parser behind it
+    # isal: 577 MB/s where zlib gives 178, both with the parser
     "gzip": partial(igzip_lib.IgzipDecompressor, flag=igzip_lib.DECOMP_GZIP),
     "bzip2": bz2.BZ2Decompressor,
     "xz": lzma.LZMADecompressor,
@@ -60,100 +67,81 @@ DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 
 
 class _Decompressed(io.RawIOBase):
-    """A stream by its `read`."""
+    """Decompressed bytes up to the first damage.
+
+    A decompressor that meets damage drops the output of that call. Steps have the same size for every caller, so the
+    bytes before damage do not depend on the batch size.
+    """
+
+    _decoded = b""
+    _damage = ""  # text: a stored exception would keep its frames and their buffers alive
+
+    def _decode(self) -> bytes:
+        raise NotImplementedError
 
     def readable(self) -> bool:
         return True
 
+    def read(self, size: int = -1) -> bytes:
+        if size < 0:
+            return self.readall()
+        if self._damage:
+            raise DamageError(self._damage)
+        if not self._decoded:
+            try:
+                self._decoded = self._decode()
+            except DamageError as error:
+                self._damage = str(error)
+                raise
+        data, self._decoded = self._decoded[:size], self._decoded[size:]
+        return data
+
     def readinto(self, buffer: Any) -> int:
-        found = self.read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class _MemberStream(_Decompressed):
-    """All members of a compressed file, one after the other. The modules' own file objects would lose what they have
-    in their buffers in front of damage."""
+    """All members of a compressed file, in order. The file objects of `gzip`, `bz2` and `lzma` lose more on damage."""
 
     def __init__(self, raw: Any, new_member: Callable[[], Any]) -> None:
         self._raw = raw
         self._new_member = new_member
-        self._position = 0
-        self._rescued = b""
-        self._damage = ""  # its text: an error that is kept would keep its frames, and what these hold
-        self._begin()
-
-    def _begin(self) -> None:
         self._member: Any = None
-        self._waiting = b""
+        self._compressed = b""
 
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return self.readall()
-        if not self._rescued and not self._damage:
-            try:
-                return self._read_some(size)
-            except DamageError as error:
-                self._rescue(str(error), size + MOST_AHEAD)
-        found, self._rescued = self._rescued[:size], self._rescued[size:]
-        if not found and self._damage:
-            raise DamageError(self._damage)
-        return found
-
-    def _rescue(self, damage: str, most: int) -> None:
-        """Reads what stands before damage: a call that meets it gives nothing. So what is found does not depend on how
-        much was asked for. Where the damage does not come again, reading goes on behind what is found."""
-        self._damage = damage
-        found = bytearray()
-        for step in (COMPRESSED_STEP, 1):
-            wanted, self._position = self._position, 0
-            self._raw.seek(0)
-            self._begin()
-            try:
-                while self._position < wanted:
-                    if not self._read_some(min(wanted - self._position, COMPRESSED_STEP)):
-                        return  # the file has become shorter
-                while len(found) < most and (piece := self._read_some(step)):
-                    found += piece
-            except DamageError as error:
-                self._damage = str(error)
-            else:
-                self._damage = ""
-                break
-        self._rescued = bytes(found)
-
-    def _read_some(self, size: int) -> bytes:
+    def _decode(self) -> bytes:
         while True:
             if self._member is None:
-                if not self._waiting and not self._fill():
+                if not self._compressed and not self._fill():
                     return b""
-                self._waiting = self._waiting.lstrip(b"\0")  # members may be padded with zeros
-                if not self._waiting:
+                self._compressed = self._compressed.lstrip(b"\0")  # members may be padded with zeros
+                if not self._compressed:
                     continue
                 self._member = self._new_member()
-            ended = self._member.needs_input and not self._waiting and not self._fill()
-            found = self._decompress(size)  # also at the end: bzip2 asks for input with output still inside
-            if ended and not found:
+            ended = self._member.needs_input and not self._compressed and not self._fill()
+            data = self._decompress()  # also at the end: bzip2 asks for input while it still holds output
+            if ended and not data:
                 raise DamageError("it ends inside the compressed data")
-            if found:
-                self._position += len(found)
-                return found
+            if data:
+                return data
 
-    def _decompress(self, size: int) -> bytes:
-        data, self._waiting = self._waiting, b""
+    def _decompress(self) -> bytes:
+        compressed, self._compressed = self._compressed, b""
         try:
-            found: bytes = self._member.decompress(data, size)
-        # The stub of isal takes its class for an instance. libbzip2 answers some damage with a RuntimeError.
+            data: bytes = self._member.decompress(compressed, DECODED_STEP)
+        # The type stub of isal confuses its class with an instance. libbzip2 reports some damage as RuntimeError.
         except (OSError, EOFError, lzma.LZMAError, igzip_lib.error, RuntimeError) as error:  # type: ignore[misc]
             raise DamageError(str(error)) from None
         if self._member.eof:
-            self._waiting = self._member.unused_data
+            self._compressed = self._member.unused_data
             self._member = None
-        return found
+        return data
 
     def _fill(self) -> bool:
-        self._waiting = self._raw.read(COMPRESSED_STEP)
-        return bool(self._waiting)
+        self._compressed = self._raw.read(COMPRESSED_STEP)
+        return bool(self._compressed)
 
     def close(self) -> None:
         self._raw.close()
@@ -161,100 +149,60 @@ class _MemberStream(_Decompressed):
 
 
 class _ZstdStream(_Decompressed):
-    """All frames of a zstd file. Arrow drops what it read in front of damage, so that the last step before it is read
-    again byte by byte. The zstandard package would take a cut-off frame for the end of the file."""
+    """All frames of a zstd file, by Arrow. The zstandard package takes a truncated frame for the end of the file."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._stream = self._open()
-        self._position = 0
-        self._damage = ""
-
-    def read(self, size: int = -1) -> bytes:
-        if size < 0:
-            return self.readall()
-        if self._damage:
-            raise DamageError(self._damage)
-        size = min(size, COMPRESSED_STEP)
-        try:
-            found = self._read_some(size)
-        except DamageError as error:
-            found = self._read_before(str(error), size)
-        self._position += len(found)
-        return found
-
-    def _open(self) -> Any:
         import pyarrow as pa
 
-        return pa.CompressedInputStream(pa.PythonFile(open_raw(self._path), "r"), "zstd")
+        self._stream = pa.CompressedInputStream(pa.PythonFile(open_raw(path), "r"), "zstd")
 
-    def _read_some(self, size: int) -> bytes:
+    def _decode(self) -> bytes:
         try:
-            found: bytes = self._stream.read(size)
+            data: bytes = self._stream.read(DECODED_STEP)
         except OSError as error:
             if is_of_system(error):
                 raise
             raise DamageError(str(error)) from None
-        return found
-
-    def _read_before(self, damage: str, size: int) -> bytes:
-        """What stands before damage. Where it does not come again, reading goes on."""
-        self._damage = damage
-        self._stream.close()
-        self._stream = self._open()
-        skipped = 0
-        while skipped < self._position:
-            passed = len(self._read_some(min(self._position - skipped, COMPRESSED_STEP)))
-            if not passed:
-                raise DamageError(damage)  # the file has become shorter
-            skipped += passed
-        found = bytearray()
-        try:
-            while len(found) < size and (byte := self._read_some(1)):
-                found += byte
-        except DamageError:
-            if not found:
-                raise
-        else:
-            self._damage = ""
-        return bytes(found)
+        return data
 
     def close(self) -> None:
         self._stream.close()
         super().close()
 
 
-class Piece(NamedTuple):
-    """Bytes of a stream, and what stopped it where it did not end well."""
+class Chunk(NamedTuple):
+    """Consecutive bytes of a stream, and the damage after them ("" where there is none)."""
 
     data: bytes
     damage: str
 
 
-def read_piece(stream: Any, size: int) -> Piece:
-    """`size` bytes, or what is left, or what stands before damage. OSError where reading itself fails."""
-    pieces = []
+def read_chunk(stream: Any, size: int) -> Chunk:
+    """Return the next `size` bytes of a stream; fewer at its end and before damage. Raises OSError for failed reads."""
+    blocks = []
     try:
-        while size > 0 and (piece := stream.read(size)):
-            pieces.append(piece)
-            size -= len(piece)
+        while size > 0 and (block := stream.read(size)):
+            blocks.append(block)
+            size -= len(block)
     except DamageError as error:
-        return Piece(b"".join(pieces), _told(error))
-    return Piece(pieces[0] if len(pieces) == 1 else b"".join(pieces), "")
+        return Chunk(b"".join(blocks), _describe(error))
+    return Chunk(blocks[0] if len(blocks) == 1 else b"".join(blocks), "")
 
 
-def _told(damage: DamageError) -> str:
-    return f"{OF_FILE} is damaged or cut off: {damage}"
+def _describe(damage: DamageError) -> str:
+    return f"{FILE_DAMAGED}: {damage}"
 
 
 def is_damage(error: str) -> bool:
-    """Whether the error of a rejected record says that the rest of its file was not read."""
-    return error.startswith(OF_FILE)
+    """Return whether the error of a rejected record says that the rest of its file was not read."""
+    return error.startswith(FILE_DAMAGED)
 
 
-def read_behind(rest: np.ndarray, stream: Any, size: int) -> tuple[np.ndarray, str]:
-    """`read_piece` behind the bytes `rest`, in one array with them: what is read is not copied. Shorter than asked for
-    at the end of the stream alone."""
+def read_after(rest: np.ndarray, stream: Any, size: int) -> tuple[np.ndarray, str]:
+    """Return `rest` (uint8) followed by the next `size` bytes of a stream, and the damage ("" where there is none).
+
+    The array (uint8) is shorter at the end of the stream and before damage. The new bytes are not copied.
+    """
     data = np.empty(len(rest) + size, np.uint8)
     data[: len(rest)] = rest
     end = len(rest)
@@ -262,15 +210,15 @@ def read_behind(rest: np.ndarray, stream: Any, size: int) -> tuple[np.ndarray, s
         while end < len(data) and (count := stream.readinto(memoryview(data)[end:])):
             end += count
     except DamageError as error:
-        return data[:end], _told(error)
+        return data[:end], _describe(error)
     return data[:end], ""
 
 
-def read_pieces(stream: Any, size: int) -> Iterator[Piece]:
-    """The whole stream, piece by piece; the last one names the damage, if there is any."""
+def read_chunks(stream: Any, size: int) -> Iterator[Chunk]:
+    """Yield the whole stream in chunks of `size` bytes. Only the last one can have damage."""
     while True:
-        piece = read_piece(stream, size)
-        if piece.data or piece.damage:
-            yield piece
-        if piece.damage or not piece.data:
+        chunk = read_chunk(stream, size)
+        if chunk.data or chunk.damage:
+            yield chunk
+        if chunk.damage or not chunk.data:
             return

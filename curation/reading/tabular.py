@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables: Parquet, and Arrow IPC as file and as stream."""
+"""Tables: Parquet, and Arrow IPC in its file form and its stream form."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curation.arrays import joined
+from curation.arrays import as_one_array
 from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
 from curation.reading.documents import Documents, is_text, schema_of, table_rows
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
 from curation.reading.remote import UNKNOWN_SIZE
-from curation.reading.source_files import FilePart, SourceFile
+from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import DamageError, is_of_system, open_raw, open_stream
 from curation.reading.urls import is_remote, shown
 
 log = logging.getLogger(__name__)
-FOOTER_END = 4 + len(FILE_MAGIC)  # behind the footer: its length, and the mark
+FOOTER_END = 4 + len(FILE_MAGIC)  # bytes after the footer: its length and the magic
 AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
 def schema_in(file: SourceFile) -> pa.Schema:
-    """The file's own schema; InputError where it is no such file."""
+    """Return the schema in the file. Raises InputError where it is not of its format."""
     return open_parquet(file).schema_arrow if file.format == "parquet" else _arrow_schema(file)
 
 
 def check_types(file: SourceFile) -> None:
-    """InputError where a wanted column is of a type that cannot be what it should be."""
+    """Raise InputError where the text is no string column, or the id neither strings nor integers."""
     kinds, where = {field.name: field.type for field in schema_in(file)}, shown(file.path)
     text, id_ = kinds[file.text_column], kinds.get(file.id_column, pa.string())
     if not is_text(text):
@@ -51,14 +51,14 @@ def _wanted(names: list[str], file: SourceFile) -> list[str]:
 
 
 def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Documents:
-    """A table or batch of the file's own columns as documents; its rows count from `row`, in the file from `line`."""
+    """Convert a table or batch of the file to documents. `row`, `line`: number of its first row in slice and file."""
     names = table.schema.names
     rows = table.num_rows
     if file.id_column in names:
-        ids = joined(table.column(names.index(file.id_column)).cast(pa.large_string()))
+        ids = as_one_array(table.column(names.index(file.id_column)).cast(pa.large_string()))
     else:
         ids = pa.nulls(rows, pa.large_string())
-    columns = {ID: ids, TEXT: joined(table.column(names.index(file.text_column)).cast(pa.large_string()))}
+    columns = {ID: ids, TEXT: as_one_array(table.column(names.index(file.text_column)).cast(pa.large_string()))}
     columns |= {name: _carried(table.column(names.index(name)), name, file) for name in file.columns}
     kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes)
     return Documents(kept, rejected, rows, rows)
@@ -66,13 +66,13 @@ def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Document
 
 def _carried(column: Any, name: str, file: SourceFile) -> pa.Array:
     try:
-        return joined(column.cast(pa.large_string()))
+        return as_one_array(column.cast(pa.large_string()))
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         raise InputError(f"column {name!r} of {shown(file.path)} is {column.type}, which has no text form") from None
 
 
 def _numbered(tables: Iterator[Any], file: SourceFile, row: int, line: int) -> Iterator[Documents]:
-    """The documents of a run of tables; `row` is the position of the first row, `line` its number in the file."""
+    """Yield the documents of consecutive tables. `row`: position of the first row; `line`: its number in the file."""
     taken = 0
     try:
         for table in tables:
@@ -93,11 +93,11 @@ def _damage(file: SourceFile, row: int, line: int, error: str) -> Documents:
 
 
 def open_parquet(file: SourceFile) -> pq.ParquetFile:
-    """The opened file; InputError where it is none."""
+    """Open a Parquet file. Raises InputError where it is none."""
     try:
         if is_remote(file.path):
             return pq.ParquetFile(pa.PythonFile(open_raw(file.path), "r"))
-        # Not mapped: a mapped file that gets shorter ends the process. A buffer for all row groups gains nothing.
+        # Not memory-mapped: truncating a mapped file kills the process. A buffer for all row groups is no faster.
         return pq.ParquetFile(file.path, pre_buffer=False)
     except MemoryError:  # Arrow's is an ArrowException too
         raise
@@ -105,12 +105,16 @@ def open_parquet(file: SourceFile) -> pq.ParquetFile:
         raise InputError(f"{shown(file.path)} is not a readable Parquet file: {error}") from None
 
 
-def read_parquet(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
-    file, opened = part.file, open_parquet(part.file)
-    if part.start == part.stop:
+def read_parquet(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of a range of row groups, about `batch_bytes` at a time.
+
+    Bad rows are rejected. Damage loses the rest of its row group, as one rejected record.
+    """
+    file, opened = file_range.file, open_parquet(file_range.file)
+    if file_range.start == file_range.stop:
         return
-    groups = range(part.start, part.stop)
-    line = sum(opened.metadata.row_group(group).num_rows for group in range(part.start))
+    groups = range(file_range.start, file_range.stop)
+    line = sum(opened.metadata.row_group(group).num_rows for group in range(file_range.start))
     size = _rows_per_batch(opened, groups, batch_bytes)
     names = _wanted(opened.schema_arrow.names, file)
     taken = 0
@@ -121,23 +125,23 @@ def read_parquet(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
     except (pa.ArrowException, OSError) as error:
         if is_of_system(error):
             raise
-        yield from _read_around_damage(opened, part, names, size, line, taken)
+        yield from _read_around_damage(opened, file_range, names, size, line, taken)
     else:
         rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
         if taken != rows:
-            yield _damage(file, taken, line + taken, f"its footer counts {rows} rows where {taken} are")
+            yield _damage(file, taken, line + taken, f"its footer counts {rows} rows, but it has {taken}")
 
 
 def _read_around_damage(
-    opened: pq.ParquetFile, part: FilePart, names: list[str], size: int, line: int, taken: int
+    opened: pq.ParquetFile, file_range: FileRange, names: list[str], size: int, line: int, taken: int
 ) -> Iterator[Documents]:
-    """The rows behind `taken`, row group by row group: damage takes what follows in its own, and nothing in the others,
-    which may be in other slices."""
+    """Yield the rows after the first `taken`, row group by row group. Damage loses the rest of its own group only;
+    other groups may be in other slices."""
     row = taken
-    for group in range(part.start, part.stop):
+    for group in range(file_range.start, file_range.stop):
         rows = opened.metadata.row_group(group).num_rows
         if rows > taken:
-            for documents in _numbered(_batches(opened, group, names, size, taken), part.file, row, line + taken):
+            for documents in _numbered(_batches(opened, group, names, size, taken), file_range.file, row, line + taken):
                 yield documents
                 row += documents.rows
         taken = max(0, taken - rows)
@@ -145,7 +149,7 @@ def _read_around_damage(
 
 
 def _batches(opened: pq.ParquetFile, group: int, names: list[str], size: int, taken: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a group behind `taken`; in front of damage one by one, so that it does not matter what `size` is."""
+    """Yield the rows of a group after the first `taken`; one by one before damage, so `size` does not matter."""
     done = 0
     try:
         for batch in opened.iter_batches(size, row_groups=[group], columns=names):
@@ -160,17 +164,19 @@ def _batches(opened: pq.ParquetFile, group: int, names: list[str], size: int, ta
 
 
 def _rows_per_batch(opened: pq.ParquetFile, groups: range, batch_bytes: int) -> int:
-    found = [opened.metadata.row_group(group) for group in groups]
-    rows = sum(group.num_rows for group in found)
-    wanted = rows * batch_bytes // max(1, sum(group.total_byte_size for group in found))
-    return max(1, min(rows, wanted, batch_bytes))  # Arrow allocates as much, also for counts that are not true
+    metadata = [opened.metadata.row_group(group) for group in groups]
+    rows = sum(group.num_rows for group in metadata)
+    wanted = rows * batch_bytes // max(1, sum(group.total_byte_size for group in metadata))
+    return max(1, min(rows, wanted, batch_bytes))  # Arrow allocates as many rows, even for wrong counts
 
 
 # Arrow IPC
 
 
-def read_arrow(part: FilePart, batch_bytes: int) -> Iterator[Documents]:
-    yield from _numbered(_arrow_batches(part.file), part.file, 0, 0)
+def read_arrow(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of an Arrow IPC file, one batch of the file at a time. Bad rows are rejected, and so is the
+    rest of a damaged file."""
+    yield from _numbered(_arrow_batches(file_range.file), file_range.file, 0, 0)
 
 
 def _arrow_schema(file: SourceFile) -> pa.Schema:
@@ -180,8 +186,10 @@ def _arrow_schema(file: SourceFile) -> pa.Schema:
 
 @contextmanager
 def _opened_arrow(file: SourceFile) -> Iterator[tuple[Any, list[str], Source]]:
-    """A reader of the file form, which can be indexed, or of the stream form; the names of its columns, and what it
-    reads from. The file form is read as a stream where its end is not at hand. InputError where it is neither."""
+    """Open Arrow IPC: yield its reader (indexed for the file form), its column names, and its source.
+
+    A file form that is compressed or of unknown size is read as a stream. Raises InputError for other files.
+    """
     with _source(file) as source:
         try:
             opened = _open_arrow(source, not file.compression and file.bytes != UNKNOWN_SIZE)
@@ -202,7 +210,7 @@ def _open_arrow(source: Source, seekable: bool) -> Any:
     if seekable:
         try:
             return pa.ipc.open_file(opened)
-        except pa.ArrowInvalid:  # a stream, or a file that is cut off
+        except pa.ArrowInvalid:  # the stream form, or a truncated file form
             source.seek(0)
     source.pass_start()
     return pa.ipc.open_stream(opened)
@@ -226,7 +234,7 @@ def _arrow_batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
 
 
 def _next_batch(batches: Iterator[pa.RecordBatch], file: SourceFile, source: Source) -> pa.RecordBatch | None:
-    """DamageError where memory ran out for a length that is not true; more memory would not help."""
+    """Return the next batch; None at the end. Raises DamageError where memory runs out for a wrong length."""
     try:
         return next(batches, None)
     except MemoryError:
@@ -237,12 +245,12 @@ def _next_batch(batches: Iterator[pa.RecordBatch], file: SourceFile, source: Sou
 
 
 def _check_end(source: Source, file: SourceFile) -> None:
-    """DamageError where the end of a stream is not that of its file. All of the file is read: checksums of compressed
-    files are at their ends."""
+    """Raise DamageError where the file does not end with the stream. The whole file is read: compressed files have
+    their checksums at the end."""
     has_mark = not source.short
     size, tail = 0, b""
-    while piece := source.read(STREAM_BYTES):
-        size, tail = size + len(piece), (tail + piece)[-FOOTER_END:]
+    while block := source.read(STREAM_BYTES):
+        size, tail = size + len(block), (tail + block)[-FOOTER_END:]
     if source.is_file:
         length = int.from_bytes(tail[: -len(FILE_MAGIC)], "little")
         if not tail.endswith(FILE_MAGIC) or size != length + FOOTER_END:
@@ -252,12 +260,14 @@ def _check_end(source: Source, file: SourceFile) -> None:
     elif not has_mark:
         log.warning(
             "%s has no end-of-stream mark. Its format allows that, so nobody can tell whether it is cut off: compare "
-            "its rows with what was written", shown(file.path),
+            "its number of rows with that of its source", shown(file.path),
         )  # fmt: skip
 
 
 def _check_offsets(column: pa.Array) -> None:
-    """ArrowInvalid for a damaged column. Arrow takes what it reads on trust, and a wrong offset would end the process;
-    bytes that are no UTF-8 are looked for later, and cost one row."""
+    """Raise ArrowInvalid for a damaged column. Arrow does not check offsets, and a wrong one would kill the process.
+
+    Malformed UTF-8 is detected later and costs one row.
+    """
     kind = AS_BYTES.get(column.type)
     (column.view(kind) if kind else column).validate(full=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""URLs as messages and reports show them: passwords and signed queries stay in memory."""
+"""URLs in messages and reports: without passwords and signed queries, which stay in memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ HIDDEN = "***"
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is an URL for fsspec (`s3://`, `https://`, `memory://`, ...)."""
+    """Return whether a path is an URL for fsspec (`s3://`, `https://`, `memory://`, ...)."""
     return "://" in path
 
 
 def shown(path: str) -> str:
-    """A path for messages and reports: without user names, passwords and signed queries, also those of a chain of URLs
-    (`simplecache::https://...`). A URL whose parts cannot be separated is shown as its protocol alone."""
+    """Return a path for messages and reports: without user names, passwords and queries.
+
+    Chains of URLs (`simplecache::https://...`) are included. An URL whose parts cannot be separated is shown as its
+    protocol alone.
+    """
     if not is_remote(path):
         return path
     links = CHAIN.split(path)
@@ -33,8 +36,8 @@ def shown(path: str) -> str:
 
 
 def _is_chain(links: list[str]) -> bool:
-    """Whether `::` separates URLs. All but the last may be the name of a protocol. Elsewhere `::` is part of a password
-    or a query."""
+    """Return whether `::` separates URLs, all but the last of which may be names of protocols. Otherwise `::` is part
+    of a password or a query."""
     named = all("://" in link or PROTOCOL.fullmatch(link) for link in links[:-1])
     return named and "://" in links[-1]
 
@@ -45,34 +48,36 @@ def _without_secrets(url: str) -> str:
         return url
     authority = AUTHORITY_END.split(rest, maxsplit=1)[0]
     if "@" in authority or _has_raw_marks(scheme, authority, rest):
-        rest = rest.rpartition("@")[2]  # the last one: a password may hold what ends an authority
+        rest = rest.rpartition("@")[2]  # the last "@": a password may hold "/", "?" or "#"
     return f"{scheme}://{QUERY.split(rest, maxsplit=1)[0]}"
 
 
 def _has_raw_marks(scheme: str, authority: str, rest: str) -> bool:
-    """Whether a password has a `/`, `?` or `#`, at which the authority of an URL ends (RFC 3986, section 3.2). What is
-    before is no port then; digits may be one, but only paths of HTTP have an `@`."""
+    """Return whether a password holds a raw `/`, `?` or `#`, which end the authority of an URL (RFC 3986, section 3.2).
+
+    Then the text after its last `:` is no port. Digits count as a port only for HTTP, where a path may hold `@`.
+    """
     _, colon, port = authority.rpartition(":")
     is_port = port.endswith("]") or (port.isdigit() and scheme in HTTP)
     return bool(colon) and not is_port and "@" in rest[len(authority) :]
 
 
 def check_url(url: str) -> None:
-    """InputError for a URL whose parts cannot be separated."""
+    """Raise InputError for an URL whose parts cannot be separated."""
     links = CHAIN.split(url)
     if not _is_chain(links):
-        raise InputError(f"{shown(url)}: `::` separates URLs; in a password or a query write %3A%3A")
+        raise InputError(f"{shown(url)}: `::` separates URLs; write %3A%3A in a password or a query")
     for link in links:
         scheme, _, rest = link.partition("://")
         authority = AUTHORITY_END.split(rest, maxsplit=1)[0]
         if "@" not in authority and _has_raw_marks(scheme, authority, rest):
-            raise InputError(f"{shown(url)}: in its user name or password write / as %2F, ? as %3F and # as %23")
+            raise InputError(f"{shown(url)}: write / as %2F, ? as %3F and # as %23 in its user name or password")
 
 
 def scrubbed(text: object, url: str = "") -> str:
-    """The text of another library's error without what `url`, and others in it, keep secret."""
-    told = str(text).replace(url, shown(url)) if url else str(text)
-    return SECRETS_IN_TEXT.sub(lambda found: "//" if found[0].startswith("//") else "", told)
+    """Return the text of another library's error without the secrets of `url` and of other URLs in the text."""
+    scrubbed_text = str(text).replace(url, shown(url)) if url else str(text)
+    return SECRETS_IN_TEXT.sub(lambda match: "//" if match[0].startswith("//") else "", scrubbed_text)
 
 
 __all__ = ["check_url", "is_remote", "scrubbed", "shown"]

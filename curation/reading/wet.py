@@ -1,40 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WARC records, as WET and WARC files hold them: gzipped per record, as one stream, or plain.
+"""Records of WET and WARC files: gzipped per record, as one stream, or plain.
 
-Framing is our own: general WARC readers take a wrong Content-Length at its word and lose the record behind it without a
-word. Here a Content-Length counts where a record can end (ISO 28500, section 4): before a record or the end of the
-file, or before a blank line if no other record's header stands in between. Any other record ends where the next one
-begins. To look where a large one ends the file is read past it, and once more from its start if that was wrong; behind
-such a one the lengths of large records do not count, so that a file is read twice at most.
+General WARC readers trust a wrong Content-Length and silently lose the next record. Here a Content-Length counts only
+where a record can end (ISO 28500, section 4): before another record or the end of the file, or before a blank line if
+the content holds no other record's header. Every other record ends where the next header begins, and so does one whose
+Content-Length is above `max_bytes`: it is rejected without being held. A file is read once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from curation.reading.streams import Piece
+from curation.reading.streams import Chunk
 
 RECORD = b"WARC/1."
 NEXT_RECORD = b"\n" + RECORD
 RECORD_END = b"\r\n\r\n"
 HEADER_END = re.compile(rb"\r?\n\r?\n")
 LINE_ENDS = re.compile(rb"[\r\n]*")
-MOST_LINE_ENDS = 8  # that are looked at behind a record
+MAX_LINE_ENDS = 8  # bytes of line ends that are searched after a record
 MAX_HEADER_BYTES = 64 << 10
-HELD_BYTES = 4 * MAX_HEADER_BYTES  # of a record that is passed over
 RECORD_FIELDS = {"warc-type", "content-length"}
-KEPT_FIELDS = {b"warc-type", b"content-length", b"warc-record-id", b"warc-target-uri", b"warc-date"}  # no others
-UNKNOWN = 1 << 62
-MOST_DIGITS = 18  # of a length below UNKNOWN; `int` refuses more than 4,300
-SURE, BLANK = "sure", "blank"
+KEPT_FIELDS = {b"warc-type", b"content-length", b"warc-record-id", b"warc-target-uri", b"warc-date"}
+MAX_DIGITS = 18  # of a Content-Length; `int` refuses more than 4,300
+BOUNDARY, BLANK_LINE = "boundary", "blank line"
 NO_RECORD = "expected a WARC record, found other bytes"
 
 
 class Record(NamedTuple):
-    """One record: its offset in the decompressed file, those of its headers that are used (names in lower case), its
-    content, which is not there where it is too large or damaged."""
+    """One record.
+
+    offset      where it begins, in bytes of the decompressed file
+    headers     the ones in KEPT_FIELDS, by name in lower case
+    content     empty where it is damaged or too large
+    damage      why it cannot be read; "" where it can
+    too_large   whether it is larger than the limit, or its Content-Length says so
+    """
 
     offset: int
     headers: dict[str, str]
@@ -43,50 +46,41 @@ class Record(NamedTuple):
     too_large: bool = False
 
 
-def read_records(open_pieces: Callable[[], Iterator[Piece]], max_bytes: int) -> Iterator[Record]:
-    """All records of a stream, which is opened again where that is needed, with contents of at most `max_bytes`.
+def read_records(chunks: Iterator[Chunk], max_bytes: int) -> Iterator[Record]:
+    """Yield all records of a decompressed stream, with contents of at most `max_bytes`.
 
-    What is cut off comes as a last record with `damage`, and so does text between records that belongs to none.
+    A truncated record, and bytes between records that belong to none, are records with `damage`.
     """
-    window = _Window(open_pieces)
-    told = ""
+    window = _Window(chunks)
+    reported = ""
     while window.skip_line_ends():
         record = _next_record(window, max_bytes)
-        told = record.damage
+        reported = record.damage
         yield record
-    if window.damage and told != window.damage:
+    if window.damage and reported != window.damage:
         yield Record(window.start, {}, b"", window.damage)
 
 
 def _next_record(window: _Window, max_bytes: int) -> Record:
-    """The record at the start of the window, which then starts behind it."""
+    """Return the record at the start of the window, and move the window to the next one."""
     begin = window.start
     body = window.find_body()
     if body < 0:
-        cut_off = window.data.startswith(RECORD) and len(window.data) < MAX_HEADER_BYTES
-        following = window.find_record(begin + 1, 0)
-        window.move_to(following)
+        truncated = window.data.startswith(RECORD) and len(window.data) < MAX_HEADER_BYTES
+        window.move_to(window.find_record(begin + 1, 0))
         if window.is_at_end():
-            return Record(begin, {}, b"", window.damage or ("the file ends in a header" if cut_off else NO_RECORD))
+            return Record(begin, {}, b"", window.damage or ("the file ends in a header" if truncated else NO_RECORD))
         return Record(begin, {}, b"", NO_RECORD)
     headers = _parse_headers(window.cut(begin, body))
     length = _content_length(headers)
-    ending, holds_record = "", False
-    if length <= max_bytes:
-        ending = window.ending_at(body + length)
-    elif not window.misled:
-        holds_record = window.pass_over(body + length)
-        ending = window.ending_at(body + length)
-    if ending == BLANK and length <= max_bytes:
-        holds_record = _holds_record(window.data, body - window.start, body + length - window.start)
-    if ending == SURE or (ending == BLANK and not holds_record):
-        content = b"" if length > max_bytes else window.cut(body, body + length)
+    too_large = length > max_bytes
+    if not too_large and window.is_record_end(body, body + length):
+        content = window.cut(body, body + length)
         window.move_to(body + length)
-        return Record(begin, headers, content, too_large=length > max_bytes)
-    window.misled = window.misled or length > max_bytes
-    window.move_back(body)
-    following = window.find_record(body, max_bytes + len(RECORD_END))
-    too_large = following - body > max_bytes + len(RECORD_END)
+        return Record(begin, headers, content)
+    held = 0 if too_large else max_bytes + len(RECORD_END)
+    following = window.find_record(body, held)
+    too_large = too_large or following - body > held
     content = b"" if too_large else window.cut(body, following).rstrip(b"\r\n")
     too_large = too_large or len(content) > max_bytes
     window.move_to(following)
@@ -96,26 +90,19 @@ def _next_record(window: _Window, max_bytes: int) -> Record:
 
 
 class _Window:
-    """What is held of a stream: the bytes from `start` on that were read. Offsets are those in the stream."""
+    """The bytes of a stream that are held: those read so far, from `start` on. All offsets are those of the stream."""
 
-    def __init__(self, open_pieces: Callable[[], Iterator[Piece]]) -> None:
-        self.open_pieces = open_pieces
-        self.stop = UNKNOWN  # where the stream ends
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self.chunks = chunks
         self.damage = ""
-        self.misled = False  # by the length of a large record: others are then not looked behind
-        self._open()
-
-    def _open(self) -> None:
-        self.pieces = self.open_pieces()
         self.start, self.data = 0, bytearray()
 
     def _read(self) -> bool:
-        piece = next(self.pieces, None)
-        if piece is None:
-            self.stop = self.start + len(self.data)
+        chunk = next(self.chunks, None)
+        if chunk is None:
             return False
-        self.data += piece.data
-        self.damage = piece.damage
+        self.data += chunk.data
+        self.damage = chunk.damage
         return True
 
     def _reach(self, offset: int) -> bool:
@@ -131,25 +118,12 @@ class _Window:
         return bytes(self.data[start - self.start : stop - self.start])
 
     def move_to(self, offset: int) -> None:
-        """Lets go of what is before an offset, and reads on to there; stays where it is if that is known to be behind
-        the end."""
-        if self.stop < offset:
-            return
-        while self.start + len(self.data) < offset:
-            self.start += len(self.data)
-            self.data.clear()
-            if not self._read():
-                return
+        """Drop the bytes before an offset that has been read."""
         del self.data[: offset - self.start]
         self.start = offset
 
-    def move_back(self, offset: int) -> None:
-        if offset < self.start:
-            self._open()
-        self.move_to(offset)
-
     def skip_line_ends(self) -> bool:
-        """Whether there is anything else."""
+        """Drop line ends at the start. Return whether other bytes follow."""
         while True:
             ends = LINE_ENDS.match(self.data)
             self.move_to(self.start + (ends.end() if ends else 0))
@@ -157,59 +131,52 @@ class _Window:
                 return bool(self.data)
 
     def find_body(self) -> int:
-        """Where the content of the record begins that stands at the start; -1 if none stands there."""
+        """Return the offset of the content of the record at the start; -1 where no record begins there."""
         self._reach(self.start + MAX_HEADER_BYTES)
         header = HEADER_END.search(self.data, 0, MAX_HEADER_BYTES) if self.data.startswith(RECORD) else None
         if header is None or self.data.find(NEXT_RECORD, 0, header.start()) >= 0:
             return -1
         return self.start + header.end()
 
-    def ending_at(self, offset: int) -> str:
-        """How a record can end there: SURE before line ends and a record, or the end of the stream; BLANK before two
-        line ends, which a text has too."""
-        if not self.start <= offset <= self.stop or not self._reach(offset):
+    def is_record_end(self, body: int, offset: int) -> bool:
+        """Return whether the record whose content begins at `body` can end at `offset`."""
+        ending = self._ending_at(offset)
+        return ending == BOUNDARY or (
+            ending == BLANK_LINE and not _holds_record(self.data, body - self.start, offset - self.start)
+        )
+
+    def _ending_at(self, offset: int) -> str:
+        """Return BOUNDARY before line ends and a record or the end of the stream, BLANK_LINE before two line ends."""
+        if not self._reach(offset):
             return ""
-        self._reach(offset + 2 * MOST_LINE_ENDS)
+        self._reach(offset + 2 * MAX_LINE_ENDS)
         place = offset - self.start
-        ends = LINE_ENDS.match(self.data, place, place + MOST_LINE_ENDS)
+        ends = LINE_ENDS.match(self.data, place, place + MAX_LINE_ENDS)
         following = ends.end() if ends else place
         if following == len(self.data) or (following > place and self.data.startswith(RECORD, following)):
-            return SURE
-        return BLANK if self.data.startswith((RECORD_END, b"\n\n"), place) else ""
+            return BOUNDARY
+        return BLANK_LINE if self.data.startswith((RECORD_END, b"\n\n"), place) else ""
 
-    def pass_over(self, offset: int) -> bool:
-        """As `move_to`; whether the header of a record stands before the offset."""
-        found = False
-        while self.stop >= offset and self.start + len(self.data) < offset + len(RECORD_END):
-            if len(self.data) > HELD_BYTES:
-                found = found or _holds_record(self.data, 0, len(self.data))
-                self.move_to(min(offset, self.start + len(self.data) - MAX_HEADER_BYTES))
-            if not self._read():
-                break
-        found = found or _holds_record(self.data, 0, max(0, offset - self.start))
-        self.move_to(offset)
-        return found
-
-    def find_record(self, offset: int, most: int) -> int:
-        """Where the next record begins, or the stream ends. If that is more than `most` bytes away, they are not
-        held."""
+    def find_record(self, offset: int, held: int) -> int:
+        """Return where the next record begins or the stream ends. Drops the bytes before it if they are more than
+        `held`."""
         searched = offset
-        while (found := self.data.find(NEXT_RECORD, searched - self.start)) < 0:
+        while (place := self.data.find(NEXT_RECORD, searched - self.start)) < 0:
             searched = max(offset, self.start + len(self.data) - len(NEXT_RECORD) + 1)
-            if searched - offset > most:
+            if searched - offset > held:
                 self.move_to(searched)
             if not self._read():
-                return self.stop
-        return self.start + found + 1
+                return self.start + len(self.data)
+        return self.start + place + 1
 
 
 def _holds_record(data: bytearray, start: int, stop: int) -> bool:
-    """Whether a header with the fields of a record begins in a part of the data."""
+    """Return whether a header with all RECORD_FIELDS begins in a range of the data."""
     place = data.find(NEXT_RECORD, start, stop)
     while place >= 0:
         following = data.find(NEXT_RECORD, place + 1, stop)
-        most = min(place + MAX_HEADER_BYTES, stop + len(RECORD_END)) if following < 0 else following
-        header = HEADER_END.search(data, place, min(most, place + MAX_HEADER_BYTES))
+        limit = stop + len(RECORD_END) if following < 0 else following
+        header = HEADER_END.search(data, place, min(limit, place + MAX_HEADER_BYTES))
         if header and _parse_headers(bytes(data[place + 1 : header.start()])).keys() >= RECORD_FIELDS:
             return True
         place = following
@@ -226,9 +193,9 @@ def _parse_headers(raw: bytes) -> dict[str, str]:
 
 
 def _content_length(headers: dict[str, str]) -> int:
-    """The length that a record claims; 0 where it is no number."""
+    """Return the Content-Length of a record in bytes; 0 where it is no number of at most MAX_DIGITS digits."""
     value = headers.get("content-length", "")
     if not (value.isascii() and value.isdigit()):
         return 0
     digits = value.lstrip("0")
-    return int(digits or 0) if len(digits) <= MOST_DIGITS else UNKNOWN
+    return int(digits or 0) if len(digits) <= MAX_DIGITS else 0

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a recipe: plan, segments, barriers, outputs, ledger, report; and re-reading what a run left."""
+"""The runner of recipes: plan, map and corpus phases, outputs, ledger, report; and `verify` of finished runs."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Corpus stages: which rows of a segment are left, which spans are cut, and the saved index of a run."""
+"""The corpus phase: corpus stages choose the kept rows of a segment and the spans to cut. It saves the index too."""
 
 from __future__ import annotations
 
@@ -13,29 +13,26 @@ import orjson
 
 from curation.arrays import positions_of, save_array
 from curation.contract import Engine, Session
-from curation.files import commit, make_folder, remove
-from curation.interrupts import check as check_interrupts
 from curation.reading.source_files import Slice
-from curation.recipe import Recipe, saves_index
-from curation.running.intermediate import Numbering, Parts
+from curation.recipes.recipe import saves_index
+from curation.running.intermediate import Numbering, Partitions
 from curation.running.ledger import SliceRecord
 from curation.running.map_phase import CUT, Segment, cuts_in
-from curation.running.plan import (
-    Plan,
-    Stored,
-    check_stage_files,
-)
+from curation.running.plan import check_stage_files
 from curation.running.progress import Progress
 from curation.running.removed import RemovedRows, ids_of
 from curation.running.run_folder import WORK
+from curation.running.stored_plan import Plan, Stored
 from curation.stages import CorpusStage, Stage
-from curation.stages.base import decided, prepared
+from curation.stages.invoke import decide, prepare_stage
 from curation.stages.outcome import Cuts, Decision, StageCount
 from curation.stages.saved_index import FOLDER, index_digests
+from curation.system.files import commit, make_folder, remove
+from curation.system.interrupts import check as check_interrupts
 
 
-class Decided(NamedTuple):
-    """What a corpus stage decided, as its file has it."""
+class StoredDecision(NamedTuple):
+    """The decision of a corpus stage, read from its file."""
 
     removed: list[RemovedRows]
     cuts: Cuts | None
@@ -44,20 +41,21 @@ class Decided(NamedTuple):
 
     @property
     def rows(self) -> np.ndarray:
-        """The rows that were removed."""
-        rows = [found.row for found in self.removed]
+        """The removed rows of the segment, in one array of positions."""
+        rows = [removed_rows.row for removed_rows in self.removed]
         return rows[0] if len(rows) == 1 else np.concatenate([np.zeros(0, np.int64), *rows])
 
 
 def save_decision(path: Path, decision: Decision, seconds: float) -> None:
+    """Write a decision and its time in seconds as `.npz`."""
     facts = {
         "seconds": seconds,
         "details": dict(decision.details),
-        "drops": [{"reason": found.reason, "index": found.index_folder} for found in decision.drops],
+        "drops": [{"reason": drops.reason, "index": drops.index_folder} for drops in decision.drops],
     }
     arrays: dict[str, Any] = {
-        f"{name}_{number}": np.asarray(getattr(found, name))
-        for number, found in enumerate(decision.drops)
+        f"{name}_{number}": np.asarray(getattr(drops, name))
+        for number, drops in enumerate(decision.drops)
         for name in ("row", "value", "partner")
     }
     if decision.cuts:
@@ -66,44 +64,28 @@ def save_decision(path: Path, decision: Decision, seconds: float) -> None:
         np.savez(file, facts=np.array(orjson.dumps(facts).decode()), **arrays)
 
 
-def load_decision(path: Path, parts: Parts, stage: int) -> Decided:
+def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecision:
+    """Return the decision of the stage number `stage` about the rows of `partitions`."""
     with np.load(path) as stored:
         facts = orjson.loads(str(stored["facts"]))
         removed = [
             RemovedRows(
-                parts, stage, found["reason"], stored[f"row_{number}"], stored[f"partner_{number}"],
-                stored[f"value_{number}"], found["index"],
+                partitions, stage, drops["reason"], stored[f"row_{number}"], stored[f"partner_{number}"],
+                stored[f"value_{number}"], drops["index"],
             )
-            for number, found in enumerate(facts["drops"])
+            for number, drops in enumerate(facts["drops"])
         ]  # fmt: skip
-        return Decided(removed, cuts_in(stored), facts["seconds"], facts["details"])
-
-
-def save_index(
-    folder: Path,
-    recipe: Recipe,
-    engine: Engine,
-    removed: Sequence[RemovedRows],
-    numbering: Numbering,
-    workers: int,
-) -> dict[str, str]:
-    """Writes `index/` of what the last stage that has one kept, unless it is there; gives path -> sha256."""
-    number = max(k for k, stage in enumerate(recipe.stages) if saves_index(stage))
-    parts = next(found.parts for found in removed if found.stage == number)
-    alive = np.ones(len(parts), bool)
-    for found in removed:
-        if found.parts is parts and found.stage <= number:
-            alive[found.row] = False
-    stage = cast(CorpusStage, recipe.stages[number])
-    if not (folder / FOLDER).exists():
-        corpus = parts.corpus(number, np.flatnonzero(alive), workers=workers)
-        work = folder / "_work" / FOLDER
-        stage.write_index(engine, corpus, folder / FOLDER, work, lambda rows: ids_of(parts, rows, numbering))
-    return index_digests(folder / FOLDER)
+        return StoredDecision(removed, cuts_in(stored), facts["seconds"], facts["details"])
 
 
 class RunContext(NamedTuple):
-    """Everything the phases share."""
+    """The facts that all phases of a run share.
+
+    stored_plan  the file of `plan`, which tasks load
+    folder       the output folder, an absolute path
+    workers      tasks at once
+    batch_bytes  input bytes of a batch
+    """
 
     plan: Plan
     stored_plan: Stored
@@ -117,100 +99,137 @@ class RunContext(NamedTuple):
 
     @property
     def work(self) -> Path:
+        """The folder `_work/`."""
         return self.folder / WORK
 
 
 class SegmentState(NamedTuple):
-    """Where the chain stands after a segment: its parts, the rows that its barrier left, and what it removed."""
+    """The result of a segment, after its corpus phase.
 
-    parts: Parts
+    partitions  all rows of the segment
+    alive       bool array of shape (len(partitions),): the rows that the corpus phase kept
+    mask        the `.npy` file of `alive`
+    cuts        the decision with the spans to cut from texts; None if no stage cuts
+    removed     the rows that the corpus phase removed, one entry per stage and reason
+    """
+
+    partitions: Partitions
     alive: np.ndarray
     mask: Path
     cuts: Path | None
     removed: list[RemovedRows]
 
 
-def segment_folder(run_: RunContext, number: int) -> Path:
-    return run_.work / f"segment-{number}"
+def save_index(context: RunContext, removed: Sequence[RemovedRows], numbering: Numbering) -> dict[str, str]:
+    """Write `index/` of the documents kept by the last stage that saves an index; return path -> SHA-256.
+
+    An index that exists is kept. `removed` has the removed rows of all corpus stages.
+    """
+    stages, index_folder = context.plan.recipe.stages, context.folder / FOLDER
+    number = max(k for k, stage in enumerate(stages) if saves_index(stage))
+    partitions = next(removed_rows.partitions for removed_rows in removed if removed_rows.stage == number)
+    alive = np.ones(len(partitions), bool)
+    for removed_rows in removed:
+        if removed_rows.partitions is partitions and removed_rows.stage <= number:
+            alive[removed_rows.row] = False
+    stage = cast(CorpusStage, stages[number])
+    if not index_folder.exists():
+        corpus = partitions.corpus(number, np.flatnonzero(alive), workers=context.workers)
+        work = context.work / FOLDER
+        stage.write_index(context.engine, corpus, index_folder, work, lambda rows: ids_of(partitions, rows, numbering))
+    return index_digests(index_folder)
 
 
-def prepare_stages(run_: RunContext, segment: Segment) -> dict[int, Stage]:
-    """The stages of a segment as its tasks use them, by number; each has a folder of its own."""
+def segment_folder(context: RunContext, number: int) -> Path:
+    """Return the folder of a segment's intermediate files."""
+    return context.work / f"segment-{number}"
+
+
+def prepare_stages(context: RunContext, segment: Segment) -> dict[int, Stage]:
+    """Return the stages of a segment, prepared for its tasks, by stage number; each has a folder for its files."""
     numbers = (*segment.row_stages, *segment.corpus_stages)
-    _check_files(run_, numbers)
-    found = {}
+    _check_files(context, numbers)
+    stages = {}
     for number in numbers:
-        folder = run_.work / f"prepared-{number}"
+        folder = context.work / f"prepared-{number}"
         make_folder(folder)
-        found[number] = prepared(run_.plan.recipe.stages[number], folder)
-    return found
+        stages[number] = prepare_stage(context.plan.recipe.stages[number], folder)
+    return stages
 
 
-def _check_files(run_: RunContext, numbers: Sequence[int]) -> None:
-    recipe = run_.plan.recipe
+def _check_files(context: RunContext, numbers: Sequence[int]) -> None:
+    recipe = context.plan.recipe
     names = [recipe.stage_names[number] for number in numbers]
-    check_stage_files(names, [recipe.stages[number] for number in numbers], run_.plan.stage_files)
+    check_stage_files(names, [recipe.stages[number] for number in numbers], context.plan.stage_files)
 
 
 def run_corpus_stages(
-    run_: RunContext, segment: Segment, prepared: Mapping[int, Stage], records: list[SliceRecord],
+    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], records: list[SliceRecord],
     counts: list[StageCount],
 ) -> SegmentState:  # fmt: skip
-    """The corpus stages of a segment: which of all its rows are left, and what went because of what."""
-    parts = Parts(segment_folder(run_, segment.number), [record.documents for record in records])
-    mask, cuts = run_.work / f"barrier-{segment.number}.npy", None
-    alive = np.ones(len(parts), bool)
+    """Run the corpus stages of a segment and write the mask of its kept rows.
+
+    `records` are the done-records of the segment's slices. The function fills the entries of the corpus stages in
+    `counts`, which has one per stage of the recipe. A stage whose decision is stored does not run again.
+    """
+    partitions = Partitions(segment_folder(context, segment.number), [record.documents for record in records])
+    mask, cuts = context.work / f"barrier-{segment.number}.npy", None
+    alive = np.ones(len(partitions), bool)
     removed = []
     for number in segment.corpus_stages:
-        found = _decide(run_, number, cast(CorpusStage, prepared[number]), parts, alive)
-        _count(counts[number], found, alive, parts.byte_lengths())  # read anew: 8 bytes per document less meanwhile
-        alive[found.rows] = False
-        removed += found.removed
-        if found.cuts:  # the last stage of its segment
-            cuts = _decision_path(run_, number)
+        decision = _decide(context, number, cast(CorpusStage, prepared[number]), partitions, alive)
+        sizes = partitions.byte_lengths()  # read per stage: kept in memory they take 8 bytes per document
+        _count(counts[number], decision, alive, sizes)
+        del sizes
+        alive[decision.rows] = False
+        removed += decision.removed
+        if decision.cuts:  # the last stage of its segment
+            cuts = _decision_path(context, number)
     if not mask.exists():
         with commit(mask) as path:
             save_array(path, alive)
-    return SegmentState(parts, alive, mask, cuts, removed)
+    return SegmentState(partitions, alive, mask, cuts, removed)
 
 
-def _count(count: StageCount, found: Decided, alive: np.ndarray, sizes: np.ndarray) -> None:
-    """What a decision does to the rows that are `alive`, of these `sizes` in bytes."""
-    count.details, count.seconds = found.details, found.seconds
+def _count(count: StageCount, decision: StoredDecision, alive: np.ndarray, sizes: np.ndarray) -> None:
+    """Fill a stage's count from its decision about the `alive` rows; `sizes` are the bytes of all rows."""
+    count.details, count.seconds = decision.details, decision.seconds
     count.documents_in, count.bytes_in = int(np.count_nonzero(alive)), int(sizes.sum(where=alive))
-    count.documents_out = count.documents_in - len(found.rows)
-    count.bytes_out = count.bytes_in - int(sizes[found.rows].sum())
-    count.reasons = {each.reason: len(each.row) for each in found.removed if len(each.row)}
-    if found.cuts:
-        count.edited = len(np.unique(found.cuts.row))
-        count.bytes_out -= int((found.cuts.stop - found.cuts.start).sum())
+    count.documents_out = count.documents_in - len(decision.rows)
+    count.bytes_out = count.bytes_in - int(sizes[decision.rows].sum())
+    count.reasons = {rows.reason: len(rows.row) for rows in decision.removed if len(rows.row)}
+    if decision.cuts:
+        count.edited = len(np.unique(decision.cuts.row))
+        count.bytes_out -= int((decision.cuts.stop - decision.cuts.start).sum())
 
 
-def _decision_path(run_: RunContext, stage: int) -> Path:
-    return run_.work / f"decision-{stage}.npz"
+def _decision_path(context: RunContext, stage: int) -> Path:
+    return context.work / f"decision-{stage}.npz"
 
 
-def _decide(run_: RunContext, number: int, stage: CorpusStage, parts: Parts, alive: np.ndarray) -> Decided:
-    """The decision of a corpus stage about the rows that are `alive`; its file is its done-record."""
-    path = _decision_path(run_, number)
+def _decide(
+    context: RunContext, number: int, stage: CorpusStage, partitions: Partitions, alive: np.ndarray
+) -> StoredDecision:
+    """Return the decision of a corpus stage about the `alive` rows; its file is its done-record."""
+    path = _decision_path(context, number)
     if not path.exists():
         check_interrupts()
-        _check_files(run_, [number])
+        _check_files(context, [number])
         started = time.perf_counter()
-        run_.progress.say(f"{run_.plan.recipe.stage_names[number]}: {int(alive.sum()):,} documents")
-        sources = input_spans(run_.plan.slices, parts)
-        corpus = parts.corpus(number, positions_of(alive), sources, run_.workers)
-        found = decided(stage, run_.engine, corpus)
-        save_decision(path, found, time.perf_counter() - started)
-        del corpus, found  # up to 20 bytes per document, while the next stage decides
-    remove(parts.scratch(number))  # not before the decision is stored: a kill meanwhile leaves records without files
-    return load_decision(path, parts, number)
+        context.progress.log(f"{context.plan.recipe.stage_names[number]}: {int(alive.sum()):,} documents")
+        sources = input_spans(context.plan.slices, partitions)
+        corpus = partitions.corpus(number, positions_of(alive), sources, context.workers)
+        decision = decide(stage, context.engine, corpus)
+        save_decision(path, decision, time.perf_counter() - started)
+        del corpus, decision  # up to 20 bytes per document
+    remove(partitions.scratch(number))  # after the decision is stored: a kill in between leaves records without files
+    return load_decision(path, partitions, number)
 
 
-def input_spans(slices: Sequence[Slice], parts: Parts) -> list[tuple[str, int, int]]:
-    """(name, first row, row after the last) of each input; its slices stand together."""
+def input_spans(slices: Sequence[Slice], partitions: Partitions) -> list[tuple[str, int, int]]:
+    """Return (name, first row, row after the last) of each input. The slices of an input are adjacent."""
     spans: dict[str, tuple[int, int]] = {}
-    for piece in slices:
-        first = spans.get(piece.source, (int(parts.starts[piece.index]), 0))[0]
-        spans[piece.source] = (first, int(parts.starts[piece.index + 1]))
+    for input_slice in slices:
+        first = spans.get(input_slice.source, (int(partitions.starts[input_slice.index]), 0))[0]
+        spans[input_slice.source] = (first, int(partitions.starts[input_slice.index + 1]))
     return [(name, low, high) for name, (low, high) in spans.items()]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents in formats that people open: `raw/` as they were read, `cleaned/` as they were kept.
+"""Exports in CSV, JSON Lines or Parquet: `raw/` holds the documents as read, `cleaned/` the kept ones.
 
-Files are cut at fixed counts of documents and bytes, so that they do not show how the work was divided. One file is
-written at a time; a run that is killed writes its folder again.
+Files are cut at fixed counts of documents and bytes, so they do not depend on slices and workers. The runner writes one
+file at a time. A resumed run writes the whole folder again.
 """
 
 from __future__ import annotations
@@ -19,50 +19,49 @@ import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
 from curation.arrays import cut_tables
-from curation.contract import Engine
-from curation.files import commit, file_sha256, remove
 from curation.packing.samples import SAMPLE_FILES, write_sample
 from curation.reading.sampling import read_sampled
 from curation.running.intermediate import Numbering, with_ids
 from curation.running.write_phase import PARQUET_OPTIONS, document_schema, in_schema
+from curation.system.files import commit, file_sha256, remove
 
 if TYPE_CHECKING:
-    from curation.recipe import Output, Recipe
+    from curation.recipes.recipe import Output
+    from curation.running.corpus_phase import RunContext
 
 RAW, CLEANED = "raw", "cleaned"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
 
 
-def write_exports(
-    engine: Engine, recipe: Recipe, numbering: Numbering, batch_bytes: int, folder: Path
-) -> dict[str, str]:
-    """`raw/`, `cleaned/` and the sample, where a recipe asks for them; gives path -> sha256."""
+def write_exports(context: RunContext, numbering: Numbering) -> dict[str, str]:
+    """Write `raw/`, `cleaned/` and the sample if the recipe asks for them; return path -> SHA-256."""
     digests: dict[str, str] = {}
-    output = recipe.output
-    if output.raw:
-        digests |= write_raw(engine, numbering, batch_bytes, recipe, folder)
-    if output.cleaned:
-        digests |= write_cleaned(output, folder)
-    if output.sample.batches:
-        digests |= write_sample(output.sample, folder, recipe.seed)
+    recipe, folder = context.plan.recipe, context.folder
+    if recipe.output.raw:
+        digests |= write_raw(context, numbering)
+    if recipe.output.cleaned:
+        digests |= write_cleaned(recipe.output, folder)
+    if recipe.output.sample.batches:
+        digests |= write_sample(recipe.output.sample, folder, recipe.seed)
     return digests
 
 
-def write_raw(engine: Engine, numbering: Numbering, batch_bytes: int, recipe: Recipe, folder: Path) -> dict[str, str]:
-    """`raw/part-*`: the documents of all slices before any stage; gives path -> sha256."""
+def write_raw(context: RunContext, numbering: Numbering) -> dict[str, str]:
+    """Write `raw/part-*`, the documents of all slices before any stage; return path -> SHA-256."""
     schema = document_schema(numbering.slices)
+    engine, recipe = context.engine, context.plan.recipe
 
     def tables() -> Iterator[pa.Table]:
-        for piece, base in zip(numbering.slices, numbering.offsets.tolist(), strict=True):
-            for batch, _ in read_sampled(engine, piece, batch_bytes, recipe.seed):
+        for input_slice, base in zip(numbering.slices, numbering.offsets.tolist(), strict=True):
+            for batch, _ in read_sampled(engine, input_slice, context.batch_bytes, recipe.seed):
                 if len(batch.frame):
-                    yield in_schema(with_ids(engine.to_arrow(batch.frame), piece.source, base), schema)
+                    yield in_schema(with_ids(engine.to_arrow(batch.frame), input_slice.source, base), schema)
 
-    return _write(folder / RAW, recipe.output.raw, recipe.output, tables(), schema)
+    return _write(context.folder / RAW, recipe.output.raw, recipe.output, tables(), schema)
 
 
 def write_cleaned(output: Output, folder: Path) -> dict[str, str]:
-    """`cleaned/part-*`: the rows of `documents/`, copies too; gives path -> sha256."""
+    """Write `cleaned/part-*`, the rows of `documents/` including copies; return path -> SHA-256."""
     paths = part_files(folder / "documents")
 
     def tables() -> Iterator[pa.Table]:
@@ -74,17 +73,17 @@ def write_cleaned(output: Output, folder: Path) -> dict[str, str]:
 
 
 def part_files(folder: Path) -> list[Path]:
-    """The files of `documents/` or `removed/` in the order of their numbers, which may have more than five digits."""
+    """Return the files of `documents/` or `removed/` in the order of their numbers, which may exceed five digits."""
     return sorted(folder.glob("part-*.parquet"), key=lambda path: (len(path.name), path.name))
 
 
 def _write(folder: Path, format_: str, output: Output, tables: Iterator[pa.Table], schema: pa.Schema) -> dict[str, str]:
-    """The rows of the tables in files of at most `part_documents` and `part_bytes` of text, one row at least."""
+    """Write the tables as files of at most `part_documents` rows and `part_bytes` of text, but at least one row."""
     remove(folder)
     digests: dict[str, str] = {}
-    pieces = groupby(cut_tables(tables, output.part_documents, output.part_bytes), itemgetter(0))
-    files = ((number, (rows for _, rows in piece)) for number, piece in pieces)
-    for number, rows in chain([next(files, (0, iter(())))], files):  # one file where there are no rows
+    groups = groupby(cut_tables(tables, output.part_documents, output.part_bytes), itemgetter(0))
+    files = ((number, (rows for _, rows in group)) for number, group in groups)
+    for number, rows in chain([next(files, (0, iter(())))], files):  # one empty file if there are no rows
         path = folder / f"part-{number:05d}.{format_}"
         with commit(path) as temporary, open(temporary, "wb") as file:
             write = WRITERS[format_](file, schema)
@@ -95,11 +94,11 @@ def _write(folder: Path, format_: str, output: Output, tables: Iterator[pa.Table
     return digests
 
 
-# Writers: called with tables, and with None at the end
+# Writers: take tables, and None at the end
 
 
 def _csv_writer(file: Any, schema: pa.Schema) -> Callable[[pa.Table | None], None]:
-    # Quoted where needed, quotes doubled: RFC 4180, what pandas and csv read back
+    # Quotes only where needed, doubled inside (RFC 4180): pandas and csv read it back
     writer = pc_csv.CSVWriter(file, schema, write_options=pc_csv.WriteOptions(quoting_style="needed"))
     return lambda table: writer.close() if table is None else writer.write_table(table)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of `_work/`: what one segment leaves for the next, and views over all of them.
+"""The intermediate tables in `_work/`: partitions that one segment writes and the next reads, and views over them.
 
-A part is two uncompressed Arrow IPC files. Its documents are in the batches they were read in and are fetched by
-position, through a memory map. Its keys are in batches of KEY_ROWS or more; every column is read on its own, by its
-places in the file, since opening the file took most of the time.
+A partition is two uncompressed Arrow IPC files, one of documents and one of keys. Documents keep the batches of the
+reader and are fetched by position through a memory map. Keys are in batches of MIN_KEY_ROWS rows or more (the last is
+smaller). Each key column is read alone, by its offsets in the file: opening the file took most of the time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 
 from curation.contract import ID, ROW, TEXT, position_type
 from curation.errors import IntegrityError
-from curation.files import begin_sync, piece_path
 from curation.reading.source_files import Slice
 from curation.stages.outcome import Corpus
+from curation.system.files import begin_sync, numbered_path
 
-KEY_ROWS = 1 << 16  # 11 MB with 21 bands
+MIN_KEY_ROWS = 1 << 16  # 11 MB with 21 bands
 REMOVED_SCHEMA = pa.schema(
     [
         (ROW, pa.int64()),
@@ -36,14 +36,14 @@ REMOVED_SCHEMA = pa.schema(
 )
 
 
-def open_part(path: Path) -> pa.Table:
-    """All batches of a part as one table over the mapped file."""
+def open_partition(path: Path) -> pa.Table:
+    """Return the batches of an Arrow IPC file as one table over the memory-mapped file."""
     with pa.memory_map(str(path)) as source:
         return pa.ipc.open_file(source).read_all()
 
 
 class TableFile:
-    """An Arrow IPC file that takes its schema from the first table, where none is given."""
+    """A writer of an Arrow IPC file. Without a schema, it takes the schema of the first table."""
 
     def __init__(self, path: Path, schema: pa.Schema | None = None) -> None:
         self.rows = 0
@@ -66,52 +66,63 @@ class TableFile:
         self.sink.close()
 
 
-class PartWriter:
-    """Writes a part: documents as they come, and the keys of the same rows, of which some wait for more."""
+class PartitionWriter:
+    """A writer of one partition: documents at once, keys of the same rows in batches of MIN_KEY_ROWS or more.
+
+    documents  path of the Arrow IPC file of the documents
+    keys       path of the Arrow IPC file of the keys
+
+    Use it as a context manager. On exit without an error it writes the pending keys.
+    """
 
     def __init__(self, documents: Path, keys: Path) -> None:
         self.documents, self.keys = TableFile(documents), TableFile(keys)
-        self.waiting: list[pa.Table] = []
+        self.pending: list[pa.Table] = []
 
     def write(self, documents: pa.Table, keys: Mapping[str, np.ndarray]) -> None:
+        """Write a batch: a table of n rows, and column name -> array of shape (n,) with its keys."""
         self.documents.write(documents)
-        self.waiting.append(pa.table({name: pa.array(values) for name, values in keys.items()}))
-        if sum(map(len, self.waiting)) >= KEY_ROWS:
+        self.pending.append(pa.table({name: pa.array(values) for name, values in keys.items()}))
+        if sum(map(len, self.pending)) >= MIN_KEY_ROWS:
             self._write_keys()
 
     def _write_keys(self) -> None:
-        """Tables without rows have keys of any type, and nobody reads them."""
-        filled = [table for table in self.waiting if len(table)]
-        if filled or self.keys.writer is None:
-            self.keys.write(pa.concat_tables(filled or self.waiting[:1]))
-        self.waiting = []
+        """Write the pending keys, without tables of no rows: their keys may have another type."""
+        nonempty = [table for table in self.pending if len(table)]
+        if nonempty or self.keys.writer is None:
+            self.keys.write(pa.concat_tables(nonempty or self.pending[:1]))
+        self.pending = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self.documents, self.keys:
-            if self.waiting and kind is None:
+            if self.pending and kind is None:
                 self._write_keys()
 
 
 class Span(NamedTuple):
-    """Rows `start` to `stop` of the part of slice `piece`."""
+    """Rows `start` to `stop` (exclusive) of one partition, numbered as its slice."""
 
-    piece: int
+    partition: int
     start: int
     stop: int
 
 
-class KeyPlaces(NamedTuple):
-    """Where the keys of a part stand in its file."""
+class KeyLayout(NamedTuple):
+    """The layout of a partition's file of keys.
+
+    ends     int64, shape (batches,): rows up to the end of each batch
+    offsets  int64, shape (batches, columns): start of each column in the file, in bytes
+    """
 
     schema: pa.Schema
-    ends: np.ndarray  # int64: rows up to the end of each batch
-    offsets: np.ndarray  # int64: of each batch's columns, in bytes
+    ends: np.ndarray
+    offsets: np.ndarray
 
     def column(self, name: str) -> tuple[np.dtype, list[tuple[int, int, int]]]:
-        """The type of a column, and of each batch the first row, the row after the last, and where its keys begin."""
+        """Return the dtype of a column, and (first row, row after the last, offset in bytes) of each batch."""
         number = self.schema.get_field_index(name)
         starts = [0, *self.ends.tolist()]
         batches = zip(starts, starts[1:], self.offsets[:, number].tolist(), strict=False)
@@ -119,124 +130,155 @@ class KeyPlaces(NamedTuple):
 
 
 class Numbering(NamedTuple):
-    """How documents of slices are numbered: `doc` is the row in its slice plus the slice's offset (int64)."""
+    """The numbering of documents: `doc` is the row in its slice plus the offset of the slice.
+
+    slices   the slices of the plan
+    offsets  int64, shape (len(slices),): `doc` of the first row of each slice
+    """
 
     slices: Sequence[Slice]
     offsets: np.ndarray
 
 
-class Parts:
-    """All parts of one segment as one sequence of rows, in the order of the slices."""
+class Partitions:
+    """The partitions of one segment as one sequence of rows, in the order of the slices.
+
+    folder  the folder of the segment
+    counts  the rows of each partition
+
+    `starts` is int64 of shape (len(counts) + 1,): the first row of each partition, then the number of rows. `len` is
+    the number of rows.
+    """
 
     def __init__(self, folder: Path, counts: Sequence[int]) -> None:
         self.folder = folder
         self.starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-        self._places: dict[int, KeyPlaces] = {}
+        self._layouts: dict[int, KeyLayout] = {}
 
-    def __reduce__(self) -> tuple[type[Parts], tuple[Path, list[int]]]:
-        return Parts, (self.folder, np.diff(self.starts).tolist())
+    def __reduce__(self) -> tuple[type[Partitions], tuple[Path, list[int]]]:
+        return Partitions, (self.folder, np.diff(self.starts).tolist())
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def path(self, piece: int) -> Path:
-        """The file of a part's documents."""
-        return piece_path(self.folder, piece, ".arrow")
+    def path(self, partition: int) -> Path:
+        """Return the file of a partition's documents."""
+        return numbered_path(self.folder, partition, ".arrow")
 
-    def keys_path(self, piece: int) -> Path:
-        return piece_path(self.folder, piece, ".keys.arrow")
+    def keys_path(self, partition: int) -> Path:
+        """Return the file of a partition's keys."""
+        return numbered_path(self.folder, partition, ".keys.arrow")
 
-    def key_places(self, piece: int) -> KeyPlaces:
-        if piece not in self._places:
-            self._places[piece] = _find_keys(self.keys_path(piece))
-        return self._places[piece]
+    def key_layout(self, partition: int) -> KeyLayout:
+        """Return the layout of a partition's keys, read once per partition."""
+        if partition not in self._layouts:
+            self._layouts[partition] = _read_layout(self.keys_path(partition))
+        return self._layouts[partition]
 
     def byte_lengths(self) -> np.ndarray:
-        """Bytes of the text of each row, int64."""
+        """Return the bytes of the text of each row: int64, shape (len(self),)."""
         return self.corpus(0, np.arange(len(self), dtype=position_type(len(self)))).byte_lengths()
 
     def corpus(
         self, stage: int, rows: np.ndarray, sources: Sequence[tuple[str, int, int]] = (), workers: int = 1
     ) -> Corpus:
-        """The rows that are left, as the corpus stage number `stage` sees them."""
+        """Return the view of a corpus stage on its rows.
+
+        stage    number of the stage in the recipe
+        rows     ascending positions of the rows that earlier stages kept
+        sources  (name, first row, row after the last) of each input
+        workers  tasks at once
+        """
         return Corpus(self, rows, stage, self.scratch(stage), sources, workers)
 
     def scratch(self, stage: int) -> Path:
-        """The folder of what the phases of a corpus stage leave."""
+        """Return the folder for the temporary files of the corpus stage number `stage`."""
         return self.folder / f"stage-{stage}"
 
-    # As `stages.outcome.Storage`
+    # The methods of `stages.outcome.Storage`
 
-    def key_names(self, piece: int) -> Sequence[str]:
-        names: list[str] = self.key_places(piece).schema.names
+    def key_names(self, partition: int) -> Sequence[str]:
+        """Return the names of a partition's key columns."""
+        names: list[str] = self.key_layout(partition).schema.names
         return names
 
-    def key_type(self, piece: int, name: str) -> np.dtype:
-        return self.key_places(piece).column(name)[0]
+    def key_type(self, partition: int, name: str) -> np.dtype:
+        """Return the dtype of a key column."""
+        return self.key_layout(partition).column(name)[0]
 
-    def read_keys(self, piece: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
-        dtype, batches = self.key_places(piece).column(name)
-        low = int(self.starts[piece])
-        with open(self.keys_path(piece), "rb", buffering=0) as file:
+    def read_keys(self, partition: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
+        """Read the keys of `rows` into `out`, of the same shape. `rows`: ascending rows of the segment, in `partition`.
+
+        IntegrityError if the file is shorter than its layout.
+        """
+        dtype, batches = self.key_layout(partition).column(name)
+        low = int(self.starts[partition])
+        with open(self.keys_path(partition), "rb", buffering=0) as file:
             for start, stop, offset in batches:
                 first, last = _bounds(rows, low + start, low + stop)
                 if first < last:
                     _read_keys(file, offset - (low + start) * dtype.itemsize, rows[first:last], out[first:last])
 
-    def read_texts(self, piece: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """A part is mapped while it is read and no longer, so that its pages do not count as memory of the run."""
-        low = int(self.starts[piece])
-        for batch in open_part(self.path(piece)).to_batches():
+    def read_texts(self, partition: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
+        """Yield, per batch with any of `rows`, a function that returns their texts. `rows` as in `read_keys`.
+
+        The file is mapped only while it is read: mapped pages count as memory of the run.
+        """
+        low = int(self.starts[partition])
+        for batch in open_partition(self.path(partition)).to_batches():
             first, last = _bounds(rows, low, low + len(batch))
             if first < last:
                 yield partial(batch.column(TEXT).take, pa.array(rows[first:last] - rows.dtype.type(low)))
             low += len(batch)
 
     def locate(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(slice, row in its part) of rows."""
-        piece = np.searchsorted(self.starts, rows, side="right") - 1
-        return piece, rows - self.starts[piece]
+        """Return the partition of each row, and the row in that partition (int64, shape of `rows`)."""
+        partition = np.searchsorted(self.starts, rows, side="right") - 1
+        return partition, rows - self.starts[partition]
 
     def spans(self, start: int, stop: int) -> Iterator[Span]:
-        """The pieces of parts that make up rows `start` to `stop`."""
+        """Yield the spans of partitions that hold rows `start` to `stop` (exclusive)."""
         first = int(np.searchsorted(self.starts, start, side="right")) - 1
-        for piece in range(max(first, 0), len(self.starts) - 1):
-            low, high = int(self.starts[piece]), int(self.starts[piece + 1])
+        for partition in range(max(first, 0), len(self.starts) - 1):
+            low, high = int(self.starts[partition]), int(self.starts[partition + 1])
             if low >= stop:
                 return
             if low < high:
-                yield Span(piece, max(start, low) - low, min(stop, high) - low)
+                yield Span(partition, max(start, low) - low, min(stop, high) - low)
 
 
 def _bounds(rows: np.ndarray, low: int, high: int) -> list[int]:
-    """Where the rows from `low` and from `high` on begin in `rows`."""
-    found: list[int] = np.searchsorted(rows, np.array([low, high], rows.dtype)).tolist()
-    return found
+    """The indices in ascending `rows` where rows `low` to `high` begin and end."""
+    bounds: list[int] = np.searchsorted(rows, np.array([low, high], rows.dtype)).tolist()
+    return bounds
 
 
-def _find_keys(path: Path) -> KeyPlaces:
+def _read_layout(path: Path) -> KeyLayout:
     with pa.memory_map(str(path)) as source:
         base = source.read_buffer(1).address
         reader = pa.ipc.open_file(source)
         batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         offsets = [[column.buffers()[1].address - base for column in batch.columns] for batch in batches]
         ends = np.cumsum([len(batch) for batch in batches], dtype=np.int64)
-        return KeyPlaces(reader.schema, ends, np.array(offsets, np.int64).reshape(len(batches), -1))
+        return KeyLayout(reader.schema, ends, np.array(offsets, np.int64).reshape(len(batches), -1))
 
 
 def _read_keys(file: FileIO, offset: int, rows: np.ndarray, out: np.ndarray) -> None:
-    """Into `out` the keys of `rows`, which are ascending; the keys from row 0 on would begin at `offset`."""
+    """Read the keys of ascending `rows` into `out`; `offset` is the byte of the file at which row 0 would start."""
     first, last = int(rows[0]), int(rows[-1])
     keys = out if len(rows) == last - first + 1 else np.empty(last - first + 1, out.dtype)
     file.seek(offset + first * out.itemsize)
     if file.readinto(keys.view(np.uint8)) < keys.nbytes:
-        raise IntegrityError(f"{file.name} ends too early: something else has written to it. Begin anew with --force")
+        raise IntegrityError(f"{file.name} ends too early: another program has written to it. Start over with --force")
     if keys is not out:
-        np.take(keys, rows - rows[0], out=out, mode="clip")  # any other mode makes a copy first
+        np.take(keys, rows - rows[0], out=out, mode="clip")  # other modes copy first
 
 
 def with_ids(table: pa.Table, source: str, base: int) -> pa.Table:
-    """`doc`, `id`, `source` in place of `row` and the record's own id; `base` is the first `doc` of the slice."""
+    """Return the table with `doc`, `id` and `source` in place of `row` and the record's own id.
+
+    `base` is the first `doc` of the slice. A record without an id gets `<source>/<doc>`.
+    """
     doc = pc.add(table.column(ROW), pa.scalar(base, pa.int64()))
     made = pc.binary_join_element_wise(
         pa.scalar(f"{source}/", pa.large_string()), doc.cast(pa.large_string()), pa.scalar("", pa.large_string())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counting: every document is kept, removed or rejected, and every stage passes on what it does not remove."""
+"""The ledger: every document is kept, removed or rejected, and every stage passes on all others."""
 
 from __future__ import annotations
 
@@ -13,53 +13,61 @@ from curation.stages.outcome import StageCount
 
 
 class SliceRecord(msgspec.Struct, kw_only=True):
-    """The done-record of one slice in one segment."""
+    """The done-record of one slice in one segment. Counts are of records or documents unless named otherwise."""
 
     rows: int = 0  # positions: documents read + rejected + unsampled
     lines: int = 0
     rejected: int = 0
-    unsampled: int = 0  # positions that the input's `sample` passed over
+    unsampled: int = 0  # positions that the input's `sample` skipped
     repaired: int = 0  # documents in which malformed UTF-8 became U+FFFD
-    documents: int = 0  # in the part
+    documents: int = 0  # in the partition
     removed: int = 0
     bytes_read: int = 0
-    damaged: list[tuple[int, str]] = []  # number and error of each part that was not read to its end
-    filled: list[str] = []  # carried columns that are not null in every document
+    damaged: list[tuple[int, str]] = []  # number and error of each file range that was not read to its end
+    filled: list[str] = []  # carried columns with a value in some document
     read_seconds: float = 0.0
     write_seconds: float = 0.0
     stages: list[StageCount] = []
 
 
 def total_stages(stages: Sequence[StageCount], records: Iterable[SliceRecord]) -> None:
-    """Adds every slice's counts to the stages of the same position."""
+    """Add the counts of every slice to the stages at the same position, in place."""
     for record in records:
         for total, part in zip(stages, record.stages, strict=True):
             total.add(part)
 
 
 def check_ledger(documents: dict[str, int], stages: Sequence[StageCount]) -> None:
-    """IntegrityError unless read + copies = kept + removed + rejected, and each stage starts where the last ended."""
-    left = documents["read"] + documents["copies"]
-    right = documents["kept"] + documents["removed"] + documents["rejected"]
-    if left != right:
-        raise IntegrityError(f"the ledger does not add up: read + copies = {left}, kept + removed + rejected = {right}")
+    """Raise IntegrityError unless the counts of documents add up.
+
+    The run: read + copies = kept + removed + rejected. Each stage: documents in = documents out of the stage before,
+    and documents out = documents in - removed.
+    """
+    incoming = documents["read"] + documents["copies"]
+    outgoing = documents["kept"] + documents["removed"] + documents["rejected"]
+    if incoming != outgoing:
+        raise IntegrityError(
+            f"the ledger does not add up: read + copies = {incoming}, kept + removed + rejected = {outgoing}"
+        )
     arriving = documents["read"] - documents["rejected"]
     for stage in stages:
         if stage.documents_in != arriving:
-            raise IntegrityError(f"stage {stage.name}: {stage.documents_in} documents came, {arriving} were sent")
+            raise IntegrityError(f"stage {stage.name}: {stage.documents_in} documents in, expected {arriving}")
         if stage.documents_in - sum(stage.reasons.values()) != stage.documents_out:
             raise IntegrityError(
-                f"stage {stage.name}: {stage.documents_in} came, {stage.documents_out} left, {stage.reasons}"
+                f"stage {stage.name}: {stage.documents_in} documents in, {stage.documents_out} out, removed "
+                f"{stage.reasons}"
             )
         arriving = stage.documents_out
     if arriving + documents["copies"] != documents["kept"]:
         raise IntegrityError(
-            f"the last stage left {arriving} documents, {documents['copies']} are copies, {documents['kept']} written"
+            f"the last stage kept {arriving} documents, {documents['copies']} are copies, {documents['kept']} were "
+            "written"
         )
 
 
 def as_report(stage: StageCount, lines: Sequence[str]) -> dict[str, Any]:
-    """The stage's entry in `report.json`, with its `lines` under the funnel; reasons that never fired are left out."""
+    """Return the stage's entry in `report.json`, with its `lines` under the funnel and without reasons of count 0."""
     entry = dict(msgspec.to_builtins(stage))
     entry["reasons"] = {reason: number for reason, number in stage.reasons.items() if number}
     if not stage.details:

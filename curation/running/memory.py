@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many workers, batches and slices fit the memory and the processors that this process may use.
+"""Choose workers, batches and slices that fit the memory and the processors of this process.
 
-What a run needs was measured (benchmarks/LOG.md, 2026-11-21; MiB, the default recipe on 1 GB, GPT-2, batches of 4 MiB):
+The rule comes from measurements (benchmarks/LOG.md, 2026-11-21; MiB, the default recipe on 1 GB, GPT-2, batches of
+4 MiB). "loaded" is the memory before the run starts; the other columns come on top of it:
 
-                        loaded   run, beyond that, with 1, 2, 4, 8 workers   rule
+                        loaded   run with 1, 2, 4, 8 workers                 rule
     resident (RssAnon)  150      257, 423, 774, 1158                         170 + 155 per worker
     private (VmData)    240      291, 479, 856, 1281                         170 + 175 per worker
     virtual (VmSize)    570      572, 680, 1061, 1521                        270 + 175 and 1.2 slices per worker
 
-A worker's memory is that of writing and tokenising a row group (16 MiB of text); reading takes 20 MiB and 16 batches,
-which is more only with batches above 8 MiB. Compiling the kernels, once in every process, takes 190. An input file
-takes 1.6 KB of each process (200,000: 281 MB more than 20,000, a good part of it for the report). Not in the rule:
-at most 40 bytes per document at a barrier; a document that is far longer than a batch (20 times its length, 43 times in
-virtual memory); the mapped file of signatures of `verify: signature`.
+A worker needs most memory when it writes and tokenises a row group (16 MiB of text). Reading needs 20 MiB and 16
+batches, which exceeds writing only for batches above 8 MiB. Compiling the kernels needs 190 MiB in each process, once.
+An input file needs 1.6 KB in each process (200,000 files: 281 MB more than 20,000, much of it for the report).
 
-All numbers are of the CPU engine with the allocators of `configure_allocators`, before they kept free memory for the
-next batch; since then peaks differ by a tenth either way.
+The rule leaves out three needs: at most 40 bytes per document in a corpus phase; a document far longer than a batch (20
+times its length, 43 times in virtual memory); the mapped file of signatures of `verify: signature`.
+
+All numbers are of the CPU engine with the allocators of `configure_allocators`, measured before the allocators kept
+free memory for the next batch. That change moved peaks by a tenth, up or down.
 """
 
 from __future__ import annotations
@@ -35,67 +37,86 @@ from curation.errors import CurationError, OutOfMemoryError, is_shortage
 MIB = 1 << 20
 SHARED = {"resident": 170 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
 WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
-STACKS = 20 * MIB  # of a worker's threads: address space that is hardly touched
+STACKS = 20 * MIB  # address space of a worker's threads, mostly untouched
 MAPPED_SLICES = 1.2
-FILE_BYTES = 1600  # of the plan and the report, for each input file
+FILE_BYTES = 1600  # per input file, in the plan and the report
 COMPILING = 190 * MIB
 LOADED = {"resident": 150 * MIB, "private": 240 * MIB, "virtual": 570 * MIB}
-LEAST_LOADED = {"resident": 80 * MIB, "private": 150 * MIB, "virtual": 455 * MIB}  # without a tokenizer
-LEAST = {"resident": 60 * MIB, "private": 80 * MIB, "virtual": 85 * MIB}  # a run of 5 MB with one rule; default: 150
+MIN_LOADED = {"resident": 80 * MIB, "private": 150 * MIB, "virtual": 455 * MIB}  # without a tokenizer
+MIN_RUN = {  # 5 MB of input with one rule; the default recipe needs 150 MiB
+    "resident": 60 * MIB,
+    "private": 80 * MIB,
+    "virtual": 85 * MIB,
+}
 SMALL_BATCH_BYTES, SMALL_SLICE_BYTES = 1 * MIB, 16 * MIB
 ULIMITS = {
     "ulimit -v": (resource.RLIMIT_AS, "virtual", "VmSize"),
     "ulimit -d": (resource.RLIMIT_DATA, "private", "VmData"),
 }
 MACHINE = "the machine"
-UNLIMITED = 1 << 60  # what stands in files of version 1 where nothing was set is larger
-GROUP_FILES = (  # limit, use, and how memory.stat calls what of it is files that can be dropped
+UNLIMITED = 1 << 60  # cgroup version 1 writes a larger number if no limit is set
+GROUP_FILES = (  # limit, use, and the fields of memory.stat for cached file pages, which the kernel can drop
     ("memory.max", "memory.current", ("inactive_file", "active_file")),
     ("memory.high", "memory.current", ("inactive_file", "active_file")),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 )
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's mallopt
 PROCESSORS_PER_ARENA = 8
-KEPT_BYTES, MAPPED_FROM = 128 * MIB, 32 * MIB  # free memory that is kept, and the size of what is given back at once
+KEPT_BYTES, MAPPED_FROM = 128 * MIB, 32 * MIB  # free memory to keep; the size from which blocks are returned at once
 
 
 class Limit(NamedTuple):
-    """A bound on this process's memory, in bytes, and how much below it is free."""
+    """A bound on the memory of this process.
 
-    kind: str  # of memory: resident, private or virtual
+    kind   the memory it counts: "resident", "private" or "virtual"
+    name   "ulimit -v", "ulimit -d", the path of a cgroup file, or "the machine"
+    bound  bytes
+    free   bytes of `bound` that are not in use
+    hard   whether exceeding it fails: a machine has swap, and `memory.high` only slows the process down
+    """
+
+    kind: str
     name: str
     bound: int
     free: int
-    hard: bool = True  # who exceeds it fails; a machine has swap, and `memory.high` only slows down
+    hard: bool = True
 
-    def raised(self, needed: int) -> str:
-        """What to do so that so many bytes are free."""
-        bound = self.bound - self.free + needed
+    def raised(self, needed_bytes: int) -> str:
+        """The remedy that makes `needed_bytes` free, as a phrase of a message."""
+        bound = self.bound - self.free + needed_bytes
         if self.name == MACHINE:
-            return f"end what else runs, to have {shown_bytes(needed)} free"
+            return f"end other programs until {shown_bytes(needed_bytes)} are free"
         return f"raise {self.name} to {shown_bytes(bound)}" + (f" ({bound >> 10})" if self.name in ULIMITS else "")
 
 
 class Resources(NamedTuple):
-    """How to run. `limit` is the tightest one (None where none is known), and `taken` what the run takes of it;
-    `remark` says what was lowered, or that even this may be too much."""
+    """The resources of a run; `str` gives the line that a run logs.
+
+    workers          tasks at once
+    batch_bytes      input bytes of a batch
+    max_slice_bytes  maximum input bytes of a slice
+    limit            the tightest limit; None if no limit is known
+    needed_bytes     the estimated need of the run, counted as `limit` counts memory
+    remark           values that were lowered, or a warning that memory may not be enough; "" for neither
+    """
 
     workers: int
     batch_bytes: int
     max_slice_bytes: int
     limit: Limit | None = None
-    taken: int = 0
+    needed_bytes: int = 0
     remark: str = ""
 
     def __str__(self) -> str:
-        found = [f"batches of {shown_bytes(self.batch_bytes)}"]
+        facts = [f"batches of {shown_bytes(self.batch_bytes)}"]
         if self.limit:
-            left = shown_bytes(self.limit.free)
-            found.append(f"takes about {shown_bytes(self.taken)}, and {self.limit.name} leaves {left}")
-        return "; ".join([*found, *([self.remark] if self.remark else [])])
+            free = shown_bytes(self.limit.free)
+            facts.append(f"needs about {shown_bytes(self.needed_bytes)}, and {self.limit.name} leaves {free}")
+        return "; ".join([*facts, *([self.remark] if self.remark else [])])
 
 
 def shown_bytes(size: float) -> str:
+    """Return a number of bytes as text: 503 MB, 24.3 GB (powers of 1000)."""
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
 
 
@@ -103,7 +124,12 @@ def shown_bytes(size: float) -> str:
 
 
 def needs(kind: str, workers: int, batch_bytes: int, slice_bytes: int) -> int:
-    """Bytes that a run in one process takes beyond what is loaded before it."""
+    """Return the bytes that a run with threads needs on top of the loaded libraries.
+
+    kind         "resident", "private" or "virtual"
+    batch_bytes  input bytes of a batch
+    slice_bytes  input bytes of a slice; they count in virtual memory only
+    """
     worker = max(WRITING, READING + READING_BATCHES * batch_bytes)
     if kind != "resident":
         worker += STACKS
@@ -113,69 +139,82 @@ def needs(kind: str, workers: int, batch_bytes: int, slice_bytes: int) -> int:
 
 
 def needs_in_processes(kind: str, workers: int, batch_bytes: int, slice_bytes: int) -> int:
-    """The same for workers that are processes, each loaded as this one is. ulimit counts them one by one."""
-    one = needs(kind, 1, batch_bytes, slice_bytes)
-    return workers * (LOADED[kind] + one) if kind == "resident" else one
+    """Return the same for a run with processes, each of which loads the libraries.
+
+    Resident memory is the sum over all workers. Private and virtual memory are of one worker: ulimit counts each
+    process alone.
+    """
+    per_worker = needs(kind, 1, batch_bytes, slice_bytes)
+    return workers * (LOADED[kind] + per_worker) if kind == "resident" else per_worker
 
 
 def choose(
     limits: Sequence[Limit], workers: int, batch_bytes: int, slice_bytes: int, *,
     files: int = 0, fixed_workers: bool = False, processes: bool = False, compiled: bool = True,
 ) -> Resources:  # fmt: skip
-    """The most workers up to `workers`, and the largest batches and slices, that fit all limits.
+    """Return the largest number of workers, and the largest batches and slices, that fit all limits.
 
-    limits         as `read_limits` gives them once everything is loaded
-    slice_bytes    the most of a slice; it and batches are lowered before workers, but only where the tightest limit
-                   gains by it: slices count in virtual memory, batches above 8 MiB
-    files          of the input
-    fixed_workers  workers are not lowered
-    compiled       whether the kernels were compiled by an earlier run; if not, every process compiles them
+    Batches and slices are lowered before workers, but only if the tightest limit gains by it: slices count in virtual
+    memory, batches above 8 MiB.
 
-    OutOfMemoryError where a hard limit leaves less than the smallest run was seen to take.
+    limits         the limits that `read_limits` returns after all libraries are loaded
+    workers        maximum number of workers
+    batch_bytes    maximum input bytes of a batch
+    slice_bytes    maximum input bytes of a slice
+    files          number of input files
+    fixed_workers  whether to keep `workers` even if memory is short
+    processes      whether workers are processes, not threads
+    compiled       whether an earlier run compiled the kernels; if not, every process compiles them
+
+    OutOfMemoryError if a hard limit leaves less than the smallest measured run needs.
     """
-    check_room(limits, loaded=True)
+    check_resources(limits, loaded=True)
     need = needs_in_processes if processes else needs
     small = min(batch_bytes, SMALL_BATCH_BYTES), min(slice_bytes, SMALL_SLICE_BYTES)
     remark = ""
     for count in [workers] if fixed_workers else range(workers, 0, -1):
         tightest = Resources(count, batch_bytes, slice_bytes)
-        for batch, piece in ((batch_bytes, slice_bytes), small):
-            rooms = []
+        for batch, slice_size in ((batch_bytes, slice_bytes), small):
+            candidates = []
             for limit in limits:
                 compilers = 0 if compiled else count if processes and limit.kind == "resident" else 1
                 holders = count + 1 if processes and limit.kind == "resident" else 1
-                taken = need(limit.kind, count, batch, piece) + compilers * COMPILING + holders * files * FILE_BYTES
-                rooms.append(Resources(count, batch, piece, limit, taken, remark))
-            tried = min(rooms, key=_left, default=tightest)
-            if _left(tried) >= 0:
-                return tried
-            if not tightest.limit or _left(tried) > _left(tightest):
-                tightest = tried
-            taken_shown = shown_bytes(tried.taken)
-            remark = remark or f"{count} workers with batches of {shown_bytes(batch)} would take {taken_shown}"
-    return tightest._replace(remark=f"that may be too little: {_remedy(tightest, tightest.taken)}")
+                needed = (
+                    need(limit.kind, count, batch, slice_size) + compilers * COMPILING + holders * files * FILE_BYTES
+                )
+                candidates.append(Resources(count, batch, slice_size, limit, needed, remark))
+            candidate = min(candidates, key=_spare_bytes, default=tightest)
+            if _spare_bytes(candidate) >= 0:
+                return candidate
+            if not tightest.limit or _spare_bytes(candidate) > _spare_bytes(tightest):
+                tightest = candidate
+            needed_shown = shown_bytes(candidate.needed_bytes)
+            remark = remark or f"{count} workers with batches of {shown_bytes(batch)} would need {needed_shown}"
+    return tightest._replace(remark=f"that may be too little: {_remedy(tightest, tightest.needed_bytes)}")
 
 
-def _left(room: Resources) -> int:
-    return room.limit.free - room.taken if room.limit else 0
+def _spare_bytes(resources: Resources) -> int:
+    return resources.limit.free - resources.needed_bytes if resources.limit else 0
 
 
-def _remedy(room: Resources, needed: int) -> str:
-    """What a user can set so that so many bytes are free, or fewer are needed."""
-    fewer = ["give --workers 1"] if room.workers > 1 else []
-    return ", or ".join([*fewer, *([room.limit.raised(needed)] if room.limit else [])])
+def _remedy(resources: Resources, needed_bytes: int) -> str:
+    """The settings that make `needed_bytes` free, or that lower the need."""
+    fewer = ["give --workers 1"] if resources.workers > 1 else []
+    return ", or ".join([*fewer, *([resources.limit.raised(needed_bytes)] if resources.limit else [])])
 
 
-def check_room(limits: Iterable[Limit], loaded: bool) -> None:
-    """OutOfMemoryError where a hard limit leaves less than the smallest run was seen to take; `loaded`: beyond what is
-    loaded for every run."""
+def check_resources(limits: Iterable[Limit], loaded: bool) -> None:
+    """Raise OutOfMemoryError if a hard limit leaves less than the smallest measured run needs.
+
+    loaded  whether the libraries of a run are already loaded, so that `free` does not include them
+    """
     for limit in limits:
-        least = LEAST[limit.kind] + (0 if loaded else LEAST_LOADED[limit.kind])
-        if limit.hard and limit.free < least:
-            roomy = needs(limit.kind, 1, SMALL_BATCH_BYTES, SMALL_SLICE_BYTES) + (0 if loaded else LOADED[limit.kind])
+        min_bytes = MIN_RUN[limit.kind] + (0 if loaded else MIN_LOADED[limit.kind])
+        if limit.hard and limit.free < min_bytes:
+            advised = needs(limit.kind, 1, SMALL_BATCH_BYTES, SMALL_SLICE_BYTES) + (0 if loaded else LOADED[limit.kind])
             raise OutOfMemoryError(
-                f"{limit.name} leaves {shown_bytes(max(limit.free, 0))}, and the smallest run takes "
-                f"{shown_bytes(least)}; {limit.raised(roomy)}"
+                f"{limit.name} leaves {shown_bytes(max(limit.free, 0))}, and the smallest run needs "
+                f"{shown_bytes(min_bytes)}; {limit.raised(advised)}"
             )
 
 
@@ -185,7 +224,10 @@ def check_room(limits: Iterable[Limit], loaded: bool) -> None:
 def read_limits(
     proc: Path = Path("/proc"), rlimit: Callable[[int], tuple[int, int]] = resource.getrlimit
 ) -> list[Limit]:
-    """Every bound on this process's memory: the machine, its groups (cgroup 1 and 2, those around them too), ulimit."""
+    """Return every limit on the memory of this process: ulimit, cgroups (1 and 2, with their parents), the machine.
+
+    The machine is last. `proc` and `rlimit` replace /proc and `resource.getrlimit` in tests.
+    """
     status, machine = _fields(proc / "self/status"), _fields(proc / "meminfo")
     limits = []
     for name, (which, kind, field) in ULIMITS.items():
@@ -200,21 +242,24 @@ def read_limits(
 
 
 def read_processors(proc: Path = Path("/proc"), allowed: int = 0) -> int:
-    """Processors that this process may use: its affinity (`allowed`), and the quotas of its groups, rounded up."""
+    """Return the number of processors that this process may use, at least 1.
+
+    It is the minimum of the affinity (`allowed`; 0 asks the system) and the quotas of its cgroups, rounded up.
+    """
     shares = [share for folder in group_folders(proc, "cpu") if (share := _quota(folder))]
     return min([allowed or len(os.sched_getaffinity(0)), *(max(math.ceil(share), 1) for share in shares)])
 
 
 def group_folders(proc: Path, controller: str) -> Iterator[Path]:
-    """The control group of this process and those around it, in every hierarchy that has the controller."""
+    """Yield the cgroup folder of this process and its parents, in every hierarchy that has the controller."""
     groups = [line.split(":", 2)[1:] for line in _lines(proc / "self/cgroup")]
     for line in _lines(proc / "self/mountinfo"):
         before, _, after = line.partition(" - ")
         root, mount = before.split()[3:5]
-        kind, options = after.split(" ", 1)[0], after.rsplit(" ", 1)[-1]  # what is between may be empty
+        kind, options = after.split(" ", 1)[0], after.rsplit(" ", 1)[-1]  # the field between them may be empty
         if kind != "cgroup2" and not (kind == "cgroup" and controller in options.split(",")):
             continue
-        wanted = "" if kind == "cgroup2" else controller  # version 2 names none: one hierarchy for all
+        wanted = "" if kind == "cgroup2" else controller  # version 2 names no controllers: it has one hierarchy
         for path in [path for controllers, path in groups if wanted in controllers.split(",")]:
             inside = Path(path.removeprefix(root.rstrip("/")).lstrip("/"))
             yield from (Path(mount, folder) for folder in (inside, *inside.parents))
@@ -231,16 +276,16 @@ def _group_limits(folder: Path) -> Iterator[Limit]:
 
 
 def _quota(folder: Path) -> float:
-    """Processors that a group may use at once; 0 where it may use all."""
+    """The processors that a cgroup may use at once; 0 for no quota."""
     quota, *period = next(iter(_lines(folder / "cpu.max")), "max").split()
     if quota == "max":
-        found = _number(folder / "cpu.cfs_quota_us") or -1, _number(folder / "cpu.cfs_period_us") or 0
-        return found[0] / found[1] if min(found) > 0 else 0.0
+        quota_us, period_us = _number(folder / "cpu.cfs_quota_us") or -1, _number(folder / "cpu.cfs_period_us") or 0
+        return quota_us / period_us if min(quota_us, period_us) > 0 else 0.0
     return int(quota) / int(period[0])
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file; none where it is not there or not ours to read."""
+    """The lines of a file; none if it is missing or not readable."""
     try:
         return path.read_text().splitlines()
     except OSError:
@@ -253,7 +298,7 @@ def _number(path: Path) -> int | None:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    """The numbers of lines as `Name: 12 kB` and `name 12`."""
+    """The numbers in lines such as `Name: 12 kB` and `name 12`."""
     pairs = [line.replace(":", " ").split()[:2] for line in _lines(path)]
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
@@ -262,18 +307,23 @@ def _fields(path: Path) -> dict[str, int]:
 
 
 def arenas_for(processors: int) -> int:
+    """Return the number of malloc arenas for this many processors."""
     return 1 if processors <= PROCESSORS_PER_ARENA else max(2, processors // PROCESSORS_PER_ARENA)
 
 
 def configure_allocators() -> None:
-    """Makes this process and those it starts take less memory; to be called before other libraries are loaded.
+    """Set the allocators of this process, and of processes it starts, to use less memory.
 
-    Arrow's own pool (mimalloc) reserves 1 GiB of addresses and keeps more of what is freed, glibc has an arena per
-    thread: with its malloc for both, and one arena, a run of two workers peaks at 540 MB where it was 614, and is no
-    slower (benchmarks/LOG.md). Up to 8 processors there is one; above, where nothing is measured, one for every 8 and
-    two at least, so that threads wait less. The memory of a batch is kept for the next one: given back each time, and
-    cleared by the system when it is fetched again, it took a twenty-fifth of the CPU time; peaks differ by a tenth
-    either way. OpenBLAS, which hardly anything here calls, would reserve 41 MB per processor.
+    Call it before other libraries are loaded. Variables that the environment already has are kept.
+
+    - glibc malloc serves Arrow too. Arrow's own pool (mimalloc) reserves 1 GiB of addresses and keeps more freed
+      memory.
+    - One arena up to 8 processors; above that, unmeasured, one per 8 processors and at least two, so threads wait less.
+      glibc's default is an arena per thread. With both settings a run of two workers peaks at 540 MB, before 614 MB,
+      and is no slower (benchmarks/LOG.md).
+    - A batch reuses the memory of the batch before. Returning it to the system each time cost 4 % of the CPU time,
+      since the system clears it again. Peaks moved by a tenth, up or down.
+    - OpenBLAS has one thread. It is hardly called, and would reserve 41 MB per processor.
     """
     libc, arenas = ctypes.CDLL(None), arenas_for(read_processors())
     settings = {
@@ -284,28 +334,31 @@ def configure_allocators() -> None:
     for name, (parameter, value) in settings.items():
         if name not in os.environ and hasattr(libc, "mallopt"):  # not in musl and macOS
             libc.mallopt(parameter, value)
-        os.environ.setdefault(name, str(value))  # for processes that this one starts
+        os.environ.setdefault(name, str(value))  # for child processes
     for name, text in {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}.items():
         os.environ.setdefault(name, text)
 
 
-# When it runs out in spite of all
+# Memory errors
 
 
 @contextmanager
-def explain_memory_errors(room: Resources) -> Iterator[None]:
-    """Raises OutOfMemoryError, which says what to set, for all the ways in which libraries say that memory ran out."""
+def explain_memory_errors(resources: Resources) -> Iterator[None]:
+    """Turn every library's memory error into an OutOfMemoryError that names the remedy.
+
+    Other errors pass unchanged, and so do errors of `curation.errors`.
+    """
     try:
         yield
     except Exception as error:
         if isinstance(error, CurationError) or not is_shortage(error):
             raise
-        needed = max(room.taken, 2 * room.limit.free) if room.limit else 0
-        advice = _remedy(room, needed) or "give --workers 1"
-        happened = f"memory ran out ({str(error) or type(error).__name__}):"
+        needed = max(resources.needed_bytes, 2 * resources.limit.free) if resources.limit else 0
+        remedy = _remedy(resources, needed) or "give --workers 1"
+        cause = f"memory ran out ({str(error) or type(error).__name__}):"
         if isinstance(error, BrokenExecutor):
-            happened = "a worker process ended abruptly, most often because memory ran out;"
+            cause = "a worker process ended abruptly, most often because memory ran out;"
         raise OutOfMemoryError(
-            f"{happened} {advice}; or lower max_document_bytes where documents are very long. "
-            "What is done stays, the same command, without --force, goes on from here"
+            f"{cause} {remedy}; or lower max_document_bytes if documents are very long. "
+            "Completed work is kept. Rerun the same command without --force to resume"
         ) from error

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress of a run: bars in a terminal, plain lines elsewhere. It counts done-records on disk, so that it is right
-for threads, processes and clusters alike, and after a restart."""
+"""Progress of a run: bars in a terminal, plain lines elsewhere.
+
+Progress counts done-records on disk, so it is correct for threads, processes, clusters and resumed runs.
+"""
 
 from __future__ import annotations
 
@@ -11,58 +13,61 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from curation.terminal import complain, printable_line, tell_event
+from curation.errors import counted
+from curation.system.terminal import print_error, printable_line, write_event
 
 POLL_SECONDS = 0.2
 
 
 class Progress:
-    """Shows nothing: the default of the library."""
+    """Progress that shows nothing, the default of the library. Subclasses override both methods."""
 
-    def say(self, line: str) -> None: ...
+    def log(self, line: str) -> None:
+        """Show a line of text."""
 
     @contextmanager
     def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
+        """Show the phase `label` while the context is open: `total` tasks, whose done-records appear in `folder`."""
         yield
 
 
 class Lines(Progress):
-    """One line when a phase begins and one when it ends."""
+    """Progress as lines on standard error: one when a phase begins and one when it ends."""
 
-    def say(self, line: str) -> None:
-        complain(printable_line(line))
+    def log(self, line: str) -> None:
+        print_error(printable_line(line))
 
     @contextmanager
     def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
         started = time.perf_counter()
-        self.say(f"{label}: {total} to do")
+        self.log(f"{label}: {counted(total, 'task')}")
         yield
-        self.say(f"{label}: done in {time.perf_counter() - started:.1f} s")
+        self.log(f"{label}: done in {time.perf_counter() - started:.1f} s")
 
 
 class JsonLines(Progress):
-    """The same for programs: `progress`, `phase_began` and `phase_ended`, one JSON object a line."""
+    """Progress for programs: events `progress`, `phase_began` and `phase_ended`, one JSON object per line."""
 
-    def say(self, line: str) -> None:
-        tell_event("progress", text=line)
+    def log(self, line: str) -> None:
+        write_event("progress", text=line)
 
     @contextmanager
     def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
         started = time.perf_counter()
-        tell_event("phase_began", phase=label, tasks=total)
+        write_event("phase_began", phase=label, tasks=total)
         yield
-        tell_event("phase_ended", phase=label, tasks=total, seconds=round(time.perf_counter() - started, 3))
+        write_event("phase_ended", phase=label, tasks=total, seconds=round(time.perf_counter() - started, 3))
 
 
 class Bars(Progress):
-    """A bar per phase, from the number of done-records in its folder."""
+    """Progress as a bar per phase on standard error, from the number of done-records in its folder."""
 
     def __init__(self) -> None:
         from rich.console import Console
 
         self.console = Console(stderr=True)
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         self.console.print(printable_line(line), markup=False, highlight=False)
 
     @contextmanager
@@ -94,5 +99,5 @@ def _done(folder: Path) -> int:
 
 
 def choose_progress() -> Progress:
-    """Bars where a person watches, lines where a log does."""
+    """Return `Bars` if standard error is a terminal, else `Lines`."""
     return Bars() if sys.stderr.isatty() else Lines()

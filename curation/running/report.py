@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
-from curation.files import commit, write_json
 from curation.packing.blends import meta_files, weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
@@ -20,43 +19,51 @@ from curation.packing.samples import unwritten_sample
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
 from curation.reading.source_files import Slice
-from curation.recipe import as_builtins
+from curation.recipes.recipe import as_builtins
 from curation.running.input_warnings import emptiness, warn_of_inputs
 from curation.running.ledger import SliceRecord, as_report
 from curation.running.report_text import as_html, funnel_line, numbers
 from curation.running.stream_inputs import check_minimum
 from curation.stages.outcome import StageCount
+from curation.system.files import commit, write_json
 
 if TYPE_CHECKING:
-    from curation.running.plan import Plan
+    from curation.running.corpus_phase import RunContext
+    from curation.running.stored_plan import Plan
 
 HTML = "report.html"
-UNSPACED_SHARE = 0.1  # above it the report warns
+MAX_UNSPACED_SHARE = 0.1  # above it the report warns
 LIMITS = ("max_documents", "max_bytes")
 
 
 def build(
-    plan: Plan,
-    versions: dict[str, str],
+    context: RunContext,
     documents: dict[str, int],
     counted_stages: tuple[Sequence[StageCount], Sequence[Sequence[str]]],
     records: Sequence[SliceRecord],
-    written: dict[str, Any],
+    output_records: dict[str, Any],
     digests: dict[str, str],
-    folder: Path,
 ) -> dict[str, Any]:
-    """The content of `report.json`; writes `tokens/_meta/` on the way, since its digests are part of it."""
+    """Write `tokens/_meta/` and return the content of `report.json`, which has the digests of these files.
+
+    documents       counts of the whole run: read, copies, kept, removed, rejected, edited, repaired
+    counted_stages  the count and the lines under the funnel of each stage, in recipe order
+    records         the done-records of the slices, first segment
+    output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms
+    digests         path -> SHA-256 of the outputs that are already written
+    """
+    plan, folder = context.plan, context.folder
     stages, lines = counted_stages
-    parts = written["records"]
+    parts = output_records["parts"]
     digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts}
     tokens = _token_report(plan, parts)
-    pairs, forms = written["tokens"]
+    pairs, forms = output_records["tokens"]
     tokenizer = load_tokenizer(plan.recipe.tokenizer) if plan.recipe.output.formats else None
     if "megatron" in plan.recipe.output.formats:
         digests |= _pair_digests(pairs, folder) | _write_meta(plan, tokens, pairs, folder)
     digests |= form_digests(forms, folder)
     return {
-        "versions": {"gpu-pipeline": plan.version} | versions,
+        "versions": {"gpu-pipeline": plan.version} | context.engine.describe(),
         "recipe": as_builtins(plan.recipe),
         "files": msgspec.to_builtins(plan.files),
         "stage_files": plan.stage_files,
@@ -65,7 +72,7 @@ def build(
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
         "stages": [as_report(*stage) for stage in zip(stages, lines, strict=True)],
-        "sources": contributions(plan.recipe.input, plan.slices, records, parts, _drawn(plan, pairs)),
+        "sources": contributions(plan.recipe.input, plan.slices, records, parts, _blend_shares(plan, pairs)),
         "warnings": [
             *warn_of_inputs(documents, plan.recipe.input, plan.slices, records),
             *emptiness(documents, stages, plan.slices, records, folder / "rejected.jsonl"),
@@ -87,31 +94,32 @@ def build(
 
 
 def tokenizer_warning(tokenizer: Tokenizer) -> str:
-    return f"tokenizer {tokenizer.name} goes at a tenth of its speed: {tokenizer.note}"
+    """Return the warning for a tokenizer that runs without its fast library."""
+    return f"tokenizer {tokenizer.name} runs at a tenth of its speed: {tokenizer.note}"
 
 
 def tokenless_warning(tokenizer: Tokenizer, parts: Sequence[dict[str, Any]]) -> list[str]:
-    """That documents with text are in no pair and no other form of the tokens."""
+    """Return the warning that some documents with text have no tokens; an empty list if there are none."""
     tokenless, documents = sum(part.get("tokenless", 0) for part in parts), sum(part["documents"] for part in parts)
     if not tokenless:
         return []
     return [
-        f"tokenizer {tokenizer.name} has no token for {tokenless:,} of {documents:,} documents, which have text: the "
-        "output of tokens is without them. Take a tokenizer that was made for such text"
+        f"tokenizer {tokenizer.name} has no token for the text of {tokenless:,} of {documents:,} documents: the token "
+        "outputs leave them out. Choose a tokenizer made for such text"
     ]
 
 
 def warnings(stages: Sequence[StageCount]) -> list[str]:
-    """What a reader of the counts has to know: where the rules of a stage mean little for much of the text."""
-    found = []
+    """Return the warnings about stages whose word rules do not suit more than 10 % of the characters."""
+    messages = []
     for stage in stages:
         share = stage.details.get("unspaced_characters", 0) / max(stage.details.get("characters", 0), 1)
-        if share > UNSPACED_SHARE:
-            found.append(
+        if share > MAX_UNSPACED_SHARE:
+            messages.append(
                 f"{stage.name}: {share:.0%} of the characters are of scripts written without spaces; rules on words, "
                 "and n-grams of words, mean little for such text"
             )
-    return found
+    return messages
 
 
 def _token_report(plan: Plan, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -167,17 +175,17 @@ def _blend_weights(plan: Plan) -> dict[str, float]:
     return {name: entry.blend_weight for name, entry in entries.items() if entry.blend_weight is not msgspec.UNSET}
 
 
-def _drawn(plan: Plan, pairs: Sequence[TrainingPair]) -> dict[str, float]:
-    """Each input's weight in `blend.txt`; nothing where no pairs were written."""
+def _blend_shares(plan: Plan, pairs: Sequence[TrainingPair]) -> dict[str, float]:
+    """Input -> its weight in `blend.txt`; empty if the run has no pairs."""
     train = [pair for pair in pairs if pair.split in ("", "train")]
-    drawn = dict.fromkeys((pair.source for pair in train), 0.0)
+    weights = dict.fromkeys((pair.source for pair in train), 0.0)
     for pair, weighted in zip(train, weigh(train, _blend_weights(plan), plan.recipe.output.blend), strict=True):
-        drawn[pair.source] += float(weighted.weight)
-    return drawn
+        weights[pair.source] += float(weighted.weight)
+    return weights
 
 
 def write_report(folder: Path, content: dict[str, Any]) -> None:
-    """`report.html`, then `report.json`, whose presence says that the run is complete; `content` gets its digest."""
+    """Write `report.html`, then `report.json`, which marks the run as complete. Adds the digests to `content`."""
     content["numbers"] = numbers(content)
     content["funnel"] = funnel_line(content)
     page = as_html(content).encode()
@@ -189,26 +197,32 @@ def write_report(folder: Path, content: dict[str, Any]) -> None:
 
 
 def digest(content: dict[str, Any]) -> str:
-    """SHA-256 of the report's content without the digest itself, by which `verify` knows that nobody changed it."""
+    """Return the SHA-256 of the report's content without the digest itself. `verify` compares it."""
     signed = {key: value for key, value in content.items() if key != "digest"}
     return hashlib.sha256(orjson.dumps(signed, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def contributions(
     entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
-    parts: Sequence[dict[str, Any]], drawn: Mapping[str, float],
+    parts: Sequence[dict[str, Any]], blend_weights: Mapping[str, float],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """One entry per input, in the order of the recipe: documents, bytes and tokens, and its shares of the bytes read,
-    of the tokens written (of the bytes, where there are no tokens), and of what training draws by the blend, whose
-    weights are in `drawn`."""
-    found = []
+    """Return one entry per input, in the order of the recipe: documents, bytes, tokens and shares.
+
+    `share_before` is of the bytes read, `share_after` of the tokens written (of the bytes if there are no tokens), and
+    `share_drawn` of the weights in `blend_weights`, by which training draws.
+    """
+    rows = []
     for name, entry in entries_by_name(entries).items():
-        pairs = [(piece, record) for piece, record in zip(slices, records, strict=True) if piece.source == name]
+        pairs = [
+            (input_slice, record)
+            for input_slice, record in zip(slices, records, strict=True)
+            if input_slice.source == name
+        ]
         own = [record for _, record in pairs]
-        commit = next((piece.parts[0].file.commit for piece, _ in pairs), "")
+        commit = next((input_slice.ranges[0].file.commit for input_slice, _ in pairs), "")
         written = [part for part in parts if part.get("source") == name]
         documents, copied = sum(part["documents"] for part in written), entry.copies
-        found.append(
+        rows.append(
             {
                 "name": name,
                 "documents_read": sum(record.rows - record.unsampled for record in own),
@@ -223,52 +237,52 @@ def contributions(
                 **({"commit": commit} if commit else {}),
             }
         )
-    after = "tokens" if any(entry["tokens"] for entry in found) else "bytes_kept"
+    after = "tokens" if any(row["tokens"] for row in rows) else "bytes_kept"
     for share, counted in (("share_before", "bytes_read"), ("share_after", after)):
-        total = max(sum(entry[counted] for entry in found), 1)
-        for row in found:
+        total = max(sum(row[counted] for row in rows), 1)
+        for row in rows:
             row[share] = round(row[counted] / total, 6)
-    for row in found:
-        if drawn:
-            row["share_drawn"] = round(drawn.get(row["name"], 0.0) / sum(drawn.values()), 6)
-    return found
+    for row in rows:
+        if blend_weights:
+            row["share_drawn"] = round(blend_weights.get(row["name"], 0.0) / sum(blend_weights.values()), 6)
+    return rows
 
 
 def unreached_budgets(
     entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
 ) -> list[str]:
-    """The data sets, or all of them together, that ended before a budget was used up, in words."""
-    taken: dict[str, tuple[int, int]] = {}
-    for piece, record in zip(slices, records, strict=True):
-        documents, size = taken.get(piece.source, (0, 0))
-        taken[piece.source] = documents + record.rows, size + record.bytes_read
+    """Return a warning for each data set, and for all together, that ended before its budget was reached."""
+    read: dict[str, tuple[int, int]] = {}
+    for input_slice, record in zip(slices, records, strict=True):
+        documents, size = read.get(input_slice.source, (0, 0))
+        read[input_slice.source] = documents + record.rows, size + record.bytes_read
     streamed = {name: entry for name, entry in entries_by_name(entries).items() if isinstance(entry, HubInput)}
-    together = sum(taken[name][0] for name in streamed), sum(taken[name][1] for name in streamed)
+    together = sum(read[name][0] for name in streamed), sum(read[name][1] for name in streamed)
     if _is_reached(budget, together):
         return []
     limits: list[tuple[str, HubInput | Budget, tuple[int, int]]] = [
-        (f"input {name!r}", entry, taken[name]) for name, entry in streamed.items()
+        (f"input {name!r}", entry, read[name]) for name, entry in streamed.items()
     ]
     return [
-        f"{what} ended after {documents:,} documents and {size:,} bytes of text, before the budget "
+        f"{inputs} ended after {documents:,} documents and {size:,} bytes of text, before the budget "
         f"({', '.join(f'{field} {getattr(limit, field):,}' for field in LIMITS if getattr(limit, field))}) was reached"
-        for what, limit, (documents, size) in [*limits, ("all data sets", budget, together)]
+        for inputs, limit, (documents, size) in [*limits, ("all data sets", budget, together)]
         if any(getattr(limit, field) for field in LIMITS) and not _is_reached(limit, (documents, size))
     ]
 
 
-def _is_reached(limit: HubInput | Budget, taken: tuple[int, int]) -> bool:
-    pairs = zip((limit.max_documents, limit.max_bytes), taken, strict=True)
-    return any(most and count >= most for most, count in pairs)
+def _is_reached(limit: HubInput | Budget, counts: tuple[int, int]) -> bool:
+    pairs = zip((limit.max_documents, limit.max_bytes), counts, strict=True)
+    return any(maximum and count >= maximum for maximum, count in pairs)
 
 
 def check_minima(
     entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
 ) -> None:
-    """InputError where an input, or all of them together, have less text than they have to have."""
+    """Raise InputError if an input, or all inputs together, gave less text than their `min_bytes`."""
     sizes: dict[str, int] = {}
-    for piece, record in zip(slices, records, strict=True):
-        sizes[piece.source] = sizes.get(piece.source, 0) + record.bytes_read
+    for input_slice, record in zip(slices, records, strict=True):
+        sizes[input_slice.source] = sizes.get(input_slice.source, 0) + record.bytes_read
     for name, entry in entries_by_name(entries).items():
         check_minimum(f"input {name!r}", sizes.get(name, 0), entry.min_bytes)
     check_minimum("the input", sum(sizes.values()), budget.min_bytes)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `report.json` must have before anything in it is believed: whoever can write into a folder can write a report
-and its digest. Further keys are allowed, so that reports of other versions pass."""
+"""The schema of `report.json`, checked before the program uses a report.
+
+The digest alone does not protect a report: a program that can write to the folder can forge both. Further keys are
+allowed, so reports of other versions pass.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from curation.packing.forms import FORMS, OUTPUT_FORMATS
 from curation.packing.forms.base import Count
 from curation.packing.ordering import check_shares
 from curation.reading.source_files import SourceFile
-from curation.renamed import with_new_names
+from curation.recipes.renamed import with_new_names
 from curation.running.exports import EXPORTED
 
 OUTPUT_NAMES = ("documents", "removed", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
@@ -43,7 +46,7 @@ class _Stage(msgspec.Struct):
     edited: Count
     reasons: dict[str, Count]
     seconds: float
-    removes: bool = True  # these three are not in reports up to 0.2.0
+    removes: bool = True  # reports up to 0.2.0 lack `removes`, `compares` and `lines`
     compares: bool = False
     lines: list[str] = []
     details: dict[str, Any] = {}
@@ -79,7 +82,7 @@ class _Tokens(msgspec.Struct):
     tokenizer: _Tokenizer
 
 
-# Per form its splits
+# form -> split -> summary
 _Forms = msgspec.defstruct(
     "_Forms",
     [(name, dict[str, form.summary], {}) for name, form in FORMS.items()],  # type: ignore[name-defined]
@@ -153,17 +156,17 @@ class _Report(msgspec.Struct):
             raise ValueError("outputs lacks rejected.jsonl")
         for name in self.outputs:
             if not _is_output(name):
-                raise ValueError(f"outputs names {name!r}, which is no file that a run writes")
+                raise ValueError(f"outputs names {name!r}, which a run does not write")
 
 
 def _is_output(name: str) -> bool:
-    """Whether a name is a path below the run's folder, of one of its outputs."""
+    """Whether a name is the relative path of an output, inside the run's folder."""
     parts = name.split("/")
     return parts[0] in OUTPUT_NAMES and not {"", ".", ".."} & {*parts} and "\0" not in name
 
 
 def wrong_in_report(content: object) -> str:
-    """What keeps the content of a `report.json` from being that of a run; empty where nothing does."""
+    """Return the fault of the content of a `report.json`; "" if a run may have written it."""
     if isinstance(content, dict):
         content = content | {"recipe": with_new_names(content.get("recipe"))}
     try:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report for people: the funnel in the terminal and as a page, the numbers on one line, percentiles."""
+"""The report as text: the funnel in the terminal and as HTML, the numbers on one line, percentiles."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,23 +14,23 @@ import pyarrow.parquet as pq
 from curation.errors import counted
 from curation.packing.forms import FORMS
 from curation.running.exports import part_files
-from curation.terminal import printable_line
+from curation.system.terminal import printable_line
 
-if TYPE_CHECKING:
-    pass
-
-SHORT = "short"  # the reason of a rule that asks for a number of words
+SHORT = "short"  # the reason of a rule for a minimum number of words
 RANKS = (1, 25, 50, 75, 99)
 
 
 def numbers(content: dict[str, Any]) -> dict[str, Any]:
-    """Of the content of `report.json`: original, duplicates_removed, short_removed (where a rule has the reason
-    `short`), kept, raw_bytes, final_bytes, retention (of `original`; copies do not count); tokens and tokens_per_byte;
-    and what each form has."""
+    """Return the key numbers of a report (content of `report.json`).
+
+    They are original, duplicates_removed, duplicates_removed_by_stage, kept, raw_bytes, final_bytes and retention (kept
+    without copies / original). short_removed is there if a rule has the reason `short`; tokens and tokens_per_byte if
+    the run writes tokens. Each form adds its own numbers.
+    """
     documents, stages = content["documents"], content["stages"]
     duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage.get("compares")}
     short = [stage["reasons"].get(SHORT, 0) for stage in stages if SHORT in _reasons(content, stage["name"])]
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "original": documents["read"],
         "duplicates_removed": sum(duplicates.values()),
         "duplicates_removed_by_stage": duplicates,
@@ -41,26 +41,26 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
         "retention": round((documents["kept"] - documents["copies"]) / max(documents["read"], 1), 6),
     }
     if content["tokens"]:
-        found |= {"tokens": content["tokens"]["count"], "tokens_per_byte": content["tokens"]["per_byte"]}
+        result |= {"tokens": content["tokens"]["count"], "tokens_per_byte": content["tokens"]["per_byte"]}
     for form, splits in content["forms"].items():
-        found |= FORMS[form].numbers(list(splits.values()))
-    return found
+        result |= FORMS[form].numbers(list(splits.values()))
+    return result
 
 
 def _reasons(content: dict[str, Any], name: str) -> list[str]:
-    """The reasons that the rules of a stage give in the recipe; those that never fired too."""
+    """The reasons of a stage's rules in the recipe, including reasons of count 0."""
     names = [stage["name"] for stage in content["stages"]]
     rules = content["recipe"]["stages"][names.index(name)].get("rules", [])
     return [rule.get("reason", "") for rule in rules if isinstance(rule, dict)]
 
 
 def shown_numbers(content: dict[str, Any]) -> list[str]:
-    """The same for people, on a line or two."""
-    found = content["numbers"]
-    parts = [f"original {found['original']:,}", f"duplicates removed {found['duplicates_removed']:,}"]
-    if "short_removed" in found:
-        parts.append(f"short removed {found['short_removed']:,}")
-    parts += [f"kept {found['kept']:,}", f"final size {found['final_bytes'] / 1e6:,.2f} MB"]
+    """Return the key numbers as text: one line of totals, then the lines of each form."""
+    shown = content["numbers"]
+    parts = [f"original {shown['original']:,}", f"duplicates removed {shown['duplicates_removed']:,}"]
+    if "short_removed" in shown:
+        parts.append(f"short removed {shown['short_removed']:,}")
+    parts += [f"kept {shown['kept']:,}", f"final size {shown['final_bytes'] / 1e6:,.2f} MB"]
     lines = ["; ".join(parts)]
     for form, splits in content["forms"].items():
         lines += FORMS[form].lines(list(splits.values()))
@@ -68,13 +68,15 @@ def shown_numbers(content: dict[str, Any]) -> list[str]:
 
 
 def stage_lines(content: dict[str, Any]) -> list[str]:
-    """What the stages of a run say of themselves."""
+    """Return the lines that stages add under the funnel, each with the stage's name."""
     return [f"{stage['name']}: {line}" for stage in content["stages"] for line in stage.get("lines", [])]
 
 
 def funnel_line(content: dict[str, Any]) -> str:
-    """`[parse] docs=1.0M  [langid] kept=600k (60%)  ...  [tokens] total=180M shards=2 per_byte=0.22`: of each stage
-    that removes, what it left and how much that is of what came to it."""
+    """Return the funnel as one line, with the kept documents of each removing stage and their share of its input.
+
+    Example: `[parse] docs=1.0M  [langid] kept=600k (60%)  ...  [tokens] total=180M shards=2 per_byte=0.22`.
+    """
     archives = all(file["format"] in ("wet", "warc") for file in content["files"])
     steps = [f"[{'parse' if archives else 'read'}] docs={short_number(content['documents']['read'])}"]
     for stage in content["stages"]:
@@ -84,14 +86,14 @@ def funnel_line(content: dict[str, Any]) -> str:
         steps.append(f"[{stage['name']}] kept={short_number(stage['documents_out'])} ({share:.0%})")
     if content["tokens"]:
         shards = content["numbers"].get("shards")
-        told = f" shards={shards}" if shards is not None else ""
+        shards_shown = f" shards={shards}" if shards is not None else ""
         tokens = content["tokens"]
-        steps.append(f"[tokens] total={short_number(tokens['count'])}{told} per_byte={tokens['per_byte']:.3f}")
+        steps.append(f"[tokens] total={short_number(tokens['count'])}{shards_shown} per_byte={tokens['per_byte']:.3f}")
     return "  ".join(steps)
 
 
 def short_number(number: int) -> str:
-    """999, 1.0k, 12.3k, 600k, 1.0M, 180M."""
+    """Return a number in three digits and a unit: 999, 1.0k, 12.3k, 600k, 1.0M, 180M."""
     value, unit = float(number), ""
     for unit in ("", "k", "M"):
         if value < 999.5 or unit == "M":
@@ -104,8 +106,10 @@ def short_number(number: int) -> str:
 
 
 def funnel(content: dict[str, Any]) -> list[tuple[str, str, int, float, int]]:
-    """(step, reason, documents, share of all read, bytes after the step); removed documents are negative. What a
-    `sample` passed over is no part of what was read: its share is that of all records found."""
+    """Return the rows of the funnel: (step, reason, documents, share of documents read, bytes after the step).
+
+    Removed documents are negative. Records that `sample` skipped are not read: their share is of all records.
+    """
     documents = content["documents"]
     total = max(documents["read"], 1)
     rows: list[tuple[str, str, int, float, int]] = []
@@ -124,12 +128,12 @@ def funnel(content: dict[str, Any]) -> list[tuple[str, str, int, float, int]]:
 
 
 def _signed(number: int, reason: str) -> str:
-    """With a sign where it is no count of what is left but a change of it."""
+    """A count as text; rows with a reason are changes and have a sign."""
     return f"{number:+,}" if reason else f"{number:,}"
 
 
 def print_funnel(content: dict[str, Any]) -> None:
-    """The table that ends a run, on standard output."""
+    """Print the funnel, the numbers and the warnings of a report to standard output."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -165,7 +169,7 @@ def print_funnel(content: dict[str, Any]) -> None:
 
 
 def as_html(content: dict[str, Any]) -> str:
-    """The funnel as a page of its own, without scripts."""
+    """Return the funnel as a complete HTML page, without scripts."""
     rows = "\n".join(
         f'<tr class="{"r" if reason else "s"}"><td>{html.escape(step)}</td><td>{html.escape(reason)}</td>'
         f"<td>{_signed(number, reason)}</td><td>{share:.2%}</td><td>{f'{size / 1e6:,.2f}' if not reason else ''}</td>"
@@ -173,7 +177,7 @@ def as_html(content: dict[str, Any]) -> str:
         for step, reason, number, share, size in funnel(content)
     )
     tokens = content["tokens"]
-    told = f"{tokens['count']:,} tokens ({html.escape(tokens['tokenizer']['name'])})" if tokens else "no tokens"
+    tokens_shown = f"{tokens['count']:,} tokens ({html.escape(tokens['tokenizer']['name'])})" if tokens else "no tokens"
     name = html.escape(content["recipe"]["name"] or "run")
     return f"""<!doctype html>
 <meta charset="utf-8"><title>{name}</title>
@@ -185,7 +189,7 @@ td:last-child {{ width: 40% }} td div {{ background: #76b900; height: .8em }}
 .r {{ color: #777 }} .r div {{ background: #ccc }} .s {{ font-weight: 600 }}
 </style>
 <h1>{name}</h1>
-<p>{counted(content["documents"]["read"], "document")} read, {content["documents"]["kept"]:,} kept, {told};
+<p>{counted(content["documents"]["read"], "document")} read, {content["documents"]["kept"]:,} kept, {tokens_shown};
 engine {html.escape(content["engine"])} ({html.escape(content["engine_reason"])}), {content["seconds"]:.1f} s.</p>
 <table><tr><th>step<th>reason<th>documents<th>share<th>MB<th></tr>
 {rows}
@@ -199,13 +203,14 @@ def _warning_lines(content: dict[str, Any]) -> list[str]:
 
 
 def _shown_lines(content: dict[str, Any]) -> list[str]:
-    """What stands below the funnel, in the terminal and on the page."""
-    told = (*shown_numbers(content), *stage_lines(content))
-    return [*told, *source_rows(content["sources"]), content["funnel"]]
+    """The lines below the funnel, in the terminal and on the page."""
+    return [
+        *shown_numbers(content), *stage_lines(content), *source_rows(content["sources"]), content["funnel"],
+    ]  # fmt: skip
 
 
 def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:
-    """The table as lines of text; none for a single input."""
+    """Return the table of inputs as aligned lines of text; an empty list for a single input."""
     if len(sources) < 2:
         return []
     heads = ("input", "read", "MB", "share", "kept", "copies", "MB", "tokens", "share", "drawn")
@@ -233,31 +238,34 @@ def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def percentiles(folder: Path, names: Iterable[str]) -> dict[str, list[int]]:
-    """Per column of integers of `documents/` the smallest value that so many percent (RANKS) do not exceed; nothing
-    where there are no documents. One column is in memory at a time."""
-    found = {}
+    """Return column -> percentiles (RANKS) of integer columns of `documents/`; empty if there are no documents.
+
+    A percentile is the smallest value that at least that percentage of the documents does not exceed. One column is in
+    memory at a time. `folder` is the folder of the run.
+    """
+    result = {}
     for name in names:
         tables = [pq.read_table(path, columns=[name]) for path in part_files(folder / "documents")]
         values = np.concatenate([table.column(name).to_numpy() for table in tables])
         if len(values):
-            found[name] = np.percentile(values, RANKS, method="inverted_cdf").tolist()
-    return found
+            result[name] = np.percentile(values, RANKS, method="inverted_cdf").tolist()
+    return result
 
 
 def print_percentiles(folder: Path, documents: int, names: Iterable[str]) -> None:
-    """As a table on standard output."""
+    """Print the percentiles as a table to standard output; `documents` is the number of documents."""
     from rich.console import Console
     from rich.table import Table
 
     console = Console(soft_wrap=True)
     console.print(f"percentiles of {counted(documents, 'document')}", highlight=False)
-    found = percentiles(folder, names)
-    if not found:
+    table_rows = percentiles(folder, names)
+    if not table_rows:
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("measure")
     for rank in RANKS:
         table.add_column(f"{rank}%", justify="right")
-    for name, values in found.items():
+    for name, values in table_rows.items():
         table.add_row(name, *(f"{value:,}" for value in values))
     console.print(table)

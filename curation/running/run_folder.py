@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a run: locks, what may lie in it, what a rerun finds, and paths after it was moved."""
+"""The output folder of a run: its lock, allowed files, finished runs, and the paths of a moved folder."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from typing import Any
 import msgspec
 
 from curation.errors import InputError, IntegrityError, OutputError, counted
-from curation.files import TEMPORARY, check_name, file_sha256, make_folder, read_json, remove, sync_folder
 from curation.packing.blends import INDEX_FOLDER, META, Blend, Megatron, meta_files, write_meta
 from curation.packing.megatron import PairInfo, TrainingPair
 from curation.packing.ordering import split_names
 from curation.reading.inputs import HUB_MARK, entries_by_name
 from curation.reading.paths import RUN_PLAN, RUN_REPORT, RealPaths, is_run
-from curation.recipe import Recipe
+from curation.recipes.recipe import Recipe
 from curation.running.progress import Progress
 from curation.running.report import write_report
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
+from curation.system.files import TEMPORARY, check_name, file_sha256, make_folder, read_json, remove, sync_folder
 
 (WORK, PLAN), REPORT = RUN_PLAN, RUN_REPORT
 OWN_NAMES = (WORK, *OUTPUT_NAMES, INDEX_FOLDER, REPORT, "report.html")
-SHOWN_GONE = 5
+MAX_SHOWN_MISSING = 5
 MANIFEST, NEMO = f"{META}/manifest.json", f"{META}/nemo.yaml"
 
 
 @contextmanager
 def locked(folder: Path, progress: Progress | None = None) -> Iterator[None]:
-    """Holds the folder for one run. The kernel drops the lock with the process, so that a crash leaves none."""
+    """Create the folder and lock it while the context is open. The kernel releases the lock of a dead process.
+
+    OutputError if another process holds the lock, if `folder` is a file, or if it lies in the outputs of another run.
+    """
     _refuse_outputs_of_runs(folder)
     try:
         make_folder(folder)
     except (FileExistsError, NotADirectoryError) as error:
         raise OutputError(f"{error.filename} is a file; give another --output, which must be a folder") from None
-    descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked: no file to be left behind
+    descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked, so no lock file remains
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OutputError(f"another run is writing to {folder}; wait for it, or give another --output") from None
         except OSError as error:  # Lustre without -o flock, some NFS
-            (progress or Progress()).say(
-                f"the file system of {folder} cannot lock it ({error.strerror}): start no second run there"
+            (progress or Progress()).log(
+                f"the file system of {folder} has no locks ({error.strerror}): do not start a second run there"
             )
         yield
     finally:
@@ -55,7 +58,7 @@ def locked(folder: Path, progress: Progress | None = None) -> Iterator[None]:
 
 
 def _refuse_outputs_of_runs(folder: Path) -> None:
-    """What stands among the outputs of a run is a stranger there to `verify`, and goes with them by `--force`."""
+    """OutputError for a folder inside the outputs of a run: `verify` rejects it there, and `--force` deletes it."""
     below = folder
     for parent in folder.parents:
         if _is_own(below.name) and is_run(str(parent)):
@@ -64,68 +67,74 @@ def _refuse_outputs_of_runs(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Deletes the temporary files that killed runs have left below a folder."""
+    """Delete the temporary files of killed runs below a folder."""
     for path in folder.rglob(f"*{TEMPORARY}"):
         path.unlink(missing_ok=True)
 
 
 def plan_path(folder: Path) -> Path:
+    """Return the path of the plan in the folder of a run."""
     return folder / WORK / PLAN
 
 
 def check_inputs(folder: Path, paths: Iterable[str]) -> None:
-    """InputError for an input that lies where the run writes, and where `--force` deletes."""
+    """Raise InputError if an input lies among the files that the run writes and `--force` deletes."""
     inside, real = f"{folder}{os.sep}", RealPaths()
-    for given in paths:
-        path = real(given.removeprefix("file://").removeprefix(HUB_MARK))
+    for input_path in paths:
+        path = real(input_path.removeprefix("file://").removeprefix(HUB_MARK))
         if path.startswith(inside) and _is_own(path.removeprefix(inside).split(os.sep)[0]):
-            raise InputError(f"input {given} lies in the output folder {folder}; give another --output")
+            raise InputError(f"input {input_path} lies in the output folder {folder}; give another --output")
 
 
 def check_names(recipe: Recipe, folder: Path) -> None:
-    """OutputError where the name of an input is too long to become part of the names of files."""
+    """Raise OutputError if the name of an input is too long to be part of file names."""
     for name in entries_by_name(recipe.input):
         check_name(folder / "tokens", f"{name}_train_00000_text_document.bin", f"the input's name: {name[:40]!r}...")
 
 
 def find_finished(folder: Path) -> dict[str, Any] | None:
-    """The report of the folder's finished run; None where there is none, OutputError for one that no run has written,
-    or whose outputs are gone."""
-    finished: dict[str, Any] | None = read_json(folder / REPORT)
-    if finished is not None:
-        if wrong := wrong_in_report(finished):
-            raise OutputError(f"{folder}: {wrong}. Give a new --output, or --force")
-        _check_there(folder, finished["outputs"])
-    return finished
+    """Return the report of the finished run in a folder; None if there is none.
+
+    OutputError if the report is not one that a run writes, or if its outputs are missing.
+    """
+    report: dict[str, Any] | None = read_json(folder / REPORT)
+    if report is not None:
+        if fault := wrong_in_report(report):
+            raise OutputError(f"{folder}: {fault}. Give a new --output, or --force")
+        _check_exist(folder, report["outputs"])
+    return report
 
 
-def _check_there(folder: Path, outputs: Collection[str]) -> None:
-    gone = [name for name in outputs if not (folder / name).exists()]
-    if gone:
-        named = ", ".join(gone[:SHOWN_GONE]) + (", ..." if len(gone) > SHOWN_GONE else "")
+def _check_exist(folder: Path, outputs: Collection[str]) -> None:
+    missing = [name for name in outputs if not (folder / name).exists()]
+    if missing:
+        named = ", ".join(missing[:MAX_SHOWN_MISSING]) + (", ..." if len(missing) > MAX_SHOWN_MISSING else "")
         raise OutputError(
-            f"gone from the finished run in {folder}: {named} ({len(gone):,} of {counted(len(outputs), 'output')}). "
-            "Give a new --output, or --force, which makes them anew"
+            f"missing from the finished run in {folder}: {named} ({len(missing):,} of "
+            f"{counted(len(outputs), 'output')}). Give a new --output, or --force, which writes them again"
         )
 
 
 def check_empty(folder: Path, force: bool) -> None:
-    """OutputError for a folder that holds what is not `force`'s to delete."""
-    found = sorted(entry.name for entry in folder.iterdir() if entry.name != WORK)
-    foreign = [name for name in found if not _is_own(name)]
-    if foreign or (found and not force):
+    """Raise OutputError if a folder has files that a new run must not delete: foreign files, or any without `force`."""
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name != WORK)
+    foreign = [name for name in names if not _is_own(name)]
+    if foreign or (names and not force):
         advice = "give a new --output" + ("" if foreign else ", or --force")
-        raise OutputError(f"{folder} is not empty (it has {', '.join((foreign or found)[:5])}); {advice}")
+        raise OutputError(f"{folder} is not empty (it has {', '.join((foreign or names)[:5])}); {advice}")
 
 
 def _is_own(name: str) -> bool:
-    """Whether a name in the folder of a run is one of a run's, or of what was to become one."""
+    """Whether a run writes a file or folder of this name, or a temporary one that becomes it."""
     return name in OWN_NAMES or (name.endswith(TEMPORARY) and any(name.startswith(f"{own}.") for own in OWN_NAMES))
 
 
 def discard(folder: Path) -> None:
-    """Deletes all that runs leave in a folder. The files that make it a run go first, and for good: a kill or a power
-    cut in between leaves neither a report nor done-records that speak of files that are gone."""
+    """Delete all files that runs write in a folder.
+
+    Report and plan are deleted and synced first. A kill or power cut in between leaves no report or done-record of
+    deleted files.
+    """
     for path in (folder / REPORT, plan_path(folder)):
         if path.exists():
             remove(path)
@@ -147,18 +156,20 @@ class _Manifest(msgspec.Struct):
 
 
 def relocated_meta(folder: Path, content: dict[str, Any]) -> dict[str, bytes]:
-    """The files of `tokens/_meta/` as they have to be where the run of that `report.json` is now, an absolute path;
-    none where they are so, or where it has no pairs. OutputError where it has moved and the manifest is not the run's,
-    IntegrityError where the two contradict each other."""
+    """Return file name -> content of `tokens/_meta/` for a run that has moved to `folder`, an absolute path.
+
+    The result is empty if the run has not moved or has no pairs. `content` is the run's `report.json`. OutputError if
+    the run has moved and its manifest has changed, IntegrityError if the manifest contradicts the report.
+    """
     expected = content["outputs"].get(NEMO, "")
     if not expected:
         return {}
     if file_sha256(folder / MANIFEST) != content["outputs"].get(MANIFEST):
         if f" {folder}/tokens/".encode() in (folder / NEMO).read_bytes():
-            return {}  # it has not moved: what has changed in it is for `verify` to tell
+            return {}  # the run has not moved; `verify` reports the change
         raise OutputError(
-            f"{folder} has moved, and {MANIFEST}, which its new paths are made from, has changed. Put the file back, "
-            "or give --force"
+            f"{folder} has moved, and {MANIFEST}, the source of its new paths, has changed. Put the file back, or "
+            "give --force"
         )
     manifest = read_json(folder / MANIFEST)
     output = content["recipe"]["output"]
@@ -179,11 +190,9 @@ def _pairs(folder: Path, manifest: Any, names: Sequence[str], splits: Sequence[s
         pairs = msgspec.convert(manifest, _Manifest).pairs
     except msgspec.ValidationError as error:
         raise IntegrityError(f"{MANIFEST} is not what a run writes: {error}") from None
-    strange = [pair for pair in pairs if pair.source not in names or pair.tokens < 1]
-    if strange or (pairs and {pair.split for pair in pairs} != {*splits}):
-        raise IntegrityError(
-            f"{MANIFEST} has pairs without tokens, or of inputs or splits that report.json does not have"
-        )
+    invalid = [pair for pair in pairs if pair.source not in names or pair.tokens < 1]
+    if invalid or (pairs and {pair.split for pair in pairs} != {*splits}):
+        raise IntegrityError(f"{MANIFEST} has pairs without tokens, or of inputs or splits that are not in report.json")
     return [
         TrainingPair(
             pair.source, pair.split, msgspec.structs.replace(pair, prefix=str(folder / "tokens" / pair.prefix))
@@ -193,8 +202,10 @@ def _pairs(folder: Path, manifest: Any, names: Sequence[str], splits: Sequence[s
 
 
 def rewrite_moved_paths(folder: Path, content: dict[str, Any]) -> bool:
-    """Writes `tokens/_meta/` of a moved run anew, then the report with its digests; says whether there was a need. What
-    is killed in between is done again by the next call. Raises as `relocated_meta`."""
+    """Rewrite `tokens/_meta/` of a moved run, then the report with its digests; return whether the run had moved.
+
+    The next call repeats the work if this one is killed. Raises the errors of `relocated_meta`.
+    """
     files = relocated_meta(folder, content)
     if not files:
         return False

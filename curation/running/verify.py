@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Re-reads a finished run: outputs against the report and against each other, and the sides of splits."""
+"""Check a finished run: outputs against the report and against each other, and documents against their splits."""
 
 from __future__ import annotations
 
@@ -19,37 +19,44 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation.errors import CurationError, IntegrityError, OutputError
-from curation.files import as_json, file_sha256, read_json
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.forms.shards import MANIFEST
 from curation.packing.indexed import IndexedReader, check_pair
-from curation.packing.megatron import is_of_stem
+from curation.packing.joining import is_of_stem
 from curation.packing.ordering import assign_splits, split_names
-from curation.renamed import with_new_names
+from curation.recipes.renamed import with_new_names
 from curation.running.exports import part_files
 from curation.running.ledger import check_ledger
 from curation.running.report import HTML, digest
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 from curation.running.run_folder import REPORT, WORK, plan_path
 from curation.stages.outcome import StageCount
+from curation.system.files import as_json, file_sha256, read_json
 
 COLUMNS = {
     "documents": {"doc": pa.int64(), "source": pa.string(), "text": pa.large_string()},
     "removed": {"doc": pa.int64()},
 }
-ENTERED = (*OUTPUT_NAMES, INDEX_FOLDER)  # the folders of a run whose files are looked at
+ENTERED = (*OUTPUT_NAMES, INDEX_FOLDER)  # the folders of a run whose files are checked
 BATCH_DOCUMENTS = 10_000
-REVERSIBLE = ("tiktoken",)  # other tokenizers may drop what tells two texts apart
+REVERSIBLE = ("tiktoken",)  # other tokenizers may give two texts the same tokens
 Counts = Mapping[tuple[str, str], int]  # (source or form, split) -> documents
 
 
 def verify(folder: str | Path) -> list[str]:
-    """Everything that is wrong with a run, in words; an empty list where nothing is.
+    """Return one message for each fault of a finished run; an empty list if there is none.
 
-    Checks the SHA-256 of every output, that no file or folder was added, that nothing is a link, that the ledger adds
-    up, the order and number of kept and removed documents, every `.idx` against its `.bin`, that all ids are in range,
-    and that documents are on the sides of a split that their texts say (`split_leaks`). Links are not followed. Raises
-    OutputError where `folder` holds no finished run.
+    Checks, in this order:
+
+    - the report: its own digest, its bytes and its structure
+    - the SHA-256 of every output, and that nothing was added and nothing is a link; links are not followed
+    - the columns of `documents/` and `removed/`
+    - the ledger, and the order and number of kept and removed documents
+    - every `.idx` against its `.bin`, and that all ids are in the vocabulary
+    - that each document is in the split that its text assigns (`split_leaks`)
+
+    Faults of the report, of files or of columns end the checks: later checks would read damaged files.
+    Raises OutputError if `folder` holds no finished run.
     """
     folder = Path(folder)
     if (folder / REPORT).is_symlink():
@@ -61,13 +68,13 @@ def verify(folder: str | Path) -> list[str]:
     if content is None:
         raise OutputError(f"{folder} holds no finished run (no report.json)")
     if not isinstance(content, dict) or content.get("digest") != digest(content):
-        return ["report.json has changed: its own digest is another"]
+        return ["report.json has changed: its content does not match its digest"]
     if (folder / "report.json").read_bytes() != as_json(content, indent=True):
-        return ["report.json has changed: it says the same in other bytes"]
+        return ["report.json has changed: it has the same content in other bytes"]
     if wrong := wrong_in_report(content):
         return [wrong]
     if changed := _files(folder, content):
-        return changed  # what is in damaged files says nothing
+        return changed  # damaged files have no usable content
     if unreadable := [*_tables(folder)]:
         return unreadable
     checks: tuple[Callable[[Path, dict[str, Any]], Iterator[str]], ...] = (
@@ -77,35 +84,33 @@ def verify(folder: str | Path) -> list[str]:
 
 
 def _files(folder: Path, content: dict[str, Any]) -> list[str]:
-    """Links, outputs that are gone or have changed, and what is no output."""
-    found = dict(_entries(folder, content))
-    links = {name for name, mode in found.items() if stat.S_ISLNK(mode)}
+    """Messages for links, missing outputs, changed outputs and foreign files."""
+    modes = dict(_entries(folder, content))
+    links = {name for name, mode in modes.items() if stat.S_ISLNK(mode)}
     expected = content["outputs"] | {HTML: content.get("report_html", "")}
     problems = [_link(name) for name in sorted(links)]
     for name, sha256 in expected.items():
-        if not stat.S_ISREG(found.get(name, 0)):
-            behind = links & {name, *(parent.as_posix() for parent in PurePosixPath(name).parents)}
-            what = "is no regular file" if name in found else "is missing"
-            problems += [] if behind else [f"{_shown(name)} {what}"]
-        elif sha256 and file_sha256(folder / name) != sha256:  # reports up to 0.2.0 have none of the page
-            problems.append(f"{_shown(name)} has changed: its SHA-256 is not the one that report.json asks for")
-    strangers = sorted(found.keys() - expected.keys() - {REPORT} - links)
-    return problems + [f"{_shown(name)} is not part of the run" for name in strangers if not _is_cache(name, content)]
+        if not stat.S_ISREG(modes.get(name, 0)):
+            links_on_path = links & {name, *(parent.as_posix() for parent in PurePosixPath(name).parents)}
+            fault = "is no regular file" if name in modes else "is missing"
+            problems += [] if links_on_path else [f"{_shown(name)} {fault}"]
+        elif sha256 and file_sha256(folder / name) != sha256:  # reports up to 0.2.0 lack the digest of report.html
+            problems.append(f"{_shown(name)} has changed: its SHA-256 is not the one in report.json")
+    foreign = sorted(modes.keys() - expected.keys() - {REPORT} - links)
+    return problems + [f"{_shown(name)} is not part of the run" for name in foreign if not _is_cache(name, content)]
 
 
 def _shown(name: str) -> str:
-    """A name that others may have given, without characters that a terminal would act on."""
+    """A file name with control characters escaped, since anyone may have chosen it."""
     return repr(name)[1:-1]
 
 
 def _link(name: str) -> str:
-    return (
-        f"{_shown(name)} is a link, a run writes none: what it points to is not checked. Put the files themselves there"
-    )
+    return f"{_shown(name)} is a link, and a run writes none: its target is not checked. Replace the link by the files"
 
 
 def _entries(folder: Path, content: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Path in the run's folder and mode of whatever is there and no folder of a run. Links are not followed."""
+    """Yield (path, mode) of every entry except the run's own folders. Links are not followed."""
     for parent, folders, names in os.walk(folder, onerror=_cannot_list):
         below = Path(parent).relative_to(folder)
         entered = []
@@ -120,8 +125,10 @@ def _entries(folder: Path, content: dict[str, Any]) -> Iterator[tuple[str, int]]
 
 
 def _may_work(folder: Path, content: dict[str, Any]) -> bool:
-    """Whether `_work/` may be there: where the recipe keeps it, and after a kill between the report and the deletion of
-    the folder, which the next run catches up on. Nothing is read in it."""
+    """Whether `_work/` is allowed: if the recipe keeps it, or after a kill between the report and its deletion.
+
+    The next run of the recipe deletes the leftover. The checks read nothing in it.
+    """
     return content["recipe"]["output"]["keep_work"] or plan_path(folder).is_file()
 
 
@@ -130,21 +137,21 @@ def _cannot_list(error: OSError) -> None:
 
 
 def _is_cache(name: str, content: dict[str, Any]) -> bool:
-    """Whether Megatron or NeMo has made the file when training on a pair."""
+    """Whether the file is an index that Megatron or NeMo writes when it trains on a pair."""
     prefix, separator, _ = name.partition("/cache/")
     return name.startswith(f"{INDEX_FOLDER}/") or (bool(separator) and f"{prefix}.idx" in content["outputs"])
 
 
 def _tables(folder: Path) -> Iterator[str]:
-    """Parts without the columns that the checks read."""
-    for name, wanted in COLUMNS.items():
+    """Yield a message for each part without the columns that the checks read."""
+    for name, columns in COLUMNS.items():
         for path in part_files(folder / name):
             try:
                 schema = pq.read_schema(path)
             except (OSError, ValueError) as error:
                 yield f"{name}/{path.name} cannot be read: {error}"
                 continue
-            for column, kind in wanted.items():
+            for column, kind in columns.items():
                 if schema.names.count(column) != 1 or schema.field(column).type != kind:
                     yield f"{name}/{path.name} has no column {column!r} of type {kind}"
 
@@ -174,8 +181,10 @@ def _removed(folder: Path, content: dict[str, Any]) -> Iterator[str]:
 
 
 def _ascending(folder: Path, name: str, copies: int = 0) -> Generator[str, None, int]:
-    """Checks that `doc` rises from row to row over all files of a folder, but where a further copy of an input begins;
-    gives the number of rows."""
+    """Check that `doc` ascends over all files of a folder, and return the number of rows.
+
+    `doc` may fall `copies` times, at the start of a file: another copy of an input begins there.
+    """
     rows, last = 0, -1
     for path in part_files(folder / name):
         try:
@@ -187,9 +196,9 @@ def _ascending(folder: Path, name: str, copies: int = 0) -> Generator[str, None,
         if doc.null_count:
             yield f"{name}/{path.name} has rows without doc"
         elif len(doc):
-            rises = len(doc) == 1 or bool(pc.all(pc.greater(doc[1:], doc[:-1])).as_py())
-            copies -= rises and doc[0].as_py() <= last
-            if not rises or copies < 0:
+            ascends = len(doc) == 1 or bool(pc.all(pc.greater(doc[1:], doc[:-1])).as_py())
+            copies -= ascends and doc[0].as_py() <= last
+            if not ascends or copies < 0:
                 yield f"{name}/{path.name} is not in the order of doc"
             last = doc[-1].as_py()
     return rows
@@ -199,73 +208,79 @@ def _pairs(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     tokens = content["tokens"]
     if "megatron" not in content["recipe"]["output"]["formats"]:
         return
-    found = documents = 0
+    count = documents = 0
     for path in sorted((folder / "tokens").glob("*.idx")):
         try:
             pair = check_pair(path.with_suffix(""), tokens["vocabulary"])
         except (CurationError, OSError) as error:
             yield f"tokens/{path.name}: {error}"
             continue
-        found, documents = found + pair.tokens, documents + pair.documents
-    if (found, documents) != (tokens["count"], tokens["documents"]):
+        count, documents = count + pair.tokens, documents + pair.documents
+    if (count, documents) != (tokens["count"], tokens["documents"]):
         yield (
-            f"tokens/ has {found} tokens in {documents} documents, the report counts {tokens['count']} in "
+            f"tokens/ has {count} tokens in {documents} documents, the report counts {tokens['count']} in "
             f"{tokens['documents']}"
         )
 
 
-class _Side(msgspec.Struct):
+class _Split(msgspec.Struct):
     documents: int
 
 
 class _Manifest(msgspec.Struct):
-    """What is read of the manifest of a form."""
+    """The fields of a form's manifest that the checks read."""
 
-    splits: dict[str, _Side]
+    splits: dict[str, _Split]
 
 
 def split_leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    """What stands on two sides, in words. `content` is the run's `report.json`, whose outputs are all there."""
+    """Yield a message for every document found in more than one split, and for wrong counts of documents per split.
+
+    `content` is the run's `report.json`. All its outputs must exist.
+    """
     yield from _kept_and_removed(folder)
     recipe, tokens = with_new_names(content["recipe"]), content["tokens"]
     output = recipe["output"]
     if not output["splits"]:
         return
     expected = _expected(folder, output["splits"], recipe["seed"])
-    empty = tokens["empty_documents"]  # on a side by their texts, and in no form
+    empty = tokens["empty_documents"]  # they have a split by their texts, and are in no form
     if "megatron" in output["formats"]:
         yield from _miscounted(_in_pairs(folder, content), expected, empty)
         if tokens["tokenizer"]["kind"] in REVERSIBLE:
-            yield from _on_two_sides(folder, content)
-    whole = Counter[str]()
+            yield from _shared_between_splits(folder, content)
+    per_split = Counter[str]()
     for (_, split), count in expected.items():
-        whole[split] += count
+        per_split[split] += count
     for form in (name for name in output["formats"] if name != "megatron"):
         try:
-            found = _in_form(folder / form, form, split_names(output["splits"]))
+            counts = _in_form(folder / form, form, split_names(output["splits"]))
         except (IntegrityError, msgspec.ValidationError) as error:
             yield f"{form}/{MANIFEST} is not what a run writes: {error}"
             continue
-        yield from _miscounted(found, {key: whole[key[1]] for key in found}, empty)
-        if sum(found.values()) != tokens["documents"]:
-            yield f"{form}: {sum(found.values())} documents on all sides, the report counts {tokens['documents']}"
+        yield from _miscounted(counts, {key: per_split[key[1]] for key in counts}, empty)
+        if sum(counts.values()) != tokens["documents"]:
+            yield f"{form}: {sum(counts.values())} documents in all splits, the report counts {tokens['documents']}"
 
 
 def _kept_and_removed(folder: Path) -> Iterator[str]:
-    """Of a group of duplicates one document is kept and the others are in `removed/`. So a group is on one side exactly
-    if nothing is in both folders."""
-    both = np.intersect1d(_docs(folder / "documents"), _docs(folder / "removed"))  # kept ones come again as copies
+    """Yield a message if documents are both kept and removed.
+
+    A group of duplicates has one kept document, the others are in `removed/`. So each group is in one split if no
+    document is in both folders.
+    """
+    both = np.intersect1d(_docs(folder / "documents"), _docs(folder / "removed"))  # copies repeat kept documents
     if len(both):
         yield f"{len(both)} documents are both kept and removed, the first is doc {both[0]}"
 
 
 def _docs(folder: Path) -> np.ndarray:
-    found = [pq.read_table(path, columns=["doc"]).column("doc").to_numpy() for path in folder.glob("*.parquet")]
-    return np.concatenate([np.empty(0, np.int64), *found])
+    docs = [pq.read_table(path, columns=["doc"]).column("doc").to_numpy() for path in folder.glob("*.parquet")]
+    return np.concatenate([np.empty(0, np.int64), *docs])
 
 
 def _prefixes(folder: Path, content: dict[str, Any], source: str, split: str) -> list[Path]:
-    """The pairs of a source's side, by the names that the run gave them."""
+    """The prefixes of the pairs of a source's split."""
     stem = Path("tokens", f"{source}_{split}")
     names = [name.removesuffix(".idx") for name in content["outputs"] if name.endswith(".idx")]
     return [folder / name for name in names if is_of_stem(stem, Path(name).name)]
@@ -276,7 +291,7 @@ def _sources(content: dict[str, Any]) -> list[str]:
 
 
 def _expected(folder: Path, shares: Mapping[str, float], seed: int) -> Counts:
-    """By the texts of all documents."""
+    """Count documents per source and split, assigned by the texts in `documents/`."""
     names, expected = split_names(shares), Counter[tuple[str, str]]()
     for path in (folder / "documents").glob("*.parquet"):
         for batch in pq.ParquetFile(path).iter_batches(BATCH_DOCUMENTS, columns=["source", "text"]):
@@ -295,28 +310,28 @@ def _in_pairs(folder: Path, content: dict[str, Any]) -> Counts:
 
 
 def _in_form(folder: Path, form: str, names: Sequence[str]) -> Counts:
-    written = msgspec.convert(read_json(folder / MANIFEST), _Manifest).splits
-    return {(form, split): written[split].documents if split in written else 0 for split in names}
+    splits = msgspec.convert(read_json(folder / MANIFEST), _Manifest).splits
+    return {(form, split): splits[split].documents if split in splits else 0 for split in names}
 
 
-def _miscounted(found: Counts, expected: Counts, empty: int) -> Iterator[str]:
-    for (where, split), count in found.items():
-        should = expected.get((where, split), 0)
-        if not should - empty <= count <= should:
-            yield f"{where}: {count} documents are in {split}, by their texts it should be {should}"
+def _miscounted(counts: Counts, expected: Counts, empty: int) -> Iterator[str]:
+    for (name, split), count in counts.items():
+        assigned = expected.get((name, split), 0)
+        if not assigned - empty <= count <= assigned:
+            yield f"{name}: split {split} has {count} documents, their texts assign {assigned} to it"
 
 
-def _on_two_sides(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    """Compares 128-bit hashes of the tokens of all documents."""
+def _shared_between_splits(folder: Path, content: dict[str, Any]) -> Iterator[str]:
+    """Compare 128-bit hashes of the tokens of all documents between splits."""
     names = split_names(content["recipe"]["output"]["splits"])
-    found = {
+    hashes = {
         split: _token_hashes([p for source in _sources(content) for p in _prefixes(folder, content, source, split)])
         for split in names
     }
-    for left, right in combinations(names, 2):
-        shared = np.intersect1d(found[left], found[right], assume_unique=True)
+    for first, second in combinations(names, 2):
+        shared = np.intersect1d(hashes[first], hashes[second], assume_unique=True)
         if len(shared):
-            yield f"{len(shared)} documents have the same tokens in {left} and in {right}"
+            yield f"{len(shared)} documents have the same tokens in {first} and in {second}"
 
 
 def _token_hashes(prefixes: list[Path]) -> np.ndarray:

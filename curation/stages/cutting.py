@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts spans of bytes out of texts."""
+"""Cut spans of bytes out of texts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pyarrow as pa
 from curation.errors import StageError
 from curation.stages.outcome import Cuts
 
-CONTINUES = 0b1000_0000  # of UTF-8: the first bits of a byte inside a code point, under the mask below
+CONTINUES = 0b1000_0000  # UTF-8: bits of a byte inside a code point, under FIRST_BITS
 FIRST_BITS = 0b1100_0000
 
 
 def cut_texts(texts: pa.LargeStringArray, cuts: Cuts, first: int) -> pa.LargeStringArray:
-    """The texts, whose first is row `first` of the corpus, without the spans that `cuts` has of them. StageError for
-    spans out of order or of their text, or not between code points."""
+    """Return the texts without their spans in `cuts`. The first text is row `first` of the corpus. StageError for spans
+    that are not sorted, exceed their text, or split a code point."""
     low, high = np.searchsorted(cuts.row, [first, first + len(texts)])
     if low == high:
         return texts
@@ -26,7 +26,7 @@ def cut_texts(texts: pa.LargeStringArray, cuts: Cuts, first: int) -> pa.LargeStr
     start, stop = offsets[row] + cuts.start[low:high], offsets[row] + cuts.stop[low:high]
     _check(data, offsets, row, start, stop)
     change = np.zeros(len(data) + 1, np.int8)
-    change[start] += 1  # each place is the start of one span at most
+    change[start] += 1  # at most one span starts at each byte
     change[stop] -= 1
     kept = np.cumsum(change[:-1], dtype=np.int8) == 0
     removed = np.bincount(row, stop - start, len(texts)).astype(np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`decontaminate`: removes documents that have word n-grams of evaluation texts."""
+"""`decontaminate`: remove documents that contain word n-grams of evaluation texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.errors import InputError, nearest
-from curation.files import known_sha256
+from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable, load_table, save_table, table_of
 from curation.reading import probe, read_documents, shown
 from curation.reading.changes import check_unchanged
 from curation.reading.inputs import READING, AnyInput, FilesInput, Input, is_hub
@@ -23,31 +23,31 @@ from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
-from curation.rules import Verdict
+from curation.rules.decide import Verdict
 from curation.stages.base import RowStage, Stage, counts_line
 from curation.stages.ngram_dedup import COMPARISONS
-from curation.stages.ngram_table import TABLES_AT_ONCE, NgramTable, load_table, save_table, table_of
 from curation.stages.outcome import Outcome, StageCount
+from curation.system.files import known_sha256
 
 REASON = "contaminated"
 SLICE_BYTES = BATCH_BYTES = 16 << 20
-_LOADING = Lock()  # of the threads that begin a phase one reads the texts, the others wait for it
+_LOADING = Lock()  # one thread reads the evaluation texts, the others wait for the table
 
 
 class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
-    """Removes documents of which `min_ngrams` or more word n-grams occur in evaluation texts, which a trained model is
-    to be tested with (Brown et al. 2020, appendix C: 13 words).
+    """Remove documents with `min_ngrams` or more word n-grams of evaluation texts, which later test a trained model
+    (Brown et al. 2020, appendix C: n-grams of 13 words).
 
-    evaluation_files   the texts: paths, or inputs as in a recipe, whose `name` stands in the report. A text of
-                fewer words than `ngram` is one n-gram, and found in documents that have these words alone. One that
-                cannot be read is an InputError
-    ngram              words (`str.split()`) of an n-gram
-    min_ngrams         at least 1; a repeated n-gram counts each time
-    compare            `lowercase`: `text.lower()` on both sides; `exact`: the texts as they stand
+    evaluation_files  evaluation texts: local paths, or inputs as in a recipe, whose `name` the report shows. A text of
+                      fewer than `ngram` words is one n-gram; it matches only documents that consist of the same
+                      words. A record that cannot be read is an InputError
+    ngram             number of words (`str.split()`) in an n-gram; at least 1
+    min_ngrams        number of matching n-grams that removes a document; at least 1; repeated ones count each time
+    compare           `lowercase`: compare `text.lower()`; `exact`: compare texts unchanged
 
-    n-grams are compared by 64-bit hashes. All of the evaluation texts' are in memory, 24 to 48 bytes each, in every
-    process. In `removed/` the value is the number of n-grams found; the report counts the removed documents by the
-    input of their first one.
+    n-grams are compared by 64-bit hashes. Each process holds those of all evaluation texts in memory, 24 to 48 bytes
+    each. In `removed/` the value is the number of matching n-grams. The report counts removed documents by the input
+    of their first match. A null matches nothing.
     """
 
     evaluation_files: tuple[str | FilesInput, ...]
@@ -59,28 +59,27 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
         if isinstance(self.evaluation_files, str | os.PathLike | AnyInput):
             msgspec.structs.force_setattr(self, "evaluation_files", (self.evaluation_files,))
         if not self.evaluation_files:
-            raise ValueError("evaluation_files is empty; list the files of the evaluation texts")
+            raise ValueError("evaluation_files is empty; list the files with the evaluation texts")
         if self.ngram < 1:
             raise ValueError(f"ngram must be at least 1, not {self.ngram}")
         if self.min_ngrams < 1:
             raise ValueError(f"min_ngrams must be at least 1, not {self.min_ngrams}")
         if self.compare not in COMPARISONS:
-            raise ValueError(f"no comparison {self.compare!r}{nearest(self.compare, COMPARISONS)}")
+            raise ValueError(f"compare: no comparison {self.compare!r}{nearest(self.compare, COMPARISONS)}")
         for entry in self.inputs:
             if is_hub(entry.path) or is_remote(entry.path):
-                raise ValueError(
-                    f"evaluation_files takes files of this machine, not {shown(entry.path)}: download them first"
-                )
+                raise ValueError(f"evaluation_files takes local files, not {shown(entry.path)}; download them first")
             for field in entry.__struct_fields__:
                 if field not in ("path", *READING) and getattr(entry, field) != getattr(FilesInput(path="x"), field):
                     raise ValueError(f"{field} of {shown(entry.path)} has no meaning in evaluation_files; leave it out")
 
     @property
     def inputs(self) -> list[AnyInput]:
+        """`evaluation_files` as inputs."""
         return [entry if isinstance(entry, AnyInput) else Input(path=entry) for entry in self.evaluation_files]
 
     def sources(self) -> list[SourceFile]:
-        """The files of the evaluation texts. InputError where one is not there."""
+        """Return the files with the evaluation texts. InputError for a missing file."""
         return find_files(self.inputs)
 
     def files(self) -> dict[str, str]:
@@ -90,12 +89,12 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
         self.table(load_engine("cpu"))
 
     def table(self, engine: Engine) -> NgramTable:
-        """The n-grams of the evaluation texts, read once per process; those of all engines are the same."""
+        """Return the n-grams of the evaluation texts, read once per process. All engines give the same table."""
         with _LOADING:
             return _load(_Texts(self.sources(), self.ngram, self.compare, engine))
 
     def prepare(self, folder: Path) -> Stage:
-        """The table as a file that all tasks share: a text that changes during the run changes nothing."""
+        """Save the table to a file that all tasks share: evaluation texts that change during the run have no effect."""
         table = self.table(load_engine("cpu"))
         path = folder / f"ngrams-{table.digest[:16]}.npz"
         if not path.exists():
@@ -115,7 +114,7 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
 
 
 class LookUp(RowStage, frozen=True, kw_only=True, tag="curation.stages.decontaminate:LookUp"):
-    """`decontaminate` in the tasks of a run, which share the table that was made before the first one."""
+    """The stage `decontaminate` in tasks of a run. They share the n-gram table that `Decontaminate.prepare` saved."""
 
     table: str
     ngram: int
@@ -128,15 +127,15 @@ class LookUp(RowStage, frozen=True, kw_only=True, tag="curation.stages.decontami
 
 def _look_up(stage: Decontaminate | LookUp, table: NgramTable, engine: Engine, frame: Frame) -> Outcome:
     text, _ = engine.rewrite(frame[TEXT], COMPARISONS[stage.compare])
-    found, owner = engine.ngram_hits(text, table, stage.ngram)
-    gone = found >= stage.min_ngrams
-    verdict = Verdict.dropping(gone, REASON, found)
-    counts = np.bincount(owner[gone], minlength=len(table.names)).tolist()
+    hits, owner = engine.ngram_hits(text, table, stage.ngram)
+    removed = hits >= stage.min_ngrams
+    verdict = Verdict.dropping(removed, REASON, hits)
+    counts = np.bincount(owner[removed], minlength=len(table.names)).tolist()
     return Outcome(verdict, details={name: count for name, count in zip(table.names, counts, strict=True) if count})
 
 
 class _Texts:
-    """Files and what is made of them: the same where their paths, sizes and times are, whatever the engine."""
+    """Files and the settings of their n-grams. Equal if paths, sizes, times and settings are; the engine is ignored."""
 
     def __init__(self, files: Sequence[SourceFile], ngram: int, compare: str, engine: Engine) -> None:
         self.files, self.ngram, self.compare, self.engine = files, ngram, compare, engine
@@ -149,34 +148,34 @@ class _Texts:
         return hash(self._key)
 
     def hashes(self, file: SourceFile) -> Iterator[np.ndarray]:
-        """The n-grams of a file's texts, some at a time. InputError for a record that is no text: what it has would be
-        trained on without a word."""
-        before = 0  # records of the slices before
-        for piece in plan_slices([file], SLICE_BYTES):
+        """Yield the n-gram hashes of a file, batch by batch. InputError for a rejected record: its content would
+        otherwise stay in the training data unnoticed."""
+        records = 0  # of earlier slices
+        for input_slice in plan_slices([file], SLICE_BYTES):
             rows = 0
-            for documents in read_documents(piece, BATCH_BYTES):
+            for documents in read_documents(input_slice, BATCH_BYTES):
                 rows += documents.rows
                 for entry in documents.rejected:
-                    number = before + entry.row + 1
+                    number = records + entry.row + 1
                     raise InputError(f"evaluation texts {shown(file.path)}, record {number:,}: {entry.error}")
                 text = self.engine.from_arrow(documents.table)[TEXT]
                 compared, _ = self.engine.rewrite(text, COMPARISONS[self.compare])
                 yield self.engine.shingles(compared, self.ngram, False)[0]
-            check_unchanged(piece)
-            before += rows
+            check_unchanged(input_slice)
+            records += rows
 
 
 @lru_cache(maxsize=TABLES_AT_ONCE)
 def _load(texts: _Texts) -> NgramTable:
     sources = [probe(file) for file in texts.files]
     names = tuple(dict.fromkeys(file.source for file in sources))
-    pieces = [np.zeros(0, np.uint64)]
+    batches = [np.zeros(0, np.uint64)]
     owners = [np.zeros(0, np.int32)]
     for file in sources:
         for hashes in texts.hashes(file):
-            pieces.append(hashes)
+            batches.append(hashes)
             owners.append(np.full(len(hashes), names.index(file.source), np.int32))
-    distinct, first = np.unique(np.concatenate(pieces), return_index=True)
+    distinct, first = np.unique(np.concatenate(batches), return_index=True)
     if not len(distinct):
         raise InputError(f"the evaluation texts of {', '.join(names)} have no words")
     return table_of(names, distinct, np.concatenate(owners)[first])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`exact_dedup`: of documents with the same text the first stays."""
+"""`exact_dedup`: keep the first of the documents with the same text."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 
 COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True, whitespace="strip")}
 
-COMPARED = {"exact": "as it is", "lowercase": "stripped and in lower case"}
+COMPARED = {"exact": "unchanged", "lowercase": "stripped and in lower case"}
 REASON = "exact_duplicate"
 
 
 class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
-    """Keeps the first document of each text, by a 128-bit hash of its UTF-8 bytes.
+    """Keep the first document of each text, by a 128-bit hash of its UTF-8 bytes (murmur3_x64_128).
 
-    max_characters  compare only so many characters from the start (0: all)
-    compare         `exact`: the text as it stands after the stages before; `lowercase`: `text.strip().lower()`
+    max_characters  number of characters (code points) compared, from the start; 0: all
+    compare         `exact`: compare the text after earlier stages unchanged; `lowercase`: `text.strip().lower()`
+
+    A null equals an empty text. In `removed/` the value is 1 and `duplicate_of` the kept document.
     """
 
     max_characters: int = 0
@@ -46,14 +48,14 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             keys[:, k] = corpus.column(name)
         leaders = engine.group_leaders(keys, workers=corpus.workers)
         del keys  # 16 bytes per document
-        gone = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
-        partner = rows[leaders[gone]]
+        duplicates = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
+        partner = rows[leaders[duplicates]]
         del leaders
-        return Decision((Drops(rows[gone], REASON, np.ones(len(gone)), partner),))
+        return Decision((Drops(rows[duplicates], REASON, np.ones(len(duplicates)), partner),))
 
     def explain(self) -> list[str]:
         text = f"the first {self.max_characters:,} characters" if self.max_characters else "the whole text"
-        return [f"one document of each text stays, the first; compares {text}, {COMPARED[self.compare]}"]
+        return [f"keep the first document of each text; compare {text}, {COMPARED[self.compare]}"]
 
     def report_lines(self, count: StageCount) -> list[str]:
         return [f"{counted(count.removed, 'document')} with the text of an earlier one"]

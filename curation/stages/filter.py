@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`filter`: removes documents that break a rule."""
+"""`filter`: remove documents that break a rule."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ import pyarrow as pa
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
-from curation.rules import Rule, decide, expand_rules
+from curation.rules.decide import Rule, decide, expand_rules
 from curation.stages.base import RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 
-COUNTED = ("characters", "unspaced_characters")  # of all documents: whether rules on words mean anything here
-SHOWN = 5  # reasons under the funnel
+COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
+SHOWN = 5  # reasons, below the funnel
 
 
 class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
-    """Keeps documents that break none of `rules`: the name of a set, or a list of names and rules.
+    """Remove documents that break one of `rules`.
 
-    The first broken rule is the reason. Sets: `curation.rules.RULE_SETS`. Grammar: `docs/rules.md`.
+    rules   name of a rule set, or a list of names and rules; a document's first broken rule is its reason
+
+    Sets with their sources (Gopher, FineWeb): `curation.rules.decide.RULE_SETS`. Grammar: `docs/rules.md`. A null
+    measures as an empty text.
     """
 
     rules: str | list[str | Rule]
 
     def __post_init__(self) -> None:
         if not expand_rules(self.rules):
-            raise ValueError("rules is empty; name a rule set or give a rule")
+            raise ValueError("rules is empty; name a rule set, such as gopher, or give a rule")
 
     def reads(self) -> tuple[str, ...]:
-        """The columns besides `text` and `id` that the rules need."""
+        """Return the columns besides `text` and `id` that the rules need."""
         columns = [name for rule in expand_rules(self.rules) for name in rule.columns]
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
     def explain(self) -> list[str]:
-        """One line a rule."""
+        """Return one line per rule."""
         return [rule.describe() for rule in expand_rules(self.rules)]
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
@@ -49,20 +52,20 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         return Outcome(verdict, details=details)
 
     def report_lines(self, count: StageCount) -> list[str]:
-        """The reasons that removed the most."""
+        """Return one line with the reasons that removed most documents."""
         return [
             counts_line({name: number for name, number in count.reasons.items() if number}, SHOWN) or "none removed"
         ]
 
 
 def _columns(engine: Engine, frame: Frame, rules: Sequence[Rule]) -> dict[str, pa.ChunkedArray]:
-    """What the rules need of the frame on the host: nothing where all of them are on measures."""
-    found = {}
+    """Return the columns that the rules need, on the host; none if all rules are on measures."""
+    columns = {}
     for rule in rules:
         for name in rule.columns:
-            if name not in found:
-                found[name] = _column(engine, frame, name, rule)
-    return found
+            if name not in columns:
+                columns[name] = _column(engine, frame, name, rule)
+    return columns
 
 
 def _column(engine: Engine, frame: Frame, name: str, rule: Rule) -> pa.ChunkedArray:
@@ -71,8 +74,8 @@ def _column(engine: Engine, frame: Frame, name: str, rule: Rule) -> pa.ChunkedAr
         hint = nearest(name, [*names, *Measure.__members__] if rule.conditions[0] in ("min", "max") else names)
         raise RecipeError(f"rule {rule.name}: no column {name!r} in the documents{hint}")
     if names.count(name) > 1:
-        raise RecipeError(f"rule {rule.name}: {names.count(name)} columns {name!r}; drop or rename the others")
+        raise RecipeError(f"rule {rule.name}: {names.count(name)} columns named {name!r}; drop or rename all but one")
     try:
         return engine.to_arrow(frame[[name]]).column(0)
-    except pa.ArrowException as error:  # a column of Python objects of several types
+    except pa.ArrowException as error:  # Python objects of several types
         raise RecipeError(f"rule {rule.name}: column {name!r} holds values of several types: {error}") from None

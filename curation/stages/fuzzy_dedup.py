@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`fuzzy_dedup`: of documents that are nearly the same one stays. MinHash finds candidates, a check decides."""
+"""`fuzzy_dedup`: keep one document of each group of near-duplicates. MinHash bands find candidates; a check confirms
+them."""
 
 from __future__ import annotations
 
@@ -10,15 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.arrays import pieces_of, positions_of, save_array
+from curation.arrays import batches_of, positions_of, save_array
 from curation.contract import TEXT, Engine, Frame, position_type
 from curation.errors import RecipeError, nearest
-from curation.files import commit, make_folder, remove
+from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage, Phase
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
-from curation.stages.permutations import VERSION, constants
-from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, find_old, write_index
+from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, find_matches, write_index
 from curation.stages.similarity import (
     ExactJaccard,
     Grouping,
@@ -30,6 +30,7 @@ from curation.stages.similarity import (
     measure_pairs,
     read_keys,
 )
+from curation.system.files import commit, make_folder, remove
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,36 +43,41 @@ COMPARISONS = {
 UNITS = ("word", "character")
 CHECKS = ("exact", "signature", "none")
 KEEP = ("first", "longest")
-RECALL = 0.995  # of pairs at the threshold, that the chosen bands find
+RECALL = 0.995  # share of the pairs at the threshold that the default bands find
 LARGEST_SHOWN = 10
-SHOWN_JACCARD = 0.5  # where the S-curve in `explain` begins
+SHOWN_JACCARD = 0.5  # start of the S-curve in `explain`
 INDEX, CANDIDATES, SIMILARITY = "index", "candidates", "similarity"  # phases
-MATCHES, POSITIONS = "matches.npz", "positions.npy"  # what they leave
+MATCHES, POSITIONS = "matches.npz", "positions.npy"  # files of the first two phases
 
 
 class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
-    """Keeps one document of each group of near-duplicates.
+    """Keep one document of each group of near-duplicates.
 
-    Two documents are alike when the Jaccard similarity of their sets of n-grams is at least `threshold`. Documents that
-    share a MinHash band are candidates; alike ones are joined, so that a group may hold A ~ B ~ C with A unlike C. A
-    document with fewer words than `ngram` has one n-gram, itself; one without words is never a near-duplicate.
+    Two documents are near-duplicates if the Jaccard similarity of their sets of n-grams is at least `threshold`.
+    Documents that share a MinHash band are candidates (Broder 1997; Lee et al. 2022). Near-duplicates are joined in
+    groups; a group may hold a chain A ~ B ~ C in which A and C are not near-duplicates. A document with fewer words or
+    characters than `ngram` has one n-gram, all of them. A document without words is never a near-duplicate.
 
-    ngram, unit   n-grams of so many `word`s (`str.split()`) or `character`s
-    compare       `lowercase`: `text.lower()`; `exact`: the text as it stands; `folded`: lower case, decimal digits made
-                  0 and punctuation (categories P*) made a space
-    permutations, seed   of the MinHash signature
+    ngram         number of units in an n-gram
+    unit          `word` (`str.split()`) or `character`
+    compare       `lowercase`: compare `text.lower()`; `exact`: the text unchanged; `folded`: lower case, decimal digits
+                  replaced by 0, punctuation (categories P*) by a space
+    permutations  number of components of the MinHash signature; 4 bytes each per candidate with `verify: signature`
+    seed          seed of the permutations, below 2^64
     threshold     Jaccard similarity in (0, 1]
-    bands, rows   each band is so many `rows` of the signature; 0 chooses the most rows that find 99.5 % of the pairs at
-                  the threshold
-    verify        `exact`: the true Jaccard of candidates, in one further read of their text; `signature`: its estimate
-                  from the signatures; `none`: sharing a band is enough
-    keep          `first`: inputs in the order of the recipe, documents in their order; `longest`: most bytes, then the
-                  first; or a list of input names: of earlier ones first, inputs not named come last
-    index         the folder `index` of an earlier run with `output: {index: true}` and the same settings: documents
-                  with a near-duplicate there are removed first, as `near_duplicate_of_index`; "" for none
+    bands         number of bands; 0: as many as `permutations` allow
+    rows          number of signature components in a band; 0: the largest number that finds 99.5 % of the pairs at the
+                  threshold, or `permutations / bands`
+    verify        `exact`: compute the Jaccard similarity of candidates, with one more read of their text; `signature`:
+                  estimate it from the signatures; `none`: accept all candidates
+    keep          document kept of a group. `first`: the first one, by the order of inputs and documents; `longest`: the
+                  one with most bytes, then the first; or a list of input names: the first one of the earliest input,
+                  where inputs that are not listed come last
+    index         folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents with a
+                  near-duplicate in it are removed first, with the reason `near_duplicate_of_index`; "" for none
 
-    In `removed/` the value is the similarity with the kept document: exact, or its estimate, or NaN where nothing was
-    measured. It is below `threshold` where a chain joined the two.
+    In `removed/` the value is the similarity to the kept document: exact, estimated, or NaN with `verify: none`. It is
+    below `threshold` if only a chain joins the two.
     """
 
     ngram: int = 5
@@ -109,7 +115,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     @property
     def banding(self) -> tuple[int, int]:
-        """(bands, rows of each)."""
+        """Number of bands and of rows per band."""
         if self.rows:
             return self.bands or self.permutations // self.rows, self.rows
         if self.bands:
@@ -123,7 +129,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         )
 
     def check(self, inputs: Sequence[str]) -> None:
-        """RecipeError where `keep` names an input that is not there, or `index` no index of these settings."""
+        """Check `keep` and `index`: RecipeError for an unknown input, or an index that is missing or has other
+        settings."""
         for name in [] if isinstance(self.keep, str) else self.keep:
             if name not in inputs:
                 raise RecipeError(f"keep: no input is named {name!r}{nearest(name, inputs)}")
@@ -134,26 +141,26 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return {str(Path(self.index) / DESCRIPTION): self.open_index().digest} if self.index else {}
 
     def explain(self) -> list[str]:
-        """Bands, and how likely they find a pair: the S-curve from a Jaccard similarity of one half on."""
+        """Return the bands and their probability of finding a pair, from a Jaccard similarity of 0.5 on."""
         bands, rows = self.banding
-        curve = [(jaccard, found) for jaccard, found in s_curve(self) if jaccard >= SHOWN_JACCARD]
-        lines = [f"  Jaccard {jaccard:.2f}: {found:8.3%} of the pairs" for jaccard, found in curve]
+        curve = [(jaccard, share) for jaccard, share in s_curve(self) if jaccard >= SHOWN_JACCARD]
+        lines = [f"  Jaccard {jaccard:.2f}: {share:8.3%} of the pairs" for jaccard, share in curve]
         return [f"{bands} bands of {rows} rows make candidates of", *lines]
 
     def report_lines(self, count: StageCount) -> list[str]:
-        found = count.details
-        sizes = [group["documents"] for group in found["largest_groups"]]
+        details = count.details
+        sizes = [group["documents"] for group in details["largest_groups"]]
         largest = f", the largest of {sizes[0]:,}" if sizes else ""
-        compared = f"{found['pairs_compared']:,} pairs compared"
-        lines = [f"{count.removed:,} removed of {found['groups']:,} groups{largest}; {compared}"]
-        if "index" in found:
-            lines.append(
-                f"{found['index']['alike']:,} pairs alike with {found['index']['documents']:,} documents of the index"
-            )
+        compared = f"{details['pairs_compared']:,} pairs compared"
+        lines = [f"{count.removed:,} removed of {details['groups']:,} groups{largest}; {compared}"]
+        if "index" in details:
+            index = details["index"]
+            lines.append(f"{index['alike']:,} near-duplicate pairs with {index['documents']:,} documents of the index")
         return lines
 
     @property
     def settings(self) -> ShingleSettings:
+        """The settings of n-grams."""
         return ShingleSettings(COMPARISONS[self.compare], self.ngram, self.unit == "character")
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
@@ -167,14 +174,14 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return [f"band_{band:03d}" for band in range(self.banding[0])]
 
     def index_settings(self) -> dict[str, Any]:
-        """What a saved index depends on: a stage with others cannot use it."""
+        """Return the settings that a saved index depends on. A stage with other ones cannot use it."""
         bands, rows = self.banding
         names = ("ngram", "unit", "compare", "permutations", "seed", "threshold", "verify")
         chosen = {name: getattr(self, name) for name in names}
         return chosen | {"bands": bands, "rows": rows, "permutations_version": VERSION}
 
     def open_index(self) -> SavedIndex:
-        """The saved index. RecipeError where there is none or one of other settings."""
+        """Return the saved index. RecipeError if it is missing or has other settings."""
         index = SavedIndex(self.index)
         index.check(self.index_settings())
         return index
@@ -182,7 +189,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def write_index(
         self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array]
     ) -> None:
-        """The index of all documents of `corpus`, in `folder`: `saved_index.write_index`."""
+        """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
         write = partial(self._write_similarity, engine, corpus)
         write_index(folder, work, self.index_settings(), corpus, self._columns(), ids_of, write)
 
@@ -191,7 +198,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return (*index, Phase(CANDIDATES, _once, self._find), Phase(SIMILARITY, _once, self._write_all))
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Leaves what has a near-duplicate in the index."""
+        """Write the documents that have a near-duplicate in the index."""
         folder, work = corpus.scratch / INDEX, corpus.scratch / INDEX / SIMILARITY
         index = self.open_index()
 
@@ -199,65 +206,65 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             self._write_similarity(engine, corpus, candidates, work)
             return self._similarity(engine, work, corpus.workers), self._similarity(engine, index.folder)
 
-        found = find_old(corpus, self._columns(), index, self.threshold, similarities)
+        matches = find_matches(corpus, self._columns(), index, self.threshold, similarities)
         remove(work)
-        found.save(folder / MATCHES)
+        matches.save(folder / MATCHES)
 
     def _find(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Leaves the positions of the documents that share a band with another."""
-        left, _ = self._without_old(corpus)
-        found = find_candidates(engine, left, self._columns())
+        """Write the positions of the documents that share a band with another."""
+        remaining, _ = self._without_matches(corpus)
+        candidates = find_candidates(engine, remaining, self._columns())
         with commit(corpus.scratch / CANDIDATES / POSITIONS) as path:
-            save_array(path, found)
+            save_array(path, candidates)
 
     def _write_all(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Leaves what candidates are compared by."""
-        left, _ = self._without_old(corpus)
-        self._write_similarity(engine, left, self._candidates(corpus), corpus.scratch / SIMILARITY)
+        """Write the data by which candidates are compared."""
+        remaining, _ = self._without_matches(corpus)
+        self._write_similarity(engine, remaining, self._candidates(corpus), corpus.scratch / SIMILARITY)
 
     @staticmethod
     def _candidates(corpus: Corpus) -> np.ndarray:
-        found: np.ndarray = np.load(corpus.scratch / CANDIDATES / POSITIONS)
-        return found
+        positions: np.ndarray = np.load(corpus.scratch / CANDIDATES / POSITIONS)
+        return positions
 
-    def _without_old(self, corpus: Corpus) -> tuple[Corpus, Matches | None]:
-        """The corpus without what has a near-duplicate in the index, and what has one."""
+    def _without_matches(self, corpus: Corpus) -> tuple[Corpus, Matches | None]:
+        """Return the corpus without the documents that match the index, and the matches; None without an index."""
         if not self.index:
             return corpus, None
-        found = Matches.load(corpus.scratch / INDEX / MATCHES)
-        left = np.ones(len(corpus.rows), bool)
-        left[found.position] = False
-        return corpus.select(positions_of(left)), found
+        matches = Matches.load(corpus.scratch / INDEX / MATCHES)
+        unmatched = np.ones(len(corpus.rows), bool)
+        unmatched[matches.position] = False
+        return corpus.select(positions_of(unmatched)), matches
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
-        left, old = self._without_old(corpus)
-        drops, details = self._decide(engine, left, self._candidates(corpus))
-        if old is None:
+        remaining, matches = self._without_matches(corpus)
+        drops, details = self._decide(engine, remaining, self._candidates(corpus))
+        if matches is None:
             return Decision((drops,), details=details)
-        rows = corpus.rows[old.position]
-        known = Drops(rows, "near_duplicate_of_index", old.value, old.number, self.index)
-        return Decision((drops, known), details=details | {"index": old.details})
+        rows = corpus.rows[matches.position]
+        matched = Drops(rows, "near_duplicate_of_index", matches.value, matches.number, self.index)
+        return Decision((drops, matched), details=details | {"index": matches.details})
 
     def _decide(self, engine: Engine, corpus: Corpus, candidates: np.ndarray) -> tuple[Drops, dict[str, Any]]:
         similarity = self._similarity(engine, corpus.scratch / SIMILARITY, corpus.workers)
         kept, details = self._join(engine, corpus, candidates, similarity)
         moved = np.empty(len(kept), bool)
-        for piece in pieces_of(len(kept)):
-            moved[piece] = kept[piece] != np.arange(piece.start, piece.stop)
-        gone = positions_of(moved)
-        kept_of_gone = kept[gone]
+        for batch in batches_of(len(kept)):
+            moved[batch] = kept[batch] != np.arange(batch.start, batch.stop)
+        removed = positions_of(moved)
+        partner = kept[removed]
         del kept, moved
-        value = measure_pairs(similarity, gone, kept_of_gone)
+        value = measure_pairs(similarity, removed, partner)
         details["removed_by_chain"] = int(np.count_nonzero(value < self.threshold))
-        details |= _group_sizes(_count_groups(kept_of_gone, len(candidates)), corpus.rows, candidates)
-        row = _rows_at(corpus.rows, candidates, gone)
-        del gone
-        return Drops(row, "near_duplicate", value, _rows_at(corpus.rows, candidates, kept_of_gone)), details
+        details |= _group_sizes(_count_groups(partner, len(candidates)), corpus.rows, candidates)
+        row = _rows_at(corpus.rows, candidates, removed)
+        del removed
+        return Drops(row, "near_duplicate", value, _rows_at(corpus.rows, candidates, partner)), details
 
     def _join(
         self, engine: Engine, corpus: Corpus, candidates: np.ndarray, similarity: Similarity
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """For each candidate the one of its group that stays, and what was counted on the way."""
+        """Return for each candidate the one kept of its group, and the counts for the report."""
         columns = self._columns()
 
         def key_of(band: int, numbers: np.ndarray) -> np.ndarray:
@@ -268,7 +275,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return self._kept(engine, corpus, candidates, grouping.labels()), self._details(grouping, len(candidates))
 
     def _kept(self, engine: Engine, corpus: Corpus, candidates: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """For each candidate the one of its group that stays."""
+        """Return for each candidate the one kept of its group."""
         if self.keep == "first":
             return labels
         rank = self._rank(corpus, candidates)
@@ -279,23 +286,23 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if self.verify == "exact":
             ExactJaccard.write(engine, corpus, documents, self.settings, folder)
         elif self.verify == "signature":
-            found = constants(self.permutations, self.seed)
-            SignatureJaccard.write(engine, corpus, documents, self.settings, found, folder)
+            permutations = constants(self.permutations, self.seed)
+            SignatureJaccard.write(engine, corpus, documents, self.settings, permutations, folder)
 
     def _similarity(self, engine: Engine, folder: Path, workers: int = 1) -> Similarity:
-        """What `_write_similarity` has left in a folder."""
+        """Open the files of `_write_similarity` in a folder."""
         if self.verify == "exact":
             return ExactJaccard(engine, folder, workers)
         return SignatureJaccard(folder, self.permutations) if self.verify == "signature" else Unchecked()
 
     def _rank(self, corpus: Corpus, candidates: np.ndarray) -> np.ndarray:
-        """Candidates of a group with a lower rank are kept rather; all ranks differ."""
+        """Return a rank per candidate, all different; the lowest of a group is kept."""
         weight = self._longest_first(corpus) if self.keep == "longest" else self._source_order(corpus)
         order = np.argsort(weight[candidates], kind="stable")
         del weight
         rank = np.empty(len(candidates), np.int64)
-        for piece in pieces_of(len(candidates)):
-            rank[order[piece]] = np.arange(piece.start, piece.stop)
+        for batch in batches_of(len(candidates)):
+            rank[order[batch]] = np.arange(batch.start, batch.stop)
         return rank
 
     @staticmethod
@@ -326,39 +333,40 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
 
 def _once(corpus: Corpus) -> int:
-    """The tasks of a phase that is not divided."""
+    """Number of tasks of a phase that is not divided."""
     return 1
 
 
 def share_probability(jaccard: float, bands: int, rows: int) -> float:
-    """How likely two documents of this similarity share a band (Leskovec, Rajaraman, Ullman: MMDS, section 3.4.2)."""
+    """Return the probability that two documents of this similarity share a band (Leskovec, Rajaraman, Ullman: Mining of
+    Massive Datasets, section 3.4.2)."""
     return float(1 - (1 - jaccard**rows) ** bands)
 
 
 def s_curve(stage: FuzzyDedup) -> list[tuple[float, float]]:
-    """(Jaccard, probability that such a pair becomes a candidate) in steps of 0.05."""
+    """Return pairs of a Jaccard similarity, in steps of 0.05, and the probability that it makes a candidate."""
     bands, rows = stage.banding
     return [(step / 20, share_probability(step / 20, bands, rows)) for step in range(1, 21)]
 
 
 def _rows_at(rows: np.ndarray, candidates: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     out = np.empty(len(numbers), rows.dtype)
-    for piece in pieces_of(len(numbers)):
-        out[piece] = rows[candidates[numbers[piece]]]
+    for batch in batches_of(len(numbers)):
+        out[batch] = rows[candidates[numbers[batch]]]
     return out
 
 
 def _count_groups(kept: np.ndarray, candidates: int) -> np.ndarray:
-    """For each candidate the documents of the group for which it stays; `kept` names it for each that goes."""
+    """Return for each candidate the size of the group that it is kept for. `kept` has it for each removed document."""
     sizes = np.ones(candidates, position_type(candidates))
-    for piece in pieces_of(len(kept)):
-        number, count = np.unique(kept[piece], return_counts=True)
+    for batch in batches_of(len(kept)):
+        number, count = np.unique(kept[batch], return_counts=True)
         sizes[number] += count.astype(sizes.dtype)
     return sizes
 
 
 def _group_sizes(sizes: np.ndarray, rows: np.ndarray, candidates: np.ndarray) -> dict[str, Any]:
-    """Histogram of group sizes in powers of two, and the largest with the row that stays."""
+    """Return the histogram of group sizes in powers of two, and the largest groups with the kept row."""
     kept = positions_of(sizes > 1)
     tops, counts = np.unique(np.ceil(np.log2(sizes[kept])).astype(np.int8), return_counts=True)
     largest = kept[np.argsort(-sizes[kept], kind="stable")[:LARGEST_SHOWN]]

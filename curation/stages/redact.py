@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`redact`: replaces personal data in the text of documents, removes none."""
+"""`redact`: replace personal data in the text of documents; it removes no document."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from curation.stages.personal_data import FINDERS
 
 
 class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
-    """Replaces what looks like personal data by `[REDACTED]_<TYPE>`: types EMAIL, IP_ADDRESS, CREDIT_CARD, SSN, PHONE.
+    """Replace personal data by `[REDACTED]_<TYPE>`, with the types EMAIL, IP_ADDRESS, CREDIT_CARD, SSN and PHONE.
 
-    types        what to look for, all by default; always applied in the order below
-    replacement  what stands in its place; `{type}` in it becomes the type
+    types        types to replace; default: all; always applied in the order below
+    replacement  replacement text; `{type}` in it becomes the type in upper case
 
     email        RFC 5321 address of ASCII letters, digits and `._%+-`, with a domain that ends in letters
-    ip_address   IPv4 (0-255, no leading zeros) and IPv6 of the ranges in use; not the number of a section or version
-    credit_card  14 to 19 digits of an issuer with a right check digit (ISO/IEC 7812-1), in one piece or printed groups
-    ssn          US social security number, AAA-GG-SSSS, as the SSA gives them
+    ip_address   IPv4 (0-255, no leading zeros) and IPv6 of the ranges in use; section and version numbers are skipped
+    credit_card  14 to 19 digits of a known issuer with a valid check digit (ISO/IEC 7812-1), in one piece or in printed
+                 groups
+    ssn          US social security number, AAA-GG-SSSS, in the ranges that the SSA issues
     phone        North American number (212-555-0123, (212) 555-0123, ...) or `+` and a country code of ITU-T E.164
 
-    Precision goes before recall; docs/pipelines.md says what is not found and what is taken for personal data. What
-    stands around a match stays. Names and places are not looked for. `details` counts what was replaced, by type.
+    Patterns prefer precision to recall; docs/pipelines.md lists misses and false matches. Text around a match is
+    unchanged. Names and places are not searched. `details` counts replacements by type. Nulls stay nulls.
     """
 
-    removes: ClassVar[bool] = False  # documents
+    removes: ClassVar[bool] = False
 
     types: tuple[str, ...] = tuple(FINDERS)
     replacement: str = "[REDACTED]_{type}"
 
     def __post_init__(self) -> None:
         if not self.types:
-            raise ValueError(f"types is empty; list some of {', '.join(FINDERS)}")
+            raise ValueError(f"types is empty; list one or more of {', '.join(FINDERS)}")
         for name in self.types:
             if name not in FINDERS:
-                raise ValueError(f"no type {name!r} of personal data{nearest(name, FINDERS)}")
+                raise ValueError(f"types: no type {name!r} of personal data{nearest(name, FINDERS)}")
         if not self.replacement or re.search(r"[0-9@:]", self.replacement):
             raise ValueError(
-                "replacement must be text without digits, '@' and ':', which a later type could take for data, "
+                "replacement must be text without digits, '@' and ':', which a later type could match, "
                 f"not {self.replacement!r}"
             )
 
@@ -67,11 +68,11 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         ]
 
     def report_lines(self, count: StageCount) -> list[str]:
-        found = ", ".join(f"{name} {number:,}" for name, number in count.details.items())
-        return [f"{found or 'nothing'} in {counted(count.edited, 'document')}"]
+        counts = ", ".join(f"{name} {number:,}" for name, number in count.details.items())
+        return [f"{counts or 'nothing'} in {counted(count.edited, 'document')}"]
 
     def _redacted(self, texts: pa.ChunkedArray) -> tuple[dict[int, str], dict[str, int]]:
-        """The texts that change, by row, and how often each type was found."""
+        """Return the changed texts by row, and the number of replacements by type."""
         finders = {name: finder for name, finder in FINDERS.items() if name in self.types}
         rows = _matching(texts, "|".join(finder.hint for finder in finders.values()))
         candidates = texts.take(pa.array(rows))
@@ -89,5 +90,5 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
 
 
 def _matching(texts: pa.ChunkedArray, hint: str) -> np.ndarray:
-    """Rows of the texts that RE2 finds the pattern in, ascending; nulls have none."""
+    """Return the rows in which RE2 finds the pattern, ascending, without nulls."""
     return np.flatnonzero(pc.fill_null(pc.match_substring_regex(texts, hint), False).to_numpy())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rewrite`: changes the text of documents, removes none."""
+"""`rewrite`: change the text of documents; it removes no document."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from curation.stages.outcome import Outcome
 
 
 class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
-    """Rewrites text in this order: Unicode form, markup, control characters, character class, case, white space.
+    """Rewrite text in this order: Unicode form, markup, control characters, character class, case, white space.
 
-    unicode     `nfc` or `nfkc` (UAX #15)
-    markup      `strip` deletes `<[^>]+>`; `strip_line` deletes `<.*?>`, which never reaches over a line end
+    unicode     `nfc` or `nfkc`: normalization form (UAX #15)
+    markup      `strip` deletes `<[^>]+>`; `strip_line` deletes `<.*?>` within a line
     control     `strip` deletes category Cc except tab, line feed and carriage return; `strip_all` deletes all of Cc
-    characters  `basic` deletes everything outside `[\\w\\s.,!?]`; `folded` makes each decimal digit 0 and each
-                punctuation character (categories P*) a space
-    lowercase   as `str.lower()`
-    whitespace  `collapse` makes each run of white space one space and strips; `strip` only strips; `lines` strips line
-                ends and leaves at most one blank line in a row
+    characters  `basic` deletes characters outside `[\\w\\s.,!?]`; `folded` replaces each decimal digit by 0 and each
+                punctuation character (categories P*) by a space
+    lowercase   true applies `str.lower()`
+    whitespace  `collapse` replaces each run of white space by one space and strips; `strip` only strips; `lines` strips
+                line ends and keeps at most one blank line in a row
 
-    Another order is two stages. Unicode is version 17.0 everywhere.
+    The default `keep` leaves the text unchanged. Use two stages for another order. All engines use Unicode 17.0. Nulls
+    stay nulls. ValueError if no option changes the text.
     """
 
-    removes: ClassVar[bool] = False  # documents
+    removes: ClassVar[bool] = False
 
     unicode: str = "keep"
     markup: str = "keep"
@@ -40,10 +41,11 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
             if getattr(self, option) not in allowed:
                 raise ValueError(f"{option} must be one of {', '.join(allowed)}, not {getattr(self, option)!r}")
         if self.steps == RewriteSteps():
-            raise ValueError(f"a rewrite that changes nothing; set one of {', '.join(CHOICES)}, lowercase")
+            raise ValueError(f"this rewrite changes nothing; set one of {', '.join(CHOICES)}, lowercase")
 
     @property
     def steps(self) -> RewriteSteps:
+        """The settings as the engine takes them."""
         return RewriteSteps(
             unicode=self.unicode,
             markup=self.markup,

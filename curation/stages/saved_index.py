@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A saved index: what a later run has to know about the documents of an earlier one to leave out their near-duplicates.
+"""The saved index of a run: files by which a later run removes near-duplicates of its documents.
 
-Documents are numbered in the order of `doc`. All numbers are little-endian, all files are read through memory maps:
+Documents are numbered in the order of `doc`. All numbers are little-endian; files are read through memory maps:
 
     index.json                      the settings of the stage, counts, size and SHA-256 of every file
     ids.arrow                       `id` of every document
-    keys-000.bin, documents-000.bin ...   per band its keys (uint64, ascending) and whose they are (int32, or int64 from
-                                    2^31 documents on; ascending where keys are equal): 12 bytes per band and document
-    shingles.bin, offsets.bin       sorted n-gram hashes of every document, where each begins (`verify: exact`)
+    keys-000.bin, documents-000.bin ...   per band its keys (uint64, ascending) and their documents (int32, from 2^31
+                                    documents on int64; ascending among equal keys): 12 bytes per band and document
+    shingles.bin, offsets.bin       sorted n-gram hashes of every document, and their offsets (`verify: exact`)
     signatures.bin                  MinHash signatures, uint32 (`verify: signature`)
 
-A document of the new data is compared with at most CROWD of the index: those that share most bands with it, of the
-first CROWD of each band. So a band that a million documents share costs no more than one shared by CROWD.
+A new document is compared with at most CROWD documents of the index. Of each band the first CROWD with its key are
+considered, and of these the documents that share most bands with it. A band that a million documents share costs no
+more than one that CROWD documents share.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ import orjson
 import pyarrow as pa
 
 from curation import __version__
-from curation.arrays import map_file, pieces_by_size, pieces_of, positions_of, write_array
+from curation.arrays import batches_by_size, batches_of, map_file, positions_of, write_array
 from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
-from curation.files import commit, make_folder, remove, sync_folder, write_json
 from curation.stages.similarity import Similarity
+from curation.system.files import commit, make_folder, remove, sync_folder, write_json
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
@@ -40,7 +41,7 @@ FORMAT = 1
 FOLDER = "index"
 DESCRIPTION = "index.json"
 IDS = "ids.arrow"
-IDS_AT_ONCE = 1 << 16  # of a batch in ids.arrow
+IDS_AT_ONCE = 1 << 16  # ids per batch of ids.arrow
 CROWD = 64
 PAIRS_AT_ONCE = 1 << 18
 Settings = dict[str, Any]
@@ -66,9 +67,14 @@ def write_index(
     ids_of: Callable[[np.ndarray], pa.Array],
     write_similarity: Callable[[np.ndarray, Path], None],
 ) -> None:
-    """Writes the index of all documents of `corpus` to `folder`, by way of `work` on the same disk, so that it is there
-    whole or not at all. `bands` are the corpus's columns, `ids_of` gives the ids of rows, `write_similarity` writes
-    what documents are compared by."""
+    """Write the index of all documents of `corpus` to `folder`, as a whole or not at all.
+
+    work              temporary folder on the same disk, renamed to `folder` at the end
+    settings          settings of the stage that a later run must share
+    bands             names of the band columns of `corpus`
+    ids_of            function that returns the ids of rows
+    write_similarity  function that writes the comparison data of documents to a folder
+    """
     remove(work)
     make_folder(work)
     documents = len(corpus.rows)
@@ -89,9 +95,9 @@ def _write_band(folder: Path, band: int, keys: np.ndarray) -> None:
     order = np.argsort(keys, kind="stable")
     paths = folder / _keys_file(band), folder / _documents_file(band)
     with open(paths[0], "wb") as key_file, open(paths[1], "wb") as document_file:
-        for piece in pieces_of(len(keys)):
-            write_array(key_file, keys[order[piece]])
-            write_array(document_file, order[piece].astype(position_type(len(keys))))
+        for batch in batches_of(len(keys)):
+            write_array(key_file, keys[order[batch]])
+            write_array(document_file, order[batch].astype(position_type(len(keys))))
 
 
 def _described(path: Path) -> dict[str, Any]:
@@ -102,7 +108,7 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def index_digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file of a finished index, by its path in the run's folder."""
+    """Return the SHA-256 of every file of a finished index, by its path in the run folder."""
     index = SavedIndex(folder)
     files = {name: entry["sha256"] for name, entry in index.content["files"].items()}
     return {f"{folder.name}/{name}": digest for name, digest in (files | {DESCRIPTION: index.digest}).items()}
@@ -112,8 +118,8 @@ def index_digests(folder: Path) -> dict[str, str]:
 
 
 class SavedIndex:
-    """An index on disk. RecipeError where there is none, IntegrityError where a file has not the size it was written
-    with."""
+    """An index on disk. RecipeError if it is missing or has another format, IntegrityError if it is damaged or a file
+    has the wrong size."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -133,14 +139,14 @@ class SavedIndex:
         if made != FORMAT:
             raise RecipeError(f"index: {folder} has format {made}, this version reads {FORMAT}; make the index again")
         for name, size in sizes.items():
-            found = (self.folder / name).stat().st_size if (self.folder / name).is_file() else None
-            if found != size:
-                shown = "missing" if found is None else f"{found} bytes long, not {size}"
+            actual = (self.folder / name).stat().st_size if (self.folder / name).is_file() else None
+            if actual != size:
+                shown = "missing" if actual is None else f"{actual} bytes long, not {size}"
                 raise IntegrityError(f"{self.folder / name} is {shown}; make the index again")
         self.digest = hashlib.sha256(data).hexdigest()
 
     def check(self, settings: Settings) -> None:
-        """RecipeError that names the settings in which the index is another than a stage."""
+        """Raise RecipeError with the settings that differ between the index and a stage."""
         made = self.content["settings"]
         differences = [
             f"{name} {made.get(name)!r} there, {settings.get(name)!r} here"
@@ -154,32 +160,40 @@ class SavedIndex:
             )
 
     def keys(self, band: int) -> np.ndarray:
+        """Return the keys of a band, uint64, ascending."""
         return map_file(self.folder / _keys_file(band), np.uint64)
 
     def numbers(self, band: int) -> np.ndarray:
+        """Return the document number of each key of a band."""
         return map_file(self.folder / _documents_file(band), position_type(self.documents))
 
     def ids(self, numbers: np.ndarray) -> pa.Array:
-        """The ids of documents, in any order."""
+        """Return the ids of the documents `numbers`, which may be in any order."""
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
         with pa.memory_map(str(self.folder / IDS)) as source:
             table = pa.ipc.open_file(source).read_all()
-        found = [pa.array([], pa.large_string())]
+        ids = [pa.array([], pa.large_string())]
         for batch, chunk in enumerate(table.column(ID).chunks):
             low, high = np.searchsorted(ordered, [batch * IDS_AT_ONCE, (batch + 1) * IDS_AT_ONCE])
             if low < high:
-                found.append(chunk.take(pa.array(ordered[low:high] - batch * IDS_AT_ONCE)))
+                ids.append(chunk.take(pa.array(ordered[low:high] - batch * IDS_AT_ONCE)))
         back = np.empty(len(numbers), np.int64)
         back[order] = np.arange(len(numbers))
-        return pa.concat_arrays(found).take(pa.array(back))
+        return pa.concat_arrays(ids).take(pa.array(back))
 
 
 # Looking up
 
 
 class Matches(NamedTuple):
-    """Documents that have a near-duplicate in an index: position in the corpus, the best one's number, how alike."""
+    """Documents that have a near-duplicate in an index.
+
+    position  position in the corpus, ascending
+    number    number of the most similar document of the index, int64
+    value     similarity to it, float64; NaN if not measured
+    details   counts for the report
+    """
 
     position: np.ndarray
     number: np.ndarray
@@ -199,42 +213,44 @@ class Matches(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Documents of the corpus and of the index that share bands."""
+    """Pairs of a document of the corpus and one of the index that share bands."""
 
     new: np.ndarray
     old: np.ndarray
-    shared: np.ndarray  # how many bands
+    shared: np.ndarray  # number of bands
 
     def select(self, chosen: np.ndarray) -> _Pairs:
         return _Pairs(self.new[chosen], self.old[chosen], self.shared[chosen])
 
     def best_first(self, value: np.ndarray) -> np.ndarray:
-        """The order in which the pairs of each new document stand by value, then by shared bands; which come first."""
+        """Return the order of the pairs by new document, then by value and by shared bands, largest first."""
         return np.lexsort((self.old, -self.shared, -value, self.new))
 
 
-def find_old(
+def find_matches(
     corpus: Corpus,
     bands: Sequence[str],
     index: SavedIndex,
     threshold: float,
     similarities: Callable[[np.ndarray], tuple[Similarity, Similarity]],
 ) -> Matches:
-    """Documents of `corpus` that are alike with one of the index. `similarities` gives what the candidates, whose
-    positions it gets, and the documents of the index are compared by."""
+    """Return the documents of `corpus` with a near-duplicate in the index.
+
+    `similarities` takes the positions of candidates and returns two comparison objects: that of the candidates and that
+    of the index. Pairs with a similarity of at least `threshold` match, and those with NaN."""
     hits = np.zeros(len(corpus.rows), np.int32)
     for band, column in enumerate(bands):
         sorted_keys = index.keys(band)
-        for piece in pieces_of(len(hits)):
-            keys = corpus.column(column, np.arange(piece.start, piece.stop))
-            hits[piece] += np.minimum(_spans(sorted_keys, keys)[1], CROWD).astype(np.int32)
+        for batch in batches_of(len(hits)):
+            keys = corpus.column(column, np.arange(batch.start, batch.stop))
+            hits[batch] += np.minimum(_spans(sorted_keys, keys)[1], CROWD).astype(np.int32)
     candidates = positions_of(hits > 0)
     mine, others = similarities(candidates)
     details = {"documents": index.documents, "candidates": len(candidates), "compared": 0, "alike": 0, "crowded": 0}
-    found = [(candidates[:0], np.zeros(0, np.int64), np.zeros(0))]
-    for piece in pieces_by_size(np.cumsum(hits[candidates], dtype=np.int64), PAIRS_AT_ONCE):
-        pairs = _pairs(corpus, bands, index, candidates[piece], details)
-        numbers = piece.start + pairs.new
+    matches = [(candidates[:0], np.zeros(0, np.int64), np.zeros(0))]
+    for batch in batches_by_size(np.cumsum(hits[candidates], dtype=np.int64), PAIRS_AT_ONCE):
+        pairs = _pairs(corpus, bands, index, candidates[batch], details)
+        numbers = batch.start + pairs.new
         possible = np.flatnonzero(mine.bound_between(others, numbers, pairs.old) >= threshold)
         pairs, numbers = pairs.select(possible), numbers[possible]
         value = mine.between(others, numbers, pairs.old)
@@ -244,14 +260,14 @@ def find_old(
         pairs, value = pairs.select(alike), value[alike]
         order = pairs.best_first(np.nan_to_num(value))
         best = order[np.flatnonzero(np.diff(pairs.new[order], prepend=-1))]
-        found.append((candidates[piece][pairs.new[best]], pairs.old[best], value[best]))
-    position, number, value = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        matches.append((candidates[batch][pairs.new[best]], pairs.old[best], value[best]))
+    position, number, value = (np.concatenate(columns) for columns in zip(*matches, strict=True))
     return Matches(position, number, value, details)
 
 
 def _spans(sorted_keys: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each key begins among the sorted ones and how often it stands there; documents without words (key 0) share
-    nothing. Sorted first: neighbours are looked up in the same pages."""
+    """Return the first position of each key among the sorted ones, and its number there; 0 for documents without words
+    (key 0). Keys are looked up in ascending order: neighbours are in the same pages."""
     order = np.argsort(keys)
     low, high = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
     low[order] = np.searchsorted(sorted_keys, keys[order], side="left")
@@ -262,7 +278,7 @@ def _spans(sorted_keys: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.nd
 def _pairs(
     corpus: Corpus, bands: Sequence[str], index: SavedIndex, positions: np.ndarray, details: dict[str, int]
 ) -> _Pairs:
-    """Each of the documents with at most CROWD of the index; `details` count those that share bands with more."""
+    """Return each document with at most CROWD of the index. `details` counts the documents with more."""
     codes: list[np.ndarray] = []
     crowded = np.zeros(len(positions), bool)
     for band, column in enumerate(bands):
@@ -282,4 +298,4 @@ def _pairs(
     return pairs.select(np.flatnonzero(near))
 
 
-__all__ = ["CROWD", "DESCRIPTION", "FOLDER", "Matches", "SavedIndex", "find_old", "index_digests", "write_index"]
+__all__ = ["CROWD", "DESCRIPTION", "FOLDER", "Matches", "SavedIndex", "find_matches", "index_digests", "write_index"]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From shared band keys to groups of near-duplicates: which pairs are compared, and how alike they are.
+"""Groups of near-duplicates from shared band keys: the choice of pairs, their similarity, and the joining.
 
-Bands are handled one at a time and nothing is kept per pair: documents that are already joined are not compared again.
-Within a band, each document is compared with the first of its group. What is still in pieces then is compared
-completely in groups of up to SMALL documents, and regrouped by the next band's key in larger ones, at most ROUNDS
-times; who is left is released. So a document costs at most SMALL + ROUNDS comparisons per band, however many share its
-key.
+Bands are processed one at a time, and nothing is stored per pair: joined documents are not compared again. Within a
+band, each document is compared with the first of its group. If a group then still has several labels, all its pairs
+are compared if it has up to SMALL documents. A larger group is split by the next band's key, at most ROUNDS times; the
+remaining documents are released: the band compares them no further. A document thus costs at most SMALL + ROUNDS
+comparisons per band, however many documents share its key.
 
-A candidate takes 8 bytes beside the keys of one band and the table that groups them: its number and its label.
-Everything else is done for about `arrays.AT_ONCE` documents at a time.
+Memory: 8 bytes per candidate (number and label), the keys of one band and the table that groups them. Everything else
+is done for about `arrays.AT_ONCE` documents at a time.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 
 from curation import arrays
-from curation.arrays import map_file, pieces_by_size, pieces_of, positions_of, write_array
+from curation.arrays import batches_by_size, batches_of, map_file, positions_of, write_array
 from curation.contract import TEXT, Engine, Result, Text, position_type
 from curation.errors import IntegrityError
-from curation.kernels.files import read_pieces
+from curation.kernels.files import read_ranges
 from curation.kernels.hashing import GOLDEN
 from curation.kernels.rewrite import RewriteSteps
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:  # the stages import this module
 
 SMALL = 16
 ROUNDS = 4
-ROWS_AT_ONCE = 1 << 22  # of bands that are grouped side by side: 126 MB
-MAX_PIECES = 64  # passes over what a band left
-PAIRS_AT_ONCE = 1 << 16  # of signatures: 64 MB at 128 permutations
+ROWS_AT_ONCE = 1 << 22  # rows of all bands that are grouped concurrently: 126 MB
+MAX_BATCHES = 64  # passes over the keys of large groups
+PAIRS_AT_ONCE = 1 << 16  # pairs of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"
-HASHES_AT_ONCE = 1 << 22  # of pairs, by all workers: 32 MB, or a pair each
+HASHES_AT_ONCE = 1 << 22  # hashes in memory, of all workers: 32 MB, or one pair each
 
 
 class ShingleSettings(NamedTuple):
-    """What a document is compared by."""
+    """The settings of n-grams."""
 
     steps: RewriteSteps
     ngram: int
@@ -52,42 +52,42 @@ class ShingleSettings(NamedTuple):
 
 
 class Similarity(Protocol):
-    """How alike documents of one file are; they are numbered in the order of the corpus."""
+    """Similarity of documents of one file. They are numbered in the order of the corpus."""
 
     def bound(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """At least the similarity of each pair, from numbers in memory."""
+        """Return an upper bound of the similarity of each pair, float64, from data in memory."""
         ...
 
     def of(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The similarity of each pair, float64."""
+        """Return the similarity of each pair, float64; NaN if not measured."""
         ...
 
     def bound_between(self, other: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """As `bound`, for `right` in another file of the same kind."""
+        """Do as `bound`, for `right` in another file of the same kind."""
         ...
 
     def between(self, other: Any, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """As `of`, for `right` in another file of the same kind."""
+        """Do as `of`, for `right` in another file of the same kind."""
         ...
 
 
 class ExactJaccard:
-    """Jaccard of the sets of n-gram hashes, which lie sorted in a file: 8 bytes per n-gram of a document.
+    """Jaccard similarity of the sets of n-gram hashes, which are sorted in a file: 8 bytes per n-gram of a document.
 
-    Documents are read where they are compared. A map of the file would be as fast, but Linux maps up to 2 MB around
-    every page it is asked for, and all of that counts as memory of the run.
+    Documents are read when they are compared. A memory map would be as fast, but Linux maps up to 2 MB around each
+    requested page, and all of it counts as memory of the run.
     """
 
     def __init__(self, engine: Engine, folder: Path, workers: int = 1) -> None:
         self.engine = engine
         self.workers = workers
-        self.pool = ThreadPoolExecutor(workers)  # starting threads for every few pairs took a seventh of the time
+        self.pool = ThreadPoolExecutor(workers)  # starting threads per batch took a seventh of the time
         self.hashes = folder / SHINGLES
         self.offsets = map_file(folder / OFFSETS, np.int64)
 
     @staticmethod
     def write(engine: Engine, corpus: Corpus, documents: np.ndarray, settings: ShingleSettings, folder: Path) -> None:
-        """Reads the documents' text once."""
+        """Write the files of `documents`, with one read of their text."""
 
         def shingle(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
             text = _compared_text(engine, texts, settings)
@@ -116,20 +116,20 @@ class ExactJaccard:
 
     def between(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         both = self._sizes(left) + other._sizes(right)
-        at_once = min(HASHES_AT_ONCE, int(both.sum())) // self.workers + 1
+        batch_hashes = min(HASHES_AT_ONCE, int(both.sum())) // self.workers + 1
         common = np.empty(len(left), np.int64)
 
         def compare(pairs: slice) -> None:
             common[pairs] = self._common(other, left[pairs], right[pairs])
 
-        pieces = [self.pool.submit(compare, pairs) for pairs in pieces_by_size(np.cumsum(both), at_once)]
-        wait(pieces)  # nothing reads on when the files are deleted because of an error
-        for piece in pieces:
-            piece.result()
+        batches = [self.pool.submit(compare, pairs) for pairs in batches_by_size(np.cumsum(both), batch_hashes)]
+        wait(batches)  # no thread reads the files when an error deletes them
+        for batch in batches:
+            batch.result()
         return common / (both - common)
 
     def _common(self, other: ExactJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """How many hashes the documents of each pair share, all of them read into memory."""
+        """Return the number of hashes that the documents of each pair share, with all hashes in memory."""
         mine, mine_at = np.unique(left, return_inverse=True)
         others, others_at = np.unique(right, return_inverse=True)
         offsets = np.cumsum(np.concatenate([[0], self._sizes(mine), other._sizes(others)]))
@@ -139,21 +139,21 @@ class ExactJaccard:
         return self.engine.intersection_sizes(hashes, offsets, mine_at, len(mine) + others_at)
 
     def _read(self, numbers: np.ndarray, out: np.ndarray) -> None:
-        """The hashes of documents (ascending), one after the other."""
+        """Read the hashes of documents (ascending) to `out`, one after the other."""
         starts, lengths = out.itemsize * self.offsets[numbers], out.itemsize * self._sizes(numbers)
         with open(self.hashes, "rb", buffering=0) as file:
-            into, done = out.view(np.uint8), 0
+            data, done = out.view(np.uint8), 0
             while True:
-                done += read_pieces(file.fileno(), starts[done:], lengths[done:], into[int(lengths[:done].sum()) :])
+                done += read_ranges(file.fileno(), starts[done:], lengths[done:], data[int(lengths[:done].sum()) :])
                 if done == len(numbers):
                     return
-                # Python tries what that could not: it goes on after a signal, and says what is wrong with the disk
+                # Python retries the failed read: it resumes after a signal, and raises errors of the disk
                 if len(os.pread(file.fileno(), int(lengths[done]), int(starts[done]))) < lengths[done]:
-                    raise IntegrityError(f"{self.hashes} ends too early: something else has written to it")
+                    raise IntegrityError(f"{self.hashes} is too short: another program has written to it")
 
 
 class SignatureJaccard:
-    """The share of equal numbers in the signatures: an estimate with standard error sqrt(J (1 - J) / permutations)."""
+    """Share of equal components of two signatures: estimates J with standard error sqrt(J (1 - J) / permutations)."""
 
     def __init__(self, folder: Path, permutations: int) -> None:
         self.signatures = map_file(folder / SIGNATURES, np.uint32).reshape(-1, permutations)
@@ -167,7 +167,7 @@ class SignatureJaccard:
         constants: tuple[np.ndarray, np.ndarray],
         folder: Path,
     ) -> None:
-        """Reads the documents' text once."""
+        """Write the files of `documents`, with one read of their text."""
 
         def sign(texts: pa.LargeStringArray) -> np.ndarray:
             text = _compared_text(engine, texts, settings)
@@ -189,13 +189,13 @@ class SignatureJaccard:
     def between(self, other: SignatureJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         out = np.empty(len(left))
         for start in range(0, len(left), PAIRS_AT_ONCE):
-            piece = slice(start, start + PAIRS_AT_ONCE)
-            out[piece] = (self.signatures[left[piece]] == other.signatures[right[piece]]).mean(axis=1)
+            batch = slice(start, start + PAIRS_AT_ONCE)
+            out[batch] = (self.signatures[left[batch]] == other.signatures[right[batch]]).mean(axis=1)
         return out
 
 
 class Unchecked:
-    """Sharing a band is enough; nothing is measured."""
+    """No check: all candidates pass, and similarities are NaN."""
 
     def bound(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.ones(len(left))
@@ -217,7 +217,7 @@ def _compared_text(engine: Engine, texts: pa.LargeStringArray, settings: Shingle
 def for_texts(
     corpus: Corpus, documents: np.ndarray, function: Callable[[pa.LargeStringArray], Result]
 ) -> Iterator[Result]:
-    """`function` of each batch of the documents' texts, in order; two batches per worker are in memory."""
+    """Yield `function` of each batch of the documents' texts, in order. Two batches per worker are in memory."""
 
     def call(read: Callable[[], pa.LargeStringArray]) -> Result:
         return function(read())
@@ -226,72 +226,72 @@ def for_texts(
 
 
 def read_ahead(function: Callable[[Any], Result], items: Iterable[Any], workers: int = 1) -> Iterator[Result]:
-    """`function` of each item, in order, by threads; two results per worker are in memory, with the one in use."""
+    """Yield `function` of each item, in order, from threads, with two results per worker in memory."""
     with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[Result]] = deque()
+        results: deque[Future[Result]] = deque()
         for item in items:
-            if len(waiting) == 2 * workers:
-                yield waiting.popleft().result()
-            waiting.append(pool.submit(function, item))
-        while waiting:
-            yield waiting.popleft().result()
+            if len(results) == 2 * workers:
+                yield results.popleft().result()
+            results.append(pool.submit(function, item))
+        while results:
+            yield results.popleft().result()
 
 
 def measure_pairs(similarity: Similarity, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The similarity of each pair, some at a time."""
+    """Return the similarity of each pair, float64, computed in batches."""
     value = np.empty(len(left))
-    for piece in pieces_of(len(left)):
-        value[piece] = similarity.of(left[piece], right[piece])
+    for batch in batches_of(len(left)):
+        value[batch] = similarity.of(left[batch], right[batch])
     return value
 
 
 def find_candidates(engine: Engine, corpus: Corpus, bands: Sequence[str]) -> np.ndarray:
-    """Positions of the documents that share a band with another. Documents without words share nothing (key 0)."""
-    at_once = min(corpus.workers, ROWS_AT_ONCE // max(len(corpus.rows), 1) or 1)
+    """Return the positions of the documents that share a band with another, without those without words (key 0)."""
+    concurrent = min(corpus.workers, ROWS_AT_ONCE // max(len(corpus.rows), 1) or 1)
 
     def group(band: str) -> tuple[np.ndarray, np.ndarray]:
         keys = corpus.column(band)
-        return keys, engine.group_leaders(keys[:, None], workers=-(-corpus.workers // at_once))
+        return keys, engine.group_leaders(keys[:, None], workers=-(-corpus.workers // concurrent))
 
     shared = np.zeros(len(corpus.rows), bool)
-    for keys, leaders in read_ahead(group, bands, at_once):
-        for piece in pieces_of(len(keys)):
-            number = np.arange(piece.start, piece.stop)
-            follows = (leaders[piece] != number) & (keys[piece] != 0)
+    for keys, leaders in read_ahead(group, bands, concurrent):
+        for batch in batches_of(len(keys)):
+            number = np.arange(batch.start, batch.stop)
+            follows = (leaders[batch] != number) & (keys[batch] != 0)
             shared[number[follows]] = True
-            shared[leaders[piece][follows]] = True
-        del keys, leaders  # before one more column is read
+            shared[leaders[batch][follows]] = True
+        del keys, leaders  # before the next column is read
     return positions_of(shared)
 
 
 def read_keys(corpus: Corpus, band: str, candidates: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """The keys of some candidates, which may stand in any order; columns are read in the order of the rows."""
+    """Return the keys of the candidates `numbers`, in any order. Columns are read in the order of rows."""
     keys = np.empty(len(numbers), np.uint64)
-    for piece in pieces_of(len(numbers)):
-        order = np.argsort(numbers[piece], kind="stable")
-        keys[piece.start + order] = corpus.column(band, candidates[numbers[piece][order]])
+    for batch in batches_of(len(numbers)):
+        order = np.argsort(numbers[batch], kind="stable")
+        keys[batch.start + order] = corpus.column(band, candidates[numbers[batch][order]])
     return keys
 
 
 class _Members(NamedTuple):
-    """Candidates in groups: those of one group stand together, its first one first."""
+    """Candidates in groups, group after group. The leader of a group comes first."""
 
     number: np.ndarray
-    start: np.ndarray  # of each one's group in `number`
-    size: np.ndarray  # of each one's group
+    start: np.ndarray  # of the candidate's group in `number`
+    size: np.ndarray  # of the candidate's group
 
     @property
     def first(self) -> np.ndarray:
         return self.number[self.start]
 
     def select(self, mask: np.ndarray) -> _Members:
-        """Whole groups."""
+        """Return the groups for which `mask` is true; it has one value per group member, equal in a group."""
         kept = np.flatnonzero(mask)
         return _Members(self.number[kept], np.searchsorted(kept, self.start[kept]), self.size[kept])
 
 
 def _gather(number: np.ndarray, group: np.ndarray, last: np.ndarray) -> _Members:
-    """Sorted by group, those that are `last` behind the others; groups of one are left out."""
+    """Return groups of two or more. Within a group, candidates where `last` is true follow the others."""
     order = np.lexsort((number, last, group))
     number, group = number[order], group[order]
     starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]]) if len(group) else np.zeros(0, np.int64)
@@ -301,7 +301,7 @@ def _gather(number: np.ndarray, group: np.ndarray, last: np.ndarray) -> _Members
 
 
 class Grouping:
-    """Joins candidates, band after band. `key_of(band, numbers)` gives keys of candidates."""
+    """Joins near-duplicates, band after band. `key_of(band, numbers)` returns the keys of candidates."""
 
     def __init__(
         self,
@@ -319,86 +319,86 @@ class Grouping:
         self.threshold = threshold
         self.bands = bands
         self.key_of = key_of
-        self.parent: np.ndarray = np.arange(candidates, dtype=position_type(candidates))  # a smaller one joined to each
+        self.parent: np.ndarray = np.arange(candidates, dtype=position_type(candidates))  # a smaller one in the group
         self.compared = self.alike = self.released = 0
         self.regrouped = [0] * ROUNDS
 
     def labels(self) -> np.ndarray:
-        """For each candidate the smallest one that it is joined with."""
-        for piece in pieces_of(len(self.parent)):
-            self.parent[piece] = self._label(self.parent[piece])
+        """Return for each candidate the smallest one of its group."""
+        for batch in batches_of(len(self.parent)):
+            self.parent[batch] = self._label(self.parent[batch])
         return self.parent
 
     def join_bands(self) -> None:
-        """Joins what shares a band and is alike, band after band."""
+        """Join candidates that share a band and are near-duplicates, band after band."""
         leaders = read_ahead(self._leaders, range(self.bands))
         for band in range(self.bands):
             self._join_band(band, next(leaders))
 
     def _join_band(self, band: int, leader: np.ndarray) -> None:
-        for piece in pieces_of(len(leader)):
-            self._compare(leader[piece], np.arange(piece.start, piece.stop))
+        for batch in batches_of(len(leader)):
+            self._compare(leader[batch], np.arange(batch.start, batch.stop))
         small, large = self._split_members(leader)
         for part in _partition(leader[small]):
             number = small[part]
             self._compare_all(_gather(number, leader[number], np.zeros(len(number), bool)))
         firsts = leader[large]
-        del leader, small  # all of the corpus may be in one large group
+        del leader, small  # one large group may have all candidates
         if len(large):
             self._regroup(large, firsts, band, 0)
 
     def _leaders(self, band: int) -> np.ndarray:
-        """For each candidate the first one with the same key."""
+        """Return for each candidate the first one with the same key."""
         keys = np.empty(len(self.parent), np.uint64)
-        for piece in pieces_of(len(keys)):
-            keys[piece] = self.key_of(band, np.arange(piece.start, piece.stop))
+        for batch in batches_of(len(keys)):
+            keys[batch] = self.key_of(band, np.arange(batch.start, batch.stop))
         return self.engine.group_leaders(keys[:, None], workers=self.workers)
 
     def _split_members(self, leader: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The members of the groups that are not one whole yet: of small groups, of large ones."""
+        """Return the members of groups with several labels: those of small groups, those of large ones."""
         split = np.zeros(len(leader), bool)
-        for piece in pieces_of(len(leader)):
-            unlike = self._label(np.arange(piece.start, piece.stop)) != self._label(leader[piece])
-            split[leader[piece][unlike]] = True
-        size = np.zeros(len(leader), np.uint8)  # of the group of each leader, counted up to SMALL + 1
-        for piece in pieces_of(len(leader)):
-            first, count = np.unique(leader[piece][split[leader[piece]]], return_counts=True)
+        for batch in batches_of(len(leader)):
+            apart = self._label(np.arange(batch.start, batch.stop)) != self._label(leader[batch])
+            split[leader[batch][apart]] = True
+        size = np.zeros(len(leader), np.uint8)  # of each leader's group, up to SMALL + 1
+        for batch in batches_of(len(leader)):
+            first, count = np.unique(leader[batch][split[leader[batch]]], return_counts=True)
             size[first] = np.minimum(size[first] + count, SMALL + 1)
         large = size[leader] > SMALL
         return positions_of(split[leader] & ~large), positions_of(large)
 
     def _regroup(self, number: np.ndarray, leader: np.ndarray, band: int, step: int) -> None:
-        """Splits groups by another band's key, and goes on with each new group. Its first is one unlike the leader of
-        the old one, which all were compared with, and behind it, so that nobody leads twice."""
+        """Split groups by another band's key, and compare each new group. Its leader has another label than the
+        old one, with which all were compared, and a larger number: no candidate leads twice."""
         if step == min(ROUNDS, self.bands - 1):
-            for piece in pieces_of(len(number)):
-                self.released += int(np.count_nonzero(self._label(number[piece]) != self._label(leader[piece])))
+            for batch in batches_of(len(number)):
+                self.released += int(np.count_nonzero(self._label(number[batch]) != self._label(leader[batch])))
             return
         keys = self.key_of((band + step + 1) % self.bands, number)
         for part in _partition(keys):
             members, firsts = number[part], leader[part]
-            unlike = self._label(members) != self._label(firsts)
-            self.regrouped[step] += int(np.count_nonzero(unlike))
+            apart = self._label(members) != self._label(firsts)
+            self.regrouped[step] += int(np.count_nonzero(apart))
             pairs = np.stack([firsts.astype(np.uint64), keys[part]], axis=1)
             group = self.engine.group_leaders(pairs, workers=self.workers)
-            groups = _gather(members, group, ~unlike | (members < firsts))
+            groups = _gather(members, group, ~apart | (members < firsts))
             del pairs, group
-            self.released += int(np.count_nonzero(np.isin(members[unlike], groups.number, invert=True)))
+            self.released += int(np.count_nonzero(np.isin(members[apart], groups.number, invert=True)))
             self._compare(groups.first, groups.number)
             groups = self._split(groups)
             self._compare_all(groups.select(groups.size <= SMALL))
-            left = groups.select(groups.size > SMALL)
-            if len(left.number):
-                self._regroup(left.number, left.first, band, step + 1)
+            large = groups.select(groups.size > SMALL)
+            if len(large.number):
+                self._regroup(large.number, large.first, band, step + 1)
 
     def _split(self, groups: _Members) -> _Members:
-        """The groups that are not one whole yet."""
+        """Return the groups with several labels."""
         split = np.zeros(len(groups.number), bool)
         split[groups.start[self._label(groups.number) != self._label(groups.first)]] = True
         return groups.select(split[groups.start])
 
     def _compare_all(self, members: _Members) -> None:
-        """All pairs of each group but those with its first, which was compared before."""
+        """Compare all pairs of each group except those with its leader, which were compared before."""
         place = np.arange(len(members.number)) - members.start
         for first in range(1, SMALL - 1):
             later = np.flatnonzero(place > first)
@@ -407,7 +407,7 @@ class Grouping:
             self._compare(members.number[members.start[later] + first], members.number[later])
 
     def _compare(self, left: np.ndarray, right: np.ndarray) -> None:
-        """Joins the pairs that are alike, unless they are joined already."""
+        """Join the pairs that are near-duplicates and not joined yet."""
         apart = self._label(left) != self._label(right)
         left, right = left[apart], right[apart]
         possible = self.similarity.bound(left, right) >= self.threshold
@@ -419,8 +419,8 @@ class Grouping:
 
     def _join(self, left: np.ndarray, right: np.ndarray) -> None:
         roots, place = np.unique(np.concatenate([left, right]), return_inverse=True)
-        joined = self.engine.connected_components(place[: len(left)], place[len(left) :], len(roots))
-        self.parent[roots] = roots[joined]
+        smallest = self.engine.connected_components(place[: len(left)], place[len(left) :], len(roots))
+        self.parent[roots] = roots[smallest]
 
     def _label(self, numbers: np.ndarray) -> np.ndarray:
         label = self.parent[numbers]
@@ -433,17 +433,17 @@ class Grouping:
 
 
 def _partition(keys: np.ndarray) -> Iterator[np.ndarray]:
-    """Positions of the keys in pieces of up to about AT_ONCE. Equal keys stay together, unless one alone is too many: a
-    crowd that no band splits is looked at in pieces, each as a group of its own."""
-    pieces = min(-(-2 * len(keys) // arrays.AT_ONCE), MAX_PIECES)
-    most = max(arrays.AT_ONCE, 2 * len(keys) // MAX_PIECES)
-    for number in range(pieces):
-        found: list[np.ndarray] = []
-        for piece in pieces_of(len(keys)):
-            mixed = keys[piece].astype(np.uint64) * GOLDEN >> np.uint64(32)
-            found.append(piece.start + np.flatnonzero(mixed % np.uint64(pieces) == number))
-            if sum(map(len, found)) > most:
-                yield np.concatenate(found)
-                found = []
-        if any(map(len, found)):
-            yield np.concatenate(found)
+    """Yield positions of the keys in batches of up to about AT_ONCE. Equal keys share a batch unless they exceed it: a
+    crowd that no band splits is compared in batches, each as a separate group."""
+    batches = min(-(-2 * len(keys) // arrays.AT_ONCE), MAX_BATCHES)
+    max_positions = max(arrays.AT_ONCE, 2 * len(keys) // MAX_BATCHES)
+    for number in range(batches):
+        positions: list[np.ndarray] = []
+        for batch in batches_of(len(keys)):
+            mixed = keys[batch].astype(np.uint64) * GOLDEN >> np.uint64(32)
+            positions.append(batch.start + np.flatnonzero(mixed % np.uint64(batches) == number))
+            if sum(map(len, positions)) > max_positions:
+                yield np.concatenate(positions)
+                positions = []
+        if any(map(len, positions)):
+            yield np.concatenate(positions)

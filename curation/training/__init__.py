@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch data sets over what a run wrote. Needs PyTorch: `pip install 'gpu-pipeline[torch]'`.
+"""PyTorch data sets over the outputs of a run. Requires PyTorch: `pip install 'gpu-pipeline[torch]'`.
 
     from curation.training import BlockDataset, Loader
     loader = Loader(BlockDataset("out/blocks", seed=1), batch_size=8, workers=4)
     for batch in loader: ...                    # LongTensor [8, 1024]
-    torch.save(loader.state_dict(), "loader.pt")  # and `load_state_dict` goes on with the next sample
+    torch.save(loader.state_dict(), "loader.pt")  # `load_state_dict` resumes with the next sample
 
-Order depends on the seed and the epoch alone, so it is the same for any number of workers, and ranks deal it out among
-themselves: together they see every sample once, in the same global order for any number of ranks.
+The global order of samples depends on the seed and the epoch alone, not on the number of workers or ranks. Ranks divide
+the order: together they read every sample once.
 """
 
 try:

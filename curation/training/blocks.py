@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`BlockDataset`: the rows of `blocks/`, one shard at a time, shards and rows shuffled anew each epoch."""
+"""`BlockDataset`: the rows of `blocks/`, one shard at a time. Each epoch shuffles shards and rows again."""
 
 from __future__ import annotations
 
@@ -13,25 +13,32 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from curation.packing.forms.shards import open_form
 from curation.packing.ordering import seeded_order
-from curation.training.positions import Share, at_least, check_state, fingerprint, positions, this_rank
+from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
 
-ROWS = 64  # copied out of a shard at a time
+BATCH_ROWS = 64  # rows of one copy from a shard
 
 
 class BlockDataset(IterableDataset[torch.Tensor]):
-    """LongTensors [length] from the folder `blocks/` of a run.
+    """Iterable data set of the blocks in the folder `blocks/` of a run: int64 tensors of shape (length,).
 
-    One shard is open at a time, memory-mapped, so that the workers of a machine share its pages. The order of shards
-    and the order of rows in each are shuffled by (seed, epoch); with `shuffle=False` rows come as they were written.
-    Each `iter()` is one epoch and the next one the next epoch; what a `break` has left of one comes first. `rank` and
-    `ranks` default to torch.distributed's. Ranks may differ by one sample at the end of an epoch, since none is left
-    out or repeated; `even=True` leaves out the last few instead.
+    folder       the folder `blocks/`
+    split        "train" (default, also for a run without splits), "valid" or "test"
+    seed         seed of the order of shards and of the rows in each shard. Default: 0
+    shuffle      False: rows in the order of the files. Default: True
+    rank, ranks  number of this rank and number of ranks. Default: those of torch.distributed, else 0 and 1
+    even         drop the last samples of an epoch, so that all ranks have equally many. Default: False; ranks may then
+                 differ by one sample, since none is dropped or repeated
+    batch_size   consecutive samples that one worker reads. Default: 1. `Loader` sets it
 
-    `Loader` knows what follows; a plain DataLoader with workers has to be told: `batch_size` must be its batch size,
-    the epoch is set by `set_epoch`, and `state_dict`, which counts the samples given out in this process, stands still.
+    Each `iter()` is one epoch, or the rest of an epoch that a `break` interrupted. The order depends on (seed, epoch).
+    One shard is open at a time, memory-mapped, so the workers of a machine share its pages.
 
-    Raises InputError for a folder without manifest, with a missing or a foreign file, or without the split, and for a
-    batch size below 1.
+    A plain DataLoader with workers needs three settings that `Loader` makes: `batch_size` must be its batch size,
+    `set_epoch` must be called before each epoch, and `state_dict` cannot be used, since it counts the samples of this
+    process alone.
+
+    InputError: a folder without manifest, a missing or foreign file, an unknown split, a `batch_size` below 1, or only
+    one of `rank` and `ranks`.
     """
 
     def __init__(
@@ -41,7 +48,7 @@ class BlockDataset(IterableDataset[torch.Tensor]):
         self.folder = Path(folder)
         self.manifest, content = open_form(folder, "blocks", split)
         self.seed, self.shuffle, self.even = seed, shuffle, even
-        self.batch_size = at_least(1, batch_size, "batch_size")
+        self.batch_size = check_at_least(1, batch_size, "batch_size")
         self.files = content["files"]
         self.length = int(self.manifest["settings"]["length"])
         self.blocks = int(content["blocks"])
@@ -51,11 +58,11 @@ class BlockDataset(IterableDataset[torch.Tensor]):
 
     @property
     def total(self) -> int:
-        """Samples of an epoch, of all ranks."""
+        """Samples of an epoch, over all ranks."""
         return self.blocks - self.blocks % self.ranks if self.even else self.blocks
 
     def __len__(self) -> int:
-        """Samples of a whole epoch for this rank."""
+        """Return the samples of a whole epoch for this rank."""
         return len(range(self.rank, self.total, self.ranks))
 
     def __iter__(self) -> Iterator[torch.Tensor]:
@@ -69,16 +76,18 @@ class BlockDataset(IterableDataset[torch.Tensor]):
         self.epoch, self.position = self.epoch + 1, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The next `iter()` is this epoch, from its start."""
+        """Make the next `iter()` this epoch, from its start."""
         self.epoch, self.position = epoch, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this data set is: the same for all ranks that are in step."""
+        """Return the position after the last sample: a dictionary, equal on ranks that have read equally many."""
         return {"data": self.data, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on after the last sample of `state`, with any number of ranks and workers. InputError for the state of
-        another data set, seed or order."""
+        """Resume after the last sample of `state`, with any number of ranks and workers.
+
+        InputError: the state of another data set, seed or order.
+        """
         self.epoch, self.position = check_state(state, self.data, "BlockDataset")
 
     def _rows(self, share: Share, start: int) -> Iterator[torch.Tensor]:
@@ -94,10 +103,10 @@ class BlockDataset(IterableDataset[torch.Tensor]):
                 yield from self._copy(rows, row_order, chosen[numbers == number] - first)
 
     def _copy(self, rows: np.ndarray, row_order: np.ndarray | None, local: np.ndarray) -> Iterator[torch.Tensor]:
-        for first in range(0, len(local), ROWS):
-            wanted = local[first : first + ROWS]
-            found = rows[wanted if row_order is None else row_order[wanted]]
-            yield from torch.from_numpy(found.astype(np.int64)).unbind()
+        for first in range(0, len(local), BATCH_ROWS):
+            numbers = local[first : first + BATCH_ROWS]
+            batch = rows[numbers if row_order is None else row_order[numbers]]
+            yield from torch.from_numpy(batch.astype(np.int64)).unbind()
 
     def _shard_order(self) -> list[int]:
         count = len(self.files)
@@ -108,5 +117,5 @@ class BlockDataset(IterableDataset[torch.Tensor]):
         if path.suffix == ".pt":
             rows = torch.load(path, weights_only=True, mmap=True).numpy()
         else:
-            rows = np.asarray(np.load(path, mmap_mode="r"))  # memmap's own indexing is slow
+            rows = np.asarray(np.load(path, mmap_mode="r"))  # indexing of np.memmap is slow
         return rows, seeded_order(len(rows), self.seed, self.epoch, shard) if self.shuffle else None

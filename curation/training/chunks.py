@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ChunkDataset`: the pieces of documents in `chunks/`, and the `collate` that pads them."""
+"""`ChunkDataset`: the chunks of documents in `chunks/`, and `collate`, which pads a batch of them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,31 @@ from curation.training.positions import fingerprint
 
 
 def collate(samples: Sequence[torch.Tensor], pad_id: int, length: int = 0) -> dict[str, torch.Tensor]:
-    """A batch of samples of different lengths: LongTensors `input_ids`, `attention_mask` and `labels`, as `pad` of
-    `curation.packing.forms.chunks` says."""
+    """Pad samples of different lengths to a batch: int64 tensors of shape (samples, width).
+
+    samples  int64 tensors of shape (tokens,)
+    pad_id   id of padding
+    length   width of the batch; longer samples are cut. Default: 0, the length of the longest sample
+
+    `input_ids` is padded on the right, `attention_mask` is 1 for real tokens and 0 for padding, `labels` are the ids
+    and -100 for padding.
+    """
     padded = pad([sample.numpy() for sample in samples], pad_id, length)
     return {name: torch.from_numpy(rows) for name, rows in padded.items()}
 
 
 class ChunkDataset(Dataset[torch.Tensor]):
-    """LongTensors of at most `length` tokens from the folder `chunks/` of a run, by number; memory-mapped.
+    """Chunks in the folder `chunks/` of a run, by number: int64 tensors of shape (tokens,), memory-mapped.
 
-    `collate` pads a batch to its longest sample, `collate_fixed` to the length of the form: pass one of them to the
-    DataLoader. `pad_id` defaults to the one in the manifest, the end-of-document token.
+    folder  the folder `chunks/`
+    split   "train" (default, also for a run without splits), "valid" or "test"
+    pad_id  id of padding. Default: the manifest's, which is `output.pad_id` or the end-of-document token
 
-    Raises InputError for a folder without manifest, with a missing or a foreign file, or without the split.
+    A chunk has at most `length` tokens, the setting `chunks.length`. Pass `collate` or `collate_fixed` to a DataLoader;
+    `Loader` uses `collate`.
+
+    InputError: a folder without manifest, a missing or foreign file, an unknown split, or no id of padding. IndexError:
+    a number outside of 0 to `len()` - 1.
     """
 
     def __init__(self, folder: str | Path, split: str = "train", *, pad_id: int = -1) -> None:
@@ -39,7 +51,7 @@ class ChunkDataset(Dataset[torch.Tensor]):
         self.length = int(self.manifest["settings"]["length"])
         self.pad_id = pad_id if pad_id >= 0 else int(self.manifest["pad_id"])
         if self.pad_id < 0:
-            raise InputError(f"the tokenizer of {folder} has no end-of-document token to pad with; give pad_id")
+            raise InputError(f"{folder} has no id of padding: its tokenizer has no end-of-document token. Give pad_id")
         self.files = [file for file in content["files"] if "chunks" in file]
         self.ends = np.cumsum([file["chunks"] for file in self.files])
         self.data = fingerprint("chunks", split, [file["sha256"] for file in content["files"]])
@@ -56,9 +68,11 @@ class ChunkDataset(Dataset[torch.Tensor]):
         return torch.from_numpy(self._shard(shard)(local).astype(np.int64))
 
     def collate(self, samples: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Pad a batch to its longest sample. See `collate` of this module."""
         return collate(samples, self.pad_id)
 
     def collate_fixed(self, samples: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Pad a batch to `length` tokens, the setting `chunks.length`. See `collate` of this module."""
         return collate(samples, self.pad_id, self.length)
 
     def _shard(self, shard: int) -> Callable[[int], np.ndarray]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Loader`: a DataLoader over any data set of this package that shuffles by a seed, deals out to ranks, and resumes."""
+"""`Loader`: a DataLoader over a data set of this package with a seeded order, division among ranks, and resume."""
 
 from __future__ import annotations
 
@@ -13,23 +13,35 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from curation.errors import InputError
-from curation.files import commit
 from curation.packing.ordering import seeded_order
+from curation.system.files import commit
 from curation.training.blocks import BlockDataset
-from curation.training.positions import Share, at_least, check_state, fingerprint, positions, this_rank
+from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
 
 
 class Loader:
-    """Batches of a data set; each `iter()` is one epoch, or the rest of one that a `break` has left. To begin that
-    epoch anew, load the `state_dict` of its start; a new Loader begins with the first.
+    """Batches of a data set in a seeded order, with exact resume.
 
-    The order of samples depends on `seed` and epoch alone (`shuffle=False`: the data set's own order; a BlockDataset
-    has a seed and an order of its own, and these two are then not given). `workers` are processes that read ahead.
-    `state_dict` is exact after any batch that the caller has received, whatever workers have read ahead; it may be
-    loaded with another number of workers or ranks. The last batch of an epoch may be smaller.
+    dataset      a data set of this package
+    batch_size   samples of a batch; the last batch of an epoch may have fewer
+    seed         seed of the order. Default: 0
+    shuffle      False: the order of the data set. Default: True
+    workers      processes that read ahead. Default: 0, this process reads
+    rank, ranks  number of this rank and number of ranks. Default: those of torch.distributed, else 0 and 1
+    collate      function from a list of samples to a batch, as in DataLoader. Default: the data set's method `collate`,
+                 else DataLoader's default
+    pin_memory   as in DataLoader. Default: False
 
-    `collate` as in DataLoader; a data set with a method `collate` brings its own. A data set that is indexed keeps its
-    order in memory: 8 bytes per sample. Raises InputError for a batch size below 1.
+    A BlockDataset has its own `seed`, `shuffle`, `rank` and `ranks`: give these to the data set, not to the Loader.
+
+    Each `iter()` is one epoch, or the rest of an epoch that a `break` interrupted. To restart that epoch, load the
+    `state_dict` of its start. A new Loader starts with epoch 0. The order depends on the seed and the epoch alone. It
+    takes 8 bytes of memory per sample of an indexed data set.
+
+    `state_dict` is exact after any batch that the caller received, also if workers have read further. It can be loaded
+    with another number of workers or ranks.
+
+    InputError: a `batch_size` below 1, only one of `rank` and `ranks`, or settings that belong to the BlockDataset.
     """
 
     def __init__(
@@ -38,7 +50,7 @@ class Loader:
         pin_memory: bool = False,
     ) -> None:  # fmt: skip
         self.dataset, self.workers, self.pin_memory = dataset, workers, pin_memory
-        self.batch_size = at_least(1, batch_size, "batch_size")
+        self.batch_size = check_at_least(1, batch_size, "batch_size")
         self.collate = collate or getattr(dataset, "collate", None)
         self.blocks = isinstance(dataset, BlockDataset)
         if self.blocks:
@@ -54,29 +66,29 @@ class Loader:
 
     @property
     def total(self) -> int:
-        """Samples of an epoch, of all ranks."""
+        """Samples of an epoch, over all ranks."""
         return cast(int, self.dataset.total) if self.blocks else len(cast(Sized, self.dataset))
 
     def __len__(self) -> int:
-        """Batches of a whole epoch for this rank."""
+        """Return the batches of a whole epoch for this rank."""
         return -(-len(range(self.rank, self.total, self.ranks)) // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
         start = self.position
-        left = len(range(start + self.rank, self.total, self.ranks))
+        samples = remaining = len(range(start + self.rank, self.total, self.ranks))
         for batch in self._batches(start):
-            left -= min(left, self.batch_size)
-            done = len(range(start + self.rank, self.total, self.ranks)) - left
+            remaining -= min(remaining, self.batch_size)
+            done = samples - remaining
             self.position = start + done * self.ranks
             yield batch
         self.epoch, self.position = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The place after the last batch given out: the same for all ranks that are in step."""
+        """Return the position after the last batch: a dictionary, equal on ranks that have read equally many."""
         return {"data": self.data, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on after the last sample of `state`. InputError for the state of another data set, seed or order."""
+        """Resume after the last sample of `state`. InputError: the state of another data set, seed or order."""
         self.epoch, self.position = check_state(state, self.data, "Loader")
 
     def _batches(self, start: int) -> Iterator[Any]:
@@ -94,7 +106,7 @@ class Loader:
 
 
 class _Sampler:
-    """The numbers that this rank takes."""
+    """Numbers of the samples of this rank."""
 
     def __init__(self, order: np.ndarray | None, share: Share, start: int, total: int) -> None:
         self.order, self.share, self.start, self.total = order, share, start, total
@@ -108,17 +120,24 @@ class _Sampler:
 
 
 def save_sample(loader: Any, path: str | Path, batches: int = 1) -> int:
-    """Saves the first batches as a list (`sample_dataset.pt`, say), whole or not at all; gives their number. The
-    loader's own place does not change."""
-    place = loader.state_dict() if hasattr(loader, "state_dict") else None
-    found = list(islice(loader, batches))
-    if place is not None:
-        loader.load_state_dict(place)
+    """Save the next batches of a loader as a list and return their number.
+
+    loader   a `Loader`, or another iterable of batches. The position of a loader with `state_dict` does not change
+    path     file to write, such as `sample_dataset.pt`. It is written whole or not at all
+    batches  maximum number of batches. Default: 1
+    """
+    state = loader.state_dict() if hasattr(loader, "state_dict") else None
+    saved = list(islice(loader, batches))
+    if state is not None:
+        loader.load_state_dict(state)
     with commit(Path(path)) as temporary, open(temporary, "wb") as file:
-        torch.save(found, file)
-    return len(found)
+        torch.save(saved, file)
+    return len(saved)
 
 
 def load_sample(path: str | Path) -> list[Any]:
-    """The batches of `save_sample`. Only tensors and plain containers are read: no code of the file runs."""
+    """Return the batches of `save_sample`. Reads tensors and plain containers only: no code of the file runs.
+
+    pickle.UnpicklingError: a file with other objects.
+    """
     return list(torch.load(path, weights_only=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`MegatronDataset`: samples of fixed length across the documents of `.bin/.idx` pairs, drawn by weight."""
+"""`MegatronDataset`: samples of fixed length over the documents of `.bin/.idx` pairs, blended by weight."""
 
 from __future__ import annotations
 
@@ -16,22 +16,27 @@ from torch.utils.data import Dataset
 
 from curation.errors import InputError
 from curation.packing.indexed import IndexedReader
-from curation.training.positions import at_least, fingerprint
+from curation.training.positions import check_at_least, fingerprint
 
-EDGE_BYTES = 1 << 20  # of each pair that go into the fingerprint, from the start and from the end
+EDGE_BYTES = 1 << 20  # bytes at the start and at the end of each pair in the fingerprint
 
 
 class MegatronDataset(Dataset[torch.Tensor]):
-    """LongTensors [length] by number: tokens k * length to (k + 1) * length of a pair, whatever documents they belong
-    to; the incomplete last sample is passed over. Any pair will do that Megatron reads, by its prefix or either file;
-    it is memory-mapped.
+    """Samples of Megatron pairs, by number: int64 tensors of shape (length,), memory-mapped.
 
-    Several pairs are blended: of `samples` samples (0: as many as all pairs have) each pair gives its share of
-    `weights` (none: by size), to the nearest sample, and starts anew where it has fewer. Sample numbers stand pair by
-    pair: shuffle them (`Loader` does). Unlike megatron-core, documents keep the order of the file inside a sample.
+    prefixes  one pair, or several to blend: the prefix or either file. Any pair that Megatron reads
+    length    tokens of a sample
+    weights   weight of each pair, above 0; they are divided by their sum. Default: by size
+    samples   number of samples. Default: 0, as many as all pairs have
 
-    Raises InputError for a missing file, a length below 1, a weight that is not above 0, or a pair shorter than one
-    sample.
+    Sample k of a pair is its tokens k * length to (k + 1) * length, across documents. An incomplete last sample is
+    skipped. Each pair has its share of `samples`, rounded to whole samples, and repeats from its start if it has fewer.
+    Numbers are sorted by pair, so shuffle them, as `Loader` does. Unlike in megatron-core, documents in a sample keep
+    the order of the file.
+
+    InputError: a missing file, a `length` below 1, `samples` below 0, a weight that is not above 0, another number of
+    weights than pairs, or a pair shorter than one sample. IntegrityError: a damaged pair. IndexError: a number outside
+    of 0 to `len()` - 1.
     """
 
     def __init__(
@@ -39,33 +44,42 @@ class MegatronDataset(Dataset[torch.Tensor]):
         samples: int = 0,
     ) -> None:  # fmt: skip
         self.prefixes = [prefixes] if isinstance(prefixes, str | Path) else list(prefixes)
-        self.length = at_least(1, length, "length")
+        self.length = check_at_least(1, length, "length")
         self.readers = [IndexedReader(prefix) for prefix in self.prefixes]
         self.sizes = [len(reader.tokens) // length for reader in self.readers]
         self._check(weights)
         shares = list(weights) or [float(size) for size in self.sizes]
-        self.counts = apportion(at_least(0, samples, "samples") or sum(self.sizes), shares)
+        self.counts = apportion(check_at_least(0, samples, "samples") or sum(self.sizes), shares)
         self.ends = np.cumsum(self.counts)
         edges = [_edges(reader) for reader in self.readers]
         self.data = fingerprint("megatron", length, self.counts, edges)
 
     @classmethod
     def from_blend(cls, path: str | Path, length: int, *, split: str = "train", samples: int = 0) -> Self:
-        """The blend of a `blend.txt`, which of a run with splits is its train side, or of one split of a
-        `per_split.json`."""
+        """Return the data set of a blend file in `tokens/_meta/` of a run.
+
+        path     `blend.txt` (in a run with splits: the train split), or `per_split.json`
+        length   tokens of a sample
+        split    "train" (default), "valid" or "test"; the last two need `per_split.json`
+        samples  number of samples. Default: 0, as many as all pairs have
+
+        InputError: a split without pairs, or a file of another form; and the errors of the class.
+        """
         text = Path(path).read_text()
         if Path(path).suffix == ".json":
             words = orjson.loads(text).get(split) or []
             if not words:
-                raise InputError(f"{path} has no pairs for split {split!r}")
+                raise InputError(f"{path} has no pairs for split {split!r}. Give a split of the run")
         elif split != "train":
-            raise InputError(f"{path} is the train side; give the per_split.json beside it for split {split!r}")
+            raise InputError(f"{path} is the train split. Give the per_split.json next to it for split {split!r}")
         else:
             words = text.split()
         try:
             weights = [float(word) for word in words[::2]]
         except ValueError:
-            raise InputError(f"{path} must be pairs of weight and prefix, got {words[:4]}") from None
+            raise InputError(
+                f"{path} starts with {words[:4]}, expected pairs of weight and prefix. Correct the path"
+            ) from None
         return cls(words[1::2], length, weights=weights, samples=samples)
 
     def __len__(self) -> int:
@@ -81,12 +95,16 @@ class MegatronDataset(Dataset[torch.Tensor]):
 
     def _check(self, weights: Sequence[float]) -> None:
         if weights and len(weights) != len(self.prefixes):
-            raise InputError(f"{len(self.prefixes)} prefixes and {len(weights)} weights; give one for each, or none")
+            raise InputError(
+                f"{len(self.prefixes)} prefixes and {len(weights)} weights. Give one weight for each prefix, or none"
+            )
         for prefix, size, weight in zip(self.prefixes, self.sizes, weights or [1.0] * len(self.sizes), strict=True):
             if not (weight > 0 and math.isfinite(weight)):
-                raise InputError(f"the weight of {prefix} is {weight}, it must be above 0: leave the pair out instead")
+                raise InputError(
+                    f"the weight of {prefix} is {weight}, expected one above 0. Leave the pair out instead"
+                )
             if not size:
-                raise InputError(f"{prefix} has less than one sample of {self.length} tokens; leave it out")
+                raise InputError(f"{prefix} has less than one sample of {self.length} tokens. Leave the pair out")
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.prefixes, self.length, self.counts)
@@ -95,15 +113,15 @@ class MegatronDataset(Dataset[torch.Tensor]):
 def _rebuild(
     kind: type[MegatronDataset], prefixes: list[str | Path], length: int, counts: list[int]
 ) -> MegatronDataset:
-    """In another process the pairs are mapped again."""
-    made = kind(prefixes, length)
-    made.counts, made.ends = counts, np.cumsum(counts)
-    made.data = fingerprint("megatron", length, counts, [_edges(reader) for reader in made.readers])
-    return made
+    """Map the pairs again in another process."""
+    dataset = kind(prefixes, length)
+    dataset.counts, dataset.ends = counts, np.cumsum(counts)
+    dataset.data = fingerprint("megatron", length, counts, [_edges(reader) for reader in dataset.readers])
+    return dataset
 
 
 def apportion(total: int, shares: Sequence[float]) -> list[int]:
-    """`total` divided by `shares` to whole numbers that add up to it: largest remainders first."""
+    """Return whole numbers with the sum `total`, in proportion to `shares`, by the largest remainders."""
     exact = [total * share / math.fsum(shares) for share in shares]
     counts = [math.floor(value) for value in exact]
     by_remainder = sorted(range(len(shares)), key=lambda k: (counts[k] - exact[k], k))
@@ -113,6 +131,6 @@ def apportion(total: int, shares: Sequence[float]) -> list[int]:
 
 
 def _edges(reader: IndexedReader) -> list[int]:
-    """Enough of a pair to notice that it is another one: sizes, and CRCs of its start and end."""
+    """Return sizes and CRCs of the start and end of a pair, which identify its content."""
     data = reader.tokens.view(np.uint8)
     return [len(reader), len(reader.tokens), zlib.crc32(data[:EDGE_BYTES]), zlib.crc32(data[-EDGE_BYTES:])]

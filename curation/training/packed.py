@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`PackedDataset`: the rows of `packed/`, with what tells their documents apart."""
+"""`PackedDataset`: the rows of `packed/`, with positions and numbers of their documents."""
 
 from __future__ import annotations
 
@@ -16,13 +16,21 @@ from curation.training.positions import fingerprint
 
 
 class PackedDataset(Dataset[dict[str, torch.Tensor]]):
-    """Rows of the folder `packed/` of a run, by number; memory-mapped. Each is a dictionary of LongTensors [length]:
+    """Rows of the folder `packed/` of a run, by number: dictionaries of int64 tensors of shape (length,).
 
-    `input_ids`; `labels`: the ids, -100 on padding; `position_ids`: 0, 1, ... from the start of each document;
-    `document_ids`: 1 for the first document of the row, 2 for the next, 0 on padding. Attention within documents is
-    where the document ids of query and key are equal.
+    folder  the folder `packed/`
+    split   "train" (default, also for a run without splits), "valid" or "test"
 
-    Raises InputError for a folder without manifest, with a missing or a foreign file, or without the split.
+    Files are memory-mapped. Keys of a row:
+
+    input_ids     ids, padded on the right with the manifest's `pad_id`
+    labels        ids, -100 for padding; the model shifts them by one
+    position_ids  0, 1, ... from the start of each document, 0 for padding
+    document_ids  1 for the first document of the row, 2 for the next, 0 for padding. For attention within documents,
+                  require equal document ids of query and key
+
+    InputError: a folder without manifest, a missing or foreign file, or an unknown split. IndexError: a number outside
+    of 0 to `len()` - 1.
     """
 
     def __init__(self, folder: str | Path, split: str = "train") -> None:
@@ -42,24 +50,24 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
             raise IndexError(f"row {index} of {len(self)}")
         shard = int(np.searchsorted(self.ends, index, side="right"))
         local = index - (int(self.ends[shard - 1]) if shard else 0)
-        rows, pieces, first_pieces = self._shard(shard)
-        _, starts, sizes = pieces[first_pieces[local] : first_pieces[local + 1]].T
+        rows, segments, first_segments = self._shard(shard)
+        _, starts, sizes = segments[first_segments[local] : first_segments[local + 1]].T
         used = int(sizes.sum())
         ids = rows[local].astype(np.int64)
         labels, document_ids, position_ids = ids.copy(), np.zeros_like(ids), np.zeros_like(ids)
         labels[used:] = IGNORED_LABEL
         document_ids[:used] = np.repeat(np.arange(1, len(sizes) + 1), sizes)
         position_ids[:used] = np.arange(used) - np.repeat(starts, sizes)
-        found = {"input_ids": ids, "labels": labels, "position_ids": position_ids, "document_ids": document_ids}
-        return {name: torch.from_numpy(values) for name, values in found.items()}
+        row = {"input_ids": ids, "labels": labels, "position_ids": position_ids, "document_ids": document_ids}
+        return {name: torch.from_numpy(values) for name, values in row.items()}
 
     def _shard(self, shard: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if shard not in self._opened:
             path = self.folder / self.files[shard]["file"]
-            rows = np.asarray(np.load(path, mmap_mode="r"))  # memmap's own indexing is slow
-            pieces = np.load(path.with_name(path.name.replace(".npy", ".pieces.npy")))
-            first_pieces = np.searchsorted(pieces[:, 0], np.arange(len(rows) + 1, dtype=pieces.dtype))
-            self._opened[shard] = rows, pieces, first_pieces
+            rows = np.asarray(np.load(path, mmap_mode="r"))  # indexing of np.memmap is slow
+            segments = np.load(path.with_name(path.name.replace(".npy", ".pieces.npy")))
+            first_segments = np.searchsorted(segments[:, 0], np.arange(len(rows) + 1, dtype=segments.dtype))
+            self._opened[shard] = rows, segments, first_segments
         return self._opened[shard]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which samples a consumer takes: dealing one seeded order out over ranks and workers, and remembering the place.
+"""Division of one global order of samples among ranks and workers, and the state that resumes it.
 
-The samples of an epoch stand in one global order. From `position` on, rank r of R takes numbers position + r,
-position + r + R, ... Within a rank, batch j goes to worker j mod W, which is how a DataLoader asks for batches, so that
-the order of batches does not depend on W.
+An epoch has one global order of samples. From `position`, rank r of R reads numbers position + r, position + r + R, ...
+Within a rank, worker j mod W reads batch j. A DataLoader takes batches from its workers in turn, so the order of
+batches does not depend on W.
 """
 
 from __future__ import annotations
@@ -17,22 +17,24 @@ import orjson
 
 from curation.errors import InputError
 
-STEP = 1 << 16  # positions made at a time
+BATCH_POSITIONS = 1 << 16
 
 
 class Share(NamedTuple):
-    """One consumer among all of them."""
+    """The part of the order that one worker of one rank reads."""
 
     rank: int = 0
     ranks: int = 1
     worker: int = 0
     workers: int = 1
-    batch: int = 1  # samples that go to one worker in a row
+    batch: int = 1  # consecutive samples of one worker
 
 
 def this_rank(rank: int | None, ranks: int | None) -> tuple[int, int]:
-    """(rank, ranks): as given, or those of torch.distributed, or the only one. InputError where only one is given or
-    they do not fit."""
+    """Return (rank, ranks): as given, else those of torch.distributed, else (0, 1).
+
+    InputError: only one is given, or not 0 <= rank < ranks.
+    """
     import torch.distributed as distributed
 
     if rank is None and ranks is None:
@@ -40,15 +42,15 @@ def this_rank(rank: int | None, ranks: int | None) -> tuple[int, int]:
             return distributed.get_rank(), distributed.get_world_size()
         return 0, 1
     if rank is None or ranks is None or not 0 <= rank < ranks:
-        raise InputError(f"expected 0 <= rank < ranks, both or neither, got rank {rank} and ranks {ranks}")
+        raise InputError(f"got rank {rank} and ranks {ranks}, expected 0 <= rank < ranks. Give both or neither")
     return rank, ranks
 
 
 def positions(share: Share, start: int, total: int) -> Iterator[np.ndarray]:
-    """The numbers in the global order that a consumer takes, in rising order, some at a time."""
-    count = len(range(start + share.rank, total, share.ranks))  # of this rank
+    """Yield the positions of a share from `start` to `total` in ascending order: int64 arrays of shape (positions,)."""
+    count = len(range(start + share.rank, total, share.ranks))  # positions of this rank
     stride = share.batch * share.workers
-    step = max(1, STEP // stride) * stride
+    step = max(1, BATCH_POSITIONS // stride) * stride
     for first in range(0, count, step):
         own = np.arange(first, min(first + step, count), dtype=np.int64)
         own = own[own // share.batch % share.workers == share.worker]
@@ -56,26 +58,28 @@ def positions(share: Share, start: int, total: int) -> Iterator[np.ndarray]:
             yield start + share.rank + own * share.ranks
 
 
-def at_least(least: int, number: int, name: str) -> int:
-    """The number; InputError where it is smaller."""
-    if number < least:
-        raise InputError(f"{name} must be at least {least}, not {number}")
+def check_at_least(minimum: int, number: int, name: str) -> int:
+    """Return `number`. InputError: it is below `minimum`."""
+    if number < minimum:
+        raise InputError(f"{name} must be at least {minimum}, not {number}")
     return number
 
 
 def fingerprint(*facts: Any) -> str:
-    """What tells data sets apart: a hash of facts that JSON can hold."""
+    """Return the identity of a data set: 16 hexadecimal digits of a SHA-256 over facts that JSON can hold."""
     return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
 def check_state(state: dict[str, Any], expected: str, name: str) -> tuple[int, int]:
-    """(epoch, position) of a stored state. InputError for one of another data set, seed or order."""
+    """Return (epoch, position) of a saved state. InputError: the state of another data set, seed or order."""
     missing = {"data", "epoch", "position"} - {*state}
     if missing:
-        raise InputError(f"this is no state of {name}: it lacks {', '.join(sorted(missing))}")
+        raise InputError(
+            f"the state lacks {', '.join(sorted(missing))}, expected a state of {name}. Give what state_dict() returned"
+        )
     if state["data"] != expected:
         raise InputError(
             f"the state belongs to another data set, split, seed or order ({state['data']}, this {name} is "
-            f"{expected}). Open the data set it was saved with, or start from the beginning"
+            f"{expected}). Open the data set of the state, or start from the beginning"
         )
     return int(state["epoch"]), int(state["position"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`TokenDataset`: windows of the raw shards in `token_shards/`."""
+"""`TokenDataset`: windows of fixed length over the raw shards in `token_shards/`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,29 @@ from torch.utils.data import Dataset
 
 from curation.errors import InputError
 from curation.packing.forms.shards import open_form
-from curation.training.positions import at_least, fingerprint
+from curation.training.positions import check_at_least, fingerprint
 
 
 class TokenDataset(Dataset[torch.Tensor]):
-    """LongTensors [length] from the folder `token_shards/` of a run, by number: the windows of each shard one after the
-    other; what is left at the end of a shard is passed over. Memory-mapped.
+    """Windows of the folder `token_shards/` of a run, by number: int64 tensors of shape (length,), memory-mapped.
 
-    Raises InputError for a folder without manifest, with a missing or a foreign file, without the split, without a
-    window of `length` tokens, or for a length below 1.
+    folder  the folder `token_shards/`
+    length  tokens of a window
+    split   "train" (default, also for a run without splits), "valid" or "test"
+
+    Windows do not overlap. They follow the shards in order; an incomplete window at the end of a shard is skipped.
+
+    InputError: a folder without manifest, a missing or foreign file, an unknown split, shards without a window of
+    `length` tokens, or a `length` below 1. IndexError: a number outside of 0 to `len()` - 1.
     """
 
     def __init__(self, folder: str | Path, length: int, split: str = "train") -> None:
         self.manifest, content = open_form(folder, "token_shards", split)
-        self.length = at_least(1, length, "length")
+        self.length = check_at_least(1, length, "length")
         self.paths = [Path(folder) / file["file"] for file in content["files"]]
         self.ends = np.cumsum([file["tokens"] // length for file in content["files"]])
         if not self.ends[-1]:
-            raise InputError(f"no shard of {folder} has {length} tokens; give a smaller length")
+            raise InputError(f"no shard of {folder} has {length} tokens. Give a smaller length")
         self._opened: dict[int, np.ndarray] = {}
         self.data = fingerprint("token_shards", split, length, [file["sha256"] for file in content["files"]])
 

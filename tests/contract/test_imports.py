@@ -23,30 +23,26 @@ FORBIDDEN = {
     "gpu_pipeline": {"pandas", "cpu_fallback"},
 }
 # Inside `curation`, what one place alone may import.
-RESERVED = {"dask": ("frames.py", "library.py"), "distributed": "cluster.py", "numba": "kernels/"}
-# Which rooms of `curation` a room may import, beside itself and what all may: data flows one way.
-SHARED = {"arrays", "contract", "errors", "files", "interrupts", "measures", "rules", "terminal"}
-ROOMS: dict[str, set[str]] = {
-    "kernels": set(),
-    "reading": {"kernels"},
-    "stages": {"engine", "kernels", "reading"},
-    "packing": {"kernels", "reading"},
-    "training": {"packing"},
-    "running": {"engine", "kernels", "packing", "reading", "recipe", "renamed", "stages"},
-    "cli": {
-        "demo",
-        "doctor",
-        "engine",
-        "packing",
-        "reading",
-        "recipe",
-        "recipe_schema",
-        "running",
-        "settings",
-        "stages",
-        "starter",
-    },
+RESERVED = {
+    "dask": ("library/frames.py", "library/functions.py"),
+    "distributed": "system/cluster.py",
+    "numba": "kernels/",
 }
+# The rooms of `curation`, from the bottom up. A room imports only rooms of the rows below its own.
+FLOORS: list[set[str]] = [
+    {"errors"},
+    {"demo", "measures", "system"},
+    {"kernels"},
+    {"models"},
+    {"contract"},
+    {"arrays", "engine", "rules"},
+    {"reading", "doctor"},
+    {"packing", "stages"},
+    {"recipes", "training"},
+    {"running"},
+    {"library"},
+    {"cli"},
+]
 LOAD_BY_NAME = {"__init__.py", "engine.py", "stages/own_code.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}
 
@@ -98,19 +94,28 @@ def rooms_imported(tree: ast.Module) -> set[str]:
     return names - {"__version__"}
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_rooms_import_what_stands_before_them(room: str):
-    allowed = {room} | SHARED | ROOMS[room]
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT / "curation").parts[0].removesuffix(".py")
+
+
+def test_every_room_has_a_floor():
+    rooms = {room_of(path) for path in sources("curation")}
+    assert rooms - {"__init__", "__main__"} == set().union(*FLOORS)
+
+
+@pytest.mark.parametrize("floor", range(len(FLOORS)), ids=lambda floor: "-".join(sorted(FLOORS[floor])))
+def test_rooms_import_only_rooms_below(floor: int):
+    below: set[str] = set().union(*FLOORS[:floor])
     wrong = {
-        path.name: sorted(found)
-        for path in sources(f"curation/{room}")
-        if (found := rooms_imported(parse(path)) - allowed)
+        path.relative_to(ROOT).as_posix(): sorted(names)
+        for path in sources("curation")
+        if room_of(path) in FLOORS[floor] and (names := rooms_imported(parse(path)) - below - {room_of(path)})
     }
     assert wrong == {}
 
 
 def test_what_only_a_type_checker_imports_does_not_count():
-    tree = ast.parse("from curation.stages import x\nif TYPE_CHECKING:\n    from curation.recipe import Recipe")
+    tree = ast.parse("from curation.stages import x\nif TYPE_CHECKING:\n    from curation.recipes.recipe import Recipe")
     assert rooms_imported(tree) == {"stages"}
 
 

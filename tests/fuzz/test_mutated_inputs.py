@@ -92,12 +92,13 @@ def _csv() -> bytes:
     return b"id,text\n" + b"".join(b'%d,"%s"\n' % (k, t.replace('"', '""').encode()) for k, t in enumerate(TEXTS))
 
 
+MEMBERS = 4  # of the compressed seeds, so that there is something before most damage
 SEEDS: dict[str, bytes] = {
     "a.jsonl": _jsonl(),
-    "a.jsonl.gz": gzip.compress(_jsonl(), mtime=0),
-    "a.jsonl.zst": bytes(pa.compress(_jsonl(), "zstd", asbytes=True)),
-    "a.jsonl.bz2": bz2.compress(_jsonl()),
-    "a.jsonl.xz": lzma.compress(_jsonl()),
+    "a.jsonl.gz": gzip.compress(_jsonl(), mtime=0) * MEMBERS,
+    "a.jsonl.zst": bytes(pa.compress(_jsonl(), "zstd", asbytes=True)) * MEMBERS,
+    "a.jsonl.bz2": bz2.compress(_jsonl()) * MEMBERS,
+    "a.jsonl.xz": lzma.compress(_jsonl()) * MEMBERS,
     "a.parquet": _parquet(),
     "a.arrow": _arrow(),
     "a.csv": _csv(),
@@ -191,12 +192,3 @@ def test_damage_is_refused_or_accounted_for(tmp_path: Path, name: str):
             outcomes["read"] += 1
         assert time.perf_counter() - started < SLOWEST_SECONDS, f"{name}, mutation {number}"
     assert outcomes["read"]
-
-
-# Mutations that once ended a run: libbzip2 answers them with a RuntimeError, not with an OSError.
-@pytest.mark.parametrize("number", [765])
-def test_found_before(tmp_path: Path, number: int):
-    path = tmp_path / "a.jsonl.bz2"
-    path.write_bytes(mutate(SEEDS[path.name], random.Random(f"{path.name} {number}")))
-    found = read_all(path)
-    assert found.positions == len(found.documents) + len(found.rejected) and found.rejected

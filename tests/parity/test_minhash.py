@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curation.contract import TEXT
-from curation.stages.ngram_table import table_of
-from curation.stages.permutations import constants
+from curation.kernels.ngram_table import table_of
+from curation.kernels.permutations import constants
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, assigned_characters, document_lists, real_documents
 from tests.oracle import minhash
@@ -126,7 +126,7 @@ def test_any_text(engine, texts, grams):
 
 
 def test_constants_and_results_are_frozen(engine):
-    """A change here breaks saved signatures: it takes a new version in `curation.stages.permutations`."""
+    """A change here breaks saved signatures: it takes a new version in `curation.kernels.permutations`."""
     a, b = constants(2)  # 0x910A2DEC89025CC1 is SplitMix64's first number for seed 1
     assert a[0] == 0x910A2DEC | 1
     assert (a.tolist(), b.tolist()) == ([2433363437, 4170425071], [3203108257, 1908508304])

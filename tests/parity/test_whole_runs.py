@@ -10,7 +10,7 @@ import pytest
 
 from curation.engine import PACKAGES
 from curation.running.run import run
-from tests.run.runs import data_digests, made_texts, recipe_of, records_of, rejected_rows
+from tests.runs import data_digests, made_texts, recipe_of, records_of, rejected_rows
 
 STAGES = [
     {"kind": "rewrite", "unicode": "nfc", "whitespace": "lines"},

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 
 from curation.reading.inputs import Input
-from curation.recipe import load_recipe
+from curation.recipes.recipe import load_recipe
 from curation.running.run import run
 from tests.oracle import fasttext_reference
 from tests.oracle.pipelines import Outcome
-from tests.run.runs import kept_rows, removed_rows
+from tests.runs import kept_rows, removed_rows
 
 ENGLISH = """
 the of and to in is was for that on as with by at from his it an were are which this be had first their has one new

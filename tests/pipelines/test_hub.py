@@ -19,12 +19,12 @@ import pytest
 from curation.errors import InputError, OutputError, RecipeError
 from curation.reading import hub
 from curation.reading.inputs import Input
-from curation.recipe import convert_recipe
+from curation.recipes.recipe import convert_recipe
 from curation.running import stream_inputs
 from curation.running.report_text import as_html, print_funnel
 from curation.running.run import run
 from curation.running.verify import verify
-from tests.run.runs import data_digests, kept_rows, rejected_rows, report_of
+from tests.runs import data_digests, kept_rows, rejected_rows, report_of
 
 datasets = pytest.importorskip("datasets", reason="the optional extra `hub` is not installed")
 
@@ -224,8 +224,10 @@ def test_what_came_is_kept_for_the_next_try(folder: Path, tmp_path: Path, monkey
     entry = {"path": f"hf:{folder}", "name": "set", "max_documents": 4000}
     go(tmp_path / "whole", entry)
     with monkeypatch.context() as broken:
-        Breaks(broken, 4, *[0] * stream_inputs.TRIES)
-        with pytest.raises(InputError, match=r"broke after 800 documents, 4 times .* are kept; the same command"):
+        Breaks(broken, 4, *[0] * stream_inputs.MAX_TRIES)
+        with pytest.raises(
+            InputError, match=r"broke after 800 documents, 4 times .* are kept\. Rerun the same command"
+        ):
             go(tmp_path / "out", entry)
     assert not (tmp_path / "out" / "report.json").exists()
     breaks = Breaks(monkeypatch)
@@ -236,7 +238,7 @@ def test_what_came_is_kept_for_the_next_try(folder: Path, tmp_path: Path, monkey
 
 
 def test_a_killed_run_goes_on_with_its_files(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stream_inputs, "PIECE_ROWS", 500)
+    monkeypatch.setattr(stream_inputs, "MAX_FILE_ROWS", 500)
     entry = {"path": f"hf:{folder}", "name": "set"}
     go(tmp_path / "whole", entry)
     with monkeypatch.context() as killed:
@@ -251,7 +253,7 @@ def test_a_killed_run_goes_on_with_its_files(folder: Path, tmp_path: Path, monke
 
 def test_another_input_begins_anew(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as broken:
-        Breaks(broken, 4, *[0] * stream_inputs.TRIES)
+        Breaks(broken, 4, *[0] * stream_inputs.MAX_TRIES)
         with pytest.raises(InputError):
             go(tmp_path / "out", {"path": f"hf:{folder}", "name": "set"})
     go(tmp_path / "out", {"path": f"hf:{folder}", "name": "set", "text_column": "url", "max_documents": 10})
@@ -263,19 +265,19 @@ def test_a_folder_that_changed_between_two_tries_is_refused(
 ):
     entry = {"path": f"hf:{folder}", "name": "set"}
     with monkeypatch.context() as broken:
-        Breaks(broken, 4, *[0] * stream_inputs.TRIES)
+        Breaks(broken, 4, *[0] * stream_inputs.MAX_TRIES)
         with pytest.raises(InputError, match="the connection broke after 800 documents"):
             go(tmp_path / "out", entry)
     last = sorted(folder.iterdir())[-1]
     os.utime(last, (1, 1))
-    with pytest.raises(InputError, match=r"has changed since documents of it were collected. Give a new --output, or"):
+    with pytest.raises(InputError, match=r"has changed since its first documents were read. Use a new --output, or"):
         go(tmp_path / "out", entry)
     run(recipe_of(entry), tmp_path / "out", engine="cpu", force=True)
     assert kept(tmp_path / "out") == numbered(range(3 * ROWS))
 
 
 def test_memory_holds_one_piece(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stream_inputs, "PIECE_ROWS", 400)
+    monkeypatch.setattr(stream_inputs, "MAX_FILE_ROWS", 400)
     recipe = recipe_of({"path": f"hf:{folder}", "name": "set"}, output={"formats": [], "keep_work": True})
     run(recipe, tmp_path / "out", engine="cpu")
     pieces = sorted((tmp_path / "out" / "_work" / "collected" / "set").glob("*.arrow"))
@@ -310,10 +312,10 @@ def not_found(text: str) -> Exception:
         (caused(not_found("Dataset doesn't exist"), AnswerError(404)), "was not found (404)"),
         (
             caused(not_found("Dataset doesn't exist"), AnswerError(401)),
-            "does not let us read it (401). Check the name; if it is right, accept the terms",
+            "denies access (401). Check the name; if it is right, accept the terms",
         ),
-        (caused(OSError("no"), AnswerError(403)), "does not let us read it (403)"),
-        (not_found("Dataset 'o/n' is a gated dataset on the Hub."), "does not let us read it (gated)"),
+        (caused(OSError("no"), AnswerError(403)), "denies access (403)"),
+        (not_found("Dataset 'o/n' is a gated dataset on the Hub."), "denies access (gated)"),
         (ConnectionError("Couldn't reach 'o/n' on the Hub"), "the hub cannot be reached (Couldn't reach 'o/n'"),
         (datasets.exceptions.DatasetsError("broken"), "cannot be opened: broken"),
         (
@@ -377,7 +379,7 @@ def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
             {"path": "hf:o/n", "kind": "files"},
             "hf:o/n is a data set of Hugging Face; leave kind out, or write kind: hub",
         ),
-        ({"path": "a.jsonl", "kind": "hub"}, "a.jsonl must name a data set, as in hf:ORG/NAME - at `$.input[0]`"),
+        ({"path": "a.jsonl", "kind": "hub"}, "a.jsonl must name a data set, for example hf:ORG/NAME - at `$.input[0]`"),
         ({"path": "a.jsonl", "kind": {}}, "Expected `str`, got `dict` - at `$.input[0].kind`"),
         ({"path": "a.jsonl", "kind": "file"}, "Invalid value 'file' - at `$.input[0].kind`"),
         ({"path": "a.jsonl", "config": "x"}, "config is for data sets of Hugging Face; write path: 'hf:a.jsonl'"),

@@ -2,51 +2,97 @@
 """`datasets` and the command line against a hub on this machine: what is asked for, what each answer comes to, and what
 is kept of a data set that came in part."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from curation.running.verify import verify
 from tests.pipelines.fake_hub import Hub, serve
-from tests.run.runs import data_digests, kept_rows, report_of
+from tests.runs import data_digests, kept_rows, report_of
 
 pytest.importorskip("datasets", reason="the optional extra `hub` is not installed")
 
 ROOT = Path(__file__).resolve().parents[2]
 # The libraries wait between tries, and take the address of the hub from the environment when they are imported.
-COMMAND = "import sys, time; time.sleep = lambda _: None; from curation.cli import main; sys.exit(main(sys.argv[1:]))"
+SERVER = """
+import json, os, sys, time
+time.sleep = lambda _: None
+import cpu_fallback, datasets
+from curation.cli import main
+from curation.running import run
+
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        with open(sys.argv[1], "w") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        code = main(json.loads(line))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 RECIPE = "input: [{{path: 'hf:o/n', name: set, {}}}]\nstages: []\noutput: {{formats: []}}\n"
-Curate = Callable[..., tuple[int, str]]
+Curate = Callable[[Path, str], tuple[int, str]]
 
 
-@pytest.fixture
-def hub() -> Iterator[Hub]:
+@contextmanager
+def command_line(folder: Path, endpoint: str) -> Iterator[Curate]:
+    """`curate` with this hub: each call is a copy of one process that has the libraries loaded."""
+    log, path, home = folder / "log", folder / "recipe.yaml", folder / "home"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home)}
+    environment["USE_TORCH"] = "0"  # `datasets` imports it where it is, which takes as long as all the rest
+    command = [sys.executable, "-c", SERVER, str(log)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+    def curate(out: Path, options: str) -> tuple[int, str]:
+        """Runs a recipe over the data set into a folder; gives the exit code and the last line of what it says."""
+        path.write_text(RECIPE.format(options))
+        process.stdin.write(json.dumps(["run", str(path), "--output", str(out), "--engine", "cpu"]) + "\n")
+        process.stdin.flush()
+        code, shown = int(process.stdout.readline()), log.read_text()
+        told = [line for line in shown.splitlines() if line.startswith("curate: ")]
+        assert len(told) == (code != 0) and "Traceback" not in shown, shown
+        return code, "".join(told)
+
+    with process:
+        yield curate
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Hub]:
     with serve() as running:
         yield running
 
 
+@pytest.fixture(scope="module")
+def commands(server: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Curate]]:
+    folder = tmp_path_factory.mktemp("commands")
+    with command_line(folder, server.endpoint) as curate:
+        yield folder, curate
+
+
 @pytest.fixture
-def curate(hub: Hub, tmp_path: Path) -> Curate:
-    """Runs a recipe over the data set into a folder; gives the exit code and the last line of what it says."""
+def hub(server: Hub) -> Hub:
+    server.main, server.refuse = "a" * 40, []
+    return server
 
-    def curate(out: Path, options: str, endpoint: str = "") -> tuple[int, str]:
-        path = tmp_path / "recipe.yaml"
-        path.write_text(RECIPE.format(options))
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-        environment |= {"HF_ENDPOINT": endpoint or hub.endpoint, "HF_HOME": str(tmp_path / "home")}
-        environment["USE_TORCH"] = "0"  # `datasets` imports it where it is, which takes as long as all the rest
-        finished = subprocess.run(
-            [sys.executable, "-c", COMMAND, "run", str(path), "--output", str(out), "--engine", "cpu"],
-            cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        told = [line for line in finished.stderr.splitlines() if line.startswith("curate: ")]
-        assert len(told) == (finished.returncode != 0) and "Traceback" not in finished.stderr, finished.stderr
-        return finished.returncode, "".join(told)
 
+@pytest.fixture
+def curate(hub: Hub, commands: tuple[Path, Curate]) -> Curate:
+    folder, curate = commands
+    shutil.rmtree(folder / "home", ignore_errors=True)
     return curate
 
 
@@ -80,10 +126,10 @@ def test_name_configuration_split_and_revision(
     ("status", "told"),
     [
         (404, "was not found (404). Check the name and the revision"),
-        (401, "the hub does not let us read it (401). Check the name; if it is right, accept the terms on its page"),
-        (403, "the hub does not let us read it (gated). Check the name"),
-        (429, "the hub answers 429; it has trouble of its own. Try the same command later"),
-        (500, "the hub answers 500; it has trouble of its own. Try the same command later"),
+        (401, "the hub denies access (401). Check the name; if it is right, accept the terms on its page"),
+        (403, "the hub denies access (gated). Check the name"),
+        (429, "the hub answers 429, an error on its side. Rerun the same command later"),
+        (500, "the hub answers 500, an error on its side. Rerun the same command later"),
         (0, "the hub cannot be reached ("),
     ],
 )
@@ -93,8 +139,9 @@ def test_what_the_hub_answers(hub: Hub, curate: Curate, tmp_path: Path, status: 
     assert code == 2 and said.startswith("curate: hf:o/n:small[train]") and told in said
 
 
-def test_no_hub_at_all(curate: Curate, tmp_path: Path):
-    code, said = curate(tmp_path / "out", "config: small", endpoint="http://127.0.0.1:9")
+def test_no_hub_at_all(tmp_path: Path):
+    with command_line(tmp_path, "http://127.0.0.1:9") as curate:
+        code, said = curate(tmp_path / "out", "config: small")
     assert code == 2 and "the hub cannot be reached (" in said
 
 
@@ -117,7 +164,7 @@ def test_what_came_is_kept_and_goes_on_at_the_same_commit(hub: Hub, curate: Cura
     hub.refuse = [("train-1.jsonl", status)]
     code, said = curate(tmp_path / "out", "config: small")
     assert code == 2 and "the connection broke after 400 documents, 4 times" in said
-    assert "They are kept; the same command, without --force, goes on from here" in said
+    assert "They are kept. Rerun the same command without --force to resume" in said
     hub.refuse, hub.main = [], "b" * 40
     assert curate(tmp_path / "out", "config: small") == (0, "")
     assert texts(tmp_path / "out") == expected("a small train-0", "a small train-1")

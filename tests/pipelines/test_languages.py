@@ -19,17 +19,17 @@ import pytest
 
 import curation
 from curation.errors import IntegrityError, OutputError, RecipeError
-from curation.recipe import Recipe, convert_recipe
+from curation.models.fasttext import LANGUAGE_SHA256, load_classifier
+from curation.recipes.recipe import Recipe, convert_recipe
 from curation.running import run as runner
 from curation.running.report_text import as_html, print_funnel
 from curation.running.run import run
 from curation.running.verify import verify
-from curation.stages.base import applied
-from curation.stages.classifiers import LANGUAGE_SHA256, load_classifier
+from curation.stages.invoke import apply_stage
 from tests.conftest import frame_of
 from tests.oracle import fasttext_reference as reference
 from tests.pipelines.made import GERMAN, WORDS, fasttext_language
-from tests.run.runs import data_digests, records_of, report_of, table_rows
+from tests.runs import data_digests, records_of, report_of, table_rows
 
 LANGUAGE = {"kind": "language", "keep": ["en", "de"], "min_probability": 0.3}
 NO_TOKENS = {"formats": []}
@@ -212,7 +212,7 @@ def test_the_function_replaces_columns_and_keeps_the_index():
 def test_both_engines_write_the_same_columns(engine: Any):
     frame = frame_of(engine, [*sentences(5, WORDS), "漢字", *sentences(5, GERMAN)])
     stage = curation.Language(keep=["en", "de"], min_probability=0.3)
-    table = engine.to_arrow(applied(engine, frame, stage)[0]).select([*stage.writes()])
+    table = engine.to_arrow(apply_stage(engine, frame, stage)[0]).select([*stage.writes()])
     label, score = engine.classify(frame["text"], load_classifier(""), 1000)
     names = [load_classifier("").labels[k] for k in label.tolist()]
     expected = [(n, s / 1e6) for n, s in zip(names, score.tolist(), strict=True) if n in ("en", "de") and s >= 3e5]

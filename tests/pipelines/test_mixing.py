@@ -15,12 +15,12 @@ import pytest
 from curation.cli import main
 from curation.errors import InputError, IntegrityError, RecipeError
 from curation.packing.indexed import IndexedReader
-from curation.recipe import convert_recipe
+from curation.recipes.recipe import convert_recipe
 from curation.running.ledger import check_ledger
 from curation.running.report_text import as_html, funnel, print_funnel
 from curation.running.run import run
 from curation.running.verify import verify
-from tests.run.runs import data_digests, kept_rows, made_texts, recipe_of, records_of, rejected_rows, report_of
+from tests.runs import data_digests, kept_rows, made_texts, recipe_of, records_of, rejected_rows, report_of
 
 STAGES = [{"kind": "filter", "rules": [{"measure": "words", "min": 5, "reason": "short"}]}, {"kind": "exact_dedup"}]
 

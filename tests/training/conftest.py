@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from curation.recipe import convert_recipe
+from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
-from tests.forms.samples import make_texts, train_tokenizer, write_jsonl
+from tests.packing.samples import make_texts, train_tokenizer, write_jsonl
 
 LENGTH = 32
 SETTINGS = {

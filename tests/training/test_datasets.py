@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from curation.errors import InputError
 from curation.packing.indexed import IndexedReader
-from curation.recipe import convert_recipe
+from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
 from curation.training import (
     BlockDataset,
@@ -65,7 +65,7 @@ def stored(folder: Path) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("start", [0, 6, 101])
 def test_positions_are_dealt_without_loss_or_overlap(monkeypatch, ranks, workers, batch, start):
-    monkeypatch.setattr("curation.training.positions.STEP", 7)
+    monkeypatch.setattr("curation.training.positions.BATCH_POSITIONS", 7)
     found: list[int] = []
     for rank in range(ranks):
         for worker in range(workers):
@@ -261,7 +261,7 @@ def test_windows_of_token_shards(trained):
     shards = [np.fromfile(path, "<u2") for path in sorted(folder.glob("*.bin"))]
     expected = [tuple(s[k : k + 100].tolist()) for s in shards for k in range(0, len(s) - 99, 100)]
     assert rows(dataset[k] for k in range(len(dataset))) == expected
-    with pytest.raises(InputError, match="give a smaller length"):
+    with pytest.raises(InputError, match="Give a smaller length"):
         TokenDataset(folder, 10**6)
 
 
@@ -302,7 +302,7 @@ def test_a_blend_from_the_files_of_a_run(trained):
     assert all("_valid_" in prefix for prefix in valid.prefixes)
     with pytest.raises(InputError, match="no pairs for split 'dev'"):
         MegatronDataset.from_blend(trained / "out/tokens/_meta/per_split.json", 64, split="dev")
-    with pytest.raises(InputError, match=r"blend.txt is the train side; give the per_split.json .* 'valid'"):
+    with pytest.raises(InputError, match=r"blend.txt is the train split. Give the per_split.json .* 'valid'"):
         MegatronDataset.from_blend(trained / "out/tokens/_meta/blend.txt", 64, split="valid")
 
 
@@ -322,7 +322,7 @@ def test_apportioned_counts_add_up(total, shares):
 
 @pytest.mark.parametrize("weight", [0, -1.0, float("nan"), float("inf")])
 def test_a_weight_that_draws_nothing_is_refused(trained, weight):
-    with pytest.raises(InputError, match="it must be above 0: leave the pair out"):
+    with pytest.raises(InputError, match=r"expected one above 0\. Leave the pair out"):
         MegatronDataset(pairs(trained)[:2], 64, weights=[1.0, weight])
 
 
@@ -345,7 +345,7 @@ def test_states_of_another_data_set_are_refused(trained, blocks):
     ):
         with pytest.raises(InputError, match="the state belongs to another data set, split, seed or order"):
             other.load_state_dict(state)
-    with pytest.raises(InputError, match="this is no state of Loader: it lacks data, position"):
+    with pytest.raises(InputError, match="the state lacks data, position, expected a state of Loader"):
         Loader(BlockDataset(blocks), 4).load_state_dict({"epoch": 3})
 
 
@@ -386,7 +386,7 @@ def test_folders_that_are_not_as_they_were_are_refused(trained, tmp_path, make, 
     with pytest.raises(InputError, match=r"train_00000.* is missing, though manifest.json names it"):
         make(copy)
     (copy / "manifest.json").unlink()
-    with pytest.raises(InputError, match=r"has no manifest.json; expected the folder"):
+    with pytest.raises(InputError, match=r"has no manifest.json, expected the folder"):
         make(copy)
 
 

@@ -14,7 +14,7 @@ import yaml
 pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("megatron.core", reason="megatron-core is not installed")
 
-from curation.packing.blends import documents_per_side
+from curation.packing.blends import documents_per_split
 from curation.packing.indexed import IndexedReader
 
 LENGTH = 64
@@ -143,4 +143,4 @@ def test_documents_per_side_are_megatrons(documents, split):
     expected = [
         round(math.fsum([side[1]]) * documents) - round(side[0] * documents) for side in matrix if side is not None
     ]
-    assert documents_per_side(documents, [float(share) for share in split.split(",")]) == expected
+    assert documents_per_split(documents, [float(share) for share in split.split(",")]) == expected

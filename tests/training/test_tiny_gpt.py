@@ -14,13 +14,13 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from curation.demo import collect_documents
 from curation.packing.indexed import IndexedReader
-from curation.recipe import convert_recipe
+from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
 from curation.training import BlockDataset, ChunkDataset, Loader, MegatronDataset, PackedDataset, TokenDataset
-from tests.forms.samples import train_tokenizer, write_jsonl
+from tests.packing.samples import train_tokenizer, write_jsonl
 from tests.training.tiny_gpt import TinyGPT, train, unigram_entropy
 
-LENGTH, VOCABULARY, STEPS = 64, 512, 250
+LENGTH, VOCABULARY, STEPS = 64, 512, 170
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -84,8 +84,8 @@ def test_loss_falls_below_the_unigram_entropy(prose, form):
     assert losses[0] > entropy  # nothing is known at the start
     with torch.no_grad():
         held_out = [model(**batch).item() for batch in islice(endless(Loader(OPENED[form](prose, "valid"), 64)), 4)]
-    assert np.mean(losses[-10:]) < 0.9 * entropy
-    assert np.mean(held_out) < 0.9 * entropy
+    assert np.mean(losses[-10:]) < 0.94 * entropy
+    assert np.mean(held_out) < 0.94 * entropy
 
 
 def test_shuffled_tokens_teach_nothing_but_frequencies(prose):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The output forms beside Megatron's: each a folder of shards with a manifest, all from the same tokenised parts."""
+"""Output forms other than Megatron pairs: each a folder of shards with a manifest, from the same token files."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ MEGATRON = "megatron"
 
 
 class Forms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is made of the tokens: the part of `output` that has the forms' settings."""
+    """The token forms of a run and their settings, as part of `output`."""
 
     formats: tuple[str, ...] = (MEGATRON,)
     token_shards: TokenShards = TokenShards()
@@ -31,8 +31,8 @@ class Forms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(f"pad_id must be at least -1, not {self.pad_id}")
 
     def chosen(self) -> list[Form]:
-        """The settings of the forms that `formats` names, always in the same order."""
-        return [getattr(self, name).settled() for name in FORMS if name in self.formats]
+        """Return the settings of the forms in `formats`, in the order of FORMS, with defaults filled in."""
+        return [getattr(self, name).with_defaults() for name in FORMS if name in self.formats]
 
 
 FORMS: dict[str, type[Form]] = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of output forms. A form is a structure of settings that writes itself, and a field of `Forms`."""
+"""Base of output forms. A form is a structure of settings with methods that write the form, and a field of `Forms`."""
 
 from __future__ import annotations
 
@@ -20,46 +20,65 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Form(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of a form, and how the form is checked, written and reported.
+    """Settings of a form, with methods to check, write and report the form.
 
-    A setting `file_type` of `npy`, `pt` or `auto` is known here: `pt` files are int64 and need PyTorch.
+    A subclass may have a setting `file_type`: `npy`, `pt` or `auto`. `pt` files are int64 and need PyTorch.
+
+    name     key of the settings in `output`, and name of the folder
+    pads     whether the form uses `output.pad_id`. Default: False
+    summary  fields that `report.json` has for each split; `numbers` and `lines` read them
     """
 
-    name: ClassVar[str]  # of its settings in `output`, and of its folder
-    pads: ClassVar[bool] = False  # whether `output.pad_id` has a meaning
-    summary: ClassVar[type[msgspec.Struct]]  # what `report.json` must have of a split, for `numbers` and `lines`
+    name: ClassVar[str]
+    pads: ClassVar[bool] = False
+    summary: ClassVar[type[msgspec.Struct]]
 
-    def settled(self) -> Self:
-        """With `file_type: auto` decided: `pt` where PyTorch is installed, else `npy`."""
+    def with_defaults(self) -> Self:
+        """Return the settings with `file_type: auto` resolved: `pt` if PyTorch is installed, else `npy`."""
         if getattr(self, "file_type", "") != "auto":
             return self
         return msgspec.structs.replace(self, file_type="pt" if has_torch() else "npy")
 
     def file_dtype(self, tokenizer: Tokenizer) -> np.dtype:
-        """Of the ids in the files; TokenizerError where the vocabulary does not fit. For settled settings."""
+        """Return the dtype of the ids in the files, for settings from `with_defaults`.
+
+        The base class returns int64 for `pt`, else the tokenizer's dtype. TokenizerError: the vocabulary does not fit.
+        """
         return np.dtype(np.int64) if getattr(self, "file_type", "") == "pt" else tokenizer.dtype
 
     def needs_pad_id(self) -> bool:
-        """Whether these settings fill rows up."""
+        """Return whether these settings pad rows. Default: False."""
         return False
 
     def check(self, tokenizer: Tokenizer) -> None:
-        """Before a run begins: TokenizerError, OutputError for what `write` would meet at its end."""
+        """Raise before a run what `write` would raise at its end.
+
+        TokenizerError: the vocabulary does not fit. OutputError: `file_type: pt` without PyTorch.
+        """
         if getattr(self, "file_type", "") == "pt":
             require_torch(f"output.{self.name}.file_type: pt")
         self.file_dtype(tokenizer)
 
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
-        """Writes the shards of a split into `folder`, with ids of `dtype` (of `file_dtype`). Gives the split's entry
-        of the manifest: `files`, `documents` and counts. For settled settings."""
+        """Write the shards of a split, for settings from `with_defaults`, and return its entry of the manifest.
+
+        documents  documents with tokens of the split
+        folder     folder of the form
+        split      name of the split, "" in a run without splits
+        dtype      dtype of the ids in the files, from `file_dtype`
+        pad_id     id that fills rows up, -1 if there is none
+
+        The entry has `files` (see `shards.entry`), `documents` and counts of the form. RecipeError: the settings leave
+        nothing to write.
+        """
         raise NotImplementedError
 
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """What `numbers` of the report has of the form, by the `summary` of each split."""
+        """Return the form's entries in `numbers` of the report, from the `summary` fields of each split."""
         return {}
 
     @classmethod
     def lines(cls, splits: Sequence[Mapping[str, Any]]) -> list[str]:
-        """What is printed of the form below the funnel."""
+        """Return the lines that the console prints below the funnel."""
         return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`blocks`: all documents as one stream of tokens, cut into rows of N."""
+"""`blocks`: all documents as one stream of tokens, cut into rows of equal length."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import numpy as np
 from curation.errors import RecipeError, counted
 from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Documents, TokenStream
-from curation.packing.forms.shards import PIECE_TOKENS, check_counts, entry, shard_path, write_array, write_tensor
+from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, shard_path, write_array, write_tensor
 
 
 class Summary(msgspec.Struct):
+    """Fields of a split in `report.json`."""
+
     blocks: Count
 
 
@@ -24,10 +26,13 @@ class Blocks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`blocks/<split>_NNNNN.npy` (or `.pt`): shards of shape (blocks, length).
 
     length        tokens of a block
-    keep_last     keep the last block of a split where it is incomplete, filled up with `output.pad_id`; else it goes
-    file_type     `npy`: the ids as they are (uint16 or int32), `pt`: PyTorch LongTensor, four times the size of uint16;
-                  `auto`: pt where PyTorch is installed
-    shard_blocks  blocks of a shard
+    keep_last     keep an incomplete last block of a split, padded with `output.pad_id`; else it is dropped
+    file_type     `npy`: uint16 or int32, the tokenizer's dtype. `pt`: PyTorch LongTensor, four times the size of
+                  uint16. `auto`: pt if PyTorch is installed, else npy
+    shard_blocks  blocks of a shard; the last shard of a split may have fewer
+
+    A block may have tokens of several documents, and a document may span blocks. RecipeError: a split with less than
+    one block.
     """
 
     name = "blocks"
@@ -51,19 +56,19 @@ class Blocks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         count = full + (self.keep_last and rest > 0)
         if not count:
             raise RecipeError(
-                f"{split or 'the run'} has {documents.tokens} tokens, not one block of {length}. Set a smaller "
-                "output.blocks.length, or keep_last: true"
+                f"{split or 'the run'} has {documents.tokens} tokens, expected at least one block of {length}. Set a "
+                "smaller output.blocks.length, or keep_last: true"
             )
         stream = TokenStream(documents)
         files = []
         for number, first in enumerate(range(0, count, self.shard_blocks)):
             rows = min(self.shard_blocks, count - first)
             path = shard_path(folder, split, number, f".{self.file_type}")
-            pieces = _pieces(stream, rows, length, pad_id)
+            batches = _row_batches(stream, rows, length, pad_id)
             if self.file_type == "pt":
-                write_tensor(path, (rows, length), pieces, None)
+                write_tensor(path, (rows, length), batches, None)
             else:
-                write_array(path, (rows, length), dtype, pieces)
+                write_array(path, (rows, length), dtype, batches)
             files.append(entry(path, blocks=rows))
         padding = count * length - documents.tokens if count > full else 0
         return {
@@ -84,10 +89,10 @@ class Blocks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return [counted(cls.numbers(splits)["blocks"], "block")] if splits else []
 
 
-def _pieces(stream: TokenStream, rows: int, length: int, pad_id: int) -> Iterator[np.ndarray]:
-    """The next rows, some at a time; a last one that is incomplete is filled up."""
-    step = max(1, PIECE_TOKENS // length)
+def _row_batches(stream: TokenStream, rows: int, length: int, pad_id: int) -> Iterator[np.ndarray]:
+    """Yield the next rows in batches; an incomplete last row is padded."""
+    step = max(1, WRITE_TOKENS // length)
     for first in range(0, rows, step):
-        wanted = min(step, rows - first) * length
-        ids = stream.take(wanted)
-        yield np.pad(ids, (0, wanted - len(ids)), constant_values=pad_id) if len(ids) < wanted else ids
+        size = min(step, rows - first) * length
+        ids = stream.take(size)
+        yield np.pad(ids, (0, size - len(ids)), constant_values=pad_id) if len(ids) < size else ids

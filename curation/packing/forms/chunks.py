@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`chunks`: every document by itself, cut into pieces of at most N tokens."""
+"""`chunks`: each document alone, cut into chunks of limited length."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from curation.packing.forms.shards import check_counts, entry, require_torch, sh
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 HISTOGRAM_BINS = 16
-IGNORED_LABEL = -100  # what PyTorch's cross entropy passes over
+IGNORED_LABEL = -100  # `ignore_index` of PyTorch's cross entropy
 
 
 class Lengths(msgspec.Struct):
+    """Lengths of the kept chunks in tokens."""
+
     mean: float
     median: float
     percentiles: dict[str, float]
 
 
 class Summary(msgspec.Struct):
+    """Fields of a split in `report.json`."""
+
     chunks: Count
     dropped_chunks: Count
     lengths: Lengths
@@ -35,10 +39,13 @@ class Summary(msgspec.Struct):
 class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`chunks/<split>_NNNNN.ids.npy` with `.lengths.npy`, or `.pt`: a list of LongTensors.
 
-    length        tokens of a chunk at most; the end-of-document token of `tokenizer.append_eod` counts
-    min_tokens    shorter chunks go; 1 keeps all
-    file_type     `npy`, `pt`, or `auto`: pt where PyTorch is installed
-    shard_chunks  chunks of a shard, which is held in memory while it is written
+    length        maximum tokens of a chunk; the end-of-document token of `tokenizer.append_eod` counts
+    min_tokens    minimum tokens of a chunk; shorter chunks are dropped, 1 keeps all
+    file_type     `npy`, `pt`, or `auto`: pt if PyTorch is installed, else npy
+    shard_chunks  chunks of a shard, which memory holds while it is written; the last shard of a split may have fewer
+
+    `.ids.npy` has the ids of the shard's chunks back to back, uint16 or int32 (the tokenizer's dtype). `.lengths.npy`
+    has the tokens of each chunk, int32. RecipeError: a split without chunks.
     """
 
     name = "chunks"
@@ -57,20 +64,20 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
         shard = _Shard(self, folder, split, dtype)
-        seen = np.zeros(self.length + 1, np.int64)  # chunks of each length, the dropped ones too
+        length_counts = np.zeros(self.length + 1, np.int64)  # chunks of each length, with dropped ones
         for ids, lengths in documents:
-            pieces = cut_lengths(lengths, self.length)
-            seen += np.bincount(pieces, minlength=self.length + 1)
-            kept = pieces >= self.min_tokens
-            shard.add(ids if kept.all() else ids[np.repeat(kept, pieces)], pieces[kept])
+            chunk_lengths = cut_lengths(lengths, self.length)
+            length_counts += np.bincount(chunk_lengths, minlength=self.length + 1)
+            kept = chunk_lengths >= self.min_tokens
+            shard.add(ids if kept.all() else ids[np.repeat(kept, chunk_lengths)], chunk_lengths[kept])
         shard.flush()
         if not shard.files:
             raise RecipeError(
-                f"{split or 'the run'} has no chunk of at least {self.min_tokens} tokens. Lower "
+                f"{split or 'the run'} has no chunk of at least {self.min_tokens} tokens. Set a smaller "
                 "output.chunks.min_tokens"
             )
-        dropped = seen[: self.min_tokens]
-        kept_counts = np.concatenate([np.zeros(len(dropped), np.int64), seen[self.min_tokens :]])
+        dropped = length_counts[: self.min_tokens]
+        kept_counts = np.concatenate([np.zeros(len(dropped), np.int64), length_counts[self.min_tokens :]])
         return {
             "files": shard.files,
             "documents": documents.count,
@@ -83,7 +90,7 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Splits are added up; lengths are those of the train side."""
+        """Return counts summed over splits, and the lengths of the first split."""
         if not splits:
             return {}
         lengths = splits[0]["lengths"]
@@ -99,22 +106,27 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def lines(cls, splits: Sequence[Mapping[str, Any]]) -> list[str]:
         if not splits:
             return []
-        found = cls.numbers(splits)
-        ranks = ", ".join(f"p{rank} {length}" for rank, length in found["chunk_percentiles"].items())
-        return [f"{counted(found['chunks'], 'chunk')}, median {found['median_chunk_tokens']} tokens ({ranks})"]
+        numbers = cls.numbers(splits)
+        ranks = ", ".join(f"p{rank} {length}" for rank, length in numbers["chunk_percentiles"].items())
+        return [f"{counted(numbers['chunks'], 'chunk')}, median {numbers['median_chunk_tokens']} tokens ({ranks})"]
 
 
-def cut_lengths(lengths: np.ndarray, longest: int) -> np.ndarray:
-    """The lengths of the chunks of documents of `lengths` tokens, in order: all `longest` but each document's last."""
-    counts = -(-lengths // longest)
-    pieces = np.full(int(counts.sum(dtype=np.int64)), longest, np.int32)
-    pieces[np.cumsum(counts, dtype=np.int64) - 1] = lengths - (counts - 1) * longest
-    return pieces
+def cut_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:
+    """Return the lengths of all chunks in order (int32), for documents of `lengths` tokens, each at least 1.
+
+    Every chunk has `max_length` tokens, except the last of each document.
+    """
+    counts = -(-lengths // max_length)
+    chunk_lengths = np.full(int(counts.sum(dtype=np.int64)), max_length, np.int32)
+    chunk_lengths[np.cumsum(counts, dtype=np.int64) - 1] = lengths - (counts - 1) * max_length
+    return chunk_lengths
 
 
 def describe_lengths(counts: np.ndarray) -> dict[str, Any]:
-    """Mean, percentiles (the smallest length that so many percent do not exceed) and a histogram, where `counts[n]`
-    chunks have n tokens."""
+    """Return mean, median, percentiles and a histogram of lengths. `counts[n]` (int64): chunks of n tokens.
+
+    Percentile p is the smallest length that p percent of the chunks do not exceed.
+    """
     total = int(counts.sum())
     reached = np.cumsum(counts)
     ranks = {p: int(np.searchsorted(reached, max(1, -(-p * total // 100)))) for p in PERCENTILES}
@@ -129,20 +141,26 @@ def describe_lengths(counts: np.ndarray) -> dict[str, Any]:
 
 
 def open_shard(path: Path) -> Callable[[int], np.ndarray]:
-    """Gives the chunks of a shard by number, memory-mapped; `path` is its `.ids.npy` or `.pt`."""
+    """Return a function from a chunk's number in the shard to its ids, memory-mapped.
+
+    `path`: the shard's `.ids.npy` or `.pt`. OutputError: a `.pt` file without PyTorch.
+    """
     if path.suffix == ".pt":
         tensors = require_torch(f"reading {path.name}").load(path, weights_only=True, mmap=True)
         return lambda number: tensors[number].numpy()
-    ids = np.asarray(np.load(path, mmap_mode="r"))  # memmap's own indexing is slow
+    ids = np.asarray(np.load(path, mmap_mode="r"))  # indexing of np.memmap is slow
     ends = np.cumsum(np.load(path.with_name(path.name.replace(".ids.npy", ".lengths.npy"))), dtype=np.int64)
     return lambda number: ids[ends[number - 1] if number else 0 : ends[number]]
 
 
 def pad(chunks: Sequence[np.ndarray], pad_id: int, length: int = 0) -> dict[str, np.ndarray]:
-    """A batch of chunks of different lengths: `input_ids` padded on the right with `pad_id`, `attention_mask` (1 real,
-    0 padding), `labels` (the ids, -100 on padding; the shift by one is the model's).
+    """Return a padded batch of chunks: int64 arrays of shape (chunks, width).
 
-    As wide as the longest chunk, or exactly `length`; what is longer is cut.
+    input_ids       ids, padded on the right with `pad_id`
+    attention_mask  1 for real tokens, 0 for padding
+    labels          ids, -100 for padding; the model shifts them by one
+
+    The width is that of the longest chunk, or `length` if above 0; longer chunks are cut.
     """
     ids = np.full((len(chunks), length or max(map(len, chunks))), pad_id, np.int64)
     mask = np.zeros_like(ids)
@@ -157,37 +175,37 @@ class _Shard:
 
     def __init__(self, settings: Chunks, folder: Path, split: str, dtype: np.dtype) -> None:
         self.settings, self.folder, self.split, self.dtype = settings, folder, split, dtype
-        self.waiting: list[Batch] = []
+        self.batches: list[Batch] = []
         self.chunks = self.shards = 0
         self.files: list[dict[str, Any]] = []
 
     def add(self, ids: np.ndarray, lengths: np.ndarray) -> None:
         while len(lengths):
-            room = self.settings.shard_chunks - self.chunks
-            tokens = int(lengths[:room].sum(dtype=np.int64))
-            self.waiting.append((np.array(ids[:tokens]), lengths[:room]))
-            self.chunks += len(lengths[:room])
-            ids, lengths = ids[tokens:], lengths[room:]
+            capacity = self.settings.shard_chunks - self.chunks
+            tokens = int(lengths[:capacity].sum(dtype=np.int64))
+            self.batches.append((np.array(ids[:tokens]), lengths[:capacity]))
+            self.chunks += len(lengths[:capacity])
+            ids, lengths = ids[tokens:], lengths[capacity:]
             if self.chunks == self.settings.shard_chunks:
                 self.flush()
 
     def flush(self) -> None:
         if not self.chunks:
             return
-        pieces = [ids for ids, _ in self.waiting]
-        lengths = np.concatenate([found for _, found in self.waiting]).astype("<i4")
-        self._write(pieces, lengths)
-        self.waiting, self.chunks, self.shards = [], 0, self.shards + 1
+        arrays = [ids for ids, _ in self.batches]
+        lengths = np.concatenate([chunk_lengths for _, chunk_lengths in self.batches]).astype("<i4")
+        self._write(arrays, lengths)
+        self.batches, self.chunks, self.shards = [], 0, self.shards + 1
 
-    def _write(self, pieces: list[np.ndarray], lengths: np.ndarray) -> None:
+    def _write(self, arrays: list[np.ndarray], lengths: np.ndarray) -> None:
         tokens = int(lengths.sum(dtype=np.int64))
         if self.settings.file_type == "pt":
             path = shard_path(self.folder, self.split, self.shards, ".pt")
-            write_tensor(path, (tokens,), pieces, lengths)
+            write_tensor(path, (tokens,), arrays, lengths)
             self.files.append(entry(path, chunks=len(lengths), tokens=tokens))
             return
         path = shard_path(self.folder, self.split, self.shards, ".ids.npy")
-        write_array(path, (tokens,), self.dtype, pieces)
+        write_array(path, (tokens,), self.dtype, arrays)
         self.files.append(entry(path, chunks=len(lengths), tokens=tokens))
         path = shard_path(self.folder, self.split, self.shards, ".lengths.npy")
         write_array(path, (len(lengths),), lengths.dtype, [lengths])

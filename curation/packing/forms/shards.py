@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all forms share: shard files, written whole or not at all, and the manifest that names them."""
+"""Shard files of all forms, written whole or not at all, and the manifest that names them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from curation.errors import InputError, OutputError
-from curation.files import commit, file_sha256, read_json
+from curation.system.files import commit, file_sha256, read_json
 
 MANIFEST = "manifest.json"
 FILE_TYPES = ("npy", "pt", "auto")
-MAX_LENGTH = 1 << 24  # of a block, chunk or row
-PIECE_TOKENS = 4 << 20  # written at a time
+MAX_LENGTH = 1 << 24  # tokens of a block, chunk or row
+WRITE_TOKENS = 4 << 20  # tokens of one write
 
 
 def check_counts(settings: Any, *fields: str) -> None:
-    """ValueError for a count below 1, a length beyond MAX_LENGTH, or a file type that is none."""
+    """Raise ValueError for a field below 1, a `length` above MAX_LENGTH (2^24), or an unknown `file_type`."""
     for field in fields:
         if getattr(settings, field) < 1:
             raise ValueError(f"{field} must be at least 1, not {getattr(settings, field)}")
@@ -33,82 +33,88 @@ def check_counts(settings: Any, *fields: str) -> None:
 
 
 def has_torch() -> bool:
+    """Return whether PyTorch is installed, without importing it."""
     return find_spec("torch") is not None
 
 
-def require_torch(wanted_for: str) -> Any:
-    """PyTorch; OutputError where it is not installed."""
+def require_torch(purpose: str) -> Any:
+    """Return the module torch. OutputError: it cannot be imported. `purpose`: start of the message."""
     try:
         import torch
     except ImportError as error:
         raise OutputError(
-            f"{wanted_for} needs PyTorch, which cannot be imported ({error}). Install gpu-pipeline[torch], or write "
+            f"{purpose} needs PyTorch, which cannot be imported ({error}). Install gpu-pipeline[torch], or write "
             "file_type: npy."
         ) from None
     return torch
 
 
 def shard_path(folder: Path, split: str, number: int, suffix: str) -> Path:
-    """`train_00000.npy` and so on; a run without splits is all `train`."""
+    """Return the path of a shard, such as `train_00000.npy`. A run without splits is named `train`."""
     return folder / f"{split or 'train'}_{number:05d}{suffix}"
 
 
-def write_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, pieces: Iterable[np.ndarray]) -> None:
-    """An `.npy` file from its content in pieces."""
+def write_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, batches: Iterable[np.ndarray]) -> None:
+    """Write an `.npy` file of `shape` and `dtype` from batches of its content, in C order."""
     with commit(path) as temporary, open(temporary, "wb") as file:
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, header)
-        for piece in pieces:
-            file.write(np.ascontiguousarray(piece, dtype).data)
+        for batch in batches:
+            file.write(np.ascontiguousarray(batch, dtype).data)
 
 
-def write_tensor(path: Path, shape: tuple[int, ...], pieces: Iterable[np.ndarray], lengths: np.ndarray | None) -> None:
-    """A `.pt` file: a LongTensor, or with `lengths` the list of LongTensors that it is cut into."""
+def write_tensor(path: Path, shape: tuple[int, ...], batches: Iterable[np.ndarray], lengths: np.ndarray | None) -> None:
+    """Write a `.pt` file: a LongTensor of `shape`, or the list of LongTensors of `lengths` that it is cut into.
+
+    Memory holds the whole tensor. OutputError: PyTorch cannot be imported.
+    """
     torch = require_torch(f"writing {path.name}")
     flat = np.empty(int(np.prod(shape)), np.int64)
-    at = 0
-    for piece in pieces:
-        flat[at : at + piece.size] = piece.reshape(-1)
-        at += piece.size
+    position = 0
+    for batch in batches:
+        flat[position : position + batch.size] = batch.reshape(-1)
+        position += batch.size
     tensor = torch.from_numpy(flat).reshape(shape)
     value = tensor if lengths is None else list(torch.split(tensor, lengths.tolist()))
-    with commit(path) as temporary, open(temporary, "wb") as file:  # given a path, torch writes its name into the file
+    with commit(path) as temporary, open(temporary, "wb") as file:  # torch writes the name of a path into the file
         torch.save(value, file)
 
 
 def entry(path: Path, **counts: int) -> dict[str, Any]:
-    """A file's line in the manifest."""
+    """Return a file's entry in the manifest: name, size in bytes, SHA-256 and `counts`."""
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": file_sha256(path), **counts}
 
 
 def open_form(folder: str | Path, form: str, split: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(manifest, its entry of `split`) of a finished form, after a look at the folder.
+    """Check the folder of a finished form and return (manifest, its entry of `split`). Contents are not read.
 
-    Raises InputError where there is no manifest or one of another form, the split is not in it, a file that it names is
-    missing or has another size, or the folder holds a file that it does not name.
+    InputError: no manifest, a manifest of another form, a split that it lacks, a file that is missing or has another
+    size, or a file that the manifest does not name.
     """
     folder = Path(folder)
     manifest = read_json(folder / MANIFEST)
     if manifest is None:
-        raise InputError(f"{folder} has no {MANIFEST}; expected the folder {form}/ of a finished run")
+        raise InputError(f"{folder} has no {MANIFEST}, expected the folder {form}/ of a finished run. Correct the path")
     if manifest.get("form") != form:
-        raise InputError(f"{folder} holds {manifest.get('form')!r}, expected {form!r}; open it with its own data set")
+        raise InputError(
+            f"{folder} holds {manifest.get('form')!r}, expected {form!r}. Open it with the data set of its form"
+        )
     problem = next(problems(folder, manifest), "")
     if problem:
-        raise InputError(f"{problem}. Write the form again, or put back the folder as it was")
+        raise InputError(f"{problem}. Write the form again, or restore the folder")
     if split not in manifest["splits"]:
-        raise InputError(f"{folder} has no split {split!r}; it has {', '.join(manifest['splits'])}")
+        raise InputError(f"{folder} has no split {split!r}; it has {', '.join(manifest['splits'])}. Give one of these")
     return manifest, manifest["splits"][split]
 
 
 def problems(folder: Path, manifest: dict[str, Any]) -> Iterator[str]:
-    """Files that are missing, of another size, or strange, in words; contents are not read."""
+    """Yield a message for each file that is missing, has another size or is not in the manifest."""
     named = {file["file"]: file["bytes"] for split in manifest["splits"].values() for file in split["files"]}
     for name, size in named.items():
         path = folder / name
         if not path.is_file():
             yield f"{path} is missing, though {MANIFEST} names it"
         elif path.stat().st_size != size:
-            yield f"{path} has {path.stat().st_size} bytes, {MANIFEST} says {size}"
+            yield f"{path} has {path.stat().st_size} bytes, expected {size} by {MANIFEST}"
     for name in sorted(set(os.listdir(folder)) - {*named, MANIFEST}):
         yield f"{folder / name} is foreign: {MANIFEST} does not name it"

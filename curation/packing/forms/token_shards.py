@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`token_shards`: raw token ids, document after document, without header or index: `np.memmap(path, np.uint16)`."""
+"""`token_shards`: raw token ids of all documents back to back, without header or index."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 
 from curation.errors import TokenizerError
-from curation.files import commit
 from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Documents, TokenStream
-from curation.packing.forms.shards import PIECE_TOKENS, check_counts, entry, shard_path
+from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, shard_path
+from curation.system.files import commit
 
 if TYPE_CHECKING:
     from curation.packing.tokenization import Tokenizer
@@ -24,14 +24,18 @@ UINT16_IDS = 2**16
 
 
 class Summary(msgspec.Struct):
+    """Fields of a split in `report.json`."""
+
     files: Count
 
 
 class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`token_shards/<split>_NNNNN.bin`.
+    """`token_shards/<split>_NNNNN.bin`: little-endian ids, read by `np.memmap(path, np.uint16)`.
 
-    shard_tokens  tokens of a shard; the last of a split has fewer. Documents are cut where a shard is full
-    dtype         `uint16`, `uint32`, or `auto`: uint16 where the vocabulary has at most 65,536 entries
+    shard_tokens  tokens of a shard; the last shard of a split may have fewer. A document may span shards
+    dtype         `uint16`, `uint32`, or `auto`: uint16 for a vocabulary of at most 65,536 entries, else uint32
+
+    TokenizerError: `uint16` for a larger vocabulary.
     """
 
     name = "token_shards"
@@ -49,7 +53,7 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         vocabulary = tokenizer.vocabulary
         if self.dtype == "uint16" and vocabulary > UINT16_IDS:
             raise TokenizerError(
-                f"a vocabulary of {vocabulary} does not fit uint16, which ends at id {UINT16_IDS - 1}. "
+                f"a vocabulary of {vocabulary} does not fit uint16, whose largest id is {UINT16_IDS - 1}. "
                 "Set output.token_shards.dtype: uint32"
             )
         narrow = self.dtype == "uint16" or (self.dtype == "auto" and vocabulary <= UINT16_IDS)
@@ -60,12 +64,12 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         files = []
         for number, first in enumerate(range(0, documents.tokens, self.shard_tokens)):
             path = shard_path(folder, split, number, ".bin")
-            left = tokens = min(self.shard_tokens, documents.tokens - first)
+            remaining = tokens = min(self.shard_tokens, documents.tokens - first)
             with commit(path) as temporary, open(temporary, "wb") as file:
-                while left:
-                    piece = stream.take(min(left, PIECE_TOKENS))
-                    file.write(piece.astype(dtype).data)
-                    left -= len(piece)
+                while remaining:
+                    ids = stream.take(min(remaining, WRITE_TOKENS))
+                    file.write(ids.astype(dtype).data)
+                    remaining -= len(ids)
             files.append(entry(path, tokens=tokens))
         return {"files": files, "documents": documents.count, "tokens": documents.tokens}
 

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Output of a command: text for people, JSON for programs (`--log json`), or errors and warnings only (`--quiet`).
+
+Results are on standard output, everything else on standard error. `docs/command_line.md` lists the keys of the JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from curation.system import interrupts
+from curation.system.terminal import as_json_line, log_as_json, print_error, print_line, write_event
+
+if TYPE_CHECKING:
+    from curation.running.progress import Progress
+
+LOGS = ("text", "json")
+
+
+class Console:
+    """Text for people: bars in a terminal, or plain lines if `lines` is true."""
+
+    is_for_people = True
+
+    def __init__(self, lines: bool = False) -> None:
+        self.lines = lines
+
+    def progress(self) -> Progress:
+        """Return the progress display of a run."""
+        from curation.running.progress import Lines, choose_progress
+
+        return Lines() if self.lines else choose_progress()
+
+    @property
+    def draws(self) -> bool:
+        """Whether libraries may draw their own progress bars."""
+        import sys
+
+        return not self.lines and sys.stderr.isatty()
+
+    def info(self, text: object) -> None:
+        """Print text for people, on standard output."""
+        print_line(text)
+
+    def warn(self, text: object) -> None:
+        """Print a warning on standard error."""
+        print_error(f"warning: {text}")
+
+    def fail(self, text: object, code: int) -> None:
+        """Print the error that ends a command with exit code `code`, on standard error."""
+        print_error(f"curate: {text}")
+
+    def result(self, command: str, code: int = 0, **content: Any) -> int:
+        """Print the result of a command for programs, and return `code`, its exit code."""
+        return code
+
+
+class Quiet(Console):
+    """Errors and warnings only."""
+
+    is_for_people = False
+    draws = False
+
+    def progress(self) -> Progress:
+        from curation.running.progress import Progress
+
+        return Progress()
+
+    def info(self, text: object) -> None:
+        return
+
+
+class Json(Quiet):
+    """One JSON object per line for every message and the result."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        super().__init__()
+        self.quiet = quiet
+        log_as_json()
+        interrupts.announce(as_json_line("error", text="interrupted"))
+
+    def progress(self) -> Progress:
+        from curation.running.progress import JsonLines
+
+        return super().progress() if self.quiet else JsonLines()
+
+    def warn(self, text: object) -> None:
+        write_event("warning", text=str(text))
+
+    def fail(self, text: object, code: int) -> None:
+        write_event("error", text=str(text), exit_code=code)
+
+    def result(self, command: str, code: int = 0, **content: Any) -> int:
+        if not self.quiet:
+            print_line(as_json_line("result", command=command, exit_code=code, **content))
+        return code
+
+
+def choose_console(words: Sequence[str]) -> Console:
+    """Return the console for the `--log` and `--quiet` of a command line.
+
+    The words are searched before they are parsed: an error in the command line is printed in this form too.
+    """
+    words = words[: words.index("--")] if "--" in words else words
+    logs = [after for word, after in zip(words, [*words[1:], ""], strict=True) if word == "--log"]
+    logs += [word.partition("=")[2] for word in words if word.startswith("--log=")]
+    quiet = "--quiet" in words
+    if "json" in logs:
+        return Json(quiet)
+    return Quiet() if quiet else Console(lines="text" in logs)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands about the environment: engines, shipped recipes, shell completion."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import takewhile
+
+from curation.cli.parsing import Command, Parser, UsageError, add
+from curation.system.terminal import print_line
+
+SHELLS = ("bash", "zsh", "fish")
+NAME_WIDTH = 20
+
+
+def _add_nothing(parser: Parser) -> None: ...
+
+
+def doctor(options: argparse.Namespace) -> int:
+    from curation.doctor import diagnose
+
+    lines, sound = diagnose()
+    print_line("\n".join(lines))
+    return 0 if sound else 1
+
+
+def _add_recipes(parser: Parser) -> None:
+    add(
+        parser,
+        "action",
+        noun="action",
+        nargs="?",
+        choices=("list", "show"),
+        default="list",
+        help="list all (default), or show one",
+    )
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="show this recipe")
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of recipes, for editors")
+
+
+def recipes(options: argparse.Namespace) -> int:
+    from curation.errors import RecipeError, nearest
+    from curation.recipes.recipe import shipped_recipes
+
+    if options.schema:
+        from curation.recipes.schema import recipe_schema
+
+        print_line(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))
+        return 0
+    shipped = shipped_recipes()
+    if options.action == "list":
+        for name, text in shipped.items():
+            print_line(f"{name:<{NAME_WIDTH}}{_first_sentence(text)}")
+        return 0
+    if not options.name:
+        raise UsageError(f"recipes show needs the name of a recipe: {', '.join(shipped)}")
+    if options.name not in shipped:
+        raise RecipeError(f"no recipe named {options.name!r}{nearest(options.name, shipped)}")
+    print_line(shipped[options.name], end="")
+    return 0
+
+
+def _first_sentence(text: str) -> str:
+    """The first sentence of the comment at the start of a recipe."""
+    comment = " ".join(
+        line.removeprefix("# ") for line in takewhile(lambda line: line.startswith("#"), text.splitlines())
+    )
+    return comment.partition(". ")[0].removesuffix(".") + "."
+
+
+def _add_completion(parser: Parser) -> None:
+    add(parser, "shell", choices=SHELLS, help="complete in this shell")
+
+
+def completion(options: argparse.Namespace) -> int:
+    from curation.cli.completion import completion_script
+
+    print_line(completion_script(options.shell, options.groups), end="")
+    return 0
+
+
+DOCTOR = Command("doctor", "show engines, versions and devices, and check parity", _add_nothing, doctor)
+RECIPES = Command("recipes", "list the shipped recipes, or show one", _add_recipes, recipes)
+COMPLETION = Command("completion", "print the completion script of a shell", _add_completion, completion)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps shared by all commands that run a recipe."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from curation.cli.console import Console
+from curation.cli.options import NOTHING_KEPT
+
+if TYPE_CHECKING:
+    from curation.recipes.recipe import Recipe
+    from curation.running.run import RunResult
+
+RUN_OPTIONS = ("engine", "workers", "scheduler", "force")
+RESULT_KEYS = ("documents", "bytes", "seconds", "warnings")  # of report.json
+
+
+def prepare_memory() -> None:
+    """Check the memory limits and configure the allocators, before a command loads the libraries of a run.
+
+    Raises OutOfMemoryError if memory is too small for the libraries.
+    """
+    from curation.running.memory import check_resources, configure_allocators, read_limits
+
+    check_resources(read_limits(), loaded=False)
+    configure_allocators()
+
+
+def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace) -> RunResult:
+    """Run a recipe with a progress display, print the funnel, and return the result."""
+    from curation.running.run import run
+
+    console: Console = options.console
+    settings = {name: getattr(options, name) for name in RUN_OPTIONS}
+    finished = run(recipe, folder, progress=console.progress(), **settings)
+    if finished.already_complete:
+        console.info(f"already complete: {folder}")
+    else:
+        _show(finished, folder, options)
+    return finished
+
+
+def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None:
+    """Print the funnel, which contains the warnings; for programs, the warnings alone."""
+    console, report = options.console, finished.report
+    if console.is_for_people:
+        from curation.running.report_text import print_funnel
+
+        print_funnel(report)
+        console.info(f"{report['seconds']:.1f} s; results are in {folder}/, counts in {folder}/report.json")
+        return
+    for warning in report["warnings"]:
+        if warning != finished.nothing_kept or options.allow_empty:  # `conclude` reports it as an error
+            console.warn(warning)
+
+
+def conclude(finished: RunResult, folder: str, options: argparse.Namespace, **more: Any) -> int:
+    """Print the result for programs and return the exit code.
+
+    NOTHING_KEPT if no document is kept, after the likely cause on standard error; 0 otherwise.
+    """
+    console: Console = options.console
+    code = NOTHING_KEPT if finished.nothing_kept and not options.allow_empty else 0
+    if code:
+        console.fail(finished.nothing_kept, code)
+    content = finished.report
+    result = {key: content[key] for key in RESULT_KEYS}
+    result |= {"tokens": content["tokens"].get("count", 0), "stages": _stages(content)}
+    return console.result(
+        options.command.name, code,
+        output=folder, report=f"{folder}/report.json", already_complete=finished.already_complete, **result, **more,
+    )  # fmt: skip
+
+
+def _stages(content: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{key: stage[key] for key in ("name", "documents_out", "reasons")} for stage in content["stages"]]

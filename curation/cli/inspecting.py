@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that read a finished run and write nothing."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from curation.cli.options import LOGGING, share
+from curation.cli.parsing import Command, Parser, whole_number
+from curation.errors import TokenizerError
+from curation.system.terminal import print_line, stdout_is_lost
+
+if TYPE_CHECKING:
+    from curation.packing.tokenization import Tokenizer
+
+SHOWN_IDS = 200
+
+
+def _add_inspect(parser: Parser) -> None:
+    parser.add_argument("prefix", metavar="PREFIX", help="decode this pair, with or without .bin or .idx")
+    parser.add_argument("--documents", type=whole_number, default=3, metavar="N", help="show N documents (default: 3)")
+    share(parser, "tokenizer", help="decode with this tokenizer (default: the one in _meta/manifest.json)")
+
+
+def inspect(options: argparse.Namespace) -> int:
+    from curation.errors import counted
+    from curation.packing.indexed import IndexedReader
+    from curation.packing.tokenization import load_tokenizer
+
+    reader = IndexedReader(options.prefix)
+    tokenizer, note = (load_tokenizer(options.tokenizer), "") if options.tokenizer else _own_tokenizer(reader.prefix)
+    counts = (counted(len(reader.documents) - 1, "document"), counted(len(reader.tokens), "token"), reader.dtype.name)
+    print_line(f"{reader.prefix}: {', '.join(counts)}")
+    if note:
+        print_line(f"ids instead of text: {note}; give --tokenizer NAME to show text")
+    for number in range(min(options.documents, len(reader))):
+        if stdout_is_lost():  # `curate inspect ... | head`
+            break
+        ids = reader[number]
+        print_line(f"\n--- document {number}: {counted(len(ids), 'token')}")
+        print_line(tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids[:SHOWN_IDS].tolist())))
+    return 0
+
+
+def _own_tokenizer(prefix: Path) -> tuple[Tokenizer | None, str]:
+    """The tokenizer that a pair was made with, or the reason why it is not available."""
+    from curation.packing.repack import read_tokenizer
+    from curation.packing.tokenization import load_tokenizer
+
+    recorded = read_tokenizer(prefix)
+    if not recorded:
+        return None, f"no manifest in {prefix.parent / '_meta'} names the tokenizer"
+    try:
+        tokenizer = load_tokenizer(recorded["name"])
+    except TokenizerError:
+        return None, f"tokenizer {recorded['name']} of the manifest cannot be loaded here"
+    if tokenizer.digest != recorded["sha256"]:
+        return None, f"{recorded['name']} is not the tokenizer of the manifest"
+    return tokenizer, ""
+
+
+def _add_verify(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="check the run in this folder")
+    share(parser, *LOGGING)
+
+
+def verify(options: argparse.Namespace) -> int:
+    from curation.packing.blends import META
+    from curation.running.run_folder import relocated_meta
+    from curation.running.verify import verify as find_problems
+    from curation.system.files import read_json
+
+    console, folder = options.console, Path(options.folder)
+    problems = find_problems(options.folder)
+    if problems:
+        for problem in problems:
+            console.info(f"problem: {problem}")
+            if not console.is_for_people:
+                console.warn(problem)
+        return int(console.result("verify", 1, folder=options.folder, problems=problems))
+    content = read_json(folder / "report.json")
+    console.info(f"{folder}: {len(content['outputs'])} outputs, all unchanged")
+    has_moved = bool(relocated_meta(folder.resolve(), content))
+    if has_moved:
+        console.info(
+            f"The folder has moved, and the paths in {options.folder}/{META}/ are out of date. To rewrite them, rerun "
+            f"the command that made the run with --output {options.folder}"
+        )
+    result = {"folder": options.folder, "problems": [], "outputs": len(content["outputs"]), "has_moved": has_moved}
+    return int(console.result("verify", **result))
+
+
+INSPECT = Command("inspect", "decode a .bin/.idx pair", _add_inspect, inspect)
+VERIFY = Command("verify", "re-read a finished run and check everything", _add_verify, verify)

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stages on frames: lazy on Dask DataFrames, immediate on pandas and cuDF DataFrames.
+
+This module uses only the interface of `curation.stages.base`. A stage sees the text as the column `text`, whatever its
+name in the frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache, cached_property
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.arrays import as_one_array, batches_by_size
+from curation.contract import TEXT, Engine, Frame
+from curation.engine import engine_of
+from curation.errors import InputError, RecipeError
+from curation.stages import CorpusStage, RowStage, Stage
+from curation.stages.checks import check_announced, stage_errors, stage_label
+from curation.stages.cutting import cut_texts
+from curation.stages.invoke import apply_stage, as_column, compute_keys, decide, prepare_stage
+from curation.stages.outcome import BYTES, Corpus, Cuts, key_column
+
+TEXTS_AT_ONCE = 10_000  # candidates per batch of a comparison
+SOURCE = "source"
+STRING_KINDS = "OUT"  # of dtypes that can hold strings; the values of an object column are checked when they are read
+NUMBER = 0  # of the only stage of a corpus of frames
+
+Names = Mapping[Any, Any]  # column of the frame -> its name while a stage sees it
+
+
+class HasColumns(Protocol):
+    """A DataFrame of pandas, cuDF or Dask."""
+
+    @property
+    def columns(self) -> Any: ...
+
+
+AnyFrame = TypeVar("AnyFrame", bound=HasColumns)
+
+
+def apply(frame: AnyFrame, stage: Stage, *, text_column: str = "text") -> AnyFrame:
+    """Return the frame after one stage, shipped or your own.
+
+    frame         a pandas or cuDF DataFrame, which is not changed, or a Dask DataFrame, whose rows stay lazy
+    stage         a `RowStage` or a `CorpusStage`
+    text_column   the string column that holds the text, default `text`; it keeps its name. Nulls count as empty texts
+
+    Columns keep their order and rows their index. Columns that the stage adds come last, or replace columns of the same
+    name. Integers and bools with nulls get pandas' nullable types, such as Int64.
+
+    On a Dask frame a corpus stage reads all text during the call, to compute its keys and 8 bytes more per document.
+    Partitions whose texts it compares are computed again, one by one. A stage that asks for inputs or sources gets the
+    values of the column `source`; a Dask frame takes another pass for them.
+
+    Files that a stage prepares, such as tables, stay in a temporary folder until the process ends. For Dask workers on
+    other machines, set TMPDIR to a folder that they share.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"body": ["One", "one", "two"]})
+        >>> curation.apply(frame, curation.ExactDedup(compare="lowercase"), text_column="body")["body"].tolist()
+        ['One', 'two']
+
+    Raises, before anything is computed, TypeError if `frame` is no DataFrame, RecipeError if `stage` is no stage, and
+    InputError if a column that the stage needs is missing. Raises also the errors of the stage's own `check`, and
+    StageError for a stage that breaks its contract.
+    """
+    return _applied(frame, stage, text_column)
+
+
+def _applied(frame: Any, stage: Stage, text_column: str) -> Any:
+    _check_frame(frame, text_column)
+    names = _check_stage(frame, stage, text_column)
+    runs = _LazyList(lambda: _source_runs(frame, stage))
+    with stage_errors(stage):
+        stage.check(_LazyList(lambda: list(dict.fromkeys(name for name, _, _ in runs))))
+    prepared_stage = prepare_stage(stage, Path(mkdtemp(dir=_folder().name)))
+    if isinstance(prepared_stage, CorpusStage):
+        return _apply_corpus(frame, prepared_stage, names, runs)
+    if not _is_lazy(frame):
+        return _apply_rows(frame, prepared_stage, names)
+    return frame.map_partitions(
+        _apply_rows, prepared_stage, names, meta=_apply_rows(frame._meta, prepared_stage, names)
+    )
+
+
+def _is_lazy(frame: Any) -> bool:
+    return hasattr(frame, "map_partitions")
+
+
+@cache
+def _folder() -> TemporaryDirectory[str]:
+    """Folder for files that stages prepare; lazy frames may need it until the process ends."""
+    return TemporaryDirectory(prefix="gpu-pipeline-")
+
+
+# Checks before anything is computed
+
+
+def _check_frame(frame: Any, text_column: str) -> None:
+    engine_of(frame)
+    if not hasattr(getattr(frame, "_meta", frame), "columns"):
+        raise TypeError(f"expected a DataFrame, got {type(frame).__name__}. Pass frame[[column]] or a whole frame")
+    if text_column not in frame.columns:
+        raise InputError(
+            f"column {text_column!r} not found in the frame; it has {list(frame.columns)}. Set text_column to the "
+            "column of the text"
+        )
+    _check_once(frame, text_column)
+    dtype = getattr(frame, "_meta", frame)[text_column].dtype
+    if dtype.kind not in STRING_KINDS:
+        raise InputError(
+            f"column {text_column!r} must hold strings, not {dtype}. Convert it: frame[{text_column!r}].astype(str)"
+        )
+
+
+def _check_once(frame: Any, name: str) -> None:
+    if list(frame.columns).count(name) > 1:
+        raise InputError(f"the frame has {list(frame.columns).count(name)} columns {name!r}. Drop or rename the others")
+
+
+def _check_stage(frame: Any, stage: Stage, text_column: str) -> Names:
+    """The names of columns as the stage sees them; RecipeError or InputError where stage and frame do not fit."""
+    if isinstance(stage, type):
+        raise RecipeError(f"expected a stage, not the class {stage.__name__}. Call it: {stage.__name__}(...)")
+    if not isinstance(stage, RowStage | CorpusStage):
+        raise RecipeError(f"expected a stage, such as curation.ExactDedup(), not a {type(stage).__name__}")
+    check_announced(stage)
+    names = _names([*frame.columns, *stage.writes()], text_column)
+    for column in stage.writes():
+        if column in (TEXT, text_column):
+            raise InputError(
+                f"{stage_label(stage)} writes a column {column!r}, which holds the text. Rename the text column, "
+                "or change the settings of the stage"
+            )
+    columns = [names.get(column, column) for column in frame.columns]
+    for column in stage.reads():
+        if column not in columns:
+            raise InputError(
+                f"{stage_label(stage)} reads the column {column!r}, which the frame lacks; besides its text "
+                f"{text_column!r} it has {list(frame.columns)}. Add the column, or change the settings of the stage"
+            )
+        if columns.count(column) > 1:
+            _check_once(frame, column)
+    return names
+
+
+# Names of columns
+
+
+def _names(taken: Sequence[Any], text_column: str) -> Names:
+    """`text` for the text column, another name for a column that already has this one; empty if nothing changes."""
+    if text_column == TEXT:
+        return {}
+    free_name = TEXT
+    while free_name in taken:
+        free_name += "_"
+    return {text_column: TEXT} | ({TEXT: free_name} if free_name != TEXT else {})
+
+
+def _renamed(frame: Frame, names: Names) -> Frame:
+    """The same columns under other names, without a copy."""
+    if not names:
+        return frame
+    out = frame.copy(deep=False)
+    out.columns = [names.get(name, name) for name in frame.columns]
+    return out
+
+
+@contextmanager
+def _named(names: Names) -> Iterator[None]:
+    """Add the frame's own name of the text column to messages about `text`."""
+    try:
+        yield
+    except InputError as error:
+        text_columns = [name for name, seen in names.items() if seen == TEXT]
+        raise InputError(f"{error} (the text is in {text_columns[0]!r})" if text_columns else str(error)) from None
+
+
+# Row stages
+
+
+def _apply_rows(frame: Frame, stage: Any, names: Names) -> Frame:
+    with _named(names):
+        result, _ = apply_stage(engine_of(frame), _renamed(frame, names), stage)
+    return _renamed(result, {seen: name for name, seen in names.items()})
+
+
+# Corpus stages
+
+
+class _LazyList(Sequence[Any]):
+    """A list that is made on first access."""
+
+    def __init__(self, make: Callable[[], list[Any]]) -> None:
+        self.make = make
+
+    @cached_property
+    def made(self) -> list[Any]:
+        return self.make()
+
+    def __len__(self) -> int:
+        return len(self.made)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.made[number]
+
+
+def _source_runs(frame: Any, stage: Stage) -> list[tuple[str, int, int]]:
+    """(source, first row, row after the last) of each run of consecutive rows with one value in the column `source`."""
+    if SOURCE not in frame.columns:
+        raise InputError(
+            f"{stage_label(stage)} asks for inputs, but the frame has no column {SOURCE!r}; it has "
+            f"{list(frame.columns)}. Add the name of each row's input"
+        )
+    _check_once(frame, SOURCE)
+    runs = _runs_of_all(frame[[SOURCE]])
+    ends = np.cumsum([count for _, count in runs], dtype=np.int64).tolist()
+    return [(name, low, high) for (name, _), low, high in zip(runs, [0, *ends], ends, strict=False)]
+
+
+def _runs_of_all(frame: Any) -> list[tuple[str, int]]:
+    if not _is_lazy(frame):
+        return _runs(frame)
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    partitions = compute(*[delayed(_runs)(partition) for partition in frame.to_delayed()])  # type: ignore[no-untyped-call]
+    return [run for runs in partitions for run in runs]
+
+
+def _runs(frame: Frame) -> list[tuple[str, int]]:
+    column = as_one_array(engine_of(frame).to_arrow(frame).column(SOURCE))
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    runs = pc.run_end_encode(column)
+    return list(zip(runs.values.to_pylist(), np.diff(runs.run_ends.to_numpy(), prepend=0).tolist(), strict=True))
+
+
+class _Survey(NamedTuple):
+    """The number of rows and the keys of one frame in a corpus, without its texts."""
+
+    rows: int
+    keys: dict[str, np.ndarray]
+
+
+def _survey(frame: Frame, stage: CorpusStage, names: Names) -> _Survey:
+    """The keys of a frame's rows, computed batch by batch in reused memory."""
+    engine, seen = engine_of(frame), _renamed(frame, names)
+    with _named(names):
+        lengths = engine.byte_lengths(seen[TEXT])
+        batches = [slice(0, len(seen))]
+        if len(seen) and not hasattr(
+            seen[TEXT].dtype, "categories"
+        ):  # a batch of such a column carries the categories of all rows
+            batches = list(batches_by_size(np.cumsum(lengths), engine.batch_bytes(1)))
+        types: list[dict[str, np.dtype]] = []
+        batch_keys = [compute_keys(stage, engine, seen.iloc[rows], types) for rows in batches]
+    keys = {key_column(NUMBER, name): np.concatenate([each[name] for each in batch_keys]) for name in batch_keys[0]}
+    return _Survey(len(frame), keys | {BYTES: lengths})
+
+
+class _Frames:
+    """Frames as `stages.outcome.Storage`; `load` returns a frame as stages see it."""
+
+    def __init__(self, surveys: Sequence[_Survey], load: Callable[[int], Frame]) -> None:
+        self.starts = np.cumsum([0, *(survey.rows for survey in surveys)])
+        self.surveys = surveys
+        self.load = load
+
+    def key_names(self, partition: int) -> Sequence[str]:
+        return [*self.surveys[partition].keys]
+
+    def key_type(self, partition: int, name: str) -> np.dtype:
+        return self.surveys[partition].keys[name].dtype
+
+    def read_keys(self, partition: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
+        np.take(self.surveys[partition].keys[name], rows - self.starts[partition], out=out, mode="clip")
+
+    def read_texts(self, partition: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
+        mask = np.zeros(self.starts[partition + 1] - self.starts[partition], bool)
+        mask[rows - self.starts[partition]] = True
+        frame = self.load(partition)
+        engine = engine_of(frame)
+        texts = engine.to_arrow(engine.filter_rows(frame[[TEXT]], mask)).column(TEXT)
+        for first in range(0, len(texts), TEXTS_AT_ONCE):
+            yield texts.slice(first, TEXTS_AT_ONCE).combine_chunks
+
+
+class _FrameDecision(NamedTuple):
+    """The share of one frame in a decision."""
+
+    kept: np.ndarray  # bool, one per row
+    cuts: Cuts | None  # rows are numbered from the first of the frame
+
+
+def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequence[tuple[str, int, int]]) -> Any:
+    """The rows that a prepared corpus stage keeps, without the spans that it cuts."""
+    engine = engine_of(frame)
+    if not _is_lazy(frame):
+        seen = _renamed(frame, names)
+        [decision] = _decide(engine, stage, _Frames([_survey(frame, stage, names)], lambda _: seen), sources)
+        return _decided_frame(frame, decision, names)
+    import dask.dataframe as dd
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    partitions = frame.to_delayed()
+    surveys = compute(*[delayed(_survey)(partition, stage, names) for partition in partitions])  # type: ignore[no-untyped-call]
+    storage = _Frames(surveys, lambda number: _renamed(partitions[number].compute(), names))
+    decisions = _decide(engine, stage, storage, sources)
+    pairs = zip(partitions, decisions, strict=True)
+    frames = [delayed(_decided_frame)(partition, decision, names) for partition, decision in pairs]
+    none = _FrameDecision(np.ones(0, bool), _cuts_between(decisions[0].cuts, 0, 0))
+    return dd.from_delayed(frames, meta=_decided_frame(frame._meta, none, names), verify_meta=False)
+
+
+def _decide(
+    engine: Engine, stage: CorpusStage, storage: _Frames, sources: Sequence[tuple[str, int, int]]
+) -> list[_FrameDecision]:
+    """The decision of a stage, frame by frame."""
+    with TemporaryDirectory(prefix="gpu-pipeline-") as folder:
+        rows = np.arange(storage.starts[-1])
+        decision = decide(stage, engine, Corpus(storage, rows, NUMBER, Path(folder) / "stage", sources))
+    kept = np.ones(len(rows), bool)
+    kept[decision.dropped] = False
+    pairs = pairwise(storage.starts.tolist())
+    return [_FrameDecision(kept[low:high], _cuts_between(decision.cuts, low, high)) for low, high in pairs]
+
+
+def _cuts_between(cuts: Cuts | None, low: int, high: int) -> Cuts | None:
+    """The spans of rows `low` to `high`, counted from `low`."""
+    if cuts is None:
+        return None
+    first, last = np.searchsorted(cuts.row, [low, high])
+    return Cuts(cuts.row[first:last] - low, cuts.start[first:last], cuts.stop[first:last])
+
+
+def _decided_frame(frame: Frame, decision: _FrameDecision, names: Names) -> Frame:
+    """The frame without the rows and spans that a decision removes."""
+    engine = engine_of(frame)
+    if decision.cuts is not None:
+        texts = as_one_array(engine.to_arrow(_renamed(frame, names)[[TEXT]]).column(TEXT))
+        cut = pc.if_else(texts.is_valid(), cut_texts(texts, decision.cuts, 0), pa.scalar(None, texts.type))
+        text_column = next((name for name, seen in names.items() if seen == TEXT), TEXT)
+        frame = engine.with_columns(frame, {text_column: as_column(engine, frame, cut)})
+    return engine.filter_rows(frame, decision.kept)
+
+
+__all__ = ["AnyFrame", "HasColumns", "apply"]

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keywords of the library's functions as stages and inputs, checked like the settings of a recipe."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import typing
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import msgspec
+import numpy as np
+
+from curation.errors import CurationError, RecipeError, nearest
+from curation.measures import Measure
+from curation.reading.inputs import AnyInput
+from curation.recipes.settings import expand_shorthands
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+
+
+def takes(kind: type[msgspec.Struct], error: type[CurationError] = RecipeError) -> Callable[[Function], Function]:
+    """Append the docstring of `kind` to a function that takes its fields as keywords. Refuse unknown keywords, and
+    keywords together with a whole stage: a keyword equal to its default looks like an omitted one."""
+
+    def documented(function: Function) -> Function:
+        known = [*inspect.signature(function).parameters]
+
+        @wraps(function)
+        def checked(*arguments: Any, **given: Any) -> Any:
+            named = dict(zip(known, arguments, strict=False)) | given
+            for name in given:
+                if name not in known:
+                    raise error(f"{function.__name__}: no setting {name!r}{nearest(name, known)}")
+            others = [name for name in known[2:] if name in named and name != "text_column"]
+            if others and isinstance(named.get(known[1]), kind):
+                raise error(
+                    f"{function.__name__} takes either keywords or one {kind.__name__}, not both: leave "
+                    f"{', '.join(others)} out, or set it in the {kind.__name__}"
+                )
+            return function(*arguments, **given)
+
+        texts = (inspect.cleandoc(text or "") for text in (function.__doc__, kind.__doc__))
+        checked.__doc__ = f"\n\n`curation.{kind.__name__}`: ".join(texts)
+        return cast(Function, checked)
+
+    return documented
+
+
+def plain_settings(kind: type[msgspec.Struct], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that are fields of `kind` as recipe values; a single value for a list field becomes a list.
+    ValueError for a value of a type that settings cannot have."""
+    settings = {}
+    for field in msgspec.structs.fields(kind):
+        if field.name in arguments:
+            value = _without_measures(arguments[field.name])
+            several = typing.get_origin(field.type) in (list, tuple)
+            settings[field.name] = [value] if several and isinstance(value, str | AnyInput) else value
+    return dict(msgspec.to_builtins(settings, enc_hook=_plain_value))
+
+
+def _without_measures(value: Any) -> Any:
+    """Replace members of `Measure` by their names: msgspec would encode them as numbers."""
+    if isinstance(value, dict):
+        return {key: _without_measures(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_without_measures(entry) for entry in value]
+    return value.name if isinstance(value, Measure) else value
+
+
+def _plain_value(value: object) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise ValueError(f"no setting can be a {type(value).__name__}; pass numbers, strings, or lists and dicts of them")
+
+
+def stage_of(kind: type[Kind], first: object, arguments: Mapping[str, Any]) -> Kind:
+    """Return `first` if it is a whole stage, else a stage built from the arguments and checked like a recipe."""
+    if isinstance(first, kind):
+        return first
+    tag = kind.__struct_config__.tag
+    if first is not None and "stage" in arguments:
+        raise RecipeError(f"{tag} takes keywords or one {kind.__name__}, not {first!r}")
+    try:
+        [content] = expand_shorthands({"stages": [{"kind": tag, **plain_settings(kind, arguments)}]})["stages"]
+        return msgspec.convert(content, kind)
+    except ValueError as error:  # msgspec's own errors too
+        raise RecipeError(f"{tag}: {error}") from None

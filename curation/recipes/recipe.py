@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipe: inputs, stages and outputs of a run. One YAML file, or the same structures in Python."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from curation.errors import RecipeError, nearest
+from curation.packing.blends import Blend, Megatron
+from curation.packing.forms import FORMS, MEGATRON, OUTPUT_FORMATS, Forms
+from curation.packing.joining import DEFAULT_MAX_BYTES
+from curation.packing.ordering import check_shares
+from curation.packing.samples import Sample
+from curation.packing.tokenization import TokenizerSpec
+from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, list_inputs, with_kinds
+from curation.reading.paths import split_suffix
+from curation.reading.urls import shown
+from curation.recipes.renamed import renamed_keys
+from curation.recipes.settings import apply_settings, expand_shorthands
+from curation.recipes.yaml_text import parse_yaml
+from curation.rules.decide import Bounds, Rule
+from curation.stages import STAGES, CorpusStage, Stage
+from curation.stages.base import stage_names
+from curation.stages.own_code import as_json, convert_stage, stage_from_job
+
+if TYPE_CHECKING:
+    Stages = list[Stage]
+else:
+    Stages = list[Any]  # msgspec would convert to the base class; `convert_stage` knows all stages
+
+EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
+DEFAULT_RECIPE = "default"
+AMBIGUOUS_SUFFIXES = (".json", ".txt")  # of data and of recipes
+MAX_AMBIGUOUS_BYTES = 1 << 20  # a larger file with such a suffix is data
+SURROGATE = re.compile(r"[\ud800-\udfff]")
+EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
+
+
+class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Outputs of a run besides `documents/` and `removed/`.
+
+    formats              `megatron` (`tokens/*.bin`, `.idx`), `token_shards`, `blocks`, `chunks`, `packed` (one folder
+                         each); an empty list writes no tokens
+    shuffle              shuffle documents by `seed` before packing: in `tokens/` within each input, in the other forms
+                         across all inputs
+    splits               shares of `train`, `valid`, `test`; a hash of the text chooses a document's split. Empty: no
+                         splits
+    blend, megatron      weights and settings in `tokens/_meta/`
+    token_shards, blocks, chunks, packed   settings of the forms
+    pad_id               token that fills up rows; -1: the end-of-document token
+    max_file_bytes       size limit of a `.bin` file; the document that would exceed it starts the next file
+    part_bytes, part_documents   text bytes and documents per file in `documents/`
+    index                write `index/`: the keys of documents kept by the last `fuzzy_dedup`. A later run that names
+                         the folder as its `index` removes near-duplicates of them
+    keep_work            keep `_work/` after success
+    raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none
+    sample               sample batches of the chunks for inspection, in `sample_dataset.pt`
+    """
+
+    shuffle: bool = False
+    max_file_bytes: int = DEFAULT_MAX_BYTES
+    part_bytes: int = 32_000_000
+    part_documents: int = 100_000
+    index: bool = False
+    keep_work: bool = False
+    splits: dict[str, float] = msgspec.field(default_factory=dict)
+    blend: Blend = Blend()
+    megatron: Megatron = Megatron()
+    raw: str = ""
+    cleaned: str = ""
+    sample: Sample = Sample()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in ("raw", "cleaned"):
+            if getattr(self, field) not in EXPORT_FORMATS:
+                raise ValueError(
+                    f"no {field} format {getattr(self, field)!r}{nearest(getattr(self, field), EXPORT_FORMATS[1:])}"
+                )
+        check_shares(self.splits)
+        self._check_void()
+        for field, low in (
+            ("max_file_bytes", 1),
+            ("part_bytes", 1),
+            ("part_documents", 1),
+        ):
+            if getattr(self, field) < low:
+                raise ValueError(f"{field} must be at least {low}, not {getattr(self, field)}")
+
+    def _check_void(self) -> None:
+        """ValueError for a setting that has no effect with these formats."""
+        padded = [name for name, form in FORMS.items() if form.pads]
+        readers = {"blend": [MEGATRON], "splits": OUTPUT_FORMATS, "pad_id": padded, "sample": ["chunks"]}
+        for field in (*OUTPUT_FORMATS, *readers):
+            wanted = readers.get(field, (field,))
+            if getattr(self, field) != _default(field) and not {*wanted} & {*self.formats}:
+                raise ValueError(f"{field} is set, but formats has no {' or '.join(wanted)}")
+        if self.splits and self.megatron.splits_string != Megatron().splits_string:
+            raise ValueError("megatron.splits_string has no meaning with splits; leave one of them out")
+
+
+def _default(field: str) -> Any:
+    fields = {entry.name: entry for entry in msgspec.structs.fields(Output)}
+    entry = fields[field]
+    return entry.default_factory() if entry.default is msgspec.NODEFAULT else entry.default
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run: inputs, stages and outputs.
+
+    input, budget   inputs to read; the budget limits all inputs together
+    stages          stages that each document passes, in this order; `[]` keeps all documents as they are
+    seed            seed of the `sample` of inputs, of `output.splits` and of `output.shuffle`
+    """
+
+    input: list[AnyInput] = []
+    name: str = ""
+    stages: Stages = []
+    tokenizer: TokenizerSpec = TokenizerSpec()
+    output: Output = Output()
+    seed: int = 1234
+    budget: Budget = Budget()
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, not {self.seed}")
+        limited = self.budget.max_documents or self.budget.max_bytes
+        if limited and self.input and not any(isinstance(entry, HubInput) for entry in self.input):
+            raise ValueError("budget ends hf: inputs only. Files are read whole; to read less of them, set sample")
+        for stage in self.stages:
+            if not isinstance(stage, Stage):
+                raise ValueError(f"stages takes stages, such as curation.ExactDedup(), not {stage!r}")
+        for name in self.stage_names:
+            if self.stage_names.count(name) > 1:
+                raise ValueError(f"two stages are named {name!r}; set name: of each to a different value")
+        self._check_columns()
+        self._check_weights()
+        for wrong in _wrong_values(msgspec.to_builtins(self), ""):
+            raise ValueError(wrong)
+        if self.output.index and not any(map(saves_index, self.stages)):
+            raise ValueError("output.index is set, but no stage is fuzzy_dedup, whose keys an index holds. Add one")
+
+    def _check_columns(self) -> None:
+        """ValueError for an input with a column that a stage writes."""
+        for entry, stage in itertools.product(self.input, self.stages):
+            for name in entry.columns:
+                if name in stage.writes():
+                    raise ValueError(
+                        f"columns of {shown(entry.path)} has {name!r}, which a {stage.kind} stage writes; leave it "
+                        "out, or change the settings of the stage"
+                    )
+
+    def _check_weights(self) -> None:
+        """ValueError if some inputs have a `blend_weight` and others have none."""
+        bare = [shown(entry.path) for entry in self.input if entry.blend_weight is msgspec.UNSET]
+        if self.output.blend.by == "given" and 0 < len(bare) < len(self.input):
+            raise ValueError(
+                f"blend_weight is the share of an input in training: {bare[0]} has none, other inputs have one. Give "
+                "every input one, or set output.blend.by: tokens, which multiplies tokens by blend_weight (default 1)"
+            )
+
+    @property
+    def stage_names(self) -> list[str]:
+        """One name per stage, from `curation.stages.base.stage_names`."""
+        return stage_names([(stage.name, stage.kind) for stage in self.stages])
+
+
+def saves_index(stage: Stage) -> bool:
+    """Whether a stage writes keys for `output.index`."""
+    return isinstance(stage, CorpusStage) and stage.indexes
+
+
+def _wrong_values(value: Any, path: str) -> Iterator[str]:
+    """Messages for values that 64-bit integers or JSON cannot hold; only a rule's bound may be infinite."""
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            yield from _wrong_values(entry, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for number, entry in enumerate(value):
+            yield from _wrong_values(entry, f"{path}[{number}]")
+    elif isinstance(value, int) and not -(2**63) <= value < 2 ** (64 if path.endswith("seed") else 63):
+        yield f"{path} must fit 64 bits, not {value}"
+    elif isinstance(value, str) and not value.isascii() and SURROGATE.search(value):
+        yield f"{path} must be text that UTF-8 can hold, not {value!r}"
+    elif isinstance(value, float) and not math.isfinite(value) and not path.startswith("stages"):
+        yield f"{path} must be finite, not {value}"
+
+
+def as_builtins(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as JSON values with all defaults, for comparison, storage and reports; readable as a recipe again.
+
+    Infinite bounds are left out, since JSON has no infinity. Secrets in URLs are left out too.
+    """
+    content = dict(as_json(recipe))
+    for entry in content["input"]:
+        for field in {"path", "base", "data_files"} & entry.keys():
+            entry[field] = shown(entry[field])
+    return content
+
+
+def parse_recipe(
+    text: str | bytes, where: str = "recipe", allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Recipe:
+    """A recipe from YAML text.
+
+    where                  name of the text in messages
+    allow_code, settings   as in `load_recipe`
+
+    Raises RecipeError with the path of the wrong value (`$.stages[2].num_band`).
+    """
+    content = parse_yaml(text, where)
+    if content is None:
+        raise RecipeError(f"{where} is empty, expected a recipe. Write `stages: []` to keep all documents as they are")
+    return convert_recipe(apply_settings(content, settings, Recipe) if settings else content, where, allow_code)
+
+
+def _written_out(content: object, allow_code: Sequence[str]) -> object:
+    """The content of a recipe with converted stages and the kind of each input."""
+    if not isinstance(content, dict):
+        return content
+    written_out = dict(content)
+    if isinstance(content.get("input"), list | tuple):
+        written_out["input"] = with_kinds(content["input"], "$.input")
+    if isinstance(content.get("stages"), list | tuple):
+        entries = enumerate(content["stages"])
+        written_out["stages"] = [convert_stage(entry, f"$.stages[{number}]", allow_code) for number, entry in entries]
+    return written_out
+
+
+def recipe_from_job(content: dict[str, Any]) -> Recipe:
+    """The recipe in the plan that a task reads; the driver has already chosen its stages."""
+    return msgspec.convert(content | {"stages": [stage_from_job(entry) for entry in content["stages"]]}, Recipe)
+
+
+def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[str] = ()) -> Recipe:
+    """A recipe from dictionaries, which may use shorthands.
+
+    where        name of the recipe in messages
+    allow_code   as in `load_recipe`
+
+    Raises RecipeError with the path of the wrong value.
+    """
+    try:
+        content = expand_shorthands(content)
+        if old := renamed_keys(content):
+            raise RecipeError("; ".join(old))
+        return msgspec.convert(_written_out(content, allow_code), Recipe)
+    except RecipeError as error:
+        raise RecipeError(f"{where}: {error}") from error.__cause__
+    except UnicodeEncodeError as error:
+        raise RecipeError(f"{where}: {error.object!r} is not text that UTF-8 can hold") from None
+    except ValueError as error:  # msgspec's own errors too
+        message = str(error)
+        hint = _unknown_key_hint(message) + _exponent_hint(message, content)
+        raise RecipeError(f"{where}: {message}{hint}") from None
+
+
+def _unknown_key_hint(message: str) -> str:
+    """The allowed keys similar to an unknown one; msgspec names only the unknown key and its path."""
+    if "unknown field" not in message:
+        return ""
+    unknown = message.split("`")[1]
+    parts = (FilesInput, HubInput, Output, TokenizerSpec, Rule, Bounds, Budget, Sample, Blend, Megatron)
+    structures: tuple[type[msgspec.Struct], ...] = (Recipe, *parts, *FORMS.values(), *STAGES.values())
+    known = {name for structure in structures for name in structure.__struct_encode_fields__} | {"kind"}
+    hint = nearest(unknown, sorted(known))
+    return hint if hint.startswith("; did") and unknown not in known else ""  # a known key is in the wrong place
+
+
+def _exponent_hint(message: str, content: Any) -> str:
+    """Advice for `1e6`, which is text in YAML 1.1."""
+    match = re.match(r"Expected `(int|float)`, got `str` - at `\$(.*)`", message)
+    if not match:
+        return ""
+    for key, number in re.findall(r"\.(\w+)|\[(\d+)\]", match[2]):
+        content = content[key] if key else content[int(number)]
+    if not isinstance(content, str) or not EXPONENT.fullmatch(content):
+        return ""
+    if match[1] == "int" and not float(content).is_integer():
+        return ""
+    written = f"{float(content):_.0f}" if match[1] == "int" else "it with a dot and a sign, as 1.0e-3"
+    return f"; {content} is text in YAML, write {written}"
+
+
+def shipped_recipes() -> dict[str, str]:
+    """The recipes of the package: name -> YAML text."""
+    folder = resources.files("curation") / "recipes"
+    return {
+        Path(entry.name).stem: entry.read_text("utf-8")
+        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".yaml")
+    }
+
+
+def load_recipe(
+    name: str | os.PathLike[str], input: object = None, *, allow_code: Sequence[str] = (), settings: Sequence[str] = ()
+) -> Recipe:
+    """A recipe from a YAML file, or a shipped recipe by its name.
+
+    input        replaces `input` of the recipe: a path (file, folder, glob, URL), an `Input`, or a list of them. None
+                 (default) keeps the recipe's own; shipped recipes have none
+    allow_code   modules, or packages of modules, from which the recipe may name stages
+                 (`kind: mypackage.stages:BlockUrls`). They are imported, which runs their code. Default: none
+    settings     `PATH=VALUE` strings, applied before the recipe is checked: `output.formats=[blocks]`,
+                 `stages.filter.words.min=100` (`curation.recipes.settings.apply_settings`). With `input`, settings of
+                 `input.` apply to it
+
+    Raises RecipeError for a missing or wrong recipe, setting or input.
+    """
+    of_input = [setting for setting in settings if input is not None and setting.startswith("input.")]
+    recipe = _find_recipe(os.fspath(name), allow_code, [setting for setting in settings if setting not in of_input])
+    if input is None:
+        return recipe
+    try:
+        entries = list_inputs(input)
+        if of_input:
+            content = apply_settings({"input": msgspec.to_builtins(entries)}, of_input, Recipe)
+            entries = list_inputs(content["input"])
+        return msgspec.structs.replace(recipe, input=entries)
+    except ValueError as error:  # msgspec's own errors too
+        raise RecipeError(f"{name} with another input: {error}") from None
+
+
+def check_readable(recipe: object) -> None:
+    """Raise RecipeError if `recipe` is not a Recipe, or has no input."""
+    if not isinstance(recipe, Recipe):
+        raise RecipeError(
+            f"expected a Recipe, got {type(recipe).__name__}. Make one with load_recipe(NAME or PATH), or with "
+            "convert_recipe(DICTIONARY)"
+        )
+    if not recipe.input:
+        raise RecipeError(
+            "nothing to read: give --input PATH, or input: in the recipe; in Python load_recipe(NAME, input=PATH)"
+        )
+
+
+def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) -> Recipe:
+    path, shown_name = Path(name), shown(name)
+    if split_suffix(name)[0] and not (path.suffix.lower() in AMBIGUOUS_SUFFIXES and _may_be_recipe(path)):
+        raise RecipeError(f"{shown_name} looks like data: give it with --input. A recipe is a YAML file, NAME.yaml")
+    if path.is_file():
+        return parse_recipe(path.read_bytes(), name, allow_code, settings)
+    shipped = shipped_recipes()
+    if name in shipped:
+        return parse_recipe(shipped[name], name, allow_code, settings)
+    if path.suffix in (".yaml", ".yml", *AMBIGUOUS_SUFFIXES) or path.parent != Path():
+        raise RecipeError(f"recipe {shown_name} does not exist; give a YAML file or one of {', '.join(shipped)}")
+    raise RecipeError(f"no recipe named {shown_name!r}{nearest(shown_name, shipped)}")
+
+
+def _may_be_recipe(path: Path) -> bool:
+    """Whether a file is missing or holds a YAML mapping."""
+    import yaml
+
+    if not path.is_file():
+        return True
+    try:
+        small = path.stat().st_size <= MAX_AMBIGUOUS_BYTES
+        return small and isinstance(yaml.compose(path.read_bytes(), yaml.SafeLoader), yaml.MappingNode)
+    except (yaml.YAMLError, ValueError):
+        return False
+
+
+def changed_keys(before: object, after: object, path: str = "") -> list[str]:
+    """The paths at which two recipes (from `as_builtins`) differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = sorted({*before, *after})
+        return [
+            change
+            for key in keys
+            for change in changed_keys(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+        ]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [change for k, (old, new) in pairs for change in changed_keys(old, new, f"{path}[{k}]")]
+    return [] if before == after else [path or "recipe"]

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON Schema of a recipe, for editors that complete and check YAML.
+
+It is generated from the structures of recipes and covers names, types, choices and shorthands. `curate plan` finds the
+errors that need a comparison of several settings.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from curation.kernels.rewrite import CHOICES as REWRITE_CHOICES
+from curation.measures import Measure
+from curation.packing.blends import WAYS
+from curation.packing.forms import OUTPUT_FORMATS
+from curation.reading.inputs import FORMATS
+from curation.recipes import recipe as recipes
+from curation.recipes.settings import RULE_FIELDS, SUBJECTS
+from curation.rules.decide import RULE_SETS
+from curation.stages import STAGES
+from curation.stages import exact_dedup as exact
+from curation.stages import fuzzy_dedup as fuzzy
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+TEMPLATE = "#/$defs/{name}"
+FIELD_LINE = re.compile(r"((?:\w+, )*\w+) {2,}(\S.*)")  # of a docstring: names and their description
+CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
+    "Rewrite": REWRITE_CHOICES,
+    "ExactDedup": {"compare": tuple(exact.COMPARISONS)},
+    "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(fuzzy.COMPARISONS), "verify": fuzzy.CHECKS},
+    "FilesInput": {"format": FORMATS},
+    "Output": {
+        "formats": OUTPUT_FORMATS,
+        "raw": recipes.EXPORT_FORMATS,
+        "cleaned": recipes.EXPORT_FORMATS,
+    },
+    "Blend": {"by": WAYS},
+}
+KIND = "kind"
+OWN = ":"  # in the kind of a stage outside the package, MODULE:CLASS
+INPUTS = ("FilesInput", "HubInput")
+OPENAPI_ONLY = "discriminator"
+
+
+def recipe_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a recipe. Settings of stages outside the package are not checked."""
+    stages = tuple(STAGES.values())
+    roots, definitions = msgspec.json.schema_components([recipes.Recipe, *stages], ref_template=TEMPLATE)
+    structures = {kind.__name__: kind for kind in _structures([recipes.Recipe, *stages])}
+    for name, entry in definitions.items():
+        _describe(entry, structures[name])
+        for field, choices in CHOICES.get(name, {}).items():
+            _restrict(entry["properties"][field], choices)
+    for name in INPUTS:  # the path determines the kind
+        definitions[name]["required"].remove(KIND)
+    definitions |= _rule_forms(definitions)
+    definitions["Recipe"]["properties"]["stages"]["items"] = _stage_forms(definitions, stages)
+    cleaned = {name: _without_void(entry) for name, entry in definitions.items()}
+    return {"$schema": DIALECT, "title": "A recipe of gpu-pipeline", **roots[0], "$defs": cleaned}
+
+
+def _structures(roots: list[type[msgspec.Struct]]) -> list[type]:
+    """The structures and all structures inside their fields."""
+    structures: dict[type, None] = {}
+    waiting: list[Any] = list(msgspec.inspect.multi_type_info(roots))
+    for node in waiting:  # the loop appends to it
+        if isinstance(node, msgspec.inspect.StructType) and node.cls not in structures:
+            structures[node.cls] = None
+            waiting += [field.type for field in node.fields]
+        waiting += [getattr(node, part) for part in ("item_type", "value_type") if hasattr(node, part)]
+        waiting += [*getattr(node, "item_types", ()), *getattr(node, "types", ())]
+    return list(structures)
+
+
+def _describe(entry: dict[str, Any], structure: type) -> None:
+    """Copy the docstring of a structure into its schema: the first paragraph, and the lines on fields."""
+    text = inspect.getdoc(structure) or ""
+    entry["description"] = " ".join(text.partition("\n\n")[0].split())
+    for name, description in field_texts(text).items():
+        if name in entry["properties"] and "$ref" not in entry["properties"][name]:
+            entry["properties"][name]["description"] = description
+
+
+def field_texts(docstring: str) -> dict[str, str]:
+    """Field -> description, from docstring lines such as `unit, compare   ...` and their indented continuations."""
+    texts: dict[str, list[str]] = {}
+    names: list[str] = []
+    for line in docstring.splitlines():
+        if match := FIELD_LINE.fullmatch(line):
+            names = [name for name in match[1].split(", ") if name not in texts]  # the first line counts
+            texts |= {name: [match[2]] for name in names}
+        elif line.startswith("    ") and names:
+            for name in names:
+                texts[name].append(line.strip())
+        else:
+            names = []
+    return {name: " ".join(lines) for name, lines in texts.items()}
+
+
+def _restrict(entry: dict[str, Any], choices: tuple[str, ...]) -> None:
+    """Restrict a field, or each entry of its list, to `choices`."""
+    target = entry["items"] if entry.get("type") == "array" else entry
+    target["enum"] = list(choices)
+
+
+def _rule_forms(definitions: dict[str, Any]) -> dict[str, Any]:
+    """The forms of rules: the name of a set, a rule, a mapping by measure, ratio or column, or a list of these."""
+    properties = definitions["Rule"]["properties"]
+    conditions = {name: entry for name, entry in properties.items() if name not in SUBJECTS}
+    override = {"anyOf": [{"type": "null"}, *properties["override"]["anyOf"]]}
+    bound = {"$ref": TEMPLATE.format(name="Conditions")}
+    keyed = dict.fromkeys(RULE_SETS, override) | dict.fromkeys(Measure.__members__, bound)
+    one = [{"enum": list(RULE_SETS)}, *({"$ref": TEMPLATE.format(name=name)} for name in ("Rule", "KeyedRules"))]
+    definitions["Filter"]["properties"]["rules"] = {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}}]}
+    return {
+        "Conditions": {"type": "object", "properties": conditions, "minProperties": 1, "additionalProperties": False},
+        "KeyedRules": {
+            "description": "Rules by a set, a measure, a ratio (`a/b`) or a column",
+            "type": "object",
+            "properties": keyed,
+            "propertyNames": {"not": {"enum": sorted(RULE_FIELDS)}},
+            "minProperties": 1,
+            "additionalProperties": bound,
+        },
+    }
+
+
+def _stage_forms(definitions: dict[str, Any], stages: tuple[type[msgspec.Struct], ...]) -> dict[str, Any]:
+    """The forms of a stage: with its `kind`, as `KIND: {...}`, or as the kind alone if no setting is required."""
+    forms: list[dict[str, Any]] = []
+    bare = []
+    for stage in stages:
+        name, kind = stage.__name__, str(stage.__struct_config__.tag)
+        whole = definitions[name]
+        settings = {field: entry for field, entry in whole["properties"].items() if field != KIND}
+        required = [field for field in whole["required"] if field != KIND]
+        definitions[f"{name}Settings"] = whole | {"properties": settings, "required": required}
+        value: dict[str, Any] = {"$ref": TEMPLATE.format(name=f"{name}Settings")}
+        if not required:
+            bare.append(kind)
+            value = {"anyOf": [value, {"type": "null"}]}
+        keyed = {"type": "object", "properties": {kind: value}, "required": [kind], "additionalProperties": False}
+        forms += [{"$ref": TEMPLATE.format(name=name)}, keyed]
+    own = {"type": "object", "properties": {KIND: {"type": "string", "pattern": OWN}}, "required": [KIND]}
+    return {"anyOf": [*forms, {"enum": bare}, own]}
+
+
+def _without_void(value: Any) -> Any:
+    """The schema without infinite defaults, which JSON cannot hold, and without OpenAPI keywords."""
+    if isinstance(value, dict):
+        kept = {key: entry for key, entry in value.items() if key != OPENAPI_ONLY and not _is_infinite(key, entry)}
+        return {key: _without_void(entry) for key, entry in kept.items()}
+    return [_without_void(entry) for entry in value] if isinstance(value, list) else value
+
+
+def _is_infinite(key: str, value: Any) -> bool:
+    return key == "default" and isinstance(value, float) and not math.isfinite(value)

@@ -1,0 +1,405 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shorthands inside a recipe, and settings (`PATH=VALUE`) that change it.
+
+Both work on the content of a recipe, the dictionaries that YAML gives, before it is checked. A run stores and compares
+the written-out form.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from curation.errors import RecipeError, nearest
+from curation.measures import Measure
+from curation.recipes.renamed import RENAMED, Key
+from curation.recipes.yaml_text import parse_yaml
+from curation.rules.decide import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
+from curation.stages import STAGES, Filter
+from curation.stages.base import stage_names
+
+FILTER = "filter"
+RULE_FIELDS = frozenset(Rule.__struct_encode_fields__)
+SUBJECTS = ("measure", "ratio", "column", "set", "override")
+EXAMPLE = "{min: 50}"
+
+Structures = tuple[type[msgspec.Struct], ...] | None  # allowed at a path; None: anything, (): no fields
+
+
+# Shorthands
+
+
+def expand_shorthands(content: Any) -> Any:
+    """The content of a recipe with shorthands written out.
+
+    Shorthands are `exact_dedup` and `{exact_dedup: {...}}` for a stage, and mappings for rules. Other values stay
+    unchanged; `convert_recipe` refuses them. Raises ValueError for a wrong shorthand.
+    """
+    if not isinstance(content, dict) or not isinstance(content.get("stages"), list | tuple):
+        return content
+    stages = [_expanded_stage(entry, f"$.stages[{number}]") for number, entry in enumerate(content["stages"])]
+    return {**content, "stages": stages}
+
+
+def _expanded_stage(entry: Any, path: str) -> Any:
+    if isinstance(entry, str):
+        entry = {"kind": entry}
+    elif isinstance(entry, dict) and len(entry) == 1:
+        ((kind, settings),) = entry.items()
+        if isinstance(kind, str) and kind != "kind" and (settings is None or isinstance(settings, dict)):
+            settings = settings or {}
+            if "kind" in settings:
+                raise ValueError(f"{kind} is the kind of the stage; leave kind: {settings['kind']!r} out - at `{path}`")
+            entry = {"kind": kind, **settings}
+    if isinstance(entry, dict) and entry.get("kind") == FILTER and "rules" in entry:
+        entry = {**entry, "rules": expand_rule_shorthands(entry["rules"], f"{path}.rules")}
+    return entry
+
+
+def expand_rule_shorthands(rules: Any, path: str = "$.rules") -> Any:
+    """Rules with mappings written out: `{words: {min: 50}, a/b: {max: 0.1}, language: {in: [en]}, gopher: {}}`.
+
+    A key is a rule set, a measure or a ratio (`a/b`); any other key is a column. `path` is the place of the rules in
+    messages. Raises ValueError.
+    """
+    if isinstance(rules, dict) and rules:
+        return [rules] if RULE_FIELDS & rules.keys() else _keyed(rules, path)
+    if not isinstance(rules, list):
+        return rules
+    written_out: list[Any] = []
+    for number, entry in enumerate(rules):
+        short = isinstance(entry, dict) and entry and not RULE_FIELDS & entry.keys()
+        written_out += _keyed(entry, f"{path}[{number}]") if short else [entry]
+    return written_out
+
+
+def _keyed(rules: dict[Any, Any], path: str) -> list[dict[str, Any]]:
+    return [_keyed_rule(key, conditions, path) for key, conditions in rules.items()]
+
+
+def _keyed_rule(key: Any, conditions: Any, path: str) -> dict[str, Any]:
+    if not isinstance(key, str):
+        raise ValueError(f"{key!r} is not the name of a measure or column. Quote it if it is - at `{path}`")
+    named_set = key in RULE_SETS
+    if conditions is None and named_set:
+        conditions = {}
+    if not isinstance(conditions, dict) or not (conditions or named_set):
+        raise ValueError(f"{key!r} needs conditions, such as {key}: {EXAMPLE}, not {conditions!r} - at `{path}`")
+    if named_set:
+        return {"set": key, **({"override": conditions} if conditions else {})}
+    for name in SUBJECTS:
+        if name in conditions:
+            raise ValueError(f"leave {name} out: the key {key!r} already names the value to bound - at `{path}`")
+    return {**_subject(key), **conditions}
+
+
+def _subject(key: str) -> dict[str, Any]:
+    """The field that holds the subject of a rule: ratio, measure or column."""
+    if "/" in key:
+        return {"ratio": [name.strip() for name in key.split("/")]}
+    return {"measure" if key in Measure.__members__ else "column": key}
+
+
+# Settings
+
+
+def apply_settings(content: Any, settings: Sequence[str], structure: type[msgspec.Struct]) -> Any:
+    """A copy of the content of a recipe with `settings` applied in order and shorthands written out.
+
+    settings    `PATH=VALUE` strings, VALUE in YAML. PATH is dotted: `output.formats`, `input.NAME.sample`,
+                `stages.fuzzy_dedup.threshold`. A stage is its `name` or its kind, an input its name; both may be a
+                number, from 0. In a filter, a name that is not a field is a rule: `stages.filter.words.min=100`,
+                `stages.filter.too_few_stop_words=off`
+    structure   the type of `content`, `Recipe`; its fields check the paths
+
+    Raises RecipeError for a path that leads nowhere or to several places, and for a wrong value.
+    """
+    try:
+        changed = expand_shorthands(_copied(content))
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+    for setting in settings:
+        try:
+            path, value = _parsed(setting)
+            if isinstance(changed, dict):
+                _put(changed, path, value, structure)
+            changed = expand_shorthands(changed)
+        except RecipeError:
+            raise
+        except ValueError as error:  # msgspec's own errors too
+            raise RecipeError(f"setting {_path_of(setting)}: {error}") from None
+    return changed
+
+
+def stages_setting(text: str) -> str:
+    """A setting for all stages, from comma-separated kinds or a YAML list; RecipeError for an empty name."""
+    return f"stages={_listed(text, 'stages', 'exact_dedup,fuzzy_dedup')}"
+
+
+def rules_setting(text: str) -> str:
+    """A setting for the rules of the only filter, from comma-separated rule sets or YAML
+    (`{words: {min: 50}}`); RecipeError for an unknown rule set."""
+    listed = _listed(text, "rules", f"gopher, or {{words: {EXAMPLE}}}")
+    for name in listed[1:-1].split(", ") if listed != text.strip() else ():
+        if name not in RULE_SETS:
+            advice = f"Give names of rule sets, or rules in YAML: {{words: {EXAMPLE}}}"
+            raise RecipeError(f"no rule set named {name!r}{nearest(name, RULE_SETS)}. {advice}")
+    return f"stages.{FILTER}.rules={listed}"
+
+
+def _listed(text: str, what: str, example: str) -> str:
+    """A YAML list or mapping unchanged, comma-separated names as a YAML list."""
+    text = text.strip()
+    if text.startswith(("[", "{")):
+        return text
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise RecipeError(f"{what} must be comma-separated names, such as {example}; got {text!r}")
+    return f"[{', '.join(names)}]"
+
+
+def _copied(value: Any) -> Any:
+    """A copy without shared objects: an alias of YAML is one object in two places."""
+    if isinstance(value, dict):
+        return {key: _copied(entry) for key, entry in value.items()}
+    return [_copied(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _parsed(setting: str) -> tuple[list[str], Any]:
+    path, equals, text = setting.partition("=")
+    names = [name.strip() for name in path.split(".")]
+    if not equals or not all(names):
+        raise ValueError("expected PATH=VALUE, such as seed=3")
+    if not text.strip():
+        raise ValueError(f"no value. Write {path}='' for an empty text")
+    return names, parse_yaml(text, f"setting {_path_of(setting)}: the value (quote text that has YAML syntax)")
+
+
+def _path_of(setting: str) -> str:
+    """The path of a setting, for messages: its value may be a URL with a password."""
+    return repr(setting.partition("=")[0])
+
+
+def _put(content: dict[str, Any], path: list[str], value: Any, structure: type[msgspec.Struct]) -> None:
+    match path:
+        case ["stages", _, *_]:
+            _put_in_stage(content, path[1:], value)
+        case ["input", _, *_]:
+            _put_in_input(content, path[1:], value)
+        case _:
+            _put_field(content, (structure,), [], path, value)
+
+
+def _put_field(owner: Any, kinds: Structures, done: list[str], path: list[str], value: Any) -> None:
+    """Set `value` at `path` below `owner`, a structure of one of `kinds` at the path `done`."""
+    name, rest = path[0], path[1:]
+    where = ".".join(done)
+    if isinstance(owner, list):
+        place: Any = _number(name, len(owner), where)
+        below = kinds
+    elif isinstance(owner, dict):
+        renamed = Key(done[-1] if done else "", name) in RENAMED  # conversion refuses it and names the new key
+        place, below = name, None if renamed else _below(kinds, name, where)
+    else:
+        raise ValueError(f"{where} is a single value and has no field {name!r}")
+    if not rest:
+        owner[place] = value
+        return
+    if isinstance(owner, dict) and place not in owner:
+        if below == ():
+            raise ValueError(f"{'.'.join([*done, name])} is a single value and has no field {rest[0]!r}")
+        owner[place] = {}
+    _put_field(owner[place], below, [*done, name], rest, value)
+
+
+def _number(name: str, count: int, where: str) -> int:
+    if not name.isdecimal() or int(name) >= count:
+        raise ValueError(f"{where} has {count} entries, numbered from 0; there is no {name!r}")
+    return int(name)
+
+
+def _below(kinds: Structures, name: str, where: str) -> Structures:
+    """The structures that a field of `kinds` may hold; ValueError for an unknown field."""
+    if kinds is None:
+        return None
+    fields = {field.encode_name: field.type for kind in kinds for field in msgspec.structs.fields(kind)}
+    if name not in fields:
+        raise ValueError(f"{where or 'a recipe'} has no field {name!r}{nearest(name, fields)}")
+    types = list(_nested_types(fields[name]))
+    structures = tuple(kind for kind in types if isinstance(kind, type) and issubclass(kind, msgspec.Struct))
+    free = not structures and {dict, list, tuple} & {typing.get_origin(kind) for kind in types}
+    return None if free else structures
+
+
+def _nested_types(kind: Any) -> Iterator[Any]:
+    """A type and all its type arguments, nested ones too."""
+    yield kind
+    for argument in typing.get_args(kind):
+        yield from _nested_types(argument)
+
+
+def _entries(content: dict[str, Any], field: str) -> list[Any]:
+    entries = content.get(field)
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f"the recipe has no {field} to change. Add one first")
+    return entries
+
+
+def _put_in_input(content: dict[str, Any], path: list[str], value: Any) -> None:
+    from curation.reading.inputs import FilesInput, HubInput, is_hub
+
+    entries = _entries(content, "input")
+    number, rest = _named_input(entries, path)
+    if not rest:
+        raise ValueError(f"name a field of the input: input.{path[0]}.sample")
+    if isinstance(entries[number], str):
+        entries[number] = {"path": entries[number]}
+    entry = entries[number]
+    kind = HubInput if isinstance(entry, dict) and is_hub(str(entry.get("path"))) else FilesInput
+    _put_field(entry, (kind,), ["input", path[0]], rest, value)
+
+
+def _named_input(entries: list[Any], path: list[str]) -> tuple[int, list[str]]:
+    """(number of the input that a path begins with, rest of the path); names may contain dots."""
+    from curation.reading.inputs import input_names, list_inputs
+
+    if path[0].isdecimal():
+        return _number(path[0], len(entries), "input"), path[1:]
+    names = input_names(list_inputs(entries))
+    return _named(names, path, "input")
+
+
+def _named(names: Sequence[str], path: list[str], what: str) -> tuple[int, list[str]]:
+    """(number of the longest of `names` that a path begins with, rest of the path)."""
+    for length in range(len(path), 0, -1):
+        name = ".".join(path[:length])
+        fits = [number for number, known in enumerate(names) if known == name]
+        if fits:
+            return fits[0], path[length:]
+    raise ValueError(f"no {what} named {path[0]!r}{nearest(path[0], names)}; or give its number, from 0")
+
+
+# Stages
+
+
+def _put_in_stage(content: dict[str, Any], path: list[str], value: Any) -> None:
+    stages = _entries(content, "stages")
+    number, rest = _named_stage(stages, path)
+    stage = stages[number]
+    where = ["stages", *path[: len(path) - len(rest)]]
+    if not rest:
+        raise ValueError(f"name a field of the stage: {'.'.join(where)}.name")
+    kind = STAGES.get(stage["kind"])  # None for a kind outside the package
+    if kind is Filter and rest[0] not in Filter.__struct_fields__:
+        _put_rule(stage, rest, value, ".".join(where))
+    else:
+        _put_field(stage, None if kind is None else (kind,), where, rest, value)
+
+
+def _named_stage(stages: list[Any], path: list[str]) -> tuple[int, list[str]]:
+    """(number of the stage that a path begins with, rest of the path); names win over kinds."""
+    for number, entry in enumerate(stages):
+        if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
+            raise ValueError(f"stages[{number}] is not a stage; expected a mapping with a kind")
+    if path[0].isdecimal():
+        return _number(path[0], len(stages), "stages"), path[1:]
+    kinds = [entry["kind"] for entry in stages]
+    names = stage_names([(str(entry.get("name") or ""), entry["kind"]) for entry in stages])
+    fits = [number for number, kind in enumerate(kinds) if kind == path[0]]
+    if len(fits) > 1 and path[0] not in names:
+        raise ValueError(f"{path[0]!r} is ambiguous: name {' or '.join(names[number] for number in fits)}")
+    number, rest = _named([*names, *kinds], path, "stage")
+    return number % len(stages), rest
+
+
+# Rules of a filter
+
+
+def _put_rule(stage: dict[str, Any], path: list[str], value: Any, where: str) -> None:
+    """Change or remove a rule of a filter; add one for a measure or ratio that has none."""
+    key, *rest = path
+    rules = stage.get("rules", [])
+    rules = [rules] if isinstance(rules, str) else rules
+    msgspec.convert(rules, list[str | Rule])
+    new = {} if any(fitting(_expanded(entry), key) for entry in rules) else _new_subject(rules, key, where)
+    if len(rest) == 1:
+        value = {rest[0]: value}
+    if value is False or value == OFF:  # YAML takes `off` for false
+        _remove_rule(rules, key, where)
+    elif not isinstance(value, dict) or not value or len(rest) > 1:
+        raise ValueError(f"give a bound of {key}: {where}.{key}.min=50")
+    elif new:
+        rules.append(new | value)
+    else:
+        for condition, bound in value.items():
+            _change(rules, key, condition, bound)
+    msgspec.convert(rules, list[str | Rule])
+    stage["rules"] = rules
+
+
+def _expanded(entry: Any) -> Sequence[Rule]:
+    """The rules of an entry of `rules`; for a set, after its override."""
+    return rules_of_entry(entry if isinstance(entry, str) else msgspec.convert(entry, Rule))
+
+
+def _new_subject(rules: list[Any], key: str, where: str) -> dict[str, Any]:
+    """The subject of a new rule; ValueError for a name that is not a measure or ratio."""
+    subject = _subject(key)
+    if "column" in subject:
+        known = keys_of([rule for entry in rules for rule in _expanded(entry)])
+        hint = nearest(key, [*Filter.__struct_fields__, *known, *Measure.__members__])
+        raise ValueError(f"{where} has no field or rule {key!r}, and no measure has that name{hint}")
+    return subject
+
+
+def _fit(rules: list[Any], key: str, condition: str = "") -> tuple[int, Rule]:
+    """(number of the entry of `rules`, rule in it) that a key names; ValueError for none or several."""
+    places = [(number, rule) for number, entry in enumerate(rules) for rule in _expanded(entry)]
+    known = [rule for _, rule in places]
+    fits = fitting(known, key, "in_" if condition == "in" else condition)
+    if not fits:
+        raise ValueError(f"no rule named {key!r}{nearest(key, keys_of(known))}")
+    if len(fits) > 1:
+        raise ValueError(f"{key!r} is ambiguous: name {reasons_of(known, fits)}, or write the rules out")
+    return places[fits[0]]
+
+
+def _change(rules: list[Any], key: str, condition: str, bound: Any) -> None:
+    number, rule = _fit(rules, key, condition)
+    if _is_set(rules[number]):
+        before = _override(rules[number]).get(rule.name)
+        _set_override(rules, number, rule.name, {**(before if isinstance(before, dict) else {}), condition: bound})
+    else:
+        rules[number][condition] = bound
+
+
+def _remove_rule(rules: list[Any], key: str, where: str) -> None:
+    number, rule = _fit(rules, key)
+    if _is_set(rules[number]):
+        _set_override(rules, number, rule.name, OFF)
+    else:
+        del rules[number]
+    if not any(map(_expanded, rules)):
+        raise ValueError(f"{where} would have no rules. Remove the stage instead")
+
+
+def _is_set(entry: Any) -> bool:
+    return isinstance(entry, str) or "set" in entry
+
+
+def _override(entry: Any) -> dict[str, Any]:
+    return {} if isinstance(entry, str) else entry.get("override") or {}
+
+
+def _set_override(rules: list[Any], number: int, reason: str, change: Any) -> None:
+    """Set a change as the last one, which wins."""
+    entry = rules[number]
+    others = {key: other for key, other in _override(entry).items() if key != reason}
+    name = entry if isinstance(entry, str) else entry["set"]
+    rules[number] = {"set": name, "override": {**others, reason: change}}
+
+
+__all__ = ["apply_settings", "expand_rule_shorthands", "expand_shorthands", "rules_setting", "stages_setting"]

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""YAML text as plain values, with limits on the size that a hostile file can expand to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curation.errors import RecipeError
+
+MAX_VALUES = 1_000_000  # per recipe, aliases expanded
+SHOWN_CHARACTERS = 40  # of a wrong value in a message
+
+
+def parse_yaml(text: str | bytes, where: str) -> Any:
+    """The values of YAML text; RecipeError for invalid YAML and for more than MAX_VALUES values."""
+    import yaml
+
+    try:
+        content = yaml.load(text, _strict_loader())
+        size = _expanded_size(content, {})
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{where} is not valid YAML: {_yaml_problem(error)}") from None
+    except RecursionError:
+        raise RecipeError(f"{where} is nested too deeply; a recipe has at most six levels") from None
+    if size > MAX_VALUES:
+        raise RecipeError(
+            f"{where} expands to {size:,} values through aliases (*name), at most {MAX_VALUES:,} are allowed. Write "
+            "the values out"
+        )
+    return content
+
+
+def _expanded_size(value: object, known: dict[int, int]) -> int:
+    """The number of values with aliases expanded; RecursionError for a value that contains itself."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = -1
+        inner = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_expanded_size(entry, known) for entry in inner)
+    if known[id(value)] < 0:
+        raise RecursionError
+    return known[id(value)]
+
+
+def _yaml_problem(error: Any) -> str:
+    """The problem and its place, without the line itself, which may hold a password in a URL."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+    return f"{problem} (line {mark.line + 1}, column {mark.column + 1})" if mark else str(problem)
+
+
+def _strict_loader() -> Any:
+    """PyYAML's safe loader that refuses duplicate keys, and raises YAMLError for values that Python cannot hold
+    (`2001-13-45`, a number of 5,000 digits)."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML carries no types
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                constructed = super().construct_object(node, deep)
+                if isinstance(constructed, int):
+                    float(constructed)  # OverflowError for an integer too long for messages
+            except (ValueError, ArithmeticError, LookupError, AttributeError):  # all that PyYAML's constructors raise
+                kind, value = node.tag.rpartition(":")[2], str(node.value)
+                value = value if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]}..."
+                problem = f"{value!r} is not a valid {kind}; quote it if it is text"
+                raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+            return constructed
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen = set()
+            for key, _ in node.value:
+                if str(key.value) in seen:
+                    problem = f"duplicate key {key.value!r}"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(str(key.value))
+            return super().construct_mapping(node, deep)
+
+    return Loader

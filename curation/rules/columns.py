@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of columns for rules, on the host: numbers, membership in a list, matches of a regular expression."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+EXPECTED = {"text": "strings", "number": "numbers", "truth": "columns of true and false"}
+NO_LOOKAROUND = "; RE2 has no lookaround and no backreferences"
+NUMBER = r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$"
+MARK = r"\0!"  # replacement of a match: itself and one byte
+
+
+def kind_of(value: object) -> str:
+    """Return the kind of a value in a rule: `text`, `number`, `truth`, or "" if no column can have it."""
+    if isinstance(value, bool):
+        return "truth"
+    if isinstance(value, str):
+        return "text"
+    return "number" if isinstance(value, int | float) and math.isfinite(value) else ""
+
+
+def has_kind(kind: pa.DataType, wanted: str) -> bool:
+    """Return whether a column of this type has values of a kind. A column of nulls alone has all kinds."""
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_null(kind):
+        return True
+    if wanted == "truth":
+        return pa.types.is_boolean(kind)
+    return _is_text(kind) if wanted == "text" else _is_number(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+
+
+def written_numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """Return the numbers in a column of strings, float64; NaN for a null and for a string that is not a number."""
+    column = pc.utf8_trim_whitespace(_decoded(column))
+    is_number = pc.match_substring_regex(column, pattern=NUMBER)
+    return pc.if_else(is_number, column, None).cast(pa.float64()).to_numpy()
+
+
+def numbers_of(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column as float64; NaN for a null. A column of strings or of nulls alone is all NaN."""
+    column = _decoded(column)
+    if _is_text(column.type) or pa.types.is_null(column.type):
+        return np.full(len(column), np.nan)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    return column.cast(pa.float64(), safe=False).to_numpy()  # a safe cast refuses integers above 2^53
+
+
+def is_among(column: pa.ChunkedArray, values: Sequence[object]) -> np.ndarray:
+    """Return if each row has one of the values, bool. A null has none; numbers are compared in the column's type."""
+    column = _decoded(column)
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), bool)
+    return pc.is_in(column, value_set=_as_column(column.type, values)).to_numpy()
+
+
+def _as_column(kind: pa.DataType, values: Sequence[object]) -> pa.Array:
+    """Return the values in a column's type, without those that the type cannot hold."""
+    if pa.types.is_integer(kind):
+        limits = np.iinfo(kind.to_pandas_dtype())
+        whole = [int(value) for value in values if value == int(value)]  # type: ignore[call-overload]
+        return pa.array([value for value in whole if limits.min <= value <= limits.max], kind)
+    if pa.types.is_floating(kind):
+        return pa.array([float(value) for value in values], pa.float64()).cast(kind, safe=False)  # type: ignore[arg-type]
+    return pa.array(values, kind)
+
+
+def count_matches(column: pa.ChunkedArray, pattern: str) -> np.ndarray:
+    """Return the number of non-overlapping matches per row, float64. A null counts as an empty text.
+
+    Arrow's `count_substring_regex` restarts the search after a match, where `^` and `\\b` match again. So matches are
+    counted by a replacement, only in rows with a match.
+    """
+    column = _decoded(column).cast(pa.large_string()).fill_null("")
+    is_match = pc.match_substring_regex(column, pattern=pattern)
+    rows = is_match.to_numpy()
+    counts = np.zeros(len(column))
+    if rows.any():
+        matching = column.filter(is_match)
+        marked = pc.replace_substring_regex(matching, pattern=pattern, replacement=MARK)
+        counts[rows] = pc.subtract(pc.binary_length(marked), pc.binary_length(matching)).to_numpy()
+    return counts
+
+
+def pattern_problem(pattern: object) -> str:
+    """Return the reason that RE2 rejects a pattern; "" for a valid one."""
+    if not isinstance(pattern, str):
+        return "must be a string"
+    if not pattern:
+        return "is empty, and matches every text"
+    try:
+        pc.match_substring_regex(pa.array([""], pa.large_string()), pattern=pattern)
+    except pa.ArrowInvalid as error:
+        cause = str(error).removeprefix("Invalid regular expression: ")
+        hint = NO_LOOKAROUND if "perl operator" in cause or "escape sequence" in cause else ""
+        return f"is not a regular expression of RE2: {cause}{hint}"
+    except UnicodeEncodeError:
+        return "must be text that UTF-8 can hold"
+    return ""
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column with categories as values, strings as large_string and decimals as float64."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if _is_text(column.type):
+        return column.cast(pa.large_string())
+    return column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
+
+
+__all__ = [
+    "EXPECTED", "count_matches", "has_kind", "is_among", "kind_of", "numbers_of", "pattern_problem", "written_numbers",
+]  # fmt: skip

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rule sets by name, and the verdict of rules on documents. The grammar of a rule is in `curation.rules.grammar`.
+
+A document is removed with the first rule that it breaks as its reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from curation.errors import nearest
+from curation.rules.grammar import OFF, Bounds, Rule
+
+
+class Verdict(NamedTuple):
+    """The rows of a frame to remove, with reasons.
+
+    reason   index of `reasons` for each removed row, -1 for a kept one; integers, one per row
+    reasons  names of the reasons
+    value    number shown with the reason, such as the measure; float64, one per row, NaN for kept rows
+    """
+
+    reason: np.ndarray
+    reasons: tuple[str, ...]
+    value: np.ndarray
+
+    @classmethod
+    def dropping(cls, gone: np.ndarray, reason: str, value: np.ndarray | float = 1.0) -> Verdict:
+        """Return a verdict that removes the rows where `gone` (bool) is true, for one reason. `value` is one number per
+        row, or one for all."""
+        return cls(np.where(gone, 0, -1).astype(np.int16), (reason,), np.where(gone, value, np.nan))
+
+    @property
+    def kept(self) -> np.ndarray:
+        """True for each kept row, bool."""
+        return self.reason < 0
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of removed documents per reason, with zeros, in the order of the rules. Equal reasons are
+        counted together."""
+        totals: dict[str, int] = {}
+        numbers = np.bincount(self.reason[self.reason >= 0], minlength=len(self.reasons))
+        for name, number in zip(self.reasons, numbers.tolist(), strict=True):
+            totals[name] = totals.get(name, 0) + number
+        return totals
+
+
+def decide(
+    rules: Sequence[Rule],
+    measures: Mapping[str, np.ndarray],
+    rows: int,
+    columns: Mapping[str, pa.ChunkedArray] = MappingProxyType({}),
+) -> Verdict:
+    """Return the first broken rule of every row.
+
+    measures  name -> int64, one per row, for every measure in the rules
+    rows      number of rows
+    columns   name -> values of every column in the rules
+
+    RecipeError for a column whose type does not fit its rule.
+    """
+    reason = np.full(rows, -1, np.int16)
+    value = np.full(rows, np.nan)
+    for number, rule in enumerate(rules):
+        values, breaks = rule.judge(measures, columns)
+        broken = breaks & (reason < 0)
+        reason[broken] = number
+        value[broken] = values[broken]
+    return Verdict(reason, tuple(rule.name for rule in rules), value)
+
+
+def _bound(measure: str | tuple[str, str], reason: str, min: float = -math.inf, max: float = math.inf) -> Rule:
+    if isinstance(measure, str):
+        return Rule(measure=measure, reason=reason, min=min, max=max)
+    return Rule(ratio=measure, reason=reason, min=min, max=max)
+
+
+# Rae et al. 2021 (Gopher), appendix A1.1. As in datatrove, the symbol rule is split in two. Words and lines
+# are those of `curation.measures`.
+GOPHER_QUALITY = (
+    _bound("words", "too_few_words", min=50),
+    _bound("words", "too_many_words", max=100_000),
+    _bound(("word_characters", "words"), "words_too_short", min=3),
+    _bound(("word_characters", "words"), "words_too_long", max=10),
+    _bound(("hash_signs", "words"), "too_many_hash_signs", max=0.1),
+    _bound(("ellipses", "words"), "too_many_ellipses", max=0.1),
+    _bound(("bullet_lines", "lines"), "too_many_bullet_lines", max=0.9),
+    _bound(("ellipsis_lines", "lines"), "too_many_ellipsis_lines", max=0.3),
+    _bound(("words_with_letter", "words"), "too_few_words_with_letter", min=0.8),
+    _bound("stop_words", "too_few_stop_words", min=2),
+)
+
+# Rae et al. 2021, table A1. The 5- to 10-grams follow datatrove's walk, which does not count the first copy.
+GOPHER_REPETITION = (
+    _bound(("duplicate_paragraphs", "paragraphs"), "duplicate_paragraphs", max=0.30),
+    _bound(("duplicate_paragraph_characters", "characters"), "duplicate_paragraph_characters", max=0.20),
+    _bound(("duplicate_lines", "text_lines"), "duplicate_lines", max=0.30),
+    _bound(("duplicate_line_characters", "characters"), "duplicate_line_characters", max=0.20),
+    *(
+        _bound((f"top_{n}gram_characters", "characters"), f"top_{n}gram", max=bound)
+        for n, bound in ((2, 0.20), (3, 0.18), (4, 0.16))
+    ),
+    *(
+        _bound((f"duplicate_{n}gram_characters", "characters"), f"duplicate_{n}grams", max=bound)
+        for n, bound in ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
+    ),
+)
+
+# datatrove's FineWebQualityFilter, except that a value on a bound is kept. Penedo et al. 2024 (FineWeb), section 3.6,
+# has 0.1 for the characters of duplicate lines and no rule on newlines.
+FINEWEB = (
+    _bound(("punctuated_lines", "text_lines"), "too_few_punctuated_lines", min=0.12),
+    _bound(("short_lines", "text_lines"), "too_many_short_lines", max=0.67),
+    _bound(("duplicate_line_characters", "line_characters"), "duplicate_line_characters", max=0.01),
+    _bound(("newlines", "words"), "too_many_newlines", max=0.3),
+)
+
+# The literal rules and reasons of the WET pipeline that the shipped recipe `common_crawl` reproduces.
+COMMON_CRAWL = (
+    _bound("words", "length", min=50, max=100_000),
+    _bound(("word_characters", "words"), "word_len", min=3, max=10),
+    _bound(("symbol_characters", "characters"), "symbol_ratio", max=0.10),
+    _bound(("bullet_or_star_lines", "lines"), "too_bulleted", max=0.90),
+    _bound(("ellipsis_character_lines", "lines"), "too_truncated", max=0.30),
+    _bound(("top_2gram_count", "num_2grams"), "repeat_2gram", max=0.20),
+    _bound(("top_3gram_count", "num_3grams"), "repeat_3gram", max=0.18),
+)
+
+# The literal heuristics of the pipeline that the shipped recipe `nemo` reproduces.
+NEMO = (
+    _bound("characters", "length", min=100, max=100_000),
+    _bound("words", "word_count", min=20),
+    _bound(("word_characters", "words"), "mean_word_length", min=3, max=15),
+    _bound(("alphanumeric_characters", "characters"), "alphanumeric", min=0.7),
+    _bound(("distinct_words", "words"), "distinct_words", min=0.2),
+    _bound("function_words", "function_words", min=1),
+)
+
+RULE_SETS: dict[str, tuple[Rule, ...]] = {
+    "gopher_quality": GOPHER_QUALITY,
+    "gopher_repetition": GOPHER_REPETITION,
+    "gopher": GOPHER_REPETITION + GOPHER_QUALITY,
+    "fineweb": FINEWEB,
+    "common_crawl": COMMON_CRAWL,
+    "nemo": NEMO,
+}
+
+
+def expand_rules(rules: str | Sequence[str | Rule]) -> tuple[Rule, ...]:
+    """Return the rules of a set's name, or of a list of names and rules. ValueError for anything else."""
+    expanded: list[Rule] = []
+    if not isinstance(rules, str | list | tuple) or not all(isinstance(entry, str | Rule) for entry in rules):
+        raise ValueError(f"rules must be the name of a set, or a list of names and Rules, not {rules!r}")
+    for entry in [rules] if isinstance(rules, str) else rules:
+        expanded.extend(rules_of_entry(entry))
+    return tuple(expanded)
+
+
+def rules_of_entry(entry: str | Rule) -> Sequence[Rule]:
+    """Return the rules of one entry of `rules`."""
+    if isinstance(entry, str):
+        return _named(entry)
+    return [entry] if entry.set is None else rules_of_set(entry)
+
+
+def _named(name: str) -> tuple[Rule, ...]:
+    if name not in RULE_SETS:
+        raise ValueError(f"no rule set named {name!r}{nearest(name, RULE_SETS)}")
+    return RULE_SETS[name]
+
+
+def rules_of_set(entry: Rule) -> Sequence[Rule]:
+    """Return the rules of `entry.set`, changed by `entry.override`. ValueError for a key without exactly one rule."""
+    rules = list(_named(str(entry.set)))
+    for key, change in (entry.override or {}).items():
+        for condition in change.given if isinstance(change, Bounds) else [""]:
+            number = _only_fit(rules, key, condition, str(entry.set))
+            if isinstance(change, Bounds):
+                rules[number] = _changed(rules[number], key, {condition: change.given[condition]})
+            else:
+                del rules[number]
+    return rules
+
+
+def _changed(rule: Rule, key: str, bounds: dict[str, float]) -> Rule:
+    try:
+        return msgspec.structs.replace(rule, **bounds)
+    except ValueError as error:
+        raise ValueError(f"override of {key}: {error}") from None
+
+
+def _only_fit(rules: Sequence[Rule], key: str, condition: str, name: str) -> int:
+    fits = fitting(rules, key, condition)
+    if not fits:
+        raise ValueError(f"override: {name} has no rule {key!r}{nearest(key, keys_of(rules))}")
+    if len(fits) > 1:
+        raise ValueError(f"override: {key!r} may be {reasons_of(rules, fits)}; use one of these reasons")
+    return fits[0]
+
+
+def fitting(rules: Sequence[Rule], key: str, condition: str = "") -> list[int]:
+    """Return the indexes of the rules with `key` as reason, measure, ratio or column. Of several, return those with the
+    bound `condition`; of several of these, those with the reason `key`."""
+    fits = [number for number, rule in enumerate(rules) if key in rule.keys]
+    fits = [number for number in fits if condition in rules[number].conditions] or fits
+    return ([number for number in fits if rules[number].name == key] or fits) if len(fits) > 1 else fits
+
+
+def keys_of(rules: Iterable[Rule]) -> list[str]:
+    """Return the keys by which overrides and settings name the rules."""
+    return list(dict.fromkeys(key for rule in rules for key in rule.keys))
+
+
+def reasons_of(rules: Sequence[Rule], numbers: Iterable[int]) -> str:
+    """Return the reasons of the rules at `numbers`, for messages."""
+    return " or ".join(dict.fromkeys(rules[number].name for number in numbers))
+
+
+__all__ = [
+    "OFF", "RULE_SETS", "Bounds", "Rule", "Verdict", "decide", "expand_rules", "fitting", "keys_of", "reasons_of",
+    "rules_of_entry",
+]  # fmt: skip

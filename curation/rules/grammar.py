@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The grammar of rules (`docs/rules.md`), and the judgement of a rule on documents.
+
+A rule bounds a measure, a ratio of two measures, a number in a column or the matches of a regular expression, or it
+lists values of a column. All bounds are inclusive. A denominator counts as at least 1: ratios of an empty document are
+0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from curation.contract import TEXT
+from curation.errors import RecipeError
+from curation.measures import is_part, name_of
+from curation.rules.columns import (
+    EXPECTED,
+    count_matches,
+    has_kind,
+    is_among,
+    kind_of,
+    numbers_of,
+    pattern_problem,
+    written_numbers,
+)
+
+OFF = "off"
+SHOWN_CHARACTERS = 60  # of a pattern or a value in a message
+NOT_GIVEN: dict[str, float | None] = {  # the conditions of a rule
+    "min": -math.inf, "max": math.inf, **dict.fromkeys(("in_", "not_in", "matches", "min_count", "max_count")),
+}  # fmt: skip
+UNQUOTED = "YAML reads yes, no, on and off as true and false; quote them"
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
+    """The bounds of a rule that an override replaces: `min`, `max` or both, finite numbers."""
+
+    min: float | None = None
+    max: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.given:
+            raise ValueError(f"an override needs min, max, or {OFF}, which removes the rule")
+        if not all(map(math.isfinite, self.given.values())):
+            raise ValueError(f"min and max of an override must be finite; {OFF} removes the rule")
+
+    @property
+    def given(self) -> dict[str, float]:
+        """The bounds that are set, by name."""
+        return {name: value for name, value in (("min", self.min), ("max", self.max)) if value is not None}
+
+
+class Rule(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True,
+    rename={"in_": "in"},
+):  # fmt: skip
+    """A condition that kept documents satisfy, or a rule set with changes. One of these forms:
+
+    measure, min, max       `min <= measure <= max`, for a measure of `curation.Measure`
+    ratio, min, max         the same for `ratio[0] / max(1, ratio[1])`, with two measures
+    column, min, max        the same for a number in a column, or written in a column of strings; a null, NaN or another
+                            string is outside all bounds
+    column, in_ (`in`)      the value is in this list of strings, numbers or truth values; a null is in no list
+    column, not_in          the value is not in this list; a null is kept
+    column, matches, min_count, max_count
+                            bounds on the number of non-overlapping matches of an RE2 regular expression, in `text` by
+                            default; a null is an empty text
+    set, override           the rules of a set, by its name; `override` maps a rule, by reason or measure, to the bounds
+                            to replace, or to `off`, which removes the rule
+
+    reason                  name of the rule in `removed/` and in the report; default: the measure, `a_per_b` for a
+                            ratio, the column, or `<column>_matches`
+
+    ValueError for bounds that remove no document or every one. No measure is below 0, and no ratio is above 1 if its
+    first measure counts a part of the second (`curation.measures.PARTS`).
+    """
+
+    measure: str = ""
+    ratio: tuple[str, ...] = ()
+    min: float = -math.inf
+    max: float = math.inf
+    reason: str = ""
+    # None: not given. A run does not store it in its copy of the recipe.
+    column: str | None = None
+    in_: tuple[str | int | float | bool, ...] | None = None
+    not_in: tuple[str | int | float | bool, ...] | None = None
+    matches: str | None = None
+    min_count: int | None = None
+    max_count: int | None = None
+    set: str | None = None
+    override: dict[str, Bounds | str | bool] | None = None
+
+    def __post_init__(self) -> None:
+        on_column = self.column is not None or self.matches is not None
+        if (self.measure != "") + bool(self.ratio) + on_column + (self.set is not None) != 1:  # a `Measure` may be 0
+            raise ValueError(
+                "give one of measure: NAME, ratio: [NAME, NAME], column: NAME, matches: PATTERN and set: NAME"
+            )
+        if self.override is not None and self.set is None:
+            raise ValueError("override needs a set: {set: gopher, override: {words: {min: 100}}}")
+        if self.set is not None:
+            self._check_set()
+        elif on_column:
+            self._check_column()
+        else:
+            self._check_measures()
+
+    def _check_measures(self) -> None:
+        if self.ratio and (isinstance(self.ratio, str) or len(self.ratio) != 2):
+            raise ValueError(f"ratio takes two measures, [above, below], not {self.ratio!r}")
+        if self.measure != "":
+            _put(self, "measure", name_of(self.measure))
+        _put(self, "ratio", tuple(name_of(name) for name in self.ratio))
+        self._allow("a measure", "min", "max")
+        self._check_bounds("min", "max")
+        self._check_effect()
+
+    def _check_effect(self) -> None:
+        """Raise ValueError for a bound that removes no document, or every one, whatever the text."""
+        share = bool(self.ratio) and is_part(*self.ratio)
+        highest = 1.0 if share else math.inf
+        if self.max < 0:
+            bound, effect = "max", "removes everything"
+        elif self.min > highest or self.min == math.inf:
+            bound, effect = "min", "removes everything"
+        elif highest < self.max < math.inf or (self.min <= 0 and self.max >= highest):
+            bound, effect = "min" if self.max == math.inf else "max", "can never remove anything"
+        else:
+            return
+        value, advice = getattr(self, bound), "Use a value in between" if share else "Use a finite value above it"
+        if share and 1 < value <= 100:
+            advice = f"Write {value / 100:g} for {value:g} %"
+        cause = f"{' is part of '.join(self.ratio)}, the ratio is between 0 and 1"
+        if not share:
+            cause = f"{' per '.join(self.measures)} is finite and never below 0"
+        raise ValueError(f"{bound}: {value:g} {effect}: {cause}. {advice}")
+
+    def _check_column(self) -> None:
+        if self.column is None:
+            _put(self, "column", TEXT)
+        if not isinstance(self.column, str) or not self.column:
+            raise ValueError(f"column must be the name of a column, not {self.column!r}")
+        if self.matches is not None:
+            self._allow("matches", "matches", "min_count", "max_count")
+            self._check_pattern()
+        elif self.in_ is not None:
+            self._allow("in", "in_")
+            _put(self, "in_", _checked_values("in", self.in_))
+        elif self.not_in is not None:
+            self._allow("not_in", "not_in")
+            _put(self, "not_in", _checked_values("not_in", self.not_in))
+        else:
+            self._allow("a column", "min", "max")
+            self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        if self.column == TEXT:
+            raise ValueError(f"{TEXT} is not a number; give measure: NAME, or matches: PATTERN")
+        if not self.conditions:
+            raise ValueError(f"a rule on column {self.column!r} needs min or max, in, not_in, or matches")
+        self._check_bounds("min", "max")
+        if self.min == math.inf or self.max == -math.inf:
+            raise ValueError(f"the bounds {self.min:g} and {self.max:g} remove everything; use finite ones")
+
+    def _check_pattern(self) -> None:
+        if problem := pattern_problem(self.matches):
+            raise ValueError(f"matches {shortened(self.matches)} {problem}")
+        if self.min_count is None and self.max_count is None:
+            raise ValueError(
+                "matches needs bounds: min_count: 1 keeps documents that match, max_count: 0 keeps the others"
+            )
+        low, high = self.bounds
+        if high < 0 or (low <= 0 and high == math.inf):
+            effect = "removes everything" if high < 0 else "can never remove anything"
+            name, value = ("max_count", high) if high < 0 else ("min_count", low)
+            raise ValueError(f"{name}: {value:g} {effect}: a count is never below 0")
+        self._check_bounds("min_count", "max_count")
+
+    def _check_bounds(self, lower: str, upper: str) -> None:
+        low, high = self.bounds
+        if math.isnan(low) or math.isnan(high):
+            raise ValueError(f"{lower} and {upper} must be numbers, not NaN")
+        if low == -math.inf and high == math.inf:
+            raise ValueError(f"a rule without {lower} and {upper} keeps everything; give at least one")
+        if low > high:
+            raise ValueError(f"{lower} {low} is above {upper} {high}: the rule would remove everything")
+
+    def _check_set(self) -> None:
+        if self.reason:
+            raise ValueError("a set uses the reasons of its rules; remove reason")
+        self._allow("a set")
+        if not isinstance(self.override, dict | None):
+            raise ValueError(f"override must map rules to bounds, not {self.override!r}")
+        if self.override is not None:
+            changes = {key: _checked_change(key, change) for key, change in self.override.items()}
+            _put(self, "override", changes)
+
+    def _allow(self, subject: str, *names: str) -> None:
+        """Raise ValueError for a condition that a rule on this subject cannot have."""
+        for name in self.conditions:
+            if name not in names:
+                raise ValueError(f"{name.rstrip('_')} has no meaning with {subject}. {_advice(subject, name)}")
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The Python names of the conditions that are given."""
+        return tuple(name for name, empty in NOT_GIVEN.items() if getattr(self, name) != empty)
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The measures that the rule needs."""
+        return (self.measure,) if self.measure else self.ratio
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the rule needs on the host; none for a rule on measures."""
+        return () if self.column is None else (self.column,)
+
+    @property
+    def name(self) -> str:
+        """The name of the rule in `removed/` and in the report."""
+        if self.reason or self.column is None:
+            return self.reason or "_per_".join(self.measures)
+        return self.column if self.matches is None else f"{self.column}_matches"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the rule in overrides and settings: its reason, and its measure, ratio (`a/b`) or column."""
+        return (self.name, "/".join(self.measures) or str(self.column))
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lower and the upper bound, both inclusive; infinite if not given."""
+        if self.matches is None:
+            return self.min, self.max
+        low, high = self.min_count, self.max_count
+        return 0 if low is None else low, math.inf if high is None else high
+
+    def describe(self) -> str:
+        """Return the rule as one line for people."""
+        low, high = self.bounds
+        within = f"in [{low:g}, {high:g}]"
+        if self.column is None:
+            return f"{self.name}: {' / '.join(self.measures)} {within}"
+        if self.matches is not None:
+            return f"{self.name}: matches of {shortened(self.matches)} in column {self.column} {within}"
+        if self.in_ is None and self.not_in is None:
+            return f"{self.name}: column {self.column} {within}"
+        values, word = (self.in_, "in") if self.in_ is not None else (self.not_in or (), "not in")
+        return f"{self.name}: column {self.column} {word} {', '.join(map(shortened, values))}"
+
+    def values(self, measures: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the measure or the ratio of each document, float64."""
+        if self.measure:
+            return measures[self.measure].astype(np.float64)
+        above, below = (measures[name].astype(np.float64) for name in self.ratio)
+        return above / np.maximum(below, 1.0)
+
+    def check_type(self, kind: pa.DataType) -> None:
+        """Raise RecipeError if the rule cannot judge a column of this Arrow type."""
+        listed = self.in_ if self.in_ is not None else self.not_in
+        if self.matches is not None:
+            wanted, condition = "text", "matches"
+        elif listed is not None:
+            wanted, condition = kind_of(listed[0]), "in" if self.in_ is not None else "not_in"
+        else:
+            wanted, condition = "number", "a bound"
+        if not has_kind(kind, wanted) and not (condition == "a bound" and has_kind(kind, "text")):
+            hint = "; the columns of inputs are strings" if has_kind(kind, "text") else ""
+            hint += f". {UNQUOTED}" if wanted == "truth" else ""
+            where = f"rule {self.name}: column {self.column!r} holds {kind}"
+            raise RecipeError(f"{where}, but {condition} is for {EXPECTED[wanted]}{hint}")
+
+    def judge(
+        self, measures: Mapping[str, np.ndarray], columns: Mapping[str, pa.ChunkedArray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the value of every document (float64; NaN for a null, and for strings in a list) and whether it breaks
+        the rule (bool)."""
+        if self.column is None:
+            values = self.values(measures)
+        else:
+            column = columns[self.column]
+            self.check_type(column.type)
+            if self.in_ is not None:
+                return numbers_of(column), ~is_among(column, self.in_)
+            if self.not_in is not None:
+                return numbers_of(column), is_among(column, self.not_in)
+            values = self._numbers(column) if self.matches is None else count_matches(column, self.matches)
+        low, high = self.bounds
+        return values, ~((values >= low) & (values <= high))  # NaN is outside all bounds
+
+    @staticmethod
+    def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+        return numbers_of(column) if has_kind(column.type, "number") else written_numbers(column)
+
+
+def _put(rule: Rule, name: str, value: Any) -> None:
+    msgspec.structs.force_setattr(rule, name, value)
+
+
+def _advice(subject: str, name: str) -> str:
+    """Return the replacement for a condition that has no meaning with a subject."""
+    if subject == "a set":
+        return "Change a rule of the set with override: {words: {min: 100}}"
+    if name in ("min_count", "max_count"):
+        return f"It bounds the count of matches: PATTERN; for a number use {name.removesuffix('_count')}"
+    if subject == "matches" and name in ("min", "max"):
+        return f"Use {name}_count"
+    return "A rule on strings needs column: NAME" if subject == "a measure" else "Use two rules"
+
+
+def _checked_values(name: str, values: object) -> tuple[Any, ...]:
+    """Return the values of `in` or `not_in`. ValueError for an empty list, mixed kinds, or a value of another kind."""
+    if not isinstance(values, list | tuple | set | frozenset):
+        raise ValueError(f"{name} takes a list of values, not {values!r}")
+    if not values:
+        effect = "removes everything" if name == "in" else "can never remove anything"
+        raise ValueError(f"{name}: [] {effect}; list one or more values")
+    kinds = {kind_of(value): value for value in values}
+    if "" in kinds:
+        raise ValueError(f"{name} takes strings, finite numbers or true and false, not {kinds['']!r}")
+    if len(kinds) > 1:
+        shown = " and ".join(repr(value) for value in kinds.values())
+        hint = f". {UNQUOTED}" if "truth" in kinds else ""
+        raise ValueError(f"{name} takes values of one kind, not {shown}{hint}")
+    return tuple(values)
+
+
+def _checked_change(key: str, change: object) -> Bounds | str:
+    if change is False or change == OFF:  # YAML reads `off` as false
+        return OFF
+    if isinstance(change, Bounds):
+        return change
+    if isinstance(change, dict):
+        return msgspec.convert(change, Bounds)
+    raise ValueError(f"override of {key} must be {{min: }}, {{max: }} or {OFF}, not {change!r}")
+
+
+def shortened(value: object) -> str:
+    """Return a value for a message, cut to SHOWN_CHARACTERS."""
+    shown = repr(value)
+    return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}..."
+
+
+__all__ = ["OFF", "UNQUOTED", "Bounds", "Rule", "shortened"]

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan as a file that all tasks share: its structure, writing and loading."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from curation import __version__
+from curation.errors import IntegrityError, OutputError
+from curation.reading.source_files import FileRange, Slice, SourceFile
+from curation.reading.urls import shown
+from curation.recipes.recipe import Recipe, as_builtins, recipe_from_job
+from curation.system.files import commit
+
+_LOADING = Lock()  # when a phase begins, one thread reads the files and the others wait
+_LOADED: dict[Stored, Any] = {}  # the two last used: a plan and a job
+Loaded = TypeVar("Loaded")
+
+
+class Stored(NamedTuple):
+    """A file that tasks share, with the SHA-256 of its content (hexadecimal)."""
+
+    path: Path
+    sha256: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of a run, fixed before its first task. A resumed run follows it.
+
+    version      version of this program
+    recipe       the recipe
+    files        the input files as the recipe names them, without secrets of URLs
+    slices       the slices; a slice's number is its place in the list
+    stage_files  stage -> path -> SHA-256 of the files that the stage reads
+    tokenizer    SHA-256 of the vocabulary, and the ids that begin and end documents; empty if the run uses none
+    """
+
+    version: str
+    recipe: Recipe
+    files: list[SourceFile]
+    slices: list[Slice]
+    stage_files: dict[str, dict[str, str]]
+    tokenizer: dict[str, Any]
+
+
+class StoredPlan(msgspec.Struct, kw_only=True):
+    """A plan in the structure of `_work/plan.json`: slices refer to files by their number in `read`."""
+
+    version: str
+    recipe: dict[str, Any]
+    files: list[SourceFile]
+    read: list[SourceFile]
+    slices: list[list[tuple[int, int, int, str]]]  # per file range: number of the file, start, stop, edges
+    stage_files: dict[str, dict[str, str]]
+    tokenizer: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        for ranges in self.slices:
+            if not ranges:
+                raise ValueError("a slice without file ranges")
+            for number, start, stop, _ in ranges:
+                if not (0 <= number < len(self.read) and 0 <= start <= stop):
+                    raise ValueError(f"a slice from {start} to {stop} of file {number}")
+
+
+class _Versioned(msgspec.Struct):
+    version: str
+
+
+def store_plan(path: Path, plan: Plan) -> None:
+    """Write a plan without passwords and signed queries of URLs, which tasks get from `urls_of`."""
+    numbers: dict[int, int] = {}
+    read: list[SourceFile] = []
+    slices = []
+    for input_slice in plan.slices:
+        ranges = []
+        for file_range in input_slice.ranges:
+            number = numbers.setdefault(id(file_range.file), len(read))
+            if number == len(read):
+                read.append(file_range.file.without_secrets())
+            ranges.append((number, file_range.start, file_range.stop, file_range.edges))
+        slices.append(ranges)
+    content = StoredPlan(
+        version=plan.version, recipe=as_builtins(plan.recipe), files=plan.files, read=read, slices=slices,
+        stage_files=plan.stage_files, tokenizer=plan.tokenizer,
+    )  # fmt: skip
+    with commit(path) as temporary:
+        temporary.write_bytes(msgspec.json.encode(content))
+
+
+def read_stored_plan(path: Path) -> StoredPlan | None:
+    """Return the content of a plan's file; None if the file does not exist.
+
+    OutputError for a plan of another version of this program, IntegrityError for a damaged file.
+    """
+    try:
+        data = path.read_bytes()
+        version = msgspec.json.decode(data, type=_Versioned).version
+        if version != __version__:
+            started = f"{path.parent.parent} was started by version {version}, this is {__version__}"
+            raise OutputError(f"{started}. Give a new --output, or --force")
+        return msgspec.json.decode(data, type=StoredPlan)
+    except FileNotFoundError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise IntegrityError(f"{path} is damaged: {error}. Start over with --force") from None
+
+
+def as_plan(stored: StoredPlan, recipe: Recipe, read: Sequence[SourceFile]) -> Plan:
+    """Return the plan of a file's content. `recipe` is its recipe, and `read` the files that slices refer to."""
+    slices = [
+        [
+            FileRange(file=read[number], start=start, stop=stop, edges=edges)
+            for number, start, stop, edges in input_slice
+        ]
+        for input_slice in stored.slices
+    ]
+    return Plan(
+        version=stored.version, recipe=recipe, files=stored.files,
+        slices=[Slice(index=index, ranges=ranges) for index, ranges in enumerate(slices)],
+        stage_files=stored.stage_files, tokenizer=stored.tokenizer,
+    )  # fmt: skip
+
+
+def urls_of(input_slice: Slice) -> tuple[str, ...]:
+    """Return the URLs of a slice's file ranges with their secrets, for its task; empty if there are none."""
+    paths = [file_range.file.path for file_range in input_slice.ranges]
+    return tuple(paths) if any(path != shown(path) for path in paths) else ()
+
+
+def with_urls(input_slice: Slice, urls: Sequence[str]) -> Slice:
+    """Return the slice with the URLs that `urls_of` returned."""
+    if not urls:
+        return input_slice
+    pairs = zip(input_slice.ranges, urls, strict=True)
+    replace = msgspec.structs.replace
+    ranges = [replace(file_range, file=replace(file_range.file, path=url)) for file_range, url in pairs]
+    return replace(input_slice, ranges=ranges)
+
+
+def digest_of(path: Path) -> Stored:
+    """Return a file for tasks, with the digest of its present content."""
+    return Stored(path, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def load_plan(stored: Stored) -> Plan:
+    """Return the plan of a task, read once per process. Its URLs have no secrets."""
+
+    def decode(data: bytes) -> Plan:
+        content = msgspec.json.decode(data, type=StoredPlan)
+        return as_plan(content, recipe_from_job(content.recipe), content.read)
+
+    return load_shared(stored, decode)
+
+
+def keep_plan(stored: Stored, plan: Plan) -> None:
+    """Let the threads of this process share `plan`, so they do not read it from its file."""
+    with _LOADING:
+        _keep(stored, plan)
+
+
+def load_shared(stored: Stored, decode: Callable[[bytes], Loaded]) -> Loaded:
+    """Return the decoded content of a shared file; IntegrityError if its content has changed.
+
+    A process keeps the two contents used last.
+    """
+    with _LOADING:
+        if stored not in _LOADED:
+            data = stored.path.read_bytes()
+            if hashlib.sha256(data).hexdigest() != stored.sha256:
+                raise IntegrityError(f"{stored.path} has changed during the run. Start over with --force")
+            _keep(stored, decode(data))
+        content: Loaded = _LOADED[stored]
+        _keep(stored, content)
+        return content
+
+
+def _keep(stored: Stored, value: Any) -> None:
+    _LOADED.pop(stored, None)
+    _LOADED[stored] = value  # at the end: used last
+    while len(_LOADED) > 2:
+        del _LOADED[next(iter(_LOADED))]

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the values that a stage announces and returns. They convert the values to one form.
+
+The checks name the fault; `stage_errors` adds the name of the stage.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from curation.arrays import as_one_array, batches_of
+from curation.contract import TEXT, Engine, Frame
+from curation.errors import CurationError, RecipeError, StageError, is_shortage
+from curation.reading.inputs import RESERVED
+from curation.rules.decide import Verdict
+from curation.stages.base import CorpusStage, RowStage, Stage
+from curation.stages.outcome import ADVICE, Corpus, Cuts, Decision, Drops, Outcome
+
+TAKEN = [name for name in RESERVED if name != "bytes"]  # "bytes" is also the name of a measure and its column
+UNREADABLE = (TypeError, ValueError, NotImplementedError, OverflowError)  # from Arrow: values without a common type
+PRESENT, DROPPED = 1, 2  # states of rows during a check of a decision; 0: not in the corpus
+
+
+def stage_label(stage: Stage) -> str:
+    """Return the name of a stage and its class, for messages."""
+    return f"the stage {stage.name or stage.kind} ({type(stage).__module__}.{type(stage).__qualname__})"
+
+
+@contextmanager
+def stage_errors(stage: Stage) -> Iterator[None]:
+    """Turn errors in the code of a stage into StageErrors that name the stage. Other errors of this package pass
+    unchanged, as do errors of memory and disks, which the runner and the command line explain."""
+    try:
+        yield
+    except StageError as error:
+        raise StageError(f"{stage_label(stage)}: {error}") from error
+    except CurationError:
+        raise
+    except Exception as error:
+        if is_shortage(error) or (isinstance(error, OSError) and not isinstance(error, FileNotFoundError)):
+            raise
+        raise StageError(f"{stage_label(stage)}: {type(error).__name__}: {error}") from error
+
+
+def check_announced(stage: Stage) -> None:
+    """Check `reads()` and `writes()`. RecipeError for values that are not names of columns and Arrow types."""
+    with stage_errors(stage):
+        reads, writes = stage.reads(), stage.writes()
+    if isinstance(reads, str) or not all(isinstance(name, str) for name in reads):
+        raise RecipeError(f"{stage_label(stage)}: reads() must return names of columns as a tuple, not {reads!r}")
+    if not isinstance(writes, Mapping):
+        raise RecipeError(f"{stage_label(stage)}: writes() must return a dict of names and Arrow types, not {writes!r}")
+    for name, kind in writes.items():
+        if not isinstance(name, str) or not name or name in TAKEN:
+            raise RecipeError(
+                f"{stage_label(stage)}: writes() may not name a column {name!r}; any name is allowed except "
+                f"{', '.join(TAKEN)}"
+            )
+        try:
+            pa.type_for_alias(kind)
+        except (AttributeError, ValueError):  # not a string; not a type
+            raise RecipeError(
+                f"{stage_label(stage)}: writes() gives the column {name} the type {kind!r}, which Arrow does not know. "
+                "Use int64, double, bool or large_string"
+            ) from None
+
+
+# Outcomes
+
+
+def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: object) -> Outcome:
+    """Return the outcome with Arrow columns of the types in `writes`, a NumPy `edited` and int counts. StageError if it
+    differs from what the stage announces."""
+    if not isinstance(outcome, Outcome):
+        raise StageError(f"apply() must return an Outcome, not {type(outcome).__name__}")
+    writes = stage.writes()
+    if {*outcome.columns} != {*writes}:
+        raise StageError(f"apply() returned the columns {[*outcome.columns]}, but writes() has {[*writes]}")
+    if (outcome.text is None) != (outcome.edited is None):
+        raise StageError("apply() must return text and edited together, or neither")
+    verdict = _checked_verdict(stage, outcome.verdict)
+    rows = {"verdict": None if verdict is None else verdict.reason, "text": outcome.text, "edited": outcome.edited}
+    for name, values in (rows | dict(outcome.columns)).items():
+        if values is not None and len(values) != len(frame):
+            raise StageError(f"apply() returned {len(values):,} values in {name} for {len(frame):,} rows")
+    return Outcome(
+        verdict=verdict,
+        text=None if outcome.text is None else _checked_text(engine, frame, outcome.text),
+        edited=None if outcome.edited is None else _as_bool(outcome.edited),
+        columns={name: _typed(name, outcome.columns[name], kind) for name, kind in writes.items()},
+        details=_counts(outcome.details),
+    )
+
+
+def _checked_verdict(stage: RowStage, verdict: Verdict | None) -> Verdict | None:
+    if verdict is None:
+        return None
+    if not isinstance(verdict, Verdict):
+        kind = type(verdict).__name__
+        raise StageError(f"the verdict must be a Verdict, such as Verdict.dropping(mask, 'reason'), not {kind}")
+    if not stage.removes:
+        raise StageError("apply() returned a verdict, but the class has removes = False. Set it to True")
+    reason = _integers("reason of the verdict", verdict.reason)
+    value = _one_each("value of the verdict", verdict.value, len(reason), "iufb")
+    last = len(verdict.reasons) - 1
+    if len(reason) and not -1 <= reason.min() <= reason.max() <= last:
+        raise StageError(f"the verdict has {last + 1} reasons: those of rows must be -1 (keep) to {last}")
+    return verdict._replace(reason=reason, value=value)
+
+
+def _checked_text(engine: Engine, frame: Frame, text: Any) -> Any:
+    """Return texts of the engine, or an Arrow array of large_string. StageError for a null that replaces a text."""
+    if isinstance(text, list | tuple | np.ndarray):
+        text = _array("text", text)
+    if isinstance(text, pa.Array | pa.ChunkedArray):
+        if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type) or pa.types.is_null(text.type)):
+            raise StageError(f"text must be strings, not {text.type}")
+        text = as_one_array(text.cast(pa.large_string()))
+        null = np.asarray(text.is_null())
+    else:
+        null = text.isna().to_numpy()
+    if null.any():
+        lost = null & np.asarray(as_one_array(engine.to_arrow(frame[[TEXT]]).column(TEXT)).is_valid())
+        if lost.any():
+            raise StageError(f"text has {lost.sum():,} new nulls. Use '' for no text, or remove the row by a verdict")
+    return text
+
+
+def _as_bool(edited: Any) -> np.ndarray:
+    values = np.asarray(edited)
+    if len(values) and (values.dtype != bool or values.ndim != 1):
+        raise StageError(f"edited must be bool, one per row, not {values.dtype}")
+    return values.astype(bool, copy=False)
+
+
+def _array(name: str, values: Any, kind: str | None = None) -> pa.Array:
+    try:
+        return pa.array(values, kind)
+    except UNREADABLE as error:
+        raise StageError(f"{name} cannot be {kind or 'strings'}: {error}") from None
+
+
+def _typed(name: str, values: Any, kind: str) -> Any:
+    """Return the values of a column as an Arrow array of the announced type."""
+    try:
+        return (values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)).cast(kind)
+    except OverflowError:  # Python integers from 2**63 on: Arrow reads them only with the type uint64
+        return _array(f"column {name}", values, kind)
+    except UNREADABLE as error:
+        raise StageError(f"column {name} cannot be {kind}: {error}") from None
+
+
+def _counts(details: Mapping[str, Any]) -> dict[str, int]:
+    try:
+        return {name: operator.index(number) for name, number in details.items()}
+    except TypeError:
+        raise StageError(f"details must be integers, which are summed, not {dict(details)}") from None
+
+
+# Keys
+
+
+def checked_keys(returned: object, rows: int, first_types: list[dict[str, np.dtype]]) -> dict[str, np.ndarray]:
+    """Return keys as one-dimensional int64, or as uint64 if they are unsigned or bool. An empty `first_types` gets the
+    types of these keys; StageError for keys of other types than the first."""
+    if not isinstance(returned, Mapping):
+        raise StageError(f"keys() must return a dict of arrays, not {type(returned).__name__}")
+    keys = {name: _checked_key(name, values, rows) for name, values in returned.items()}
+    types = {name: values.dtype for name, values in keys.items()}
+    if rows and types != (first_types or [types])[0]:
+        raise StageError(
+            f"keys() returned {_shown(first_types[0])} for some rows, {_shown(types)} for others. {ADVICE}"
+        )
+    if rows and not first_types:
+        first_types.append(types)
+    return keys
+
+
+def _checked_key(name: object, values: Any, rows: int) -> np.ndarray:
+    key = np.asarray(values)
+    if key.ndim != 1 or len(key) != rows:
+        shape = f"{len(key):,} keys" if key.ndim == 1 else f"an array of {key.ndim} dimensions"
+        raise StageError(f"keys() returned {shape} {name} for {rows:,} rows")
+    if rows and key.dtype.kind not in "iub":
+        raise StageError(f"the keys {name} must be integers, not {key.dtype}. {ADVICE}")
+    return key.astype(np.int64 if key.dtype.kind == "i" else np.uint64, copy=False)
+
+
+def _shown(types: Mapping[str, np.dtype]) -> str:
+    return ", ".join(f"{name} as {kind}" for name, kind in types.items()) or "none"
+
+
+# Decisions
+
+
+def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> Decision:
+    """Return the decision with NumPy arrays of one length and JSON details. StageError for rows outside the corpus or
+    dropped twice, or for a decision that the class excludes. Takes one byte per row of the storage."""
+    if not isinstance(decision, Decision):
+        raise StageError(f"decide() must return a Decision, not {type(decision).__name__}")
+    if isinstance(decision.drops, Drops) or not isinstance(decision.drops, Sequence):
+        raise StageError("drops must be a tuple of Drops, as Decision((Drops(...),))")
+    state = np.zeros(int(corpus.storage.starts[-1]), np.uint8)
+    for batch in batches_of(len(corpus.rows)):
+        state[corpus.rows[batch]] = PRESENT
+    drops = tuple(_checked_drops(entry, state) for entry in decision.drops)
+    cuts = None if decision.cuts is None else _checked_cuts(decision.cuts, state)
+    if any(len(entry.row) for entry in drops):
+        if not stage.removes:
+            raise StageError("decide() drops rows, but the class has removes = False. Set it to True")
+        if stage.cuts_text:
+            raise StageError("decide() drops rows, but the class has cuts_text = True. Drop them in another stage")
+    if cuts is not None and not stage.cuts_text:
+        if len(cuts.row):
+            raise StageError("decide() cuts spans, but the class has cuts_text = False. Set it to True")
+        cuts = None
+    return Decision(drops, cuts, _as_json(decision.details))
+
+
+def _checked_drops(drops: object, state: np.ndarray) -> Drops:
+    if not isinstance(drops, Drops) or not isinstance(drops.reason, str):
+        raise StageError(f"drops must be Drops with a string as reason, not {drops!r}")
+    row = _integers("the rows of drops", drops.row)
+    value = _one_each("value", drops.value, len(row), "iufb").astype(np.float64, copy=False)
+    partner = _one_each("partner", drops.partner, len(row), "iu")
+    _check_ascending(row)
+    for batch in batches_of(len(row)):
+        states = _state_of("decide() drops", row[batch], state)
+        if (states == DROPPED).any():
+            raise StageError(f"decide() drops the row {row[batch][states == DROPPED][0]} twice")
+        state[row[batch]] = DROPPED
+    for batch in batches_of(len(row)):
+        _check_partners(partner[batch], drops.index_folder, state)
+    return Drops(row, drops.reason, np.broadcast_to(value, row.shape), partner, drops.index_folder)
+
+
+def _integers(name: str, values: Any) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
+        raise StageError(f"{name} must be integers in one dimension, not {array.dtype} in {array.ndim}")
+    return array if len(array) else array.astype(np.int64)
+
+
+def _one_each(name: str, values: Any, count: int, kinds: str) -> np.ndarray:
+    """Return one number per row, from one per row or one for all, without a copy."""
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in kinds:
+        raise StageError(f"{name} must be {'integers' if kinds == 'iu' else 'numbers'}, not {array.dtype}")
+    if array.ndim > 1 or (array.ndim == 1 and len(array) != count):
+        raise StageError(f"{name} has the shape {array.shape}, but there are {count:,} rows")
+    return np.broadcast_to(array if array.size else array.astype(np.int64), count)
+
+
+def _check_ascending(row: np.ndarray) -> None:
+    for batch in batches_of(len(row)):
+        part = row[max(batch.start - 1, 0) : batch.stop]
+        wrong = np.flatnonzero(part[1:] <= part[:-1])
+        if len(wrong):
+            first, second = part[wrong[0] : wrong[0] + 2].tolist()
+            raise StageError(f"the rows of drops must be ascending and unique: {second} comes after {first}")
+
+
+def _state_of(action: str, row: np.ndarray, state: np.ndarray) -> np.ndarray:
+    """Return the states of rows. StageError for a row that is not in the corpus."""
+    outside = row[(row < 0) | (row >= len(state))]
+    if not len(outside):
+        states = state[row]
+        outside = row[states == 0]
+    if len(outside):
+        raise StageError(f"{action} the row {outside[0]}, which is not in corpus.rows")
+    return states
+
+
+def _check_partners(partner: np.ndarray, index_folder: str, state: np.ndarray) -> None:
+    if not index_folder:
+        _state_of("drops have as partner", partner[partner != -1], state)
+    elif (partner < 0).any():
+        raise StageError(f"drops have the partner {partner.min()} in the saved index {index_folder}; they start at 0")
+
+
+def _checked_cuts(cuts: object, state: np.ndarray) -> Cuts:
+    if not isinstance(cuts, Cuts):
+        raise StageError(f"cuts must be Cuts, not {type(cuts).__name__}")
+    spans = Cuts(*(_integers(f"{name} of cuts", values).astype(np.int64, copy=False)
+                   for name, values in cuts._asdict().items()))  # fmt: skip
+    if len({len(values) for values in spans}) > 1:
+        raise StageError(f"row, start and stop of cuts have the lengths {', '.join(str(len(each)) for each in spans)}")
+    for batch in batches_of(len(spans.row)):
+        row, start, stop = (values[max(batch.start - 1, 0) : batch.stop] for values in spans)
+        _state_of("decide() cuts", row, state)
+        ordered = (row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (start[1:] >= stop[:-1]))
+        if not ordered.all() or (start < 0).any() or (start >= stop).any():
+            raise StageError("spans to cut must be sorted by row and start, not empty, and not overlap")
+    return spans
+
+
+def _as_json(details: Any) -> dict[str, Any]:
+    try:
+        decoded = orjson.loads(orjson.dumps(dict(details), option=orjson.OPT_SERIALIZE_NUMPY))
+    except (TypeError, ValueError) as error:
+        raise StageError(f"details cannot be JSON: {error}") from None
+    return dict(decoded)
+
+
+__all__ = [
+    "check_announced",
+    "checked_decision",
+    "checked_keys",
+    "checked_outcome",
+    "stage_errors",
+    "stage_label",
+]

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Call the methods of a stage and check their results. The runner and the library call stages through these functions
+alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from curation.contract import TEXT, Engine, Frame
+from curation.errors import StageError
+from curation.stages.base import CorpusStage, RowStage, Stage
+from curation.stages.checks import checked_decision, checked_keys, checked_outcome, stage_errors
+from curation.stages.outcome import Corpus, Decision, Outcome
+from curation.system.files import commit, make_folder, sync_files
+
+
+def apply_stage(engine: Engine, frame: Frame, stage: RowStage) -> tuple[Frame, Outcome]:
+    """Apply a row stage to a frame. Return the frame without the removed rows, with new texts and columns, and the
+    outcome. StageError for an outcome that differs from what the stage announces."""
+    with stage_errors(stage):
+        outcome = checked_outcome(stage, engine, frame, stage.apply(engine, frame))
+    if outcome.text is not None:
+        frame = engine.with_columns(frame, {TEXT: as_column(engine, frame, outcome.text)})
+    columns = outcome.columns
+    if outcome.verdict is not None:
+        kept = outcome.verdict.kept
+        frame = engine.filter_rows(frame, kept)
+        columns = {name: values.filter(pa.array(kept)) for name, values in columns.items()}
+    if columns:
+        frame = engine.with_columns(frame, {name: as_column(engine, frame, values) for name, values in columns.items()})
+    return frame, outcome
+
+
+def compute_keys(
+    stage: CorpusStage, engine: Engine, frame: Frame, types: list[dict[str, np.dtype]] | None = None
+) -> dict[str, np.ndarray]:
+    """Return the keys of a frame: name -> int64 or uint64, one per row.
+
+    `types` holds the key types of the first frame; an empty list is filled. StageError for keys that are not integers,
+    not one per row, or of other types than those."""
+    with stage_errors(stage):
+        return checked_keys(stage.keys(engine, frame), len(frame), [] if types is None else types)
+
+
+def prepare_stage(stage: Stage, folder: Path) -> Stage:
+    """Return the stage that tasks use: the result of `stage.prepare(folder)`."""
+    with stage_errors(stage):
+        return stage.prepare(folder)
+
+
+def as_column(engine: Engine, frame: Frame, values: Any) -> Any:
+    """Return values as a column of the frame's library, aligned with the frame. NumPy arrays pass unchanged."""
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    column = engine.from_arrow(pa.table({TEXT: values}))[TEXT]
+    column.index = frame.index  # frames align columns by index
+    return column
+
+
+def run_phases(stage: CorpusStage, engine: Engine, corpus: Corpus) -> None:
+    """Run the tasks of all phases that have no done-record. StageError for duplicate or invalid names of phases."""
+    phases = stage.phases()
+    names = [phase.name for phase in phases]
+    if len({*names}) < len(names) or not all(name.isidentifier() for name in names):
+        raise StageError(f"phases must have different names of letters, digits and '_', not {names}")
+    for phase in phases:
+        folder = corpus.scratch / phase.name
+        for number in range(phase.tasks(corpus)):
+            record = folder / f"{number:05d}.done"
+            if not record.exists():
+                make_folder(folder)
+                phase.run(engine, corpus, number)
+                sync_files(folder)
+                with commit(record) as path:
+                    path.touch()
+
+
+def decide(stage: CorpusStage, engine: Engine, corpus: Corpus) -> Decision:
+    """Run the phases of a corpus stage and return its decision. The files of the phases are kept for the caller to
+    remove once the decision is stored. StageError for a decision about other rows, or one that the class excludes."""
+    with stage_errors(stage):
+        run_phases(stage, engine, corpus)
+        return checked_decision(stage, stage.decide(engine, corpus), corpus)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dask sessions of both engines, on this machine or on a cluster.
+
+Dask reassigns the tasks of a dead worker to other workers, but without any worker it waits for ever, and its errors
+give no advice. This module adds a timeout and error messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from curation.errors import EngineError, OutOfMemoryError
+from curation.system.interrupts import Interrupted
+
+PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
+POLL_SECONDS = 5
+CLEAN_UP_SECONDS = 1.0
+# Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
+CLIENT_LOGS = tuple(f"distributed.{name}" for name in ("client", "core", "batched", "utils"))
+RESUME_ADVICE = "Completed work is kept. Rerun the same command without --force to resume"
+
+log = logging.getLogger(__name__)
+
+
+class DaskSession:
+    """A session that maps a function over items with `get`, a Dask scheduler: (graph, names of results) -> results."""
+
+    def __init__(self, get: Callable[..., Any]) -> None:
+        self.get = get
+
+    def map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        """Return the result of `function` for each item, in order. The first error stops the rest and is raised."""
+        # A plain graph: 10,000 delayed objects take six seconds. Dask starts with the greatest name.
+        run = uuid.uuid4().hex
+        names = [f"{run}-{number:09d}" for number in reversed(range(len(items)))]
+        tasks = [(partial(function, item),) for item in items]
+        return list(self.get(dict(zip(names, tasks, strict=True)), names))
+
+
+@contextmanager
+def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of `workers` spawned processes, which end when this process ends, even if it is killed.
+
+    After an error, running tasks are completed and no other task starts.
+    """
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_worker)
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
+
+
+def _begin_worker() -> None:
+    """Ignore signals of the terminal and watch the parent: a killed parent cannot end its workers, which would keep
+    writing into a folder that another run may have locked."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end_worker)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_worker(number: int, _: Any) -> None:
+    """Give the task time to remove incomplete files. The pool treats the exception as the task's, so a timer ends the
+    process."""
+    threading.Timer(CLEAN_UP_SECONDS, os._exit, (128 + number,)).start()
+    raise Interrupted(number)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])  # a pipe that the system closes
+        os._exit(1)
+
+
+@contextmanager
+def connect(cluster: Any) -> Iterator[Callable[..., list[Any]]]:
+    """Dask's `get` on a cluster: a cluster object, or the address of a scheduler.
+
+    Raises EngineError if no scheduler answers, if the cluster has no worker for `PATIENCE_SECONDS`, or if the scheduler
+    disappears; OutOfMemoryError if workers keep dying on the same task.
+    """
+    from distributed import Client
+
+    with _silent(CLIENT_LOGS):
+        try:
+            client = Client(cluster)
+        except OSError as error:
+            raise EngineError(f"no scheduler answers at {cluster}: {error}. Start one with `dask scheduler`") from error
+        with client:
+            yield partial(_get, client)
+
+
+@contextmanager
+def _silent(names: Sequence[str]) -> Iterator[None]:
+    """Silence loggers: they print tracebacks of a lost connection, for which `_get` raises an error with advice."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _get(client: Any, graph: Any, names: list[str]) -> list[Any]:
+    from distributed.scheduler import KilledWorker, NoWorkerError
+
+    address = client.scheduler.address
+    try:
+        return list(client.sync(_gather, client, client.get(graph, names, sync=False)))
+    except NoWorkerError as error:
+        raise EngineError(
+            f"{address} has had no worker for {error.timeout:.0f} s. Start workers; the logs of the earlier workers "
+            f"show why they ended. {RESUME_ADVICE}"
+        ) from error
+    except KilledWorker as error:
+        raise OutOfMemoryError(
+            f"{error.allowed_failures + 1} workers of {address} died on the same task, most often because memory ran "
+            "out. Give each worker more memory or fewer threads; if documents are very long, lower max_document_bytes. "
+            f"{RESUME_ADVICE}"
+        ) from error
+    except CancelledError as error:
+        raise EngineError(
+            f"the scheduler at {address} has disappeared. Start it and its workers again. {RESUME_ADVICE}"
+        ) from error
+
+
+async def _gather(client: Any, futures: list[Any]) -> list[Any]:
+    """All results, or the first error: NoWorkerError after `PATIENCE_SECONDS` without a worker. A scheduler raises it
+    too, if it is configured to."""
+    from distributed.scheduler import NoWorkerError
+
+    results, idle_seconds = asyncio.ensure_future(client.gather(futures)), 0.0
+    results.add_done_callback(lambda done: done.cancelled() or done.exception())  # asyncio logs unread exceptions
+    while not (await asyncio.wait([results], timeout=POLL_SECONDS))[0]:
+        idle_seconds = 0 if client.scheduler_info()["n_workers"] else idle_seconds + POLL_SECONDS
+        if idle_seconds == POLL_SECONDS:
+            log.warning("no worker at %s; waiting %d s for one", client.scheduler.address, PATIENCE_SECONDS)
+        if idle_seconds >= PATIENCE_SECONDS:
+            await client.cancel(futures)
+            raise NoWorkerError(futures[0].key, idle_seconds)
+    return results.result()
+
+
+__all__ = ["DaskSession", "connect", "process_pool"]

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a run: atomic writes (temporary name, sync, rename), hashes, deletion.
+
+A task writes its files with `commit` and its record last. So every record has its files; files without a record are
+written again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from curation.errors import InputError, IntegrityError, OutputError
+
+TEMPORARY = ".tmp"
+LARGEST_ID = 1 << 22  # maximum process and thread id on Linux
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+SYNC_FILE_RANGE_WRITE = 2
+_LIBC = ctypes.CDLL(None)
+
+
+@contextmanager
+def commit(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the folder of `path`; sync and rename it if the block succeeds, else remove it."""
+    with commit_all(path) as (temporary,):
+        yield temporary
+
+
+@contextmanager
+def commit_all(*paths: Path) -> Iterator[list[Path]]:
+    """Do the same as `commit` for several files of one folder, which is synced once.
+
+    The temporary names are unique to the host, process and thread. So tasks of a failed run that still write, on any
+    host of a cluster, do not disturb the next run.
+    """
+    thread = f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
+    temporaries = [path.with_name(f"{path.name}.{thread}{TEMPORARY}") for path in paths]
+    folder = paths[0].parent
+    make_folder(folder)
+    try:
+        yield temporaries
+        for temporary in temporaries:
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+        for temporary, path in zip(temporaries, paths, strict=True):
+            os.replace(temporary, path)
+    except BaseException:
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(folder)
+
+
+def sweep_dead(*paths: Path) -> None:
+    """Delete the temporary files of `commit` for these paths whose processes, on this host, no longer exist."""
+    for path in paths:
+        prefix = f"{path.name}.{os.uname().nodename}-"
+        for temporary in path.parent.glob(f"*{TEMPORARY}"):
+            match = re.fullmatch(rf"{re.escape(prefix)}(\d+)-\d+{re.escape(TEMPORARY)}", temporary.name)
+            if match and not _is_alive(int(match[1])):
+                temporary.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # a process of another user
+        return True
+    return True
+
+
+def local_output(path: str | os.PathLike[str]) -> Path:
+    """Return the path of an output. Raises OutputError for a URL and for a name that is not UTF-8."""
+    given = os.fspath(path)
+    if URL.match(given):
+        scheme = given.partition(":")[0]
+        advice = f"Give /{given.partition(':')[2].lstrip('/')}" if scheme == "file" else "Give a local folder"
+        raise OutputError(f"the output is a URL ({scheme}://), expected a local path. {advice}")
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise OutputError(f"the name of the output {given!r} is not valid UTF-8. Give another --output") from None
+    return Path(given)
+
+
+def check_name(folder: Path, name: str, what: str) -> None:
+    """Raise OutputError if the file system cannot hold the temporary name of a file `name` in a folder.
+
+    `what` names what to shorten, for the message. The folder need not exist.
+    """
+    existing = folder.parents[-1]
+    for parent in reversed(folder.parents):  # from the root down: the system refuses to look up a name that is too long
+        if not parent.is_dir():
+            break
+        existing = parent
+    longest = f"{name}.{os.uname().nodename}-{LARGEST_ID}-{LARGEST_ID}{TEMPORARY}"
+    for length, limit in (
+        (len(longest.encode()), os.pathconf(existing, "PC_NAME_MAX")),
+        (len(os.fsencode(folder / longest)), os.pathconf(existing, "PC_PATH_MAX") - 1),
+    ):
+        if length > limit:
+            raise OutputError(
+                f"{name} cannot be written to {folder}: its temporary name has {length} bytes, and the file system "
+                f"allows {limit}. Shorten {what}"
+            )
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder, so that the names in it survive a crash."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, and sync them."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def begin_sync(descriptor: int) -> None:
+    """Start writing a file's data to disk without waiting, so that the final sync is shorter. Linux only."""
+    if function := getattr(_LIBC, "sync_file_range", None):
+        function(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), SYNC_FILE_RANGE_WRITE)
+
+
+def as_json(value: Any, indent: bool = False) -> bytes:
+    """Return a value as UTF-8 JSON that ends with a newline."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else 0) + b"\n"
+
+
+def numbered_path(folder: Path, number: int, suffix: str) -> Path:
+    """Return the path of a numbered file, such as `000012.arrow`."""
+    return folder / f"{number:06d}{suffix}"
+
+
+def sync_files(folder: Path) -> None:
+    """Sync every file below a folder, before a record declares them complete."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal. It is cached until the file's size or modification time changes.
+
+    Raises InputError if the file cannot be opened.
+    """
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise InputError(f"cannot open {path}: {error.strerror}") from None
+    return _digest_of(str(path), status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _digest_of(path: str, size: int, modified_ns: int) -> str:
+    return file_sha256(Path(path))
+
+
+class GrowingDigest:
+    """SHA-256 of a file that another thread appends to, computed in a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115  closed by close
+        self._digest = hashlib.sha256()
+        self._thread = ThreadPoolExecutor(1)
+
+    def follow(self) -> Future[None]:
+        """Start to hash the data that the file has now."""
+        return self._thread.submit(self._read)
+
+    def _read(self) -> None:
+        while data := self._file.read(1 << 20):
+            self._digest.update(data)
+
+    def finish(self) -> str:
+        """Return the digest of the whole file, in hexadecimal. The file must be complete."""
+        self.follow().result()
+        return self._digest.hexdigest()
+
+    def close(self) -> None:
+        """End the thread and close the file."""
+        self._thread.shutdown(cancel_futures=True)
+        self._file.close()
+
+
+def write_json(path: Path, value: Any, indent: bool = False) -> None:
+    """Write a value as JSON, atomically."""
+    with commit(path) as temporary:
+        temporary.write_bytes(as_json(value, indent))
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file; None if there is no file. Raises IntegrityError for invalid JSON."""
+    try:
+        return orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except orjson.JSONDecodeError as error:
+        raise IntegrityError(f"{path} is damaged: it is not valid JSON: {error}") from None
+
+
+def remove(path: Path) -> None:
+    """Delete a file, link or folder, if it exists.
+
+    The files of a folder are deleted in parallel: the system takes half a second to free the memory of a gigabyte.
+    """
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(partial(Path.unlink, missing_ok=True), [file for file in path.rglob("*") if file.is_file()]))
+    shutil.rmtree(path)

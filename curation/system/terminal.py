@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Terminal output: text without control characters, on streams whose loss does not end a run.
+
+Names, reasons and texts come from untrusted files. An ESC in them could clear the screen, set its title, or type.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all control characters but tab and newline
+UNSAFE_IN_LINE = re.compile(rf"[\t\n]|{UNSAFE.pattern}")
+
+
+def printable(text: object) -> str:
+    """Return the text with control characters (but tab and newline) and lone surrogates as `\\x1b`, `\\udc80`."""
+    return UNSAFE.sub(_escaped, str(text))
+
+
+def printable_line(text: object) -> str:
+    """Return the text as `printable` does, tab and newline escaped too: a name must not look like two messages."""
+    return UNSAFE_IN_LINE.sub(_escaped, str(text))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+def print_line(text: object = "", end: str = "\n") -> None:
+    """Print text on standard output, escaped by `printable`."""
+    print(printable(text), end=end)
+
+
+def print_error(text: object) -> None:
+    """Print text on standard error, escaped by `printable`."""
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def as_json_line(event: str, **content: Any) -> str:
+    """Return an event of `--log json` as one line of ASCII: its name, the time (UTC, ISO 8601) and its content."""
+    return json.dumps({"event": event, "time": datetime.now(UTC).isoformat(timespec="milliseconds"), **content})
+
+
+def write_event(event: str, **content: Any) -> None:
+    """Print an event on standard error."""
+    print_error(as_json_line(event, **content))
+
+
+def log_as_json() -> None:
+    """Print later log messages as events."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, _Printable):
+            handler.setFormatter(_Event())
+
+
+class _Lossy:
+    """A stream that ignores errors of writing: the reader has left, the terminal is closed, the disk is full."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.is_lost = False
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError:
+            self._discard_output()
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            self._discard_output()
+
+    def _discard_output(self) -> None:
+        self.is_lost = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def stdout_is_lost() -> bool:
+    """Return whether standard output is closed at its other end, so that printing more is useless."""
+    return getattr(sys.stdout, "is_lost", False)
+
+
+def protect_streams() -> None:
+    """Make the standard streams of this process safe for a run: no error of writing to them ends it.
+
+    Closed streams are opened on /dev/null. Otherwise the next file would get their descriptors, and with them
+    everything that libraries print.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name) or open(os.devnull, "w")  # noqa: SIM115  for the life of the process
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # for characters that the encoding lacks
+        setattr(sys, name, _Lossy(stream))
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Printable())
+    logging.getLogger().addHandler(handler)
+
+
+class _Printable(logging.Formatter):
+    """Log messages of this and other packages as text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(f"{record.levelname.lower()}: {super().format(record)}")
+
+
+class _Event(logging.Formatter):
+    """The same messages as JSON lines. No message becomes an `error` event: none of them ends a run."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = "warning" if record.levelno >= logging.WARNING else "progress"
+        return as_json_line(event, text=super().format(record))
+
+
+__all__ = [
+    "as_json_line", "log_as_json", "print_error", "print_line", "printable", "printable_line", "protect_streams",
+    "stdout_is_lost", "write_event",
+]  # fmt: skip

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Views of cuDF's column buffers and string columns made from arrays, over made-up columns in host memory."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from curation.errors import EngineError
+from tests.gpu import stand_ins
+
+INT32, INT64, STRING = "INT32", "INT64", "STRING"
+
+
+class Column:
+    """What `buffers` asks of a pylibcudf column. A span's pointer is the array itself."""
+
+    def __init__(self, kind, size, data, mask, null_count, offset, children):
+        self.kind, self.rows, self.memory, self.mask = kind, size, data, mask
+        self.nulls, self.first, self.under = null_count, offset, children
+
+    def type(self):
+        return SimpleNamespace(id=lambda: self.kind)
+
+    def data(self):
+        return None if self.memory is None else SimpleNamespace(ptr=self.memory, size=self.memory.nbytes)
+
+    def size(self):
+        return self.rows
+
+    def offset(self):
+        return self.first
+
+    def children(self):
+        return self.under
+
+    def num_children(self):
+        return len(self.under)
+
+    @staticmethod
+    def from_cuda_array_interface(array):
+        return array
+
+
+class Series:
+    def __init__(self, column, valid=None):
+        self.column, self.valid = column, valid
+        self.null_count = 0 if valid is None else int((~valid).sum())
+
+    def to_pylibcudf(self):
+        return self.column, {}
+
+    def notna(self):
+        return SimpleNamespace(values=self.valid)
+
+    @classmethod
+    def from_pylibcudf(cls, column, metadata):
+        made = cls(column)
+        made.metadata = metadata
+        return made
+
+
+@pytest.fixture
+def buffers(monkeypatch):
+    module = stand_ins.install(monkeypatch)("buffers")
+
+    def array_over(shape, dtype, pointer):
+        memory, first = pointer
+        return np.frombuffer(memory.tobytes(), dtype, shape[0], first)
+
+    module.cp.ndarray = array_over
+    module.cp.cuda.UnownedMemory = lambda pointer, size, owner: pointer
+    module.cp.cuda.MemoryPointer = lambda memory, offset: (memory, offset)
+    module.plc = SimpleNamespace(
+        Column=Column,
+        DataType=lambda kind: kind,
+        TypeId=SimpleNamespace(INT32=INT32, INT64=INT64, STRING=STRING),
+        gpumemoryview=lambda array: array,
+        transform=SimpleNamespace(bools_to_mask=lambda valid: (np.packbits(valid), int((~valid).sum()))),
+    )
+    module.cudf = SimpleNamespace(Series=Series, Index=object)
+    return module
+
+
+def made(texts, kind, child_offset=0, offset=0, rows=None):
+    """A column of these texts, from row `offset` on; its offsets begin at item `child_offset` of their buffer."""
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)])
+    stored = np.concatenate([np.full(child_offset, -1), ends]).astype(kind.lower())
+    child = Column(kind, len(ends), stored, None, 0, child_offset, [])
+    data = np.frombuffer(b"".join(encoded), np.uint8) if any(encoded) else None
+    return Column(STRING, len(texts) - offset if rows is None else rows, data, None, 0, offset, [child])
+
+
+def texts_of(data, offsets):
+    return [data[start:end].tobytes().decode() for start, end in pairwise(offsets)]
+
+
+TEXTS = ["a", "", "漢字", "four", "é"]
+
+
+@pytest.mark.parametrize("kind", [INT32, INT64])
+@pytest.mark.parametrize("child_offset", [0, 3])
+@pytest.mark.parametrize(("offset", "rows"), [(0, None), (2, None), (1, 3), (5, 0)])
+def test_buffers_of_a_column_and_of_a_part_of_one(buffers, kind, child_offset, offset, rows):
+    column = made(TEXTS, kind, child_offset, offset, rows)
+    data, offsets, valid = buffers.buffers_of(Series(column))
+    assert offsets.dtype == np.int64 and valid is None
+    assert texts_of(data, offsets) == TEXTS[offset:][:rows]
+
+
+def test_columns_without_characters_rows_or_children(buffers):
+    data, offsets, _ = buffers.buffers_of(Series(made(["", ""], INT32)))
+    assert (data.tolist(), offsets.tolist()) == ([], [0, 0, 0])
+    data, offsets, _ = buffers.buffers_of(Series(Column(STRING, 0, None, None, 0, 0, [])))
+    assert (data.tolist(), offsets.tolist()) == ([], [0])
+
+
+def test_nulls(buffers):
+    valid = np.array([True, False, True, True, True])
+    assert buffers.buffers_of(Series(made(TEXTS, INT32), valid))[2] is valid
+
+
+@pytest.mark.parametrize(("limit", "kind"), [(14, INT32), (13, INT64)])
+def test_large_columns_get_large_offsets(buffers, monkeypatch, limit, kind):
+    monkeypatch.setattr(buffers, "LARGE_STRINGS", limit)
+    data, offsets, _ = buffers.buffers_of(Series(made(TEXTS, INT32)))
+    assert data.size == 13
+    found = buffers.series_of(data, offsets, "the index", None, "text")
+    assert found.metadata == {"name": "text", "index": "the index"}
+    (child,) = found.column.children()
+    assert (found.column.size(), child.kind, child.memory.dtype) == (5, kind, kind.lower())
+    assert texts_of(*buffers.buffers_of(found)[:2]) == TEXTS
+
+
+def test_null_masks(buffers):
+    valid = np.array([True, False, True])
+    found = buffers.series_of(np.zeros(3, np.uint8), np.arange(4), None, valid)
+    assert (found.column.nulls, found.column.mask.tolist()) == (1, [0b10100000])
+
+
+def test_a_full_device_is_said(buffers):
+    @buffers.memory_errors()
+    def work():
+        raise MemoryError
+
+    with pytest.raises(EngineError, match="the GPU's memory is full: 4,096 of 16,384 MiB are free"):
+        work()
+
+
+def test_strings_on_the_host_are_large(buffers):
+    for kind in (pa.string(), pa.large_string()):
+        array = pa.array(TEXTS, kind)
+        assert buffers.string_array(SimpleNamespace(to_arrow=lambda array=array: array)).type == pa.large_string()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run and the lazy functions of the library on the GPU engine's own modules, over NumPy and pandas: everything they
+call is there, and what comes out is what the CPU engine gives."""
+
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+
+import curation
+from curation import engine as selector
+from curation.running.run import run
+from tests.gpu import stand_ins
+from tests.runs import kept_rows, made_texts, recipe_of, records_of, removed_rows
+
+STAGES = [
+    {"kind": "rewrite", "unicode": "nfc", "whitespace": "collapse"},
+    {"kind": "filter", "rules": ["gopher_repetition", {"measure": "words", "min": 5}]},
+    {"kind": "exact_dedup", "compare": "lowercase"},
+    {"kind": "fuzzy_dedup", "threshold": 0.5},
+    {"kind": "redact"},
+]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The engine module "gpu" over stand-ins."""
+    monkeypatch.setattr(selector, "gpu_obstacle", lambda: "")
+    return stand_ins.install_engine(monkeypatch)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "made.jsonl"
+    texts = made_texts(60, 0)
+    longer = [f"{text} and one@mail.example" for text in texts[:20]]
+    path.write_bytes(records_of([*longer, *texts]) + b"no json\n")
+    return path
+
+
+def test_a_run_gives_the_same_as_on_the_cpu(gpu, corpus, tmp_path):
+    recipe = recipe_of(corpus, stages=STAGES, output={"formats": []})
+    found = {}
+    for engine in ("cpu", "gpu"):
+        report = run(recipe, tmp_path / engine, engine=engine, slice_bytes=4000, workers=2).report
+        assert report["engine"] == engine
+        found[engine] = kept_rows(tmp_path / engine), removed_rows(tmp_path / engine), report["documents"]
+    assert found["gpu"] == found["cpu"]
+    assert 10 < len(found["gpu"][0]) < 60
+    assert sum("[REDACTED]_EMAIL" in row[-1] for row in found["gpu"][0]) > 5
+
+
+def chain(frame):
+    frame = curation.rewrite(frame, unicode="nfc", whitespace="collapse")
+    frame = curation.filter(frame, STAGES[1]["rules"])
+    frame = curation.exact_dedup(frame, compare="lowercase")
+    frame = curation.fuzzy_dedup(frame, threshold=0.5)
+    frame = curation.redact(frame)
+    return curation.measure(frame, ["words", "top_2gram_count"])
+
+
+def test_lazily_and_at_once_as_on_the_cpu(gpu, corpus, monkeypatch):
+    expected = chain(curation.read(corpus, engine="cpu").compute()).reset_index(drop=True)
+    monkeypatch.setitem(selector.FRAME_LIBRARIES, "tests", "gpu")  # of `stand_ins.DataFrame`
+    lazy = curation.read(corpus, engine="gpu", slice_bytes=4000)
+    assert isinstance(lazy, dd.DataFrame) and lazy.npartitions > 2
+    for frame in (chain(lazy).compute(), chain(lazy.compute())):
+        assert frame["text"].str.contains("_EMAIL").sum() > 5
+        pd.testing.assert_frame_equal(pd.DataFrame(frame).reset_index(drop=True), expected)
+    assert curation.read(corpus, engine="gpu").npartitions == 1
+    plain = curation.rewrite(curation.ngram_dedup(lazy, ngram=3), lowercase=True).compute()
+    renamed = lazy.rename(columns={"text": "body"})
+    for frame in (renamed, renamed.compute()):
+        found = curation.ngram_dedup(frame, ngram=3, text_column="body")
+        found = curation.rewrite(found, lowercase=True, text_column="body")
+        found = found.compute() if isinstance(found, dd.DataFrame) else found
+        assert found["body"].tolist() == plain["text"].tolist() and 0 < len(found) < 80

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every parity body with `--engine gpu`, on NumPy and pandas in place of a device."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("gpu_pipeline.kernels")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_parity():
+    plugin = ["-p", "tests.gpu.plugin", "--engine", "gpu"]
+    others = ["-k", "not processes"]  # a cluster of GPUs has no stand-in here
+    command = [sys.executable, "-m", "pytest", "-q", *plugin, *others, "tests/parity"]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout[-5000:]
+    assert " passed" in finished.stdout and "failed" not in finished.stdout

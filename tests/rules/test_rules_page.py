@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`docs/rules.md` says what the code does: its examples are read, its table of reasons is the one of the rule sets."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from curation.recipes.recipe import load_recipe, parse_recipe
+from curation.rules.decide import RULE_SETS, Rule
+
+PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def reasons_table() -> str:
+    lines = ["| set | reason | bounds |", "|---|---|---|"]
+    for name, rules in RULE_SETS.items():
+        for rule in rules if name != "gopher" else ():
+            bounds = ", ".join(f"{bound} {getattr(rule, bound):,g}" for bound in rule.conditions)
+            lines.append(f"| `{name}` | `{rule.name}` | `{'/'.join(rule.measures)}`: {bounds} |")
+    return "\n".join(lines)
+
+
+def test_every_reason_is_on_the_page():
+    found = re.search(r"<!-- reasons -->\n(.*)\n<!-- /reasons -->", PAGE.read_text(), re.DOTALL)
+    assert found, "no table of reasons"
+    assert found[1] == reasons_table()
+
+
+@pytest.mark.parametrize("text", blocks("yaml"))
+def test_every_example_is_a_recipe(text: str):
+    assert parse_recipe(text).stages
+
+
+@pytest.mark.parametrize("setting", [line for text in blocks("settings") for line in text.splitlines()])
+def test_every_setting_can_be_made(setting: str):
+    text = """
+    input: [{path: news.jsonl, name: news}]
+    stages: [{kind: rewrite, unicode: nfc}, {kind: filter, rules: gopher}, fuzzy_dedup]
+    tokenizer: {name: other}
+    """
+    assert parse_recipe(text, settings=[setting]) != parse_recipe(text)
+
+
+def test_the_page_has_every_key_of_a_rule():
+    keys = set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (`[^|]*) \|", PAGE.read_text(), re.MULTILINE))))
+    assert {*Rule.__struct_encode_fields__} <= keys
+
+
+def test_sets_have_one_rule_to_a_reason():
+    for name, rules in RULE_SETS.items():
+        reasons = [rule.name for rule in rules]
+        assert len(reasons) == len({*reasons}), name
+
+
+def test_a_shipped_recipe_takes_the_settings_of_its_own_stages():
+    recipe = load_recipe("common_crawl", settings=["stages.gopher.length.min=100", "stages.langid.min_probability=0.8"])
+    assert recipe.stages[0].min_probability == 0.8 and recipe.stages[1].rules[0].override["length"].min == 100

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers of a cluster that die in the middle of a run change nothing of it. Where none is left, or one piece of work
+ends them all, one message says so, and the run can go on."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curation.errors import EngineError, OutOfMemoryError
+from curation.running.run import run
+from curation.running.verify import verify
+from curation.system import cluster as cluster_module
+from tests.runs import digests, made_texts, recipe_of, records_of
+
+pytest.importorskip("distributed", reason="the optional extra `distributed` is not installed")
+
+SCHEDULER = "from distributed.cli.dask_scheduler import main; main()"
+# Before it renames a file, a worker looks for a mark of the target and kills the process named in it, or itself.
+WORKER = """
+import os, pathlib, signal
+from distributed.cli.dask_worker import main
+
+folder, rename = pathlib.Path(os.environ["MARKS"]), os.replace
+
+def replace(source, target):
+    name = "-".join(pathlib.Path(target).parts[-2:])
+    for mark in folder.glob(f"{name}-*"):
+        victim = int(mark.read_text() or os.getpid())
+        mark.unlink()
+        os.kill(victim, signal.SIGKILL)
+    rename(source, target)
+    with open(folder.with_name("renamed"), "a") as file:
+        print(name, file=file)
+
+os.replace = replace
+main()
+"""
+
+
+class Cluster:
+    """A scheduler and its workers, each a process. Workers have one thread and no nanny, which would replace them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.marks, self.file = folder, folder / "marks", folder / "scheduler.json"
+        self.marks.mkdir()
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.scheduler = self._start(SCHEDULER, "--host", "127.0.0.1", "--port", "0")
+
+    def _start(self, code: str, *options: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", code, "--scheduler-file", str(self.file), "--no-dashboard", *options]
+        settings = {"MARKS": str(self.marks), "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(command, env=os.environ | settings, stdout=log, stderr=log)
+
+    def provide(self, count: int) -> str:
+        """Starts workers until there are so many; gives the address of the scheduler."""
+        from distributed import Client
+
+        options = "--no-nanny", "--nthreads", "1", "--local-directory", str(self.folder)
+        alive = sum(worker.poll() is None for worker in self.workers)
+        self.workers += [self._start(WORKER, *options) for _ in range(count - alive)]
+        while not self.file.exists():
+            assert self.scheduler.poll() is None, (self.folder / "log").read_text()
+            time.sleep(0.02)
+        address = json.loads(self.file.read_bytes())["address"]
+        with Client(address) as client:
+            client.wait_for_workers(count, timeout=60)
+        return address
+
+    def mark(self, name: str, times: int = 1, victim: str = "") -> None:
+        """Has the worker die that is about to write this file, given as FOLDER-NAME, or the process `victim`."""
+        for number in range(times):
+            (self.marks / f"{name}-{number}").write_text(victim)
+
+    def take_marks(self) -> list[str]:
+        """Takes the marks away that nobody came to."""
+        left = sorted(self.marks.iterdir())
+        for mark in left:
+            mark.unlink()
+        return [mark.name for mark in left]
+
+    def end(self) -> None:
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.end()
+
+
+class Place:
+    """Made text, and runs over it in slices of some lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "made.jsonl").write_bytes(records_of(made_texts(400)) + b"not json\n")
+
+    def run(self, name: str, **options: Any) -> Path:
+        recipe = recipe_of(self.folder / "made.jsonl", output={"part_documents": 60})
+        run(recipe, self.folder / name, engine="cpu", slice_bytes=4000, **options)
+        return self.folder / name
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def expected(place: Place) -> dict[str, str]:
+    return digests(place.run("whole"))
+
+
+@pytest.fixture(scope="module")
+def survived(cluster: Cluster, place: Place) -> Path:
+    """A run that one worker leaves in the middle of a slice, and another one in the middle of an output part."""
+    address = cluster.provide(3)
+    for name in ("segment-0-000012.arrow", "documents-part-00001.parquet"):
+        cluster.mark(name)
+    output = place.run("survived", scheduler=address)
+    assert cluster.take_marks() == []
+    assert [worker.poll() for worker in cluster.workers].count(-signal.SIGKILL) == 2
+    return output
+
+
+def test_what_dead_workers_had_to_do_is_redone(expected: dict[str, str], survived: Path):
+    found = digests(survived)
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_nothing_else_is_left_of_dead_workers(expected: dict[str, str], survived: Path):
+    assert digests(survived).keys() == expected.keys()
+    assert verify(survived) == []
+
+
+def test_what_dead_workers_had_done_is_not_redone(survived: Path, cluster: Cluster):
+    written = Counter((cluster.folder / "renamed").read_text().split())
+    records = {name: count for name, count in written.items() if name.startswith("segment-0-") and ".json" in name}
+    assert {name: count for name, count in records.items() if count > 1} == {}
+
+
+def test_a_slice_that_ends_every_worker(cluster: Cluster, place: Place):
+    address = cluster.provide(2)
+    cluster.mark("segment-0-000003.arrow", times=2)
+    with pytest.raises(OutOfMemoryError, match=f"2 workers of {address} died on the same task"):
+        place.run("every", scheduler=address)
+    assert cluster.take_marks() == []
+
+
+def test_no_worker_is_left(cluster: Cluster, place: Place, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cluster_module, "POLL_SECONDS", 0.5)
+    monkeypatch.setattr(cluster_module, "PATIENCE_SECONDS", 1)
+    address = cluster.provide(1)
+    cluster.mark("segment-0-000009.json")
+    with pytest.raises(EngineError, match=f"{address} has had no worker for 1 s. Start workers"):
+        place.run("left", scheduler=address)
+    assert cluster.take_marks() == []
+
+    address = cluster.provide(1)
+    done = [path.name for path in (place.folder / "left/_work/segment-0").glob("*.json")]
+    for name in done:
+        cluster.mark(f"segment-0-{name}")  # who does again what is done dies of it
+    output = place.run("left", scheduler=address)
+    assert len(cluster.take_marks()) == len(done) > 0
+    assert digests(output) == expected
+
+
+def test_the_scheduler_is_gone(cluster: Cluster, place: Place, caplog: pytest.LogCaptureFixture):
+    levels = [logging.getLogger(name).level for name in cluster_module.CLIENT_LOGS]
+    for name in cluster_module.CLIENT_LOGS:  # some of them pass nothing on to those above
+        logging.getLogger(name).addHandler(caplog.handler)
+    address = cluster.provide(1)
+    caplog.clear()
+    cluster.mark("segment-0-000003.arrow", victim=str(cluster.scheduler.pid))
+    with pytest.raises(EngineError, match=f"the scheduler at {address} has disappeared"):
+        place.run("gone", scheduler=address)
+    for name in cluster_module.CLIENT_LOGS:
+        logging.getLogger(name).removeHandler(caplog.handler)
+    assert [record for record in caplog.records if record.name.startswith("distributed")] == []
+    assert [logging.getLogger(name).level for name in cluster_module.CLIENT_LOGS] == levels
+
+
+def test_no_scheduler_answers(place: Place):
+    from dask import config
+
+    address = "tcp://127.0.0.1:1"
+    timeout = config.set({"distributed.comm.timeouts.connect": "0.2s"})
+    with timeout, pytest.raises(EngineError, match=f"no scheduler answers at {address}"):
+        place.run("nobody", scheduler=address)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run that is killed at any moment and started again ends in the same bytes as one that nothing disturbed."""
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pytest
+
+from curation.recipes.recipe import load_recipe
+from curation.running.progress import Lines
+from curation.running.run import run
+from curation.running.verify import verify
+from curation.stages import FuzzyDedup
+from tests.runs import digests, files_below, made_texts, recipe_of, records_of
+
+MOMENTS = 200 if "TORTURE" in os.environ else 12
+SLICE_BYTES = 12_000
+# Each is a copy of one that has libraries and kernels loaded and has run nothing.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["tests.running.kernels_loaded", __name__])
+FUZZY = {"kind": "fuzzy_dedup", "threshold": 0.5}
+RECIPE = """
+input:
+  - {path: "PATH/one.jsonl", name: one}
+  - {path: "PATH/two.jsonl", name: two}
+stages:
+  - {kind: rewrite, unicode: nfc}
+  - {kind: fuzzy_dedup, threshold: 0.5, index: "PATH/old/index"}
+  - {kind: exact_dedup}
+  - {kind: filter, rules: [{measure: words, min: 5}]}
+  - {kind: exact_dedup, max_characters: 40, compare: lowercase}
+output: {part_documents: 60, max_file_bytes: 9000, shuffle: true, index: true}
+"""
+
+
+class Place:
+    """A recipe over made text, and runs of it as processes of their own group."""
+
+    def __init__(self, folder: Path) -> None:
+        self.recipe = folder / "recipe.yaml"
+        self.recipe.write_text(RECIPE.replace("PATH", str(folder)))
+        (folder / "old.jsonl").write_bytes(records_of(made_texts(100, 1)))
+        old = recipe_of(folder / "old.jsonl", stages=[FUZZY], output={"formats": [], "index": True})
+        run(old, folder / "old", engine="cpu", workers=1)
+        (folder / "one.jsonl").write_bytes(records_of(made_texts(250, 1)) + b"not json\n" * 3)
+        (folder / "two.jsonl").write_bytes(b"null\n" + records_of(made_texts(150, 2)))
+
+    def run(self, output: Path) -> None:
+        run(load_recipe(str(self.recipe)), output, engine="cpu", workers=2, slice_bytes=SLICE_BYTES, progress=Lines())
+
+    def run_alone(self, output: Path, log: Path, last: str) -> None:
+        """What a process of its own does. It dies where it comes to the step `last` of near-duplicates."""
+        os.setsid()
+        if last:
+            setattr(FuzzyDedup, last, lambda *_: os._exit(9))
+        with log.open("ab") as sink:
+            os.dup2(sink.fileno(), 1)
+            os.dup2(sink.fileno(), 2)
+        self.run(output)
+
+    def start(self, output: Path, log: Path, last: str = "") -> BaseProcess:
+        """Comes back when the run begins to work: its first line comes when all is loaded."""
+        log.touch()
+        before = log.stat().st_size
+        process = PROCESSES.Process(target=self.run_alone, args=(output, log, last))
+        process.start()
+        while process.is_alive() and log.stat().st_size == before:
+            time.sleep(0.002)
+        return process
+
+    def finish(self, output: Path, log: Path) -> float:
+        """A whole run; the seconds of its work."""
+        process = self.start(output, log)
+        started = time.monotonic()
+        process.join(120)
+        assert process.exitcode == 0, log.read_text()
+        return time.monotonic() - started
+
+    def kill_after(self, output: Path, log: Path, seconds: float) -> bool:
+        """Starts a run and kills its group so long after it began to work; says whether it was still running."""
+        process = self.start(output, log)
+        process.join(seconds)
+        if process.exitcode is None:
+            with suppress(ProcessLookupError):  # it has ended since then
+                os.killpg(process.pid, signal.SIGKILL)
+            process.join()
+        return process.exitcode == -signal.SIGKILL
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("text"))
+
+
+class Stopped(BaseException):
+    """What no code of the project catches."""
+
+
+def test_runs_stopped_at_every_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """All of a run's files appear by a rename: before and after each of them is a moment of its own."""
+    path = tmp_path / "made.jsonl"
+    path.write_bytes(records_of(made_texts(40)) + b"not json\n")
+    recipe = recipe_of(path)
+    run(recipe, tmp_path / "warm", engine="cpu", workers=1)  # kernels that are compiled are renamed into place too
+    real = os.replace
+    renames: list[str] = []
+
+    def count(source: str, target: str) -> None:
+        renames.append(os.path.basename(target))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", count)
+    run(recipe, tmp_path / "whole", engine="cpu", workers=1)
+    expected = digests(tmp_path / "whole")
+    assert len(renames) > 15 and renames[0] == "plan.json" and renames[-1] == "report.json"
+    for number in range(len(renames)):
+        for after in (False, True):
+            left = iter(range(number))
+
+            def stop(source: str, target: str, left: Iterator[int] = left, after: bool = after) -> None:
+                if next(left, None) is not None:
+                    return real(source, target)
+                if after:
+                    real(source, target)
+                raise Stopped
+
+            output = tmp_path / f"{number}-{after}"
+            monkeypatch.setattr(os, "replace", stop)
+            with pytest.raises(Stopped):
+                run(recipe, output, engine="cpu", workers=1)
+            monkeypatch.setattr(os, "replace", real)
+            run(recipe, output, engine="cpu", workers=1)
+            assert digests(output) == expected, f"stopped {'after' if after else 'before'} {renames[number]}"
+
+
+@pytest.mark.parametrize("step", ["_decide", "_similarity"])
+def test_runs_killed_while_near_duplicates_are_looked_for(tmp_path: Path, place: Place, step: str):
+    log = tmp_path / "log"
+    place.finish(tmp_path / "whole", log)
+    process = place.start(tmp_path / "out", log, step)
+    process.join(120)
+    assert process.exitcode == 9, log.read_text()
+    assert list((tmp_path / "out" / "_work").glob("segment-*/stage-*/*"))
+    place.run(tmp_path / "out")
+    assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, place: Place):
+    log = tmp_path / "log"
+    place.finish(tmp_path / "warm", log)  # compiles the kernels, loads the files
+    seconds = place.finish(tmp_path / "whole", log)
+    expected = digests(tmp_path / "whole")
+    assert expected == digests(tmp_path / "warm") and verify(tmp_path / "whole") == []
+    assert sum(name.endswith(".bin") for name in expected) > 3
+
+    chance = random.Random(20)
+    left_behind = set()
+    killed = 0
+    for number in range(MOMENTS):
+        output = tmp_path / f"killed-{number}"
+        # One of each stretch of the run, so that all of it is covered; every fourth run is killed several times.
+        share = (number + chance.random()) / MOMENTS
+        for attempt in range(1 + 2 * (number % 4 == 3)):
+            moment = seconds * (share if attempt == 0 else chance.random() / 2)
+            killed += place.kill_after(output, log, moment)
+            left_behind.add(len(files_below(output)) if output.exists() else 0)
+        place.run(output)
+        assert digests(output) == expected, f"kill {number} after {moment:.3f} s of {seconds:.3f} s"
+        assert not (output / "_work").exists()
+    assert killed >= MOMENTS // 2, "the runs were over before they could be killed"
+    assert len(left_behind) >= MOMENTS // 3, "the kills did not fall on different moments of the run"

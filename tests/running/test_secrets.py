@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passwords and signed queries of URLs are in no file of a run, and a run goes on with new ones."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from curation.errors import OutputError
+from curation.running import run as runner
+from curation.running.progress import Progress
+from curation.running.run import run
+from tests.reading.http_files import served
+from tests.runs import data_digests, made_texts, recipe_of, records_of
+
+pytest.importorskip("aiohttp")
+CORPUS = records_of(made_texts(200))
+SECRETS = (b"S3CRET", b"ALICE")
+
+
+class Noting(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with served(CORPUS) as files:
+        files.authorization = "Basic QUxJQ0U6UzNDUkVU"  # ALICE:S3CRET
+        yield files.address
+
+
+def files_with(folder: Path, secrets: tuple[bytes, ...]) -> list[str]:
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(paths) > 10
+    return [str(path) for path in paths if any(secret in path.read_bytes() for secret in secrets)]
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_secrets_are_in_no_file_of_a_run(server: str, scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One that ends too early, and the same that goes on with another signature."""
+    folder, progress = tmp_path / "out", Noting()
+    output = {"keep_work": True, "raw": "jsonl"}
+    paths = [f"http://ALICE:S3CRET@{server}/made.jsonl?part={part}&sig=S3CRET" for part in (1, 2)]
+    recipe = recipe_of(*paths, output=output)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(runner, "_write_documents", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run(recipe, folder, engine="cpu", workers=1, scheduler=scheduler, slice_bytes=5000, progress=progress)
+    assert files_with(folder, SECRETS) == []
+    signed_again = recipe_of(*(path.replace("sig=S3CRET", "sig=S3CRET-2") for path in paths), output=output)
+    run(signed_again, folder, engine="cpu", workers=1, scheduler=scheduler, progress=progress)
+    assert files_with(folder, SECRETS) == []
+    assert not any(secret.decode() in line for secret in SECRETS for line in progress.lines)
+
+    local = [tmp_path / "made.jsonl", tmp_path / "again/made.jsonl"]
+    local[1].parent.mkdir()
+    for path in local:
+        path.write_bytes(CORPUS)
+    run(recipe_of(*local, output=output), tmp_path / "local", engine="cpu")
+    assert data_digests(folder) == data_digests(tmp_path / "local")
+    with pytest.raises(OutputError, match=rf"changed: .*file http://{server}/made\.jsonl"):
+        run(recipe_of(paths[0], local[0], output=output), folder, engine="cpu")

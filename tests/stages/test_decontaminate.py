@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`decontaminate` equals sets of tuples; evaluation texts that cannot be read, or have changed, are no small matter."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curation.engine import load_engine
+from curation.errors import InputError, IntegrityError, OutputError, RecipeError
+from curation.reading.inputs import Input
+from curation.recipes.recipe import Recipe
+from curation.running import run as runner
+from curation.running.run import run
+from curation.running.stored_plan import Plan
+from curation.stages import Decontaminate, decontaminate
+from curation.system.cluster import DaskSession
+from tests.oracle.minhash import ngrams
+from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows, report_of
+
+WORDS = ["a", "B", "c", "É", "e\u0301", "漢字", "The", "of", "x\u00a0y"]
+
+
+def all_ngrams(text: str, size: int) -> list[tuple[str, ...]]:
+    words = text.split()
+    return [tuple(words[k : k + size]) for k in range(max(len(words) - size + 1, 1) if words else 0)]
+
+
+def outcome(
+    texts: list[str], evaluation: dict[str, list[str]], folder: Path, slice_bytes: int = 2000, **options: Any
+) -> Path:
+    (folder / "made.jsonl").write_bytes(records_of(texts))
+    files = []
+    for name, found in evaluation.items():
+        (folder / f"{name}.jsonl").write_bytes(records_of(found))
+        files.append({"path": str(folder / f"{name}.jsonl"), "name": name})
+    stage = {"kind": "decontaminate", "evaluation_files": files, **options}
+    recipe = recipe_of(folder / "made.jsonl", stages=[stage], output={"formats": []})
+    run(recipe, folder / "out", engine="cpu", force=True, workers=2, slice_bytes=slice_bytes)
+    return folder / "out"
+
+
+def found_in(texts: list[str], evaluation: dict[str, list[str]], size: int, lower: bool) -> list[list[str]]:
+    """Per text and n-gram of it that evaluation texts have: the first input that has it."""
+    turned = str.lower if lower else str
+    owner = {
+        item: name
+        for name in reversed([*evaluation])
+        for text in evaluation[name]
+        for item in ngrams(turned(text), size)
+    }
+    return [[owner[item] for item in all_ngrams(turned(text), size) if item in owner] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "compare"), [(3, 1, "lowercase"), (3, 1, "exact"), (2, 4, "lowercase"), (13, 1, "lowercase")]
+)
+def test_equals_sets_of_tuples(tmp_path: Path, size: int, most: int, compare: str):
+    chance = random.Random(size)
+
+    def text(longest: int) -> str:
+        return " ".join(chance.choice(WORDS) + chance.choice("pqrs") for _ in range(chance.randrange(longest)))
+
+    evaluation = {"quiz": [text(30) for _ in range(20)], "sums": [text(30) for _ in range(20)]}
+    texts = [text(60) for _ in range(150)]
+    for number in range(0, 150, 5):
+        texts[number] += " " + chance.choice(chance.choice([*evaluation.values()])).swapcase()
+        texts[number + 1] += " " + chance.choice(chance.choice([*evaluation.values()]))
+    expected = found_in(texts, evaluation, size, compare == "lowercase")
+    out = outcome(texts, evaluation, tmp_path, ngram=size, min_ngrams=most, compare=compare)
+    gone = {doc: owners for doc, owners in enumerate(expected) if len(owners) >= most}
+    assert [doc for doc, *_ in kept_rows(out)] == [doc for doc in range(150) if doc not in gone]
+    assert [(doc, reason, value) for doc, _, _, _, reason, value, _ in removed_rows(out)] == [
+        (doc, "contaminated", float(len(owners))) for doc, owners in gone.items()
+    ]
+    firsts = [owners[0] for owners in gone.values()]
+    assert report_of(out)["stages"][0]["details"] == {name: firsts.count(name) for name in sorted({*firsts})}
+    assert 5 < len(gone) < 145
+
+
+@settings(max_examples=20)  # whole runs
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join), max_size=9),
+    st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=4),
+)
+def test_equals_sets_of_tuples_on_anything(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], evaluation: list[str]
+):
+    out = outcome(texts, {"quiz": evaluation}, tmp_path_factory.mktemp("made"), ngram=2)
+    expected = found_in(texts, {"quiz": evaluation}, 2, True)
+    assert [doc for doc, *_ in kept_rows(out)] == [doc for doc, owners in enumerate(expected) if not owners]
+
+
+def test_real_text_hides_nothing(tmp_path: Path, shared_data: Path):
+    texts = [json.loads(line)["text"] for line in (shared_data / "real_2mb.jsonl").read_bytes().splitlines()]
+    hidden = {doc: " ".join(texts[doc].split()[5:25]).upper() for doc in (3, 40, 77) if len(texts[doc].split()) > 30}
+    out = outcome(texts, {"quiz": [*hidden.values()]}, tmp_path, slice_bytes=200_000)
+    gone = {doc for doc, *_ in removed_rows(out)}
+    assert (
+        hidden.keys()
+        <= gone
+        == {doc for doc, found in enumerate(found_in(texts, {"q": [*hidden.values()]}, 13, True)) if found}
+    )
+
+
+def test_slices_and_processes_change_nothing(tmp_path: Path):
+    texts = [f"{number} the quick brown fox jumps over {number % 7}" for number in range(300)]
+    out = outcome(texts, {"quiz": ["OVER 3 the", "Fox jumps over 5"]}, tmp_path, ngram=4)
+    recipe = recipe_of(
+        tmp_path / "made.jsonl",
+        stages=[{"kind": "decontaminate", "evaluation_files": [{"path": str(tmp_path / "quiz.jsonl")}], "ngram": 4}],
+        output={"formats": []},
+    )
+    run(recipe, tmp_path / "other", engine="cpu", workers=2, scheduler="processes", slice_bytes=5000)
+    assert data_digests(tmp_path / "other") == data_digests(out)
+    assert len(removed_rows(out)) == 300 // 7 + 1
+
+
+def test_another_text_is_another_run(tmp_path: Path):
+    recipe, quiz = small_run(tmp_path)
+    assert run(recipe, tmp_path / "out").report["documents"]["kept"] == 1
+    assert run(recipe, tmp_path / "out").already_complete
+    quiz.write_text("Five six\n")
+    with pytest.raises(OutputError, match=r"changed: .*quiz\S* of stage decontaminate \(content\)"):
+        run(recipe, tmp_path / "out")
+    run(recipe, tmp_path / "out", force=True)
+    assert [text for *_, text in kept_rows(tmp_path / "out")] == ["one two three"]
+
+
+def small_run(folder: Path) -> tuple[Recipe, Path]:
+    """A recipe of two documents, the first of which has the words of `quiz.txt`."""
+    (folder / "made.jsonl").write_bytes(records_of(["one two three", "four five six"]))
+    (folder / "quiz.txt").write_text("Two three\n")
+    stage = {"kind": "decontaminate", "evaluation_files": [str(folder / "quiz.txt")], "ngram": 2}
+    return recipe_of(folder / "made.jsonl", stages=[stage], output={"formats": []}), folder / "quiz.txt"
+
+
+def test_texts_that_change_during_a_run_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    recipe, quiz = small_run(tmp_path)
+    mapped = DaskSession.map
+
+    def rewritten(self: Any, function: Any, items: Any) -> list[Any]:
+        quiz.write_text("Five six, seven\n")
+        return mapped(self, function, items)
+
+    monkeypatch.setattr(DaskSession, "map", rewritten)
+    run(recipe, tmp_path / "out", engine="cpu")
+    assert [text for *_, text in kept_rows(tmp_path / "out")] == ["four five six"]
+
+
+def test_texts_that_change_while_a_run_is_planned_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    recipe, quiz = small_run(tmp_path)
+    planned = runner.make_plan
+
+    def rewritten(*arguments: Any) -> Plan:
+        plan = planned(*arguments)
+        quiz.write_text("Five six, seven\n")
+        return plan
+
+    monkeypatch.setattr(runner, "make_plan", rewritten)
+    with pytest.raises(IntegrityError, match=r"changed during the run: .*quiz.txt of stage decontaminate"):
+        run(recipe, tmp_path / "out", engine="cpu")
+
+
+def test_texts_among_the_outputs_are_refused_before_anything_is_deleted(tmp_path: Path):
+    recipe, _ = small_run(tmp_path)
+    run(recipe, tmp_path / "out", engine="cpu")
+    own = {"kind": "decontaminate", "evaluation_files": [str(tmp_path / "out/documents/*.parquet")]}
+    again = recipe_of(tmp_path / "made.jsonl", stages=[own], output={"formats": []})
+    with pytest.raises(InputError, match="lies in the output folder"):
+        run(again, tmp_path / "out", engine="cpu", force=True)
+    assert len(kept_rows(tmp_path / "out")) == 1
+
+
+def test_a_broken_record_is_counted_from_the_start_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(decontaminate, "SLICE_BYTES", 100)
+    quiz = tmp_path / "quiz.jsonl"
+    quiz.write_bytes(records_of(["some words"] * 40) + b"no record\n")
+    with pytest.raises(InputError, match="record 41: not valid JSON"):
+        Decontaminate(evaluation_files=(str(quiz),)).table(load_engine("cpu"))
+
+
+def test_one_path_needs_no_list(tmp_path: Path):
+    _, quiz = small_run(tmp_path)
+    names = {
+        Decontaminate(evaluation_files=given).inputs[0].path for given in (str(quiz), quiz, (quiz,), Input(path=quiz))
+    }
+    assert names == {str(quiz)}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "quiz.jsonl"),
+        (b'{"text": "a b"}\nno record\n', "record 2: not valid JSON"),
+        (b'{"text": " "}\n', "the evaluation texts of quiz have no words"),
+    ],
+    ids=["missing", "broken", "empty"],
+)
+def test_texts_that_cannot_be_read_stop_the_run_before_it_begins(tmp_path: Path, content: bytes | None, told: str):
+    path, quiz = tmp_path / "made.jsonl", tmp_path / "quiz.jsonl"
+    path.write_bytes(records_of(["one two three"]))
+    if content is not None:
+        quiz.write_bytes(content)
+    recipe = recipe_of(
+        path, stages=[{"kind": "decontaminate", "evaluation_files": [str(quiz)]}], output={"formats": []}
+    )
+    with pytest.raises(InputError, match=told):
+        run(recipe, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"evaluation_files": []}, "evaluation_files is empty"),
+        ({"evaluation_files": ["hf:some/set"]}, "local files, not hf:some/set"),
+        ({"evaluation_files": ["https://x.org/a.jsonl"]}, "local files"),
+        (
+            {"evaluation_files": [{"path": "a.jsonl", "sample": 0.5}]},
+            "sample of a.jsonl has no meaning in evaluation_files",
+        ),
+        ({"ngram": 0}, "ngram must be at least 1, not 0"),
+        ({"min_ngrams": 0}, "min_ngrams must be at least 1, not 0"),
+        ({"compare": "lower"}, "no comparison 'lower'; did you mean lowercase"),
+    ],
+)
+def test_wrong_settings(changed: dict[str, Any], told: str):
+    with pytest.raises(RecipeError, match=told):
+        recipe_of(Path("a"), stages=[{"kind": "decontaminate", "evaluation_files": ["a.jsonl"], **changed}])

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stage `language`: what it keeps, the reasons it gives, what it counts, and the recipes it refuses."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+from curation.contract import ID
+from curation.errors import RecipeError
+from curation.recipes.recipe import parse_recipe
+from curation.running.run import run
+from curation.stages import Language, invoke
+from tests.conftest import frame_of
+from tests.oracle import fasttext_reference as reference
+
+ENGLISH = "The committee has published its report, and the members will discuss it in the next meeting."
+GERMAN = "Der Ausschuss hat seinen Bericht vorgelegt, und die Mitglieder werden ihn in der Sitzung besprechen."
+RUSSIAN = "Комитет опубликовал свой доклад, и члены обсудят его на следующем заседании."
+VAGUE = "John Smith"
+TEXTS = [ENGLISH, GERMAN, VAGUE, RUSSIAN, ENGLISH + "\n" + ENGLISH]
+
+
+def applied(engine, texts: list[str | None], **settings):
+    frame, outcome = invoke.apply_stage(engine, frame_of(engine, texts), Language(**settings))
+    kept = [int(name.removeprefix("doc-")) for name in engine.to_arrow(frame)[ID].to_pylist()]
+    reasons = [outcome.verdict.reasons[k] if k >= 0 else "" for k in outcome.verdict.reason]
+    return kept, reasons, outcome
+
+
+def test_one_language(engine):
+    kept, reasons, outcome = applied(engine, TEXTS, keep=["en"])
+    assert kept == [0, 4]
+    assert reasons == ["", "language", "language_probability", "language", ""]
+    assert outcome.verdict.counts() == {"language": 2, "language_probability": 1}
+
+
+def test_the_value_is_the_probability(engine):
+    _, _, outcome = applied(engine, TEXTS, keep=["en"])
+    value = outcome.verdict.value
+    assert np.isnan(value[[0, 4]]).all()
+    assert value[1] > 0.9 and value[3] > 0.9 and 0 < value[2] < 0.5
+    np.testing.assert_array_equal(value * 1e6, np.round(value * 1e6))
+
+
+def test_several_languages(engine):
+    assert applied(engine, TEXTS, keep=["ru", "de"])[0] == [1, 3]
+
+
+def test_bounds_are_inclusive(engine):
+    _, _, outcome = applied(engine, [VAGUE], keep=["en"], min_probability=1.0)
+    probability = float(outcome.verdict.value[0])
+    assert applied(engine, [VAGUE], keep=["en"], min_probability=probability)[0] == [0]
+    assert applied(engine, [VAGUE], keep=["en"], min_probability=probability + 1e-6)[0] == []
+
+
+def test_only_the_first_characters_count(engine):
+    text = ENGLISH + " " + 9 * GERMAN
+    assert applied(engine, [text], keep=["en"], max_characters=len(ENGLISH))[0] == [0]
+    assert applied(engine, [text], keep=["de"], max_characters=0)[0] == [0]
+
+
+def test_languages_are_counted_as_they_come(engine):
+    _, _, outcome = applied(engine, TEXTS, keep=["de"])
+    assert outcome.details == {"en": 3, "de": 1, "ru": 1}
+
+
+def test_empty_and_null_texts(engine):
+    kept, reasons, _ = applied(engine, ["", None, " \n"], keep=["en"])
+    assert (kept, reasons) == ([], ["language_probability"] * 3)
+
+
+def test_no_rows(engine):
+    kept, _, outcome = applied(engine, [], keep=["en"])
+    assert (kept, outcome.details, outcome.verdict.counts()) == ([], {}, {"language": 0, "language_probability": 0})
+
+
+def test_own_model_and_documents_without_a_label(engine, tmp_path):
+    path = tmp_path / "own.bin"
+    labels = [(b"__label__good", 2), (b"__label__bad", 1)]
+    model = reference.Model([b"fine", b"poor"], labels, [[4.0], [-4.0]], [[2.0], [-2.0]])
+    path.write_bytes(reference.as_bytes(model))
+    kept, reasons, outcome = applied(engine, ["fine", "poor", "else"], keep=["good"], model=str(path))
+    assert (kept, reasons) == ([0], ["", "language", "language"])
+    assert outcome.details == {"good": 1, "bad": 1, "none": 1}
+    assert outcome.verdict.value.tolist()[1:] == [pytest.approx(1.0, abs=2e-5), 0.0]
+
+
+def test_a_column_may_have_any_name(engine):
+    frame = frame_of(engine, TEXTS)
+    wide = engine.with_columns(frame, {"self": np.arange(len(TEXTS)), "columns": frame["text"]})
+    assert engine.to_arrow(wide).column("self").to_pylist() == [0, 1, 2, 3, 4]
+    assert engine.to_arrow(wide).column("columns").to_pylist() == TEXTS
+    assert "self" not in engine.to_arrow(frame).column_names
+
+
+def test_a_run_reports_what_came(tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS * 3), "utf-8")
+    stages = "stages:\n- {kind: language, keep: [en]}\noutput: {formats: []}\n"
+    recipe = parse_recipe(f"input:\n- {{path: '{source}'}}\n{stages}")
+    run(recipe, tmp_path / "out", engine="cpu", workers=1, slice_bytes=400)
+    (stage,) = json.loads((tmp_path / "out" / "report.json").read_text("utf-8"))["stages"]
+    assert stage["details"] == {"en": 9, "de": 3, "ru": 3}
+    assert stage["reasons"] == {"language": 6, "language_probability": 3}
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("keep: []", "removes every document"),
+        ("keep: [eng]", "no language 'eng' in the model; did you mean en"),
+        ("keep: [en, klingon]", "no language 'klingon'"),
+        ("keep: [en], min_probability: 1.5", "from 0 to 1"),
+        ("keep: [en], min_probability: .nan", "from 0 to 1"),
+        ("keep: [en], max_characters: -1", "0 .all. or more"),
+        ("keep: [en], model: absent.bin", "no fastText model can be read at absent.bin"),
+        ("keep: en", "keep"),
+        ("keep: [en], minimum: 0.5", "unknown field"),
+        ("min_probability: 0.5", "missing required field `keep`"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(RecipeError, match=message) as error:
+        parse_recipe(f"stages:\n- {{kind: language, {settings}}}\n")
+    assert "$.stages[0]" in str(error.value)
+
+
+def test_the_stage_can_be_sent_to_workers():
+    stage = Language(keep=["en", "de"], min_probability=0.5)
+    assert pickle.loads(pickle.dumps(stage)) == stage

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are there whole or not at all, also after a power cut, and on a disk that many hosts share."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from curation.running import run_folder
+from curation.running.run import run
+from curation.system import files
+from tests.runs import made_texts, recipe_of, records_of
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The folders whose names were made to last, in order."""
+    found: list[Path] = []
+    real = files.sync_folder
+
+    def sync(folder: Path) -> None:
+        real(folder)
+        found.append(folder)
+
+    monkeypatch.setattr(files, "sync_folder", sync)
+    monkeypatch.setattr(run_folder, "sync_folder", sync)
+    return found
+
+
+def test_new_folders_last(tmp_path: Path, synced: list[Path]):
+    files.write_json(tmp_path / "a" / "b" / "c.json", 1)
+    assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+    files.write_json(tmp_path / "a" / "b" / "d.json", 2)
+    assert synced[3:] == [tmp_path / "a" / "b"]
+    with run_folder.locked(tmp_path / "x" / "out"):
+        assert synced[4:] == [tmp_path, tmp_path / "x"]
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises((FileExistsError, NotADirectoryError)):
+            files.make_folder(path)
+
+
+def test_temporary_names_are_of_one_thread_of_one_process_of_one_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    names = []
+    for change in (None, (os, "getpid", lambda: 1), (files.threading, "get_native_id", lambda: 1)):
+        with monkeypatch.context() as patch:
+            if change:
+                patch.setattr(*change)
+            with files.commit(tmp_path / "a") as path:
+                path.touch()
+                names.append(path.name)
+    assert len(set(names)) == 3 and all(os.uname().nodename in name for name in names)
+    (tmp_path / names[0]).touch()
+    run_folder.sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_the_end_of_an_old_run_lasts_before_its_files_go(
+    tmp_path: Path, synced: list[Path], monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "a.jsonl").write_bytes(records_of(made_texts(20)))
+    recipe, out = recipe_of(tmp_path / "a.jsonl", output={"keep_work": True}), tmp_path / "out"
+    run(recipe, out, engine="cpu")
+    order: list[object] = []
+    monkeypatch.setattr(run_folder, "remove", lambda path: (order.append(path), files.remove(path)))
+    monkeypatch.setattr(run_folder, "sync_folder", lambda folder: order.append(f"sync {folder.name}"))
+    run_folder.discard(out)
+    assert order[:4] == [out / "report.json", "sync out", out / "_work" / "plan.json", "sync _work"]
+    assert len(order) > 7 and not list(out.iterdir())

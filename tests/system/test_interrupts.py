@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signals, lost streams and killed parents: one message, no temporary files, nothing that goes on, the same bytes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from curation.cli import main
+from curation.recipes.recipe import load_recipe
+from curation.running.run import run
+from curation.system.files import TEMPORARY
+from curation.system.terminal import printable, printable_line
+from tests.runs import data_digests, files_below, made_texts, recipe_of, records_of
+
+ROOT = Path(__file__).resolve().parents[2]
+# Sends a signal to itself when the run has said so many lines.
+SIGNALLED = """
+import os, sys
+from curation.__main__ import command
+from curation.running.progress import Lines
+
+number, wanted = int(sys.argv.pop(1)), sys.argv.pop(1)
+
+def log(self, line, log=Lines.log):
+    log(self, line)
+    if wanted in line:
+        os.kill(os.getpid(), number)
+
+Lines.log = log
+sys.exit(command())
+"""
+
+
+STAGES = [{"kind": "filter", "name": "größe", "rules": [{"measure": "words", "min": 5}]}]
+
+
+def write_corpus(folder: Path) -> Path:
+    path = folder / "made.jsonl"
+    path.write_bytes(records_of(made_texts(400)))
+    (folder / "short.yaml").write_text(yaml.safe_dump({"stages": STAGES}, allow_unicode=True), "utf-8")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write_corpus(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The digests of a run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(recipe_of(write_corpus(folder), stages=STAGES), folder / "out", engine="cpu")
+    return data_digests(folder / "out")
+
+
+def default_signals() -> None:
+    """Gives signals their default actions. The parent of the tests may ignore them."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(
+    ("number", "wanted"),
+    [(signal.SIGINT, "done in"), (signal.SIGTERM, " task"), (signal.SIGHUP, " task")],
+    ids=["INT", "TERM", "HUP"],
+)
+def test_a_signal_ends_a_run_that_can_go_on(
+    number: signal.Signals,
+    wanted: str,
+    corpus: Path,
+    whole: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    command = ["run", "short.yaml", "--input", corpus.name, "--output", "out", "--engine", "cpu"]
+    stopped = subprocess.run(
+        [sys.executable, "-c", SIGNALLED, str(int(number)), wanted, *command],
+        cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=default_signals,
+    )  # fmt: skip
+    assert stopped.returncode == 128 + number
+    assert stopped.stderr.endswith("curate: interrupted; rerun the same command to resume\n")
+    assert not [path for path in files_below(tmp_path / "out") if path.endswith(TEMPORARY)]
+    recipe = load_recipe(tmp_path / "short.yaml", input=corpus.name)
+    monkeypatch.chdir(tmp_path)
+    run(recipe, "out", engine="cpu")
+    assert data_digests(tmp_path / "out") == whole
+
+
+DROPPED = """
+import os, signal, sys
+from curation.system import interrupts
+from curation.cli import runs
+from curation.__main__ import command
+
+def load():
+    {begin}
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        pass
+
+runs.prepare_memory = load
+sys.exit(command())
+"""
+
+
+TWICE = """
+import os, signal, sys, threading, time
+from curation.__main__ import command
+from curation.running.progress import Lines
+
+def log(self, line, log=Lines.log):
+    log(self, line)
+    if " task" in line:
+        threading.Timer(0.05, os.killpg, (0, signal.SIGTERM)).start()
+        threading.Timer(0.10, os.killpg, (0, signal.SIGTERM)).start()
+        time.sleep(0.03)
+
+Lines.log = log
+if __name__ == "__main__":
+    sys.exit(command())
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_a_group_that_is_ended_twice_leaves_no_temporary_files(
+    scheduler: str, corpus: Path, whole: dict[str, str], tmp_path: Path
+):
+    """As `timeout` and batch systems do it."""
+    script = tmp_path / "twice.py"
+    script.write_text(TWICE)
+    corpus.write_bytes(corpus.read_bytes() * 30)
+    command = ["run", "short.yaml", "-i", corpus.name, "-o", "out", "--engine", "cpu", "--scheduler", scheduler]
+    stopped = subprocess.run(
+        [sys.executable, str(script), *command], cwd=tmp_path, capture_output=True, text=True, check=False,
+        preexec_fn=default_signals, start_new_session=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert stopped.returncode == 143, stopped.stderr
+    assert "Traceback" not in stopped.stderr and stopped.stderr.count("curate: interrupted") == 1
+    assert not [path for path in files_below(tmp_path / "out") if path.endswith(TEMPORARY)]
+
+
+@pytest.mark.parametrize("begin", ["pass", "interrupts.begin_writing()"])
+def test_a_signal_is_not_lost_where_other_code_drops_its_exception(begin: str, corpus: Path, tmp_path: Path):
+    stopped = subprocess.run(
+        [sys.executable, "-c", DROPPED.format(begin=begin), "run", "-i", corpus.name, "-o", "out", "--engine", "cpu"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=default_signals,
+    )  # fmt: skip
+    assert stopped.returncode == 130 and "curate: interrupted" in stopped.stderr
+    assert not (tmp_path / "out" / "documents").exists()
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path: Path):
+    """As `nohup` has it."""
+    script = "import os, signal; from curation.system import interrupts; interrupts.install(); os.kill(os.getpid(), 1)"
+    ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {script}; print('went on')"
+    done = subprocess.run([sys.executable, "-c", ignoring], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "went on\n")
+
+
+WORKER = """
+import os, sys, time
+from functools import partial
+from pathlib import Path
+from curation.system.cluster import process_pool
+
+def work(folder, number):
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(60)
+
+if __name__ == "__main__":
+    with process_pool(2) as pool:
+        list(pool.map(partial(work, sys.argv[1]), range(2)))
+"""
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_worker_processes_end_with_a_killed_parent(tmp_path: Path):
+    script, folder = tmp_path / "script.py", tmp_path / "workers"
+    script.write_text(WORKER)
+    folder.mkdir()
+    with subprocess.Popen([sys.executable, str(script), str(folder)]) as parent:
+        deadline = time.monotonic() + 60
+        while len(found := list(folder.iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(found) == 2
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while any(is_alive(int(path.name)) for path in found) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_alive(int(path.name)) for path in found)
+
+
+STREAMS = {
+    "all closed": "<&- >&- 2>&-",
+    "stdout full": "> /dev/full",
+    "stderr full": "2> /dev/full",
+    "nobody reads": "2>&1 | true",
+    "ASCII": "> ascii.txt",
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_run_does_not_depend_on_its_streams(name: str, corpus: Path, tmp_path: Path, whole: dict[str, str]):
+    shell = f"{sys.executable} -m curation run short.yaml -i made.jsonl -o out --engine cpu {STREAMS[name]}"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", shell], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env=os.environ | ({"PYTHONIOENCODING": "ascii"} if name == "ASCII" else {}),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert data_digests(tmp_path / "out") == whole
+
+
+def test_no_control_character_reaches_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    escape = "\x1b]0;owned\x07\x1b[2J\x9b31m"
+    texts = [f"{escape} some words of a text {number}" for number in range(3)] + ["short"]
+    (tmp_path / f"a{escape}.jsonl").write_bytes(records_of(texts) + b"no record\n" * 9)
+    (tmp_path / "evil.yaml").write_text(
+        'name: "n\\e[2J"\nstages: [{kind: filter, name: "s\\e[2J", '
+        'rules: [{measure: words, min: 2, reason: "r\\e[2J\\x9b1m"}]}]\n'
+    )
+    commands = (
+        ["run", "evil.yaml", "-i", f"a{escape}.jsonl", "-o", "out", "--engine", "cpu"],
+        ["run", "evil.yaml", "-i", f"a{escape}.jsonl", "-o", "out", "--engine", "cpu"],
+        ["run", "evil.yaml", "-i", f"missing{escape}.jsonl", "-o", "out"],
+        ["plan", "evil.yaml", "-i", f"a{escape}.jsonl"],
+        ["inspect", "out/tokens/a-0-owned-2J-31m_00000_text_document"],
+        ["verify", "out"],
+        ["recipes", "show", f"x{escape}"],
+    )
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        main(command)
+        shown = "".join(capfd.readouterr())
+        assert shown and "Traceback" not in shown
+        assert not [character for character in shown if character < " " and character not in "\t\n"], command
+        assert "\x9b" not in shown and "\x7f" not in shown, command
+
+
+def test_what_is_printed_of_control_characters():
+    assert printable("a\x1b[1m\tb\n\x9b\udc80é") == "a\\x1b[1m\tb\n\\x9b\\udc80é"
+    assert printable_line("a\tb\nc") == "a\\tb\\nc"
