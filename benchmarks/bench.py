@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our own numbers on this machine: MB of text per second, stage by stage, on one core and on several.
+"""Speed of gpu-pipeline on this machine: MB of text per second for each stage, on one core and on several.
 
     python -m benchmarks.bench [--size 100MB] [--repeats 5] [--workers 2] [--json FILE] [--keep FOLDER]
 
-Every repetition is a process of its own over a corpus of its own (another seed of `benchmarks/corpus.py`), one core
-and several cores by turns, so that noise of the machine meets both. One core means one worker in a process that is
-bound to one core. Kernels are compiled and run once before the clock starts; what compiling costs stands by itself.
-Tokenizers start with an empty cache. Medians are shown; a MB is 10^6 bytes of UTF-8 text.
+Every repetition is a separate process over a separate corpus (another seed of `benchmarks/corpus.py`). One core and
+several cores take turns, so noise of the machine affects both. One core means one worker in a process that is bound to
+one core. Kernels are compiled and run once before the clock starts; the time for compiling is reported separately.
+Tokenizers start with an empty cache. The tables show medians; a MB is 10^6 bytes of UTF-8 text.
 
-MB per CPU second counts user and system time of all threads, and is what to compare on a busy machine.
+MB per CPU second counts user and system time of all threads. Compare this number on a busy machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from curation.running.memory import configure_allocators
 PACKAGES = ("numpy", "numba", "pandas", "pyarrow", "dask", "orjson", "isal", "gigatoken", "tiktoken")
 GZIP_FILES = 4
 WARM_BYTES = 2_000_000
-GZIP_BYTES = 40_000_000  # JSON Lines that are compressed; inflating more only takes longer
+GZIP_BYTES = 40_000_000  # of JSON Lines, before compression; more only takes longer
 
 STAGES = {
     "read": "JSON Lines read",
@@ -80,7 +80,7 @@ class Clock:
 
 
 def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str, float]]:
-    """Seconds and text bytes of every stage over one corpus file."""
+    """Return seconds and text bytes of every stage over one corpus file."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -150,7 +150,7 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
 
 
 def near_stage() -> Any:
-    """The near-duplicate stage with its defaults; None in a version without it."""
+    """Return the near-duplicate stage with its defaults; None in a version without it."""
     import curation.stages
 
     stage = getattr(curation.stages, "FuzzyDedup", None)
@@ -159,7 +159,7 @@ def near_stage() -> Any:
 
 def job_recipe(path: Path, near: bool) -> Any:
     from curation.reading.inputs import Input
-    from curation.recipe import Recipe
+    from curation.recipes.recipe import Recipe
     from curation.stages import ExactDedup, Filter, Rewrite
 
     stages = [Rewrite(unicode="nfc"), Filter(rules="gopher"), ExactDedup()]
@@ -167,14 +167,14 @@ def job_recipe(path: Path, near: bool) -> Any:
 
 
 def measure_job(path: Path, folder: Path, workers: int, near: bool) -> dict[str, Any]:
-    """One whole run of `path`."""
+    """Run the whole job over `path`; return its seconds, counts and choice of memory."""
     from curation.running.progress import Progress
     from curation.running.run import run
 
     said: list[str] = []
 
     class Kept(Progress):
-        def say(self, line: str) -> None:
+        def log(self, line: str) -> None:
             said.append(line)
 
     recipe = job_recipe(path, near)
@@ -191,7 +191,7 @@ def measure_job(path: Path, folder: Path, workers: int, near: bool) -> dict[str,
 
 
 def child(options: argparse.Namespace) -> None:
-    """Runs what the parent asks for and prints one line of JSON."""
+    """Run the measurement that the parent asks for, and print one line of JSON."""
     if options.workers == 1:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # before any library starts threads
     configure_allocators()  # as `curate` does
@@ -210,7 +210,7 @@ def child(options: argparse.Namespace) -> None:
     print(json.dumps(results))
 
 
-# All of them
+# All measurements
 
 
 def run_child(path: Path, warm: Path, what: str, workers: int, **environment: str) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def run_child(path: Path, warm: Path, what: str, workers: int, **environment: st
 
 
 def write_corpora(folder: Path, size: int, repeats: int, source: Path) -> list[Path]:
-    """The corpus to warm up with, then one per repetition: other sequences of the same sentences, other names."""
+    """Write the corpus for warm-up, then one per repetition: other sequences of the same sentences, other names."""
     pool = corpus.make_pool(corpus.read_texts(source), 1)
     paths = []
     for number in range(repeats + 1):
@@ -234,7 +234,7 @@ def write_corpora(folder: Path, size: int, repeats: int, source: Path) -> list[P
 
 
 def compress(path: Path) -> None:
-    """The first GZIP_BYTES of the file as GZIP_FILES gzip files of level 6 in `<name>.gz.d`."""
+    """Write the first GZIP_BYTES of the file as GZIP_FILES gzip files of level 6 in `<name>.gz.d`."""
     packed = path.with_suffix(".gz.d")
     packed.mkdir()
     with open(path, "rb") as file:
@@ -246,7 +246,7 @@ def compress(path: Path) -> None:
 def measure_all(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     warm, *paths = write_corpora(folder, options.size, options.repeats, options.source)
     compiled = run_child(warm, warm, "start", 1, NUMBA_CACHE_DIR=str(folder / "numba"))["start"]
-    run_child(warm, warm, "start", 1)  # compiles into the usual folder, where an earlier run has not
+    run_child(warm, warm, "start", 1)  # compiles into the usual folder, unless an earlier run has
     loaded = run_child(warm, warm, "start", 1)["start"]
     wanted = ["stages", "job", *(["job_near"] if near_stage() else [])]
     found: dict[int, list[dict[str, Any]]] = {1: [], options.workers: []}
@@ -266,7 +266,7 @@ def measure_all(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def summarise(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Medians over the repetitions of each stage."""
+    """Return the medians over the repetitions, for each stage."""
     table: dict[str, dict[str, Any]] = {}
     for name in [*STAGES, *JOBS]:
         rows = [run[name] for run in runs if name in run]
@@ -282,7 +282,7 @@ def summarise(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Return the date, processor, memory, load and versions on which the numbers depend."""
     return {
         "date": datetime.date.today().isoformat(),
         "cpu": cpu_model(),
@@ -296,7 +296,7 @@ def machine() -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """Its name, with family and model, as virtual machines cut the name."""
+    """Return the name of the processor with family and model, because virtual machines cut the name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -327,22 +327,22 @@ def show(report: dict[str, Any], workers: int) -> None:
             numbers = (one[name]["mb_per_cpu_second"], one[name]["mb_per_second"], many[name]["mb_per_second"])
             print(f"| {label:52} | {numbers[0]:9.1f} | {numbers[1]:6.1f} | {numbers[2]:7.1f} | {scaling:7.2f} |")
     if about["load"] > 0.5:
-        print(f"\nOther work shared the cores (load {about['load']}): only the column per CPU s can be trusted.")
+        print(f"\nOther work shared the cores (load {about['load']}): trust only the column per CPU s.")
     print(f"\nCompiling all kernels of these stages once: {report['compile_seconds']} CPU seconds")
     for name, size in report["peak_bytes"].items():
         print(f"Peak memory, {name}: {size / 1e6:,.0f} MB")
     for count, results in report["results"].items():
-        print(f"Chosen, job, {count} workers: {results['job']['memory']}")
+        print(f"Chosen for the job with {count} workers: {results['job']['memory']}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures this machine.")
-    parser.add_argument("--size", default="100MB", type=corpus.parse_size)
-    parser.add_argument("--repeats", default=5, type=int)
-    parser.add_argument("--workers", default=2, type=int)
-    parser.add_argument("--source", default=corpus.DEFAULT_SOURCE, type=Path)
-    parser.add_argument("--json", type=Path, help="also write everything there")
-    parser.add_argument("--keep", type=Path, help="work here, and leave the corpora")
+    parser = argparse.ArgumentParser(description="Measure every stage and the whole job on this machine.")
+    parser.add_argument("--size", default="100MB", type=corpus.parse_size, help="of a corpus (default: 100MB)")
+    parser.add_argument("--repeats", default=5, type=int, help="repetitions, each with another corpus (default: 5)")
+    parser.add_argument("--workers", default=2, type=int, help="of the runs on several cores (default: 2)")
+    parser.add_argument("--source", default=corpus.DEFAULT_SOURCE, type=Path, help="JSON Lines that give the sentences")
+    parser.add_argument("--json", type=Path, help="file for all results")
+    parser.add_argument("--keep", type=Path, help="folder to work in; the corpora remain there")
     parser.add_argument("--child", nargs=2, type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--what", default="stages", help=argparse.SUPPRESS)
     options = parser.parse_args()

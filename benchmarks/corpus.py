@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A benchmark corpus of any size: real sentences, put together anew, with planted duplicates whose truth is known.
+"""A benchmark corpus of any size: recombined real sentences, with planted duplicates that are recorded.
 
     python -m benchmarks.corpus OUT.jsonl [--size 100MB] [--seed 1] [--source FILE.jsonl]
 
 Writes OUT.jsonl (`id`, `text`, `source`) and OUT.truth.jsonl, one line per planted duplicate: `id`, `of`, `kind`
 (exact or near), `edit_rate`, `edits` (words replaced), `jaccard` (of word 5-grams). The same seed, size and sentences
-give the same bytes. About 120 MB/s on one core, in constant memory.
+give the same bytes. Speed: about 120 MB/s on one core, in constant memory.
 
-Two originals share one sentence at most: position k of a document takes sentences from class k only, and document
-(a, b) takes number a k + b modulo a prime there, so that two documents are two lines over a finite field, which meet
-once. Sentences have at most 40 words and documents 170 at least, hence J < 0.2 wherever sentences have no 5-gram in
-common, which the pool makes sure of. Every document ends with three made-up names, as real text brings new words as
-long as it lasts (a pool of sentences alone would let a tokenizer's cache answer everything).
+Two originals share at most one sentence. Position k of a document takes sentences from class k only, and document
+(a, b) takes number a k + b modulo a prime in this class. Two documents are therefore two lines over a finite field,
+which meet once. Sentences have at most 40 words, and documents at least 170. The pool ensures that no two sentences
+share a 5-gram. Hence the Jaccard similarity of two originals is below 0.2. Every document ends with three made-up
+names, because real text never runs out of new words: without them, a tokenizer's cache would answer everything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import orjson
 
 DATA = Path(os.environ.get("CURATION_TEST_DATA") or Path(__file__).parents[2] / "shared" / "data")
 DEFAULT_SOURCE = DATA / "real_20mb.jsonl"
-CLASSES = 48  # most sentences of a document
+CLASSES = 48  # maximum of sentences in a document
 MIN_SENTENCES = 8
 MEDIAN_SENTENCES = 18
 PARAGRAPH = 6
@@ -45,7 +45,7 @@ SYLLABLES = [first + second for first in "bdfgklmnprstvwyz" for second in ("a", 
 
 
 class Pool(NamedTuple):
-    """Sentences as JSON has them inside quotes, `prime` of them for each of CLASSES positions, and their words."""
+    """Sentences, escaped as in a JSON string, `prime` of them for each of CLASSES positions; and their word counts."""
 
     sentences: list[bytes]
     words: np.ndarray
@@ -53,7 +53,7 @@ class Pool(NamedTuple):
 
 
 def read_texts(source: Path | None) -> Iterator[str]:
-    """Texts of a JSON Lines file; of the demo's documents where there is no such file."""
+    """Yield the texts of a JSON Lines file, or of the demo's documents if there is no such file."""
     if source is not None and source.is_file():
         with open(source, "rb") as file:
             yield from (orjson.loads(line)["text"] for line in file)
@@ -64,7 +64,7 @@ def read_texts(source: Path | None) -> Iterator[str]:
 
 
 def make_pool(texts: Iterable[str], seed: int) -> Pool:
-    """Sentences of MIN_WORDS to MAX_WORDS of which no two share a word 5-gram, in seeded order."""
+    """Return sentences of MIN_WORDS to MAX_WORDS words, in seeded order. No two of them share a word 5-gram."""
     seen: set[int] = set()
     chosen: list[bytes] = []
     for text in texts:
@@ -77,11 +77,11 @@ def make_pool(texts: Iterable[str], seed: int) -> Pool:
             if seen.isdisjoint(grams) and len(set(grams)) == len(grams):
                 seen.update(grams)
                 chosen.append(orjson.dumps(" ".join(words))[1:-1])
-    chosen.sort()  # str hashes are seeded per process; they may only decide about membership
+    chosen.sort()  # Python seeds the hashes of str per process, so the order must not depend on them
     random.Random(seed).shuffle(chosen)
     prime = next((n for n in range(len(chosen) // CLASSES, 1, -1) if _is_prime(n)), 0)
     if prime < 3:
-        raise SystemExit(f"only {len(chosen)} usable sentences in the source; give more text with --source")
+        raise SystemExit(f"the source has only {len(chosen)} usable sentences; give more text with --source")
     chosen = chosen[: prime * CLASSES]
     return Pool(chosen, np.array([sentence.count(b" ") + 1 for sentence in chosen]), prime)
 
@@ -91,7 +91,7 @@ def _is_prime(n: int) -> bool:
 
 
 def mix(values: np.ndarray, salt: int) -> np.ndarray:
-    """SplitMix64 of numbers: the same on every machine and NumPy."""
+    """Return SplitMix64 of the numbers: the same on every machine and with every NumPy."""
     with np.errstate(over="ignore"):
         x = (values.astype(np.uint64) + np.uint64(salt % 2**32 + 1)) * np.uint64(0x9E3779B97F4A7C15)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -100,11 +100,11 @@ def mix(values: np.ndarray, salt: int) -> np.ndarray:
 
 
 class Originals:
-    """Original number n as a list of pieces (sentences and what stands between them), for any n, at once."""
+    """Original number n as a list of pieces (sentences with the white space after them), for any n in constant time."""
 
     def __init__(self, pool: Pool, seed: int) -> None:
         self.pool, self.seed = pool, seed
-        # Quantiles of a log-normal length, without a distribution that another NumPy may draw otherwise.
+        # Quantiles of a log-normal length. Another version of NumPy may draw other random numbers.
         spread = np.exp(0.55 * np.sqrt(2) * _erfinv(np.linspace(-0.998, 0.998, 1024)))
         self.lengths = np.clip(np.rint(MEDIAN_SENTENCES * spread), MIN_SENTENCES, CLASSES).astype(np.int64)
         self.classes = np.arange(CLASSES, dtype=np.int64)
@@ -116,9 +116,9 @@ class Originals:
         return self.pool.prime**2
 
     def plan(self, numbers: np.ndarray) -> tuple[list[list[int]], list[int], list[int]]:
-        """Per original: sentences (as many as there can be), how many count, and a 64-bit number for its names."""
+        """Return for each original: CLASSES sentences, the number of them to use, and a 64-bit number for its names."""
         prime = self.pool.prime
-        place = (numbers * 48271 + self.seed) % self.capacity  # neighbours do not share their slope
+        place = (numbers * 48271 + self.seed) % self.capacity  # neighbours have different slopes
         slope, start = np.divmod(place, prime)
         index = (slope[:, None] * self.classes + start[:, None]) % prime + self.classes * prime
         noise = mix(numbers, self.seed)
@@ -132,7 +132,7 @@ class Originals:
 
 
 def _erfinv(y: np.ndarray) -> np.ndarray:
-    """Winitzki's formula: 0.2 % is near enough for lengths of documents."""
+    """Winitzki's approximation; its error of 0.2 % is small enough for lengths of documents."""
     log = np.log(1 - y * y)
     half = 2 / (np.pi * 0.147) + log / 2
     return np.sign(y) * np.sqrt(np.sqrt(half * half - log / 0.147) - half)
@@ -145,7 +145,7 @@ def byline(noise: int) -> bytes:
 
 
 def edit(pieces: list[bytes], rate: float, rng: random.Random) -> tuple[list[bytes], int, float]:
-    """`pieces` with words replaced, how many, and the Jaccard similarity of the word 5-grams."""
+    """Return `pieces` with words replaced, the number of replaced words, and the Jaccard similarity of word 5-grams."""
     counts = [piece.rstrip().count(b" ") + 1 for piece in pieces]
     total = sum(counts)
     chosen = sorted(rng.sample(range(total), max(1, round(rate * total))))
@@ -168,7 +168,7 @@ def edit(pieces: list[bytes], rate: float, rng: random.Random) -> tuple[list[byt
 
 
 def documents(originals: Originals, seed: int) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """JSON lines without end, and the truth of each that is a planted duplicate."""
+    """Yield JSON lines without end, each with its truth if it is a planted duplicate, else None."""
     made = line = 0
     while True:
         numbers = np.arange(line, line + BLOCK)
@@ -176,7 +176,7 @@ def documents(originals: Originals, seed: int) -> Iterator[tuple[bytes, dict[str
         planted = (noise % np.uint64(DUPLICATE_EVERY) == 0) & (numbers >= DUPLICATE_EVERY)
         fresh = int(BLOCK - planted.sum())
         if made + fresh > originals.capacity:
-            raise SystemExit(f"the sentences make {originals.capacity:,} different documents; give more with --source")
+            raise SystemExit(f"the sentences make only {originals.capacity:,} documents; give more text with --source")
         taken = np.where(planted, 0, np.cumsum(~planted) - 1 + made)
         copied = (noise >> np.uint64(8)).astype(np.int64) % np.maximum(np.cumsum(~planted) + made, 1)
         index, count, names = originals.plan(np.where(planted, np.abs(copied), taken))
@@ -208,7 +208,7 @@ def write_corpus(
     path: str | Path, num_bytes: int = 100_000_000, seed: int = 1, source: Path | None = DEFAULT_SOURCE,
     pool: Pool | None = None,
 ) -> dict[str, int]:  # fmt: skip
-    """Writes the corpus and `<path minus .jsonl>.truth.jsonl`; gives counts. `num_bytes` are of the JSON Lines."""
+    """Write the corpus and `<path minus .jsonl>.truth.jsonl`; return counts. `num_bytes`: size of the JSON Lines."""
     path = Path(path)
     originals = Originals(pool or make_pool(read_texts(source), 1), seed)
     count = size = planted = 0
@@ -230,17 +230,17 @@ def truth_path(path: Path) -> Path:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `100MB`, `1.5GB`, `2000000`."""
+    """Return the bytes of `100MB`, `1.5GB` or `2000000`."""
     number, unit = re.fullmatch(r"([0-9.]+)\s*([KMG]?)B?", text.upper()).groups()
     return int(float(number) * {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}[unit])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Writes a benchmark corpus.")
+    parser = argparse.ArgumentParser(description="Write a benchmark corpus with planted duplicates.")
     parser.add_argument("path", type=Path)
-    parser.add_argument("--size", default="100MB", type=parse_size)
-    parser.add_argument("--seed", default=1, type=int)
-    parser.add_argument("--source", default=DEFAULT_SOURCE, type=Path, help="JSON Lines whose sentences are used")
+    parser.add_argument("--size", default="100MB", type=parse_size, help="of the JSON Lines (default: 100MB)")
+    parser.add_argument("--seed", default=1, type=int, help="another seed gives another corpus (default: 1)")
+    parser.add_argument("--source", default=DEFAULT_SOURCE, type=Path, help="JSON Lines that give the sentences")
     options = parser.parse_args()
     print(json.dumps(write_corpus(options.path, options.size, options.seed, options.source)))
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device time and memory of the GPU engine's text functions beside a device-to-device copy in the same run, and the
-whole job with the device's idle share.
+"""Device time and memory of the GPU engine's text functions, compared with a device-to-device copy, and the whole job.
 
     python -m benchmarks.gpu_bench [--input FILE.jsonl] [--megabytes 256] [--job 2GB] [--output FILE.json]
 
-Times come from CUDA events around the whole function: transfers of results and gaps between launches count. The time
-of each kernel alone is measured in runs of their own. Medians of `--repeats` after two warm-up runs, in MB of text per
-second; the copy counts each byte once, as text functions do, though it is read and written. Memory is the most that
-was allocated at once, the column itself and what the function gives included, in texts: the bound is 6.
+CUDA events around the whole function give its time: transfers of results and gaps between launches count. Separate runs
+measure the time of each kernel alone. Speeds are medians of `--repeats` calls after two for warm-up, in MB of text per
+second. The copy counts each byte once, as text functions do, although each byte is read and written. Memory is the peak
+of allocations, including the column itself and the function's result, in multiples of the text; the limit is 6.
 
-`--job` makes a corpus (`benchmarks.corpus`) as Parquet, tokenises it with the CPU engine alone, and then runs NFC,
-Gopher, exact and near-duplicates, GPT-2, `.bin/.idx` with the GPU engine. Idle is the time without a kernel, by NVML.
+`--job` makes a corpus (`benchmarks.corpus`) as Parquet and tokenises it with the CPU engine alone. Then it runs NFC,
+Gopher, exact and near-duplicates, GPT-2 and `.bin/.idx` with the GPU engine. The idle share is the share of the time
+without a kernel, by NVML.
 """
 
 import argparse
@@ -35,16 +35,16 @@ from benchmarks import corpus
 from curation.contract import TEXT
 from curation.doctor import generate_documents
 from curation.engine import load_engine
+from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.reading import probe, read_documents
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
-from curation.recipe import convert_recipe
+from curation.recipes.recipe import convert_recipe
 from curation.running.progress import Lines
 from curation.running.run import run as run_recipe
-from curation.stages.permutations import constants
 from gpu_pipeline import kernels
 
 GOPHER = ("words", "stop_words", "top_4gram_characters", "duplicate_10gram_characters", "duplicate_lines")
@@ -54,7 +54,7 @@ STAGES = [
     {"kind": "exact_dedup"},
     {"kind": "fuzzy_dedup"},
 ]
-FILES = 16  # of a job's input
+FILES = 16  # in a job's input
 SAMPLE_SECONDS = 0.2
 
 
@@ -66,7 +66,7 @@ def read_texts(path: Path | None) -> list[str]:
 
 
 def column_of(texts: list[str], size: int) -> pa.Table:
-    """A table of about `size` bytes of text. Repeats differ in a word in front, so that no cache helps."""
+    """Return a table of about `size` bytes of text. Each repeated text has a number in front, so no cache helps."""
     chosen, total = [], 0
     for number, text in enumerate(itertools.cycle(texts)):
         chosen.append(text if number < len(texts) else f"{number} {text}")
@@ -92,7 +92,7 @@ def median_time(function: Callable[[], object], repeats: int) -> float:
 
 
 def kernel_times(function: Callable[[], object], repeats: int) -> dict[str, float]:
-    """Milliseconds that each kernel takes in one call of `function`, all its launches together."""
+    """Return the milliseconds of each kernel in one call of `function`, summed over its launches."""
     runs: list[dict[str, float]] = []
     originals = kernels.launch, kernels.launch_blocks
 
@@ -113,7 +113,7 @@ def kernel_times(function: Callable[[], object], repeats: int) -> dict[str, floa
 
 
 def peak_bytes(function: Callable[[], object]) -> int:
-    """The most that `function` has allocated at once."""
+    """Return the peak bytes that `function` allocates."""
     with rmm.statistics.statistics():
         function()
         return rmm.statistics.get_statistics().peak_bytes
@@ -166,7 +166,7 @@ def measure_functions(options: argparse.Namespace) -> dict:
 
 
 class Phases(Lines):
-    """Notes how long each phase takes, and the share of it in which the device ran no kernel."""
+    """Record the seconds of each phase, and the share of them in which the device ran no kernel."""
 
     def __init__(self) -> None:
         self.phases: dict[str, dict[str, float | None]] = {}
@@ -182,7 +182,7 @@ class Phases(Lines):
 
 @contextmanager
 def device_use() -> Iterator[list[int]]:
-    """Per cent of the time in which a kernel ran, sampled while this is open."""
+    """Sample, until the block ends, the percentage of the time in which a kernel ran."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -208,7 +208,7 @@ def idle_share(samples: list[int]) -> float | None:
 
 
 def make_input(folder: Path, size: int) -> int:
-    """About `size` bytes of JSON Lines as Parquet files; gives the bytes of the text."""
+    """Write about `size` bytes of JSON Lines as Parquet files; return the bytes of the text."""
     made = folder / "made.jsonl"
     corpus.write_corpus(made, size)
     files = [probe(file) for file in find_files([Input(path=str(made))])]
@@ -251,11 +251,13 @@ def measure_job(size: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--input", type=Path, help="JSON Lines with a field `text`; without it generated documents")
-    parser.add_argument("--megabytes", type=int, default=256, help="of text, for each function; 0 leaves them out")
-    parser.add_argument("--job", type=corpus.parse_size, default=0, metavar="SIZE", help="of the whole job's input")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--input", type=Path, help="JSON Lines with a field `text` (default: generated documents)")
+    parser.add_argument("--megabytes", type=int, default=256, help="of text for each function; 0 skips all")
+    parser.add_argument(
+        "--job", type=corpus.parse_size, default=0, metavar="SIZE", help="of the input of the whole job; 0 skips it"
+    )
+    parser.add_argument("--repeats", type=int, default=5, help="timed calls of each function (default: 5)")
+    parser.add_argument("--output", type=Path, help="JSON file for all results")
     options = parser.parse_args()
     result = {"on": gpu_pipeline.describe()}
     if options.megabytes:

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything that only a GPU can show, in one go, for machines that are at hand for a short time:
+# All checks that need a GPU, in one command, for machines that are available for a short time:
 #   bash benchmarks/gpu_check.sh OUT [MINUTES]
 # Runs in the current environment: PYTHON (default python3) must have cuDF 26.x and this project's dependencies, on
-# PYTHONPATH if need be. A step that fails is recorded and the next one runs; each has a limit of its own, and all end
-# when MINUTES (default 8, counted from here) are over. CURATION_TEST_DATA names a folder of real documents, if it is
-# not ../shared/data. OUT gets at most 8 files: summary.txt, versions.txt, doctor.txt, pytest.txt, bench.txt,
-# bench.json, gpu.json, gpu.npz. The last two are golden results, written where both engines agree: copy them to
+# PYTHONPATH if necessary. After a step that fails, the next step runs. Each step has a time limit, and all end after
+# MINUTES (default 8, counted from the start). CURATION_TEST_DATA names a folder of real documents (default:
+# ../shared/data). OUT gets at most 8 files: summary.txt, versions.txt, doctor.txt, pytest.txt, bench.txt, bench.json,
+# gpu.json, gpu.npz. The last two are golden results, which are written only if both engines agree: copy them to
 # tests/golden/ and commit them.
-# Exit code: how many steps failed.
+# Exit code: the number of failed steps.
 set -uo pipefail
 out=${1:?usage: gpu_check.sh OUT [MINUTES]}
 minutes=${2:-8}
@@ -23,8 +23,8 @@ failed=0
 
 say() { echo "$*" | tee -a "$out/summary.txt"; }
 
-# step NAME SECONDS LOG COMMAND...: appends the output to LOG; records seconds, and the end of the log where it failed.
-# It is interrupted first, so that pytest still tells what has failed until then.
+# step NAME SECONDS LOG COMMAND...: appends the output to LOG and records the seconds. After a failure it also records
+# the end of the log. A step over its limit gets SIGINT first, so pytest can still print the failures until then.
 step() {
   local name=$1 limit=$2 log=$out/$3 start=$SECONDS left=$((deadline - SECONDS)) code
   shift 3
@@ -71,8 +71,8 @@ from curation.doctor import record_golden
 record_golden(Path(sys.argv[1]))
 '
 
-# -W default: warnings of the libraries that happen to be here are not this project's. A file has a process of its own,
-# since a faulty kernel ends the CUDA context of its process. -p no:cacheprovider: the tree may be read-only.
+# -W default: the installed libraries may print warnings that this project does not cause. Each file has a separate
+# process, because a faulty kernel ends the CUDA context of its process. -p no:cacheprovider: the tree may be read-only.
 tests=("$python" -m pytest -W default -p no:cacheprovider -q --engine gpu --durations=5)
 
 step "nvidia-smi" 60 versions.txt nvidia-smi
@@ -81,11 +81,11 @@ step "first touch: 60 documents on both engines" 120 doctor.txt "$python" -c "$f
 step "doctor: 2500 documents on both engines" 120 doctor.txt "$python" -c \
   'import sys; from curation.doctor import diagnose; lines, sound = diagnose(); print("\n".join(lines)); sys.exit(not sound)'
 if ((failed)); then
-  step "first touch again, each launch waited for" 120 doctor.txt env CUDA_LAUNCH_BLOCKING=1 "$python" -c "$first_touch"
+  step "first touch again, with CUDA_LAUNCH_BLOCKING" 120 doctor.txt env CUDA_LAUNCH_BLOCKING=1 "$python" -c "$first_touch"
 else
   step "golden results" 120 doctor.txt "$python" -c "$golden" "$out"
 fi
-for file in tests/parity/*.py tests/unit/test_language_stage.py tests/unit/test_re*.py tests/unit/test_rules.py; do
+for file in tests/parity/*.py tests/stages/test_language.py tests/stages/test_re*.py tests/rules/test_rules.py; do
   step "$file" 120 pytest.txt "${tests[@]}" -k gpu "$file"
 done
 step "benchmark" 150 bench.txt "$python" -m benchmarks.gpu_bench --job 500MB --output "$out/bench.json"

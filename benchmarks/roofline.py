@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far each stage is from what this machine's memory and disk can do.
+"""Speed of each stage as a share of the bandwidth of this machine's memory and disk.
 
     python -m benchmarks.roofline [--size 200MB] [--folder DIR]
 
-Copies, reads and writes a quarter of a gigabyte, then runs the stages of `benchmarks.bench` over a corpus, on one core.
-A stage moves what it has to read and write: the text, once, and its result. The best of REPEATS counts on both sides.
+Copies, reads and writes 256 MiB, then runs the stages of `benchmarks.bench` over a corpus, on one core. A stage moves
+the bytes that it has to read and write: the text, once, and its result. The best of REPEATS counts, for the bandwidth
+and for the stages.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 
 from benchmarks import bench, corpus
 
-BLOCK = 256 << 20  # larger than the caches of any processor of today
+BLOCK = 256 << 20  # larger than the caches of most processors
 CHUNK = 8 << 20
 REPEATS = 5
 
@@ -49,7 +50,7 @@ MOVED = {
 
 
 def best(function: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Seconds of the fastest of some calls."""
+    """Return the seconds of the fastest of `repeats` calls."""
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -64,7 +65,7 @@ def in_threads(function: Callable[[int], object], threads: int) -> None:
 
 
 def memory_bandwidth(threads: int) -> dict[str, float]:
-    """Bytes per second, each thread on its own share: of reading, and of a copy, read and written bytes together."""
+    """Return bytes per second of reading and of copying (read + written bytes), each thread on a separate share."""
     shares = np.array_split(np.ones(BLOCK // 8, np.uint64), threads)
     copies = [np.zeros_like(share) for share in shares]
     return {
@@ -74,9 +75,9 @@ def memory_bandwidth(threads: int) -> dict[str, float]:
 
 
 def disk_bandwidth(folder: Path) -> dict[str, float]:
-    """Bytes per second of a new file: into the page cache, onto the disk, from the cache, from the disk."""
+    """Return bytes per second of a new file: into the page cache, onto the disk, out of the cache, off the disk."""
     path = folder / "roofline.bin"
-    data = mmap.mmap(-1, CHUNK)  # on a page boundary, as unbuffered reads want it
+    data = mmap.mmap(-1, CHUNK)  # on a page boundary, as unbuffered reads require
     data.write(os.urandom(CHUNK))
 
     def write(sync: bool) -> None:
@@ -102,7 +103,7 @@ def disk_bandwidth(folder: Path) -> dict[str, float]:
 
 
 def counted_bytes() -> dict[str, int]:
-    """What this process has read and written by system calls, and what of it reached the disk."""
+    """Return the bytes that this process has read and written by system calls, and those that reached the disk."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return {name: int(number) for name, number in (line.split(": ") for line in lines)}
 
@@ -138,10 +139,10 @@ def show_job(path: Path, folder: Path, workers: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compares the stages with the memory and the disk of this machine.")
-    parser.add_argument("--size", default="200MB", type=corpus.parse_size)
-    parser.add_argument("--source", default=corpus.DEFAULT_SOURCE, type=Path)
-    parser.add_argument("--folder", type=Path, help="on the disk to measure (default: for temporary files)")
+    parser = argparse.ArgumentParser(description="Compare the stages with the memory and the disk of this machine.")
+    parser.add_argument("--size", default="200MB", type=corpus.parse_size, help="of the corpus (default: 200MB)")
+    parser.add_argument("--source", default=corpus.DEFAULT_SOURCE, type=Path, help="JSON Lines that give the sentences")
+    parser.add_argument("--folder", type=Path, help="folder on the disk to measure (default: temporary files)")
     options = parser.parse_args()
     about, cores = bench.machine(), len(os.sched_getaffinity(0))
     print(f"{about['date']}  {about['cpu']}, {cores} cores, {about['memory_gb']} GB, load {about['load']}")
@@ -155,7 +156,7 @@ def main() -> None:
         print("disk: " + shown(disk_bandwidth(folder)))
         path = folder / "corpus.jsonl"
         corpus.write_corpus(path, options.size, 1, pool=corpus.make_pool(corpus.read_texts(options.source), 1))
-        bench.measure_job(path, folder, cores, near=True)  # loads everything
+        bench.measure_job(path, folder, cores, near=True)  # loads libraries and kernels
         show_stages(path, folder, roofs[1]["copy"])
         show_job(path, folder, cores)
 
