@@ -112,4 +112,4 @@ def warmup(options: argparse.Namespace) -> int:
 DOCTOR = Command("doctor", "show engines, versions and devices, and check parity", _add_nothing, doctor)
 RECIPES = Command("recipes", "list the shipped recipes, or show one", _add_recipes, recipes)
 COMPLETION = Command("completion", "print the completion script of a shell", _add_completion, completion)
-WARMUP = Command("warmup", "compile all kernels now, so that the first run does not", _add_warmup, warmup)
+WARMUP = Command("warmup", "compile kernels now, so that the first run does not", _add_warmup, warmup)
