@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check bench bench-peers gpu-check torture
+.PHONY: help demo test fix check wheel bench bench-peers gpu-check torture
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -26,6 +26,11 @@ check: $(READY)  ## check lint rules, format, types and spelling, as the commit 
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/codespell
+
+wheel: $(READY)  ## build a wheel in dist/ with kernels compiled for x86-64-v3
+	$(BIN)/python -m curation.running.wheel_kernels
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	rm -r curation/kernels/compiled
 
 bench: $(READY)  ## run the benchmarks on this machine
 	$(BIN)/python -m benchmarks.bench

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine for any machine: pandas frames, Arrow buffers, `nogil` loops. Implements `curation.contract.Engine`."""
 
-from curation.kernels import CACHE_KEY  # first: it sets the cache folder of Numba
-
-from cpu_fallback.dedup import connected_components, group_leaders, intersection_sizes  # isort: skip
-from cpu_fallback.io import filter_rows, from_arrow, read_slice, to_arrow, with_columns  # isort: skip
-from cpu_fallback.session import batch_bytes, describe, open_session  # isort: skip
-from cpu_fallback.text import (  # isort: skip
+from cpu_fallback.dedup import connected_components, group_leaders, intersection_sizes
+from cpu_fallback.io import filter_rows, from_arrow, read_slice, to_arrow, with_columns
+from cpu_fallback.session import batch_bytes, describe, open_session
+from cpu_fallback.text import (
     band_keys,
     byte_lengths,
     classify,
@@ -19,7 +17,6 @@ from cpu_fallback.text import (  # isort: skip
 )
 
 __all__ = [
-    "CACHE_KEY",
     "band_keys",
     "batch_bytes",
     "byte_lengths",

@@ -6,6 +6,7 @@
 
 import numpy as np
 
+from curation.kernels.cache import kernel
 from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import combine64, murmur3_x64_128
 from curation.kernels.measures import count_distinct_words, count_duplicate_lines, count_ngrams, scan_document
@@ -14,12 +15,10 @@ from curation.kernels.ngrams import find_ngrams
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
 
-from numba import njit  # isort: skip - after curation.kernels, which sets the cache folder
-
 MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster than sorting all hashes together
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_unnormalised(data, offsets, valid, form_flag, pages, records, flags, combining):
     needed = np.zeros(offsets.size - 1, np.bool_)
     for row in range(offsets.size - 1):
@@ -30,7 +29,7 @@ def find_unnormalised(data, offsets, valid, form_flag, pages, records, flags, co
     return needed
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, steps, pages, records, flags, lower):
     ends = np.zeros(offsets.size, np.int64)
     edited = np.zeros(offsets.size - 1, np.bool_)
@@ -49,7 +48,7 @@ def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, s
     return ends, edited
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def measure_rows(
     data, offsets, valid, pages, records, flags, lanes, ascii_lanes, lines, distinct, max_ngram, coverage, scratch, out
 ):
@@ -73,7 +72,7 @@ def measure_rows(
             )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_rows(data, offsets, valid, max_characters, out):
     for row in range(len(valid)):
         start = offsets[row]
@@ -81,7 +80,7 @@ def hash_rows(data, offsets, valid, max_characters, out):
         out[row, 0], out[row, 1] = murmur3_x64_128(data, start, end)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def classify_rows(
     data, offsets, valid, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree, scratch,
     label, score,
@@ -94,7 +93,7 @@ def classify_rows(
         )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sign_rows(data, offsets, valid, ngram, by_character, a, b, pages, records, flags, hashes, out):
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
@@ -102,7 +101,7 @@ def sign_rows(data, offsets, valid, ngram, by_character, a, b, pages, records, f
         signature(hashes, count, a, b, out[row])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def key_rows(data, offsets, valid, ngram, by_character, a, b, rows, pages, records, flags, hashes, signed, out):
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
@@ -112,7 +111,7 @@ def key_rows(data, offsets, valid, ngram, by_character, a, b, rows, pages, recor
             out[band, row] = band_key(signed, band * rows, rows)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sort_hashes(hashes, spare, bucket_ends):
     """Sort 64-bit hashes: buckets of four on average, then insertion. 3.5 times as fast as Numba's sort, which takes
     over if the hashes are uneven."""
@@ -144,7 +143,7 @@ def sort_hashes(hashes, spare, bucket_ends):
         hashes[j] = value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flags, hashes, spare, ends):
     bucket_ends = np.empty(1 << 16, np.int64)
     o = 0
@@ -158,7 +157,7 @@ def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flag
         ends[row + 1] = o
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, hashes, hits, owner):
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
@@ -166,7 +165,7 @@ def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, 
         hits[row], owner[row] = find_ngrams(hashes, count, keys, owners)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_key(keys, row):
     hashed = np.uint64(0)
     for column in range(keys.shape[1]):
@@ -174,13 +173,13 @@ def hash_key(keys, row):
     return hashed
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def is_in_partition(hashed, partition, partitions):
     """Whether a hash is in `partition`, by its high half: the slot depends on the hash modulo the table size."""
     return (hashed >> np.uint64(32)) * np.uint64(partitions) >> np.uint64(32) == np.uint64(partition)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_keys(keys, partition, partitions):
     count = 0
     for row in range(len(keys)):
@@ -188,7 +187,7 @@ def count_keys(keys, partition, partitions):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_leaders(keys, rank, partition, partitions, slots, leaders):
     """Write the leaders of the rows whose keys are in this partition: open addressing over row numbers.
 
@@ -211,7 +210,7 @@ def find_leaders(keys, rank, partition, partitions, slots, leaders):
             leaders[row] = slots[leaders[row]]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def differ(keys, first, second):
     different = False
     for column in range(keys.shape[1]):
@@ -219,14 +218,14 @@ def differ(keys, first, second):
     return different
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_common(hashes, offsets, left, right, out):
     for pair in range(len(left)):
         i, j = left[pair], right[pair]
         out[pair] = common_count(hashes, offsets[i], offsets[i + 1], offsets[j], offsets[j + 1])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def join_rows(left, right, label):
     """Union-find that keeps the smaller root, so a root is the smallest row of its component."""
     for pair in range(len(left)):

@@ -7,6 +7,7 @@ import argparse
 import json
 from itertools import takewhile
 
+from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, UsageError, add
 from curation.system.terminal import print_line
 
@@ -80,6 +81,35 @@ def completion(options: argparse.Namespace) -> int:
     return 0
 
 
+def _add_warmup(parser: Parser) -> None:
+    parser.add_argument(
+        "recipe", nargs="?", default="", metavar="RECIPE", help="compile the kernels of this recipe (default: all)"
+    )
+    share(parser, "set", "allow_code", "engine", "workers", *LOGGING)
+
+
+def warmup(options: argparse.Namespace) -> int:
+    """Compile the kernels that are missing, so that the first run begins at once."""
+    from curation.engine import choose_engine
+    from curation.kernels.cache import FOLDER
+    from curation.recipes.recipe import load_recipe
+    from curation.running.memory import count_compilers, read_limits, read_processors
+    from curation.running.warm_up import GROUPS, missing_groups, recipe_groups, warm_up
+
+    engine = choose_engine(options.engine).name
+    groups = list(GROUPS)
+    if options.recipe:
+        recipe = load_recipe(options.recipe, settings=options.set, allow_code=options.allow_code)
+        groups = recipe_groups(recipe, engine)
+    missing = missing_groups(groups)
+    warm_up(missing, options.console.progress(), count_compilers(read_limits(), options.workers or read_processors()))
+    options.console.info(
+        f"{len(groups)} groups of kernels are compiled, {len(missing)} of them now; they are in {FOLDER}"
+    )
+    return int(options.console.result("warmup", folder=str(FOLDER), compiled=missing))
+
+
 DOCTOR = Command("doctor", "show engines, versions and devices, and check parity", _add_nothing, doctor)
 RECIPES = Command("recipes", "list the shipped recipes, or show one", _add_recipes, recipes)
 COMPLETION = Command("completion", "print the completion script of a shell", _add_completion, completion)
+WARMUP = Command("warmup", "compile kernels now, so that the first run does not", _add_warmup, warmup)

@@ -9,5 +9,5 @@ GROUPS = (
     Group("results", (inspecting.INSPECT, inspecting.VERIFY)),
     Group("training", (training.TRAIN_TOKENIZER,)),
     Group("pairs", (pairs.MERGE, pairs.SPLIT)),
-    Group("environment", (environment.DOCTOR, environment.RECIPES, environment.COMPLETION)),
+    Group("environment", (environment.DOCTOR, environment.WARMUP, environment.RECIPES, environment.COMPLETION)),
 )

@@ -27,8 +27,8 @@ scratch                int64: the sum of the rows, then space for the functions
 """
 
 import numpy as np
-from numba import njit
 
+from curation.kernels.cache import kernel
 from curation.kernels.hashing import load64
 from curation.kernels.utf8 import byte_at, prefix_end
 
@@ -52,13 +52,13 @@ LARGEST = 22  # e^-22 is below 2^-31
 SCORE_UNITS = 1_000_000  # scores are in millionths
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_byte(h, byte):
     """One step of fastText's 32-bit FNV-1a, which takes bytes as signed."""
     return ((h ^ np.uint64(np.int64(np.int8(byte)))) * FNV_PRIME) & LOW_32
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def same_bytes(data, i, other, j, count):
     """Whether data[i:i + count] equals other[j:j + count]."""
     for k in range(count):
@@ -67,7 +67,7 @@ def same_bytes(data, i, other, j, count):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def hash_bytes(data, first, last):
     """fastText's hash (32 bits in a uint64) of data[first:last]."""
     h = FNV_START
@@ -76,7 +76,7 @@ def hash_bytes(data, first, last):
     return h
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_word_slot(data, first, last, h, slots, word_bytes, word_ends):
     """The slot that holds the word data[first:last] with hash `h`, or the free slot for it (linear probing)."""
     mask = np.uint64(slots.size - 1)
@@ -90,7 +90,7 @@ def find_word_slot(data, first, last, h, slots, word_bytes, word_ends):
     return slot
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_slots(word_bytes, word_ends, slots):
     """Insert all words into `slots`, which is -1 everywhere; of equal words the last wins."""
     for word in range(word_ends.size - 1):
@@ -99,19 +99,19 @@ def fill_slots(word_bytes, word_ends, slots):
         slots[find_word_slot(word_bytes, first, last, h, slots, word_bytes, word_ends)] = word
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def is_space(byte):
     """fastText's white space: space, TAB, LF, VT, FF, CR, NUL."""
     return byte == 0x20 or 0x09 <= byte <= 0x0D or byte == 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def is_label(data, first, last):
     """Whether the token starts with `__label__`."""
     return last - first >= 9 and load64(data, first) == LABEL_PREFIX and byte_at(data, first + 8) == 0x5F
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def is_end(data, first, last):
     """Whether the token is `</s>`."""
     return (
@@ -123,7 +123,7 @@ def is_end(data, first, last):
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_ones(x):
     """Number of set bits in the low 32 bits; LLVM compiles this pattern to one instruction."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x55555555))
@@ -132,7 +132,7 @@ def count_ones(x):
     return ((x * np.uint64(0x01010101)) & LOW_32) >> np.uint64(24)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def row_of_bucket(bucket, index, num_words):
     """The row of a bucket; -1 if pruning removed it.
 
@@ -148,7 +148,7 @@ def row_of_bucket(bucket, index, num_words):
     return np.int64((item >> np.uint64(32)) + count_ones(item & (bit - np.uint64(1))))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_row(rows, row, dimensions, scratch):
     """Add a row of `rows` to the first `dimensions` items of `scratch`."""
     base = np.uint64(row * dimensions)
@@ -156,14 +156,14 @@ def add_row(rows, row, dimensions, scratch):
         scratch[np.uint64(k)] += rows[base + np.uint64(k)]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def remainder(h, divisor, reciprocal):
     """h mod divisor for h below 2^32, without a division: `reciprocal` is (2^32 - 1) // divisor."""
     rest = h - ((h * reciprocal) >> np.uint64(32)) * divisor
     return rest - divisor if rest >= divisor else rest
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_character_ngrams(data, first, last, settings, index, rows, scratch):
     """Add the rows of the character n-grams of `<token>`; return their number. Positions first - 1 and last are `<` and
     `>`."""
@@ -200,7 +200,7 @@ def add_character_ngrams(data, first, last, settings, index, rows, scratch):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_word_ngrams(h, tokens, settings, index, rows, scratch):
     """Add the rows of the n-grams of two or more words that end with word number `tokens` (from 0), whose hash is `h`;
     return their number. The ring in `scratch` holds the running hash of each of the last words."""
@@ -218,7 +218,7 @@ def add_word_ngrams(h, tokens, settings, index, rows, scratch):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_token(data, first, last, ends, tokens, settings, slots, word_bytes, word_ends, index, rows, scratch):
     """Add the rows of one token: its own, those of its characters and of its word n-grams.
 
@@ -239,7 +239,7 @@ def add_token(data, first, last, ends, tokens, settings, slots, word_bytes, word
     return count, True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def add_document(data, start, end, settings, slots, word_bytes, word_ends, index, rows, scratch):
     """Sum the rows of a text into the first `dimensions` items of `scratch`; return their number."""
     for k in range(settings[DIMENSIONS]):
@@ -269,7 +269,7 @@ def add_document(data, start, end, settings, slots, word_bytes, word_ends, index
     return count + added
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def exp_minus(x, shift):
     """e^-x as a 31-bit fraction; x >= 0 has `shift` (at least 31) fractional bits."""
     if x >> shift >= LARGEST:
@@ -283,7 +283,7 @@ def exp_minus(x, shift):
     return value >> halvings
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def output_of(output, row, dimensions, scratch):
     """Dot product (int64) of a row of `output` and the sum in `scratch`."""
     total = 0
@@ -293,20 +293,20 @@ def output_of(output, row, dimensions, scratch):
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def logistic(x, shift):
     """1 / (1 + e^-x) as a 31-bit fraction."""
     value = CERTAIN // (ONE + exp_minus(abs(x), shift))
     return value if x >= 0 else ONE - value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scale_score(score, factor):
     """A 62-bit fraction times a 31-bit one."""
     return (score >> 31) * factor + ((score & (ONE - 1)) * factor >> 31)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_leaf(settings, output, tree, scratch):
     """(likeliest label of a hierarchical softmax, its score): depth first, left child first, as fastText does."""
     dimensions, labels, shift = settings[DIMENSIONS], settings[NUM_LABELS], settings[SHIFT]
@@ -330,7 +330,7 @@ def best_leaf(settings, output, tree, scratch):
     return label, best
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_output(settings, output, scratch):
     """(likeliest label of a softmax, its score)."""
     dimensions, labels, shift = settings[DIMENSIONS], settings[NUM_LABELS], settings[SHIFT]
@@ -345,7 +345,7 @@ def best_output(settings, output, scratch):
     return label, (CERTAIN // total + TINY) << 31
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def classify_document(
     data, start, end, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree, scratch
 ):

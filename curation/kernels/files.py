@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads many small ranges of a file in one call; host only."""
 
-from numba import njit, types
+from numba import types
+
+from curation.kernels.cache import kernel
 
 _pread = types.ExternalFunction("pread", types.intp(types.intc, types.uintp, types.uintp, types.int64))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def read_ranges(descriptor, starts, lengths, out):
     """Read byte ranges of an open file, one after the other, into `out` (uint8); return the number of ranges read.
 

@@ -2,7 +2,8 @@
 """Hashes: murmur3_x64_128 for identity, cheap 64-bit mixing for tables inside one document. Hashes are uint64."""
 
 import numpy as np
-from numba import njit
+
+from curation.kernels.cache import kernel
 
 MURMUR_C1 = np.uint64(0x87C37B91114253D5)
 MURMUR_C2 = np.uint64(0x4CF5AD432745937F)
@@ -11,7 +12,7 @@ FMIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mix64(x):
     """The 64-bit finaliser of MurmurHash3 of a uint64: every input bit affects every output bit."""
     x ^= x >> np.uint64(33)
@@ -22,7 +23,7 @@ def mix64(x):
     return x
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def combine64(left, right):
     """Order-dependent hash of two uint64; cheaper than `mix64`, good enough for tables inside one document."""
     x = left * FMIX_1 + right
@@ -32,7 +33,7 @@ def combine64(left, right):
     return x
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def load64(data, i):
     """The eight bytes data[i:i + 8] as a little-endian uint64.
 
@@ -52,7 +53,7 @@ def load64(data, i):
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def store64(out, i, value):
     """Write a uint64 to out[i:i + 8], little-endian."""
     j = np.uint64(i)
@@ -66,7 +67,7 @@ def store64(out, i, value):
     out[j + np.uint64(7)] = np.uint8(value >> np.uint64(56))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def load_tail(data, i, count):
     """The `count` (0 to 8) bytes from `i` as a little-endian uint64, zero above."""
     value = np.uint64(0)
@@ -75,22 +76,22 @@ def load_tail(data, i, count):
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _rotate(x, bits):
     return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _scramble_first(k):
     return _rotate(k * MURMUR_C1, 31) * MURMUR_C2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _scramble_second(k):
     return _rotate(k * MURMUR_C2, 33) * MURMUR_C1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def murmur3_x64_128(data, start, end):
     """MurmurHash3_x64_128, seed 0 (Appleby, smhasher), of data[start:end]: both halves as uint64."""
     h1 = np.uint64(0)
@@ -118,7 +119,7 @@ def murmur3_x64_128(data, start, end):
     return h1, h2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_slot(keys, stamps, generation, mask, key):
     """The slot that holds `key`, or the free slot for it: open addressing with linear probing.
 
@@ -133,7 +134,7 @@ def find_slot(keys, stamps, generation, mask, key):
     return slot
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def table_mask(items):
     """Index mask (uint64) of the smallest power of two, 4 or more, that is at least twice `items`."""
     size = np.uint64(4)

@@ -7,8 +7,8 @@ valid line, but never accepts an invalid one. It holds no lock and builds no Pyt
 """
 
 import numpy as np
-from numba import njit
 
+from curation.kernels.cache import kernel
 from curation.kernels.hashing import load64, store64
 from curation.kernels.utf8 import encode
 
@@ -22,7 +22,7 @@ LOW_BITS = np.uint64(0x0101010101010101)
 HIGH_BITS = np.uint64(0x8080808080808080)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_newline(data, start, end):
     """Index of the next U+000A, or `end`."""
     newlines = np.uint64(0x0A0A0A0A0A0A0A0A)
@@ -37,7 +37,7 @@ def find_newline(data, start, end):
     return i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mark_special(x):
     """Non-zero if one of eight bytes is a quote, a backslash, a control character or above 0x7F; which byte is not
     reliable (Hacker's Delight, 6-1)."""
@@ -47,7 +47,7 @@ def _mark_special(x):
     return (((q - LOW_BITS) & ~q) | ((b - LOW_BITS) & ~b) | below_space | x) & HIGH_BITS
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _skip_plain(data, start, end):
     """Position of the first byte from `start` that `_mark_special` would mark."""
     i = start
@@ -63,7 +63,7 @@ def _skip_plain(data, start, end):
     return i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sequence_length(data, i, end):
     """Bytes of the UTF-8 sequence at `i` (Unicode 17.0, table 3-7); 0 if it is not well-formed."""
     a = data[i]
@@ -86,7 +86,7 @@ def sequence_length(data, i, end):
     return 4 if low <= data[i + 1] <= high else 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def is_valid_utf8(data, start, end):
     """Whether data[start:end] is well-formed UTF-8."""
     i = start
@@ -101,14 +101,14 @@ def is_valid_utf8(data, start, end):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def check_utf8(data, offsets, valid):
     """Write to `valid` (bool, rows) whether each string is well-formed UTF-8; `offsets` has rows + 1 entries."""
     for row in range(len(valid)):
         valid[row] = is_valid_utf8(data, offsets[row], offsets[row + 1])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _hex4(data, i, end):
     """The value of four hexadecimal digits, or -1."""
     if i + 4 > end:
@@ -128,7 +128,7 @@ def _hex4(data, i, end):
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _escape(data, i, end):
     """(code point, bytes read) of the escape with its backslash at `i`; 0 bytes for an escape that is not plain."""
     if i + 1 >= end:
@@ -161,7 +161,7 @@ def _escape(data, i, end):
     return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00), 12
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _copy_plain(data, start, end, out, o):
     """Copy the plain bytes that `_skip_plain` would skip; return their number."""
     i = start
@@ -183,7 +183,7 @@ def _copy_plain(data, start, end, out, o):
     return i - start
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _copy_string(data, start, end, out, o):
     """Unescape the string whose first character is at `start` into `out`.
 
@@ -214,7 +214,7 @@ def _copy_string(data, start, end, out, o):
             i += length
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _skip_string(data, start, end):
     """Position after the closing quote of the string whose first character is at `start`; -1 if it is not plain."""
     i = start
@@ -236,21 +236,21 @@ def _skip_string(data, start, end):
             i += length
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _skip_space(data, i, end):
     while i < end and (data[i] == 32 or data[i] == 9 or data[i] == 13 or data[i] == 10):
         i += 1
     return i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _skip_digits(data, i, end):
     while i < end and 48 <= data[i] <= 57:
         i += 1
     return i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _skip_number(data, i, end):
     """Position after a number of at most 15 digits without exponent; -1 for any other value."""
     if i < end and data[i] == 45:
@@ -271,7 +271,7 @@ def _skip_number(data, i, end):
     return i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _skip_scalar(data, i, end):
     """Position after a number, true, false or null; -1 for any other value."""
     c = data[i]
@@ -287,7 +287,7 @@ def _skip_scalar(data, i, end):
     return _skip_number(data, i, end)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _skip_key(data, i, end):
     """Position after `"key" :`; -1 if there is none."""
     i = _skip_space(data, i, end)
@@ -300,7 +300,7 @@ def _skip_key(data, i, end):
     return i + 1 if i < end and data[i] == COLON else -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _skip_value(data, i, end):
     """Position after any JSON value; -1 if it is not plain. `levels` has one bit per open level: 1 is an object."""
     levels = np.uint64(0)
@@ -349,7 +349,7 @@ def _skip_value(data, i, end):
             i += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _key_is(data, start, end, key):
     if end - start != len(key):
         return False
@@ -359,7 +359,7 @@ def _key_is(data, start, end, key):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _copy_integer(data, i, end, out, o):
     """Copy the digits of a non-negative integer; (-1, o) for any other number."""
     stop = _skip_number(data, i, end)
@@ -372,7 +372,7 @@ def _copy_integer(data, i, end, out, o):
     return stop, o + stop - i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _parse_line(data, i, end, text_key, id_key, texts, text_end, ids, id_end):
     """(PLAIN or UNUSUAL, end of `texts`, end of `ids`, whether the line has an id)."""
     i = _skip_space(data, i, end)
@@ -431,7 +431,7 @@ def _parse_line(data, i, end, text_key, id_key, texts, text_end, ids, id_end):
         return PLAIN, text_end, id_end, has_id
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_lines(data, start, end):
     """Number of lines in data[start:end], including a last one without a line end."""
     lines = 0
@@ -442,7 +442,7 @@ def count_lines(data, start, end):
     return lines
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def end_of_lines(data, start, end):
     """Position after the newline of the last whole line in data[start:end]; `start` if there is none."""
     while end > start and data[end - 1] != 10:
@@ -450,7 +450,7 @@ def end_of_lines(data, start, end):
     return end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def parse_lines(
     data, start, end, text_key, id_key, line_starts, status, texts, text_offsets, ids, id_offsets, id_valid
 ):

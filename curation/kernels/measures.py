@@ -17,9 +17,9 @@ the pass memory-bound instead of hash-bound.
 """
 
 import numpy as np
-from numba import njit
 
 from curation.kernels import utf8
+from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1, combine64, find_slot, load64, mix64, table_mask
 from curation.kernels.tables import LINE_BREAK
 from curation.kernels.utf8 import byte_at
@@ -109,7 +109,7 @@ FULL_STOPS, COLONS = np.uint64(0x2E2E2E2E2E2E2E2E), np.uint64(0x3A3A3A3A3A3A3A3A
 NUL_GAP = np.uint64(0xD6E8FEB86659FD93)  # separates the hashes of gaps from those of words
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _lane_at(data, i, pages, records, lanes, byte_lanes):
     """The counters (uint64) of the character that starts at `i`; 0 for white space."""
     byte = byte_at(data, i)
@@ -119,7 +119,7 @@ def _lane_at(data, i, pages, records, lanes, byte_lanes):
     return lanes[np.uint64(utf8.record_of(pages, records, code_point))]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_space(data, i, end, pages, records, lanes):
     """Whether `i` is the end of the text or the start of a white space character."""
     if i >= end:
@@ -128,7 +128,7 @@ def _is_space(data, i, end, pages, records, lanes):
     return lanes[np.uint64(utf8.record_of(pages, records, code_point))] == np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _url_start(data, i, word, end, pages, records, lanes):
     """Distance from `i`, a ':' or '.', back to the start of a URL; 0 if there is none, or if white space follows."""
     if byte_at(data, i) == 46:
@@ -155,7 +155,7 @@ def _url_start(data, i, word, end, pages, records, lanes):
     return 0 if _is_space(data, i + 3, end, pages, records, lanes) else back
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _last_code_point(data, start, end):
     """The code point that ends at byte `end`; 0 if there is none."""
     i = end - 1
@@ -166,7 +166,7 @@ def _last_code_point(data, start, end):
     return utf8.decode(data, i)[0]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _ends_sentence(data, start, end):
     """Whether the last character of the word before closing quotes and brackets ends a sentence in some script."""
     while end > start:
@@ -184,14 +184,14 @@ def _ends_sentence(data, start, end):
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_terminal(cp):
     if cp == 46 or cp == 33 or cp == 63 or cp == 34 or cp == 39:
         return True
     return cp == 0x3002 or cp == 0xFF01 or cp == 0xFF1F or cp == 0x201D or cp == 0x2019 or cp == 0x2026
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _listed_bits(key):
     """The bits of a listed word: stop words match exactly, function words in any case. There is no branch, since
     branches on words cannot be predicted."""
@@ -201,7 +201,7 @@ def _listed_bits(key):
     return int(LISTED[slot]) & ((FUNCTION_WORD - 1) * written | FUNCTION_WORD * any_case)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _flush_lanes(counters, out, row):
     """Add the eight-bit counters to their measures."""
     byte = np.uint64(0xFF)
@@ -214,7 +214,7 @@ def _flush_lanes(counters, out, row):
     out[M_UNSPACED, row] += np.int64(counters >> np.uint64(LANE_UNSPACED) & byte)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_ascii(data, start, end, byte_lanes, out, row):
     """Add the classes of the ASCII characters to the measures; return the number of "#"."""
     hash_signs = 0
@@ -230,7 +230,7 @@ def count_ascii(data, start, end, byte_lanes, out, row):
     return hash_signs
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_line_end(data, last_word, last_end, out, row):
     """Count the measures that depend on the last characters of a text line."""
     cp = _last_code_point(data, last_word, last_end)
@@ -248,7 +248,7 @@ def _count_line_end(data, last_word, last_end, out, row):
         out[M_PUNCTUATED, row] += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scan_document(
     data, start, end, pages, records, flags, lanes, byte_lanes, word_hash, word_end, line_hash, line_mark, out, row
 ):
@@ -509,7 +509,7 @@ def scan_document(
     return words, text_lines
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _insert(keys, stamps, counts, generation, mask, key):
     """Count `key`; return its slot."""
     slot = find_slot(keys, stamps, generation, mask, key)
@@ -522,7 +522,7 @@ def _insert(keys, stamps, counts, generation, mask, key):
     return slot
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_duplicate_lines(line_hash, line_mark, text_lines, keys, stamps, counts, generation, out, row):
     """Write the measures of duplicate text lines and paragraphs; a paragraph hashes the hashes of its lines."""
     mask = table_mask(text_lines)
@@ -548,7 +548,7 @@ def count_duplicate_lines(line_hash, line_mark, text_lines, keys, stamps, counts
             out[M_DUP_PARAGRAPH_CHARS, row] += characters
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_distinct_words(word_hash, words, keys, stamps, counts, generation, out, row):
     """Write the number of distinct words."""
     mask = table_mask(words)
@@ -561,7 +561,7 @@ def count_distinct_words(word_hash, words, keys, stamps, counts, generation, out
     out[M_DISTINCT, row] = distinct
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _count_level(
     n, words, word_hash, active, active_hash, active_slot, num_active, keys, stamps, counts, generation, mask
 ):
@@ -581,7 +581,7 @@ def _count_level(
     return num_counted
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _keep_repeated(active, active_hash, active_slot, num_counted, counts):
     repeated = 0
     for c in range(num_counted):
@@ -593,13 +593,13 @@ def _keep_repeated(active, active_hash, active_slot, num_counted, counts):
     return repeated
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _characters_between(word_end, first, after):
     """Characters of the words first to after - 1."""
     return word_end[after - 1] - (word_end[first - 1] if first > 0 else 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
     best = 1
     position = 0
@@ -612,7 +612,7 @@ def _write_top(n, words, word_end, active, active_slot, repeated, counts, out, r
         out[M_TOP_CHARS + n - 2, row] = best * (_characters_between(word_end, position, position + n) + n - 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row):
     """Walk through the n-grams greedily; a negative count marks an n-gram seen before."""
     free = 0
@@ -630,7 +630,7 @@ def _write_duplicates(n, word_end, active, active_slot, repeated, counts, out, r
     out[M_DUP_NGRAM + n - 5, row] = characters
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _write_covered(n, word_end, active, repeated, out, row):
     free = 0
     characters = 0
@@ -641,7 +641,7 @@ def _write_covered(n, word_end, active, repeated, out, row):
     out[M_COVERED + n - 5, row] = characters
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_ngrams(
     words,
     max_ngram,

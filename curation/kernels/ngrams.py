@@ -5,12 +5,13 @@ The second kind decides document by document, since each decision depends on the
 """
 
 import numpy as np
-from numba import njit
+
+from curation.kernels.cache import kernel
 
 FREE = np.int32(-1)  # owner of an empty slot
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _slot_of(keys, owners, mask, key):
     """The slot that holds `key`, or the free slot for it (linear probing)."""
     slot = key & mask
@@ -19,7 +20,7 @@ def _slot_of(keys, owners, mask, key):
     return slot
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_table(hashes, owner, keys, owners):
     """Insert distinct hashes (uint64) and their owners (int32) into an empty table: `owners` is FREE everywhere."""
     mask = np.uint64(len(keys) - 1)
@@ -28,7 +29,7 @@ def fill_table(hashes, owner, keys, owners):
         keys[slot], owners[slot] = hashes[k], owner[k]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_ngrams(hashes, count, keys, owners):
     """(number of hashes[:count] in the table, owner of the first of them, FREE for none).
 
@@ -46,7 +47,7 @@ def find_ngrams(hashes, count, keys, owners):
     return hits, owner
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _commonest(values, count):
     """The most frequent of values[:count], the smallest of ties; sorts them in place."""
     values[:count].sort()
@@ -59,7 +60,7 @@ def _commonest(values, count):
     return best
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, seen_owners, kept, value):
     """Decide about documents one after the other; document k of the call is document `first + k` of the corpus.
 

@@ -2,10 +2,11 @@
 """Best-fit bin packing, for `curation.packing.forms.packed`."""
 
 import numpy as np
-from numba import njit
+
+from curation.kernels.cache import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def best_fit(lengths, capacity):
     """The bin (int32) of each item, bins numbered in the order of opening.
 
@@ -40,14 +41,14 @@ def best_fit(lengths, capacity):
     return chosen
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _add(tree, node, change):
     while node:
         tree[node] += change
         node //= 2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _smallest_room(tree, leaves, min_room):
     """The smallest room >= `min_room` of a bin; `leaves` if no bin has it."""
     node = leaves + min_room

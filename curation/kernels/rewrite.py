@@ -12,10 +12,10 @@ those of `tables.UnicodeTables`. `solid` is the end of the output without traili
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from curation.errors import RecipeError
 from curation.kernels import tables, utf8
+from curation.kernels.cache import kernel
 from curation.kernels.hashing import load64, store64
 from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals, mark_equal
 
@@ -85,20 +85,20 @@ def output_bound(num_bytes, steps: RewriteSteps):
     return num_bytes + num_bytes // 2 if steps.lowercase else num_bytes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def are_ascii(data, i):
     """Whether the 32 bytes from `i` are ASCII: one vector comparison on the CPU."""
     seen = load64(data, i) | load64(data, i + 8) | load64(data, i + 16) | load64(data, i + 24)
     return seen & HIGH_BITS == np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lower_block(block):
     """Eight ASCII bytes in lower case."""
     return block | mark_capitals(block) >> np.uint64(2)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def needs_normalising(data, start, end, form_flag, pages, records, flags, combining):
     """Whether the quick check (UAX #15) of data[start:end] is No or Maybe; `form_flag` is one of FORM_FLAGS."""
     previous = 0
@@ -120,7 +120,7 @@ def needs_normalising(data, start, end, form_flag, pages, records, flags, combin
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def copy_bytes(data, start, end, out, o):
     """Copy data[start:end] to `out` at `o`; return the end of the output."""
     source, target = at(start), at(o)
@@ -129,7 +129,7 @@ def copy_bytes(data, start, end, out, o):
     return o + end - start
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_tag_end(data, i, end, markup):
     """For a "<" at `i`: (True, end of the match), or (False, position before which no "<" starts a match)."""
     j = i + 1
@@ -143,7 +143,7 @@ def find_tag_end(data, i, end, markup):
     return False, end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_space(data, i, width, out, o, out_start, solid, whitespace):
     """Write one white space character by the rule of `whitespace`; return the end of the output."""
     if solid == out_start:
@@ -162,7 +162,7 @@ def write_space(data, i, width, out, o, out_start, solid, whitespace):
     return copy_bytes(data, i, i + width, out, o)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_folded(char_flags, out, o, out_start, solid, whitespace):
     """Write 0 for a digit, a space for a punctuation character; return (end, new `solid`)."""
     if char_flags & tables.DIGIT:
@@ -178,7 +178,7 @@ def write_folded(char_flags, out, o, out_start, solid, whitespace):
     return o + 1, solid
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def follows_cased(out, first, o, pages, records, flags):
     """Whether the last character before `o` that is not case-ignorable is cased."""
     while o > first:
@@ -190,7 +190,7 @@ def follows_cased(out, first, o, pages, records, flags):
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def finish_sigma(out, sigma, o, pages, records, flags):
     """Make the final sigma at `sigma` an ordinary one if the next character that is not case-ignorable is cased."""
     if sigma < 0:
@@ -206,7 +206,7 @@ def finish_sigma(out, sigma, o, pages, records, flags):
         i += width
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_lower(code_point, record, out, o, flags, lower):
     """Write the lower case of any code point except U+03A3; return the end of the output."""
     o = utf8.encode(code_point + int(lower[record]), out, o)
@@ -215,7 +215,7 @@ def write_lower(code_point, record, out, o, flags, lower):
     return o
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def plain_bytes(block, after_space, whitespace, drop, markup):
     """Number of leading bytes of an ASCII block that change at most in case.
 
@@ -235,7 +235,7 @@ def plain_bytes(block, after_space, whitespace, drop, markup):
     return first_mark(marks)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rewrite_document(data, start, end, out, out_start, steps, pages, records, flags, lower):
     """Write the rewritten data[start:end] to `out` from `out_start`; return the end of the output.
 
@@ -320,7 +320,7 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
     return o
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def differs(data, start, end, out, out_start, out_end):
     """Whether data[start:end] and out[out_start:out_end] differ."""
     if end - start != out_end - out_start:

@@ -5,16 +5,17 @@ Every loaded byte is converted by `int()`: in plain Python, NumPy's uint8 arithm
 """
 
 import numpy as np
-from numba import njit
+
+from curation.kernels.cache import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def byte_at(data, i):
     """data[i] as a signed integer. The index is cast to unsigned: a signed one costs a test for negatives."""
     return int(data[np.uint64(i)])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def decode(data, i):
     """(code point that starts at byte `i`, its width in bytes)."""
     lead = byte_at(data, i)
@@ -29,7 +30,7 @@ def decode(data, i):
     return (lead & 0x07) << 18 | second << 12 | third << 6 | byte_at(data, i + 3) & 0x3F, 4
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def encode(code_point, out, o):
     """Write a code point to `out` at byte `o`; return the position after it."""
     if code_point < 0x80:
@@ -51,7 +52,7 @@ def encode(code_point, out, o):
     return o + 4
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def start_of(data, first, end):
     """Start of the code point that ends before byte `end`; not before `first`."""
     i = end - 1
@@ -60,14 +61,14 @@ def start_of(data, first, end):
     return i
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def record_of(pages, records, code_point):
     """Record number of a code point in `tables.UnicodeTables`."""
     page = int(pages[np.uint64(code_point >> 8)])
     return int(records[np.uint64(page << 8 | code_point & 0xFF)])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def prefix_end(data, start, end, max_characters):
     """End of the first `max_characters` code points of data[start:end]; 0 means all."""
     if max_characters == 0 or end - start <= max_characters:

@@ -2,9 +2,9 @@
 """Words: maximal runs of characters that are not white space, and their 64-bit hashes."""
 
 import numpy as np
-from numba import njit
 
 from curation.kernels import tables, utf8
+from curation.kernels.cache import kernel
 from curation.kernels.hashing import GOLDEN, combine64, mix64
 from curation.kernels.utf8 import byte_at
 
@@ -50,13 +50,13 @@ CASE_BITS = np.uint64(0x2020202020202020)
 ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_stops(block):
     """Mark bytes up to 0x20 and from 0x80. Only the lowest mark is reliable: a borrow may set higher ones."""
     return ((block - np.uint64(0x2121212121212121)) | block) & HIGH_BITS
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def first_mark(marks):
     """Position (0 to 7) of the lowest marked byte; 8 if none is marked."""
     if marks == np.uint64(0):
@@ -65,42 +65,42 @@ def first_mark(marks):
     return int((below & LOW_BITS) * LOW_BITS >> np.uint64(56)) - 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def low_bytes(count):
     """A mask of the first `count` (1 to 8) bytes."""
     return ALL_BITS >> np.uint64(64 - 8 * count)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_equal(block, eight):
     """Mark the bytes of an ASCII block that equal the byte of `eight` at the same position."""
     return ~((block ^ eight) + np.uint64(0x7F7F7F7F7F7F7F7F)) & HIGH_BITS
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _mark_range(block, below_first, below_after):
     return (block + below_first) & ~(block + below_after) & HIGH_BITS
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_letters(block):
     """Mark the ASCII letters."""
     return _mark_range(block | CASE_BITS, np.uint64(0x1F1F1F1F1F1F1F1F), np.uint64(0x0505050505050505))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_capitals(block):
     """Mark the ASCII capital letters."""
     return _mark_range(block, np.uint64(0x3F3F3F3F3F3F3F3F), np.uint64(0x2525252525252525))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def finish_word(state, pending, num_bytes):
     """The hash (uint64) of a word from its whole 8-byte blocks (`state`), its last bytes (`pending`) and its length."""
     return mix64(combine64(state, pending) + np.uint64(num_bytes) * GOLDEN)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_words(data, start, end, pages, records, lanes, byte_lanes):
     """Number of words of a document, for engines that allocate scratch before the scan."""
     words = 0

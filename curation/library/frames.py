@@ -23,6 +23,7 @@ from curation.arrays import as_one_array, batches_by_size
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import engine_of
 from curation.errors import InputError, RecipeError
+from curation.running.warm_up import warm_up_stage
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.checks import check_announced, stage_errors, stage_label
 from curation.stages.cutting import cut_texts
@@ -82,6 +83,7 @@ def _applied(frame: Any, stage: Stage, text_column: str) -> Any:
     runs = _LazyList(lambda: _source_runs(frame, stage))
     with stage_errors(stage):
         stage.check(_LazyList(lambda: list(dict.fromkeys(name for name, _, _ in runs))))
+    warm_up_stage(stage, engine_of(frame))
     prepared_stage = prepare_stage(stage, Path(mkdtemp(dir=_folder().name)))
     if isinstance(prepared_stage, CorpusStage):
         return _apply_corpus(frame, prepared_stage, names, runs)

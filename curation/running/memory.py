@@ -10,7 +10,7 @@ The rule comes from measurements (benchmarks/LOG.md, 2026-11-21; MiB, the defaul
     virtual (VmSize)    570      572, 680, 1061, 1521                        270 + 175 and 1.2 slices per worker
 
 A worker needs most memory when it writes and tokenises a row group (16 MiB of text). Reading needs 20 MiB and 16
-batches, which exceeds writing only for batches above 8 MiB. Compiling the kernels needs 190 MiB in each process, once.
+batches, which exceeds writing only for batches above 8 MiB. Processes that compile kernels end before the run begins.
 An input file needs 1.6 KB in each process (200,000 files: 281 MB more than 20,000, much of it for the report).
 
 The rule leaves out three needs: at most 40 bytes per document in a corpus phase; a document far longer than a batch (20
@@ -40,7 +40,7 @@ WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
 STACKS = 20 * MIB  # address space of a worker's threads, mostly untouched
 MAPPED_SLICES = 1.2
 FILE_BYTES = 1600  # per input file, in the plan and the report
-COMPILING = 190 * MIB
+COMPILER = 330 * MIB  # a process that compiles one group of kernels at a time, with its libraries
 LOADED = {"resident": 150 * MIB, "private": 240 * MIB, "virtual": 570 * MIB}
 MIN_LOADED = {"resident": 80 * MIB, "private": 150 * MIB, "virtual": 455 * MIB}  # without a tokenizer
 MIN_RUN = {  # 5 MB of input with one rule; the default recipe needs 150 MiB
@@ -120,6 +120,12 @@ def shown_bytes(size: float) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
 
 
+def count_compilers(limits: Sequence[Limit], workers: int) -> int:
+    """Return how many processes can compile kernels at once before the run begins: 1 to `workers`."""
+    free = [limit.free for limit in limits if limit.kind == "resident"]
+    return max(1, min([workers, *(bytes_ // COMPILER for bytes_ in free)]))
+
+
 # The rule
 
 
@@ -150,7 +156,7 @@ def needs_in_processes(kind: str, workers: int, batch_bytes: int, slice_bytes: i
 
 def choose(
     limits: Sequence[Limit], workers: int, batch_bytes: int, slice_bytes: int, *,
-    files: int = 0, fixed_workers: bool = False, processes: bool = False, compiled: bool = True,
+    files: int = 0, fixed_workers: bool = False, processes: bool = False,
 ) -> Resources:  # fmt: skip
     """Return the largest number of workers, and the largest batches and slices, that fit all limits.
 
@@ -164,7 +170,6 @@ def choose(
     files          number of input files
     fixed_workers  whether to keep `workers` even if memory is short
     processes      whether workers are processes, not threads
-    compiled       whether an earlier run compiled the kernels; if not, every process compiles them
 
     OutOfMemoryError if a hard limit leaves less than the smallest measured run needs.
     """
@@ -177,11 +182,8 @@ def choose(
         for batch, slice_size in ((batch_bytes, slice_bytes), small):
             candidates = []
             for limit in limits:
-                compilers = 0 if compiled else count if processes and limit.kind == "resident" else 1
                 holders = count + 1 if processes and limit.kind == "resident" else 1
-                needed = (
-                    need(limit.kind, count, batch, slice_size) + compilers * COMPILING + holders * files * FILE_BYTES
-                )
+                needed = need(limit.kind, count, batch, slice_size) + holders * files * FILE_BYTES
                 candidates.append(Resources(count, batch, slice_size, limit, needed, remark))
             candidate = min(candidates, key=_spare_bytes, default=tightest)
             if _spare_bytes(candidate) >= 0:

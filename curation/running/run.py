@@ -22,7 +22,6 @@ import numpy as np
 from curation.contract import Engine
 from curation.engine import choose_engine, load_engine
 from curation.errors import EngineError, counted
-from curation.kernels import compiled_before
 from curation.packing.token_files import write_tokens
 from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
@@ -61,6 +60,7 @@ from curation.running.run_folder import (
 )
 from curation.running.stored_plan import Plan, Stored, urls_of
 from curation.running.stream_inputs import clear_work, collect
+from curation.running.warm_up import warm_up_recipe
 from curation.running.write_phase import (
     OutputJob,
     OutputPart,
@@ -145,8 +145,7 @@ def run(
         workers_shown = counted(resources.workers, "worker")
         progress.log(f"engine {choice.name} ({choice.reason}); {workers_shown}; {_describe_inputs(plan)}")
         progress.log(f"memory: {resources}")
-        if not compiled_before():
-            progress.log("first run: compiling the kernels once, which takes some seconds")
+        warm_up_recipe(recipe, choice.name, resources.workers, progress)
         with explain_memory_errors(resources), module.open_session(resources.workers, scheduler) as session:
             context = RunContext(
                 plan=plan,
@@ -249,7 +248,7 @@ def _find_resources(engine: Engine, name: str, workers: int, scheduler: str, fil
         return Resources(count, batch, MAX_SLICE_BYTES)
     return choose(
         read_limits(), count, batch, MAX_SLICE_BYTES,
-        files=files, fixed_workers=workers > 0, processes=scheduler == "processes", compiled=compiled_before(),
+        files=files, fixed_workers=workers > 0, processes=scheduler == "processes",
     )  # fmt: skip
 
 

@@ -62,6 +62,12 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for a missing file."""
         return {}
 
+    def kernels(self) -> tuple[str, ...]:
+        """Return the groups of kernels that the stage calls on the CPU engine, such as `measures` for `engine.measure`;
+        `curation.running.warm_up.GROUPS` lists them. The runner compiles them in parallel before the tasks start; any
+        other kernel is compiled when it is first called. Default: none."""
+        return ()
+
     def check(self, inputs: Sequence[str]) -> None:
         """Check the stage against the names of the inputs, before any input is read. RecipeError for settings that do
         not fit, InputError for files that cannot be used. Default: no check."""

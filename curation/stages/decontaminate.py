@@ -73,6 +73,9 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
                 if field not in ("path", *READING) and getattr(entry, field) != getattr(FilesInput(path="x"), field):
                     raise ValueError(f"{field} of {shown(entry.path)} has no meaning in evaluation_files; leave it out")
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("shingles", "ngram_table", *(() if self.compare == "exact" else ("rewrite",)))
+
     @property
     def inputs(self) -> list[AnyInput]:
         """`evaluation_files` as inputs."""

@@ -36,6 +36,9 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         if self.compare not in COMPARISONS:
             raise ValueError(f"compare must be one of {', '.join(COMPARISONS)}, not {self.compare!r}")
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("hashes", "leaders", *(() if self.compare == "exact" else ("rewrite",)))
+
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         text, _ = engine.rewrite(frame[TEXT], COMPARISONS[self.compare])
         hashes = engine.hash_text(text, self.max_characters)

@@ -38,6 +38,9 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         columns = [name for rule in expand_rules(self.rules) for name in rule.columns]
         return tuple(name for name in dict.fromkeys(columns) if name not in (TEXT, ID))
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("measures",)
+
     def explain(self) -> list[str]:
         """Return one line per rule."""
         return [rule.describe() for rule in expand_rules(self.rules)]

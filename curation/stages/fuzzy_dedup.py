@@ -128,6 +128,11 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             f"{self.threshold}; raise permutations, or set bands and rows"
         )
 
+    def kernels(self) -> tuple[str, ...]:
+        by_check = {"exact": ("shingles",), "signature": ("signatures",), "none": ()}
+        rewriting = () if self.compare == "exact" else ("rewrite",)
+        return ("band_keys", "leaders", "pairs", *by_check[self.verify], *rewriting)
+
     def check(self, inputs: Sequence[str]) -> None:
         """Check `keep` and `index`: RecipeError for an unknown input, or an index that is missing or has other
         settings."""

@@ -60,6 +60,9 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
             if code not in labels:
                 raise ValueError(f"keep: no language {code!r} in the model{nearest(code, labels)}")
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("language",)
+
     def writes(self) -> dict[str, str]:
         return {self.column: "large_string", f"{self.column}_probability": "double"}
 

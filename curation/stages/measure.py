@@ -33,6 +33,9 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     def writes(self) -> dict[str, str]:
         return dict.fromkeys(self.names or Measure.__members__, "int64")
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("measures",)
+
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         return Outcome(columns=engine.measure(frame[TEXT], tuple(self.writes())))
 

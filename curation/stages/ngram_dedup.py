@@ -49,6 +49,10 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
         if self.max_memory_bytes < 1:
             raise ValueError(f"max_memory_bytes must be at least 1, not {self.max_memory_bytes}")
 
+    def kernels(self) -> tuple[str, ...]:
+        rewriting = () if self.compare == "exact" else ("rewrite",)
+        return ("measures", "shingles", "ngram_dedup", *rewriting)
+
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         return {"words": engine.measure(frame[TEXT], ("words",))["words"]}
 

@@ -55,6 +55,9 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
             whitespace=self.whitespace,
         )
 
+    def kernels(self) -> tuple[str, ...]:
+        return ("rewrite",)
+
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         text, edited = engine.rewrite(frame[TEXT], self.steps)
         return Outcome(text=text, edited=edited)

@@ -42,7 +42,7 @@ sys.exit(main(sys.argv[1:]))
 SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "tiktoken", "tokenizers", "msgspec"}
 COMMANDS = (
     "run", "plan", "demo", "init", "measure", "tokenize", "inspect", "verify", "train tokenizer", "merge", "split",
-    "doctor", "recipes", "completion",
+    "doctor", "warmup", "recipes", "completion",
 )  # fmt: skip
 
 

@@ -2,32 +2,45 @@
 """Compiled kernels are kept between processes, and an edit in a function that a kernel calls takes effect."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from llvmlite import binding
 
 ROOT = Path(__file__).resolve().parents[2]
 HASH = """
 import numpy as np
 from cpu_fallback.kernels import hash_rows
 data, out = np.frombuffer(b"some words", np.uint8), np.empty((1, 2), np.uint64)
-hash_rows(data, np.array([0, 10]), np.ones(1, bool), 0, out)
+offsets = np.frombuffer(np.array([0, 10]).tobytes(), np.int64)  # read-only, as those of Arrow
+hash_rows(data, offsets, np.ones(1, bool), 0, out)
 print(*out[0], sum(hash_rows.stats.cache_hits.values()), hash_rows.py_func.__code__.co_filename)
 """
 
 
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A folder with a copy of the packages, whose processes keep kernels in the folder `cache` next to it."""
+    for package in ("curation", "cpu_fallback"):
+        ignored = shutil.ignore_patterns("__pycache__", "compiled")
+        shutil.copytree(ROOT / package, tmp_path / "copy" / package, ignore=ignored)
+    return tmp_path / "copy"
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    own = {"PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(folder.parent / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return kept | own
+
+
 def hash_in_new_process(folder: Path) -> tuple[tuple[int, int], bool]:
     """The hash of a text by the packages in a folder, and whether its kernel was compiled before."""
-    kept = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    environment = kept | {
-        "PYTHONPATH": str(folder),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
     command = [sys.executable, "-c", HASH]
+    environment = environment_of(folder)
     finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     high, low, hits, source = finished.stdout.split()
@@ -35,64 +48,91 @@ def hash_in_new_process(folder: Path) -> tuple[tuple[int, int], bool]:
     return (int(high), int(low)), int(hits) > 0
 
 
-def test_an_edited_callee_takes_effect(tmp_path: Path):
-    for package in ("curation", "cpu_fallback"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    first, compiled_before = hash_in_new_process(tmp_path)
+def test_an_edited_callee_takes_effect(copy: Path):
+    first, compiled_before = hash_in_new_process(copy)
     assert not compiled_before
-    assert hash_in_new_process(tmp_path) == (first, True)
-    callee = tmp_path / "curation" / "kernels" / "hashing.py"
+    assert hash_in_new_process(copy) == (first, True)
+    callee = copy / "curation" / "kernels" / "hashing.py"
     source = callee.read_text("utf-8")
     edited = source.replace("x *= FMIX_2", "x *= FMIX_1", 1)
     assert edited != source
     callee.write_text(edited, "utf-8")
-    second, compiled_before = hash_in_new_process(tmp_path)
+    second, compiled_before = hash_in_new_process(copy)
     assert second != first and not compiled_before
     callee.write_text(source, "utf-8")
-    assert hash_in_new_process(tmp_path) == (first, True)
+    assert hash_in_new_process(copy) == (first, True)
+
+
+def test_a_copy_with_other_file_times_finds_the_kernels(copy: Path):
+    expected, _ = hash_in_new_process(copy)
+    moved = copy.rename(copy.parent / "moved")
+    for source in moved.rglob("*.py"):
+        os.utime(source, (1, 1))
+    assert hash_in_new_process(moved) == (expected, True)
+
+
+def test_a_damaged_file_counts_as_missing(copy: Path):
+    expected, _ = hash_in_new_process(copy)
+    [compiled] = (copy.parent / "cache").rglob("kernels.hash_rows-*")
+    content = compiled.read_bytes()
+    compiled.write_bytes(content[:2000] + bytes([content[2000] ^ 1]) + content[2001:])
+    assert hash_in_new_process(copy) == (expected, False)
+    compiled.write_bytes(compiled.read_bytes()[:-1])
+    assert hash_in_new_process(copy) == (expected, False)
+    assert hash_in_new_process(copy) == (expected, True)
+
+
+def test_kernels_in_the_package_are_used_where_the_key_agrees(copy: Path):
+    """What `make wheel` puts into a wheel, with the kernels of one group."""
+    code = "from curation.running.wheel_kernels import compile_for_wheel; compile_for_wheel(['hashes'])"
+    subprocess.run([sys.executable, "-c", code], cwd=copy, env=environment_of(copy), check=True)
+    installed = copy / "curation" / "kernels" / "compiled"
+    shutil.rmtree(copy.parent / "cache", ignore_errors=True)
+    expected, found = hash_in_new_process(copy)
+    assert found == has_avx2() and (not found or not list((copy.parent / "cache").rglob("kernels.*")))
+    (installed / "key").write_text("of other sources")
+    assert hash_in_new_process(copy) == (expected, False)
+
+
+def has_avx2() -> bool:
+    return platform.machine() == "x86_64" and bool(binding.get_host_cpu_features().get("avx2"))
 
 
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
-def test_without_a_folder_to_write_to_kernels_are_compiled_each_time(tmp_path: Path, variable: str):
-    for package in ("curation", "cpu_fallback"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "tmp").mkdir()
+def test_without_a_folder_to_write_to_kernels_are_compiled_each_time(copy: Path, variable: str):
+    (copy.parent / "tmp").mkdir()
     kept = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
-    environment = kept | {variable: "/dev/null/cache", "PYTHONPATH": str(tmp_path), "TMPDIR": str(tmp_path / "tmp")}
+    environment = kept | {variable: "/dev/null/cache", "PYTHONPATH": str(copy), "TMPDIR": str(copy.parent / "tmp")}
     child = "import subprocess, sys; " + f"subprocess.run([sys.executable, '-c', {HASH!r}], check=True)"
     finished = subprocess.run(
-        [sys.executable, "-c", HASH + child], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", HASH + child], cwd=copy, env=environment, capture_output=True, text=True, check=False
     )
     assert finished.returncode == 0, finished.stderr
     own, childs = finished.stdout.splitlines()
     assert (own.split()[2], childs.split()[2]) == ("0", "1")  # what it starts finds what it has compiled
     [line] = finished.stderr.splitlines()
     assert "/dev/null/cache" in line and "set NUMBA_CACHE_DIR to a writable folder" in line
-    assert not list((tmp_path / "tmp").iterdir()) and not list(tmp_path.rglob("*.nbi"))
+    assert not list((copy.parent / "tmp").iterdir()) and not list(copy.parent.rglob("kernels.hash_rows-*"))
     environment |= {"TMPDIR": "/dev/null", "HOME": "/dev/null"}
-    code = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/dev/null']; import curation.kernels"
-    finished = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    code = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/dev/null']; import curation.kernels.cache"
+    finished = subprocess.run([sys.executable, "-c", code], cwd=copy, env=environment, capture_output=True, text=True)
     assert "EngineError: compiled kernels can be written neither to /dev/null/cache" in finished.stderr.splitlines()[-1]
 
 
-KEY = "from curation.kernels import CACHE_KEY; print(CACHE_KEY)"
+KEY = "from curation.kernels.cache import KEY; print(KEY)"
 
 
-def test_every_source_that_is_compiled_in_is_part_of_the_key(tmp_path: Path):
+def test_every_source_that_is_compiled_in_is_part_of_the_key(copy: Path):
     """The kernels take the numbers of measures and the listed words from `curation.measures`."""
 
     def key() -> str:
         command = [sys.executable, "-c", KEY]
-        environment = os.environ | {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+        environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+        return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=True).stdout
 
-    for package in ("curation", "cpu_fallback"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     keys = {key()}
     for name in ("curation/measures.py", "curation/kernels/words.py", "cpu_fallback/dedup.py"):
-        with open(tmp_path / name, "a") as file:
+        with open(copy / name, "a") as file:
             file.write("\n# edited\n")
         keys.add(key())
     assert len(keys) == 4

@@ -18,6 +18,7 @@ from curation.running.memory import (
     arenas_for,
     check_resources,
     choose,
+    count_compilers,
     explain_memory_errors,
     group_folders,
     needs,
@@ -174,15 +175,14 @@ def test_workers_that_were_asked_for_stay():
     assert "that may be too little: give --workers 1, or raise the group to " in str(chosen)
 
 
-def test_kernels_that_are_not_compiled_yet_take_more():
-    limit = limit_of("resident", needs("resident", 4, BATCH, SLICE))
-    assert choose([limit], 4, BATCH, SLICE).workers == 4
-    assert choose([limit], 4, BATCH, SLICE, compiled=False).workers < 4
-    one = needs_in_processes("resident", 1, BATCH, SLICE)
-    settings = {"fixed_workers": True, "processes": True, "compiled": False}  # every process compiles
-    assert choose([limit_of("resident", 100 << 30)], 4, BATCH, SLICE, **settings).needed_bytes == 4 * (one + 190 * MIB)
-    alone = needs_in_processes("virtual", 1, BATCH, SLICE) + 190 * MIB  # ulimit counts each for itself
-    assert choose([limit_of("virtual", 100 << 30)], 4, BATCH, SLICE, **settings).needed_bytes == alone
+def test_compilers_fit_the_free_memory():
+    limits = [
+        limit_of("resident", 1000 * MIB),
+        limit_of("virtual", 10 * MIB),
+    ]  # per process
+    assert [count_compilers(limits, workers) for workers in (1, 2, 8)] == [1, 2, 3]
+    assert count_compilers([limit_of("resident", 10 * MIB)], 4) == 1
+    assert count_compilers([], 4) == 4
 
 
 def test_files_count_in_every_process():

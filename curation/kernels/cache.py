@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cache of compiled kernels: `@kernel` compiles a function once per version, and every later process loads it.
+
+Numba's own cache asks whether the file of the caller has another time or size. It misses after a copy, and it keeps
+outdated code after an edit in a callee. This cache is keyed by content instead:
+
+    KEY     a digest of the sources of `curation/kernels`, `cpu_fallback` and `curation/measures.py`, of the version of
+            Numba and of the minor version of Python
+    FOLDER  BASE/KEY-CPU, where CPU is a digest of the name and the features of the processor. BASE is the environment
+            variable NUMBA_CACHE_DIR, or else $XDG_CACHE_HOME/gpu-pipeline/kernels (~/.cache by default)
+    file    one per function and argument types: a SHA-256, then the compiled code. A damaged file counts as missing
+
+A wheel can hold compiled kernels in INSTALLED (`make wheel`), for processors with the level x86-64-v3. They are used if
+their KEY is this one and FOLDER has nothing. Kernels are loaded from FOLDER and INSTALLED only.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+import os
+import pickle
+import platform
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+from llvmlite import binding
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from curation.errors import EngineError
+
+log = logging.getLogger(__name__)
+
+INSTALLED = Path(__file__).resolve().parent / "compiled"
+INSTALLED_KEY = "key"  # the file of INSTALLED that holds the KEY of its kernels
+WHEEL_CPU = "x86-64-v3"
+WHEEL_FEATURES = tuple(
+    "64bit cmov cx8 cx16 fxsr mmx sse sse2 sse3 ssse3 sse4.1 sse4.2 popcnt sahf crc32 avx avx2 bmi bmi2 f16c fma lzcnt "
+    "movbe xsave".split()
+)
+
+
+def _content_key() -> str:
+    digest = hashlib.sha256()
+    root = Path(__file__).resolve().parent
+    engine = root.parent.parent / "cpu_fallback"
+    for source in [*sorted(root.glob("*.py")), root.parent / "measures.py", *sorted(engine.glob("*.py"))]:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    version = f"{numba.__version__} {sys.version_info[0]}.{sys.version_info[1]}"
+    digest.update(version.encode())
+    return digest.hexdigest()[:16]
+
+
+def _processor() -> tuple[str, str]:
+    """The name of the processor that kernels are compiled for, and its features."""
+    name = numba.config.CPU_NAME or binding.get_host_cpu_name()
+    features = numba.config.CPU_FEATURES
+    return name, binding.get_host_cpu_features().flatten() if features is None else features
+
+
+def _can_be_written(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _temporary_folder(wanted: Path) -> Path:
+    """A folder for this process and its children, with an unpredictable name: code is loaded from it."""
+    advice = "set NUMBA_CACHE_DIR to a writable folder"
+    try:
+        made = tempfile.mkdtemp(prefix="gpu-pipeline-kernels-")
+    except OSError as error:
+        raise EngineError(
+            f"compiled kernels can be written neither to {wanted} nor to a temporary folder ({error}); {advice}"
+        ) from None
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    log.warning(
+        "%s is not writable: every start compiles the kernels again, which takes some seconds; %s", wanted, advice
+    )
+    os.environ["NUMBA_CACHE_DIR"] = made
+    return Path(made)
+
+
+def _cache_folder() -> Path:
+    default = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "gpu-pipeline" / "kernels"
+    base = Path(numba.config.CACHE_DIR or default)  # the environment variable NUMBA_CACHE_DIR wins
+    name = f"{KEY}-{hashlib.sha256(repr(_processor()).encode()).hexdigest()[:8]}"
+    if _can_be_written(base / name) or is_installed():
+        return base / name
+    return _temporary_folder(base / name) / name
+
+
+def is_installed() -> bool:
+    """Whether INSTALLED has kernels of this KEY that run on this processor."""
+    try:
+        has_key = (INSTALLED / INSTALLED_KEY).read_text("utf-8") == KEY
+    except OSError:
+        return False
+    if not has_key or numba.config.CPU_NAME or platform.machine() != "x86_64":
+        return False
+    features = binding.get_host_cpu_features()
+    return all(features.get(name) for name in WHEEL_FEATURES)
+
+
+KEY = _content_key()
+FOLDER = _cache_folder()
+numba.config.CACHE_DIR = str(FOLDER)  # for the cache of numba-cuda, which has GPU kernels
+
+
+class KernelCache(NullCache):  # type: ignore[misc]
+    """The cache of one function, in the place of the cache that `njit(cache=True)` would have."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.name = f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}"
+
+    @property
+    def cache_path(self) -> str:
+        return str(FOLDER)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the compiled function for the argument types `sig`, or None if no file has it."""
+        target_context.refresh()
+        for path in self._files(sig):
+            try:
+                content = path.read_bytes()
+            except OSError:
+                continue
+            if content[:32] == hashlib.sha256(content[32:]).digest():
+                return CompileResult._rebuild(target_context, *pickle.loads(content[32:]))
+        return None
+
+    def save_overload(self, sig: Any, cres: Any) -> None:
+        """Write the compiled function. A folder that cannot be written is no error: another process compiles again."""
+        assert not cres.lifted and not cres.library.has_dynamic_globals, f"{self.name} cannot be cached"
+        content = dumps(cres._reduce())
+        path = next(self._files(sig))
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(hashlib.sha256(content).digest() + content)
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            log.debug("compiled kernel not kept: %s", error)
+
+    def _files(self, sig: Any) -> Iterator[Path]:
+        """The files that may hold the function, the preferred one first."""
+        name = f"{self.name}-{hashlib.sha256(repr(sig).encode()).hexdigest()[:16]}"
+        yield FOLDER / name
+        if _HAS_INSTALLED:
+            yield INSTALLED / name
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a function with Numba on first call, without Python's lock, and cache the result for later processes."""
+    dispatcher = numba.njit(nogil=True)(function)
+    dispatcher._cache = KernelCache(function)
+    return dispatcher
+
+
+_HAS_INSTALLED = is_installed()
+
+__all__ = ["FOLDER", "INSTALLED", "KEY", "KernelCache", "is_installed", "kernel"]
