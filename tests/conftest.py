@@ -17,6 +17,9 @@ from hypothesis import HealthCheck, settings
 
 from curation.contract import ID, ROW, TEXT, Frame
 from curation.engine import PACKAGES, gpu_obstacle, load_engine
+from curation.running.memory import read_processors
+from curation.running.progress import Lines
+from curation.running.warm_up import GROUPS, warm_up
 from tests.corpus import SHARED_DATA
 
 ENGINES = tuple(PACKAGES)
@@ -44,6 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if chosen and missing_for(chosen):
         raise pytest.UsageError(f"--engine {chosen}: {missing_for(chosen)}")
     settings.load_profile("gpu" if chosen == "gpu" else "ci" if os.environ.get("CI") else "local")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile all kernels once before workers of xdist start, which would each compile them at the same time."""
+    if getattr(session.config.option, "numprocesses", None):
+        warm_up(list(GROUPS), Lines(), read_processors())
 
 
 def pytest_report_header(config: pytest.Config) -> str:
