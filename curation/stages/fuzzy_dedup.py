@@ -45,6 +45,7 @@ CHECKS = ("exact", "signature", "none")
 KEEP = ("first", "longest")
 RECALL = 0.995  # share of the pairs at the threshold that the default bands find
 LARGEST_SHOWN = 10
+SHINGLE_BYTES, BYTES_PER_WORD = 8, 6
 SHOWN_JACCARD = 0.5  # start of the S-curve in `explain`
 INDEX, CANDIDATES, SIMILARITY = "index", "candidates", "similarity"  # phases
 MATCHES, POSITIONS = "matches.npz", "positions.npy"  # files of the first two phases
@@ -185,6 +186,16 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         index = SavedIndex(self.index)
         index.check(self.index_settings())
         return index
+
+    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of shingles (8 per n-gram, of six bytes of text each if units are words) or signatures."""
+        per_byte = SHINGLE_BYTES / (1 if self.unit == "character" else BYTES_PER_WORD)
+        sizes = {"exact": per_byte * text_bytes, "signature": 4 * self.permutations * documents}
+        return sizes.get(self.verify, 0)
+
+    def index_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of similarity and of 12 per band and document."""
+        return self.scratch_bytes(documents, text_bytes) + 12 * self.banding[0] * documents
 
     def write_index(
         self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array]
