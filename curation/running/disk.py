@@ -16,17 +16,17 @@ bytes per byte of text (or as named), from a survey of the inputs:
     raw, cleaned    *.jsonl, *.csv, *.parquet           1.05 and 60 per document; Parquet as `documents`
     index           keys, shingles, ids                 `CorpusStage.index_bytes` and the id, per document
 
-A corpus stage may need more during its phases than the outputs need later: `CorpusStage.scratch_bytes` for CANDIDATES of
-the text. The larger of both counts. Every segment keeps its own copy of the text. `copies` multiplies documents, tokens
-and forms. The sum is multiplied by MARGIN for the error of the sample, and FIXED_BYTES are added. Corpus stages are
+A corpus stage may need more during its phases than the outputs need later: `CorpusStage.scratch_bytes` for CANDIDATES
+of the text. The larger of both counts. Every segment keeps its own copy of the text. `copies` multiplies documents,
+tokens and forms. The sum is multiplied by MARGIN for the error of the sample, and FIXED_BYTES are added. Corpus stages are
 assumed to remove nothing, so inputs with many duplicates need less than the estimate.
 
 Estimate / true peak of the folder, measured every 10 ms (2026-11-22; real text of 20 MB, default recipe unless named):
 
     jsonl 1.23   jsonl.gz 1.23   Parquet 1.25, zstd in one row group 1.37   Arrow 1.24   CSV 1.22   1,500 txt 1.04
-    wet.gz 1.27   2 MB 1.24   79,000 sentences 1.44   every text 8 times with one word changed 1.16
+    wet.gz 1.27   2 MB 1.24   51,000 sentences 1.44   every text 8 times with one word changed 1.16
     all five forms 1.23   raw + cleaned + splits 1.24   index 1.26   two segments 1.24   recipe nemo 1.30
-    no tokens 1.60, with every text 8 times 0.92   `blocks` as pt, no stage 1.10   copies: 3 and sample: 0.3 1.15
+    no tokens 1.57, with every text 8 times 0.94   `blocks` as pt, no stage 1.10   copies: 3 and sample: 0.3 1.15
 """
 
 from __future__ import annotations

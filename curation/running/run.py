@@ -143,7 +143,7 @@ def run(
         module = load_engine(choice.name)
         if not force_disk:
             check_disk(recipe, checked.files, checked.tokenizer, module, folder)
-        resources_for = partial(_find_resources, module, choice.name, workers, scheduler)
+        resources_for = partial(find_resources, module, choice.name, workers, scheduler)
         plan, stored, resources = _make_plan(
             recipe, folder, checked, module, resources_for, slice_bytes, force, progress
         )
@@ -242,7 +242,7 @@ def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         raise EngineError(f"scheduler {scheduler} needs Dask's distributed: install gpu-pipeline[distributed]")
 
 
-def _find_resources(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Resources:
+def find_resources(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Resources:
     """Choose workers, batches and slices: all processors, or fewer if the memory of this machine is short.
 
     Memory is checked for the CPU engine on this machine only. The needs of the GPU engine and of the machines of a

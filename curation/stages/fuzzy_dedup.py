@@ -142,11 +142,12 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return {str(Path(self.index) / DESCRIPTION): self.open_index().digest} if self.index else {}
 
     def explain(self) -> list[str]:
-        """Return the bands and their probability of finding a pair, from a Jaccard similarity of 0.5 on."""
+        """Return the threshold, the bands and their probability of finding a pair, from a similarity of 0.5 on."""
         bands, rows = self.banding
         curve = [(jaccard, share) for jaccard, share in s_curve(self) if jaccard >= SHOWN_JACCARD]
         lines = [f"  Jaccard {jaccard:.2f}: {share:8.3%} of the pairs" for jaccard, share in curve]
-        return [f"{bands} bands of {rows} rows make candidates of", *lines]
+        bound = f"Jaccard similarity of {self.unit} {self.ngram}-grams >= {self.threshold:g}"
+        return [f"{bound}, keep {self.keep}", f"{bands} bands of {rows} rows make candidates of", *lines]
 
     def report_lines(self, count: StageCount) -> list[str]:
         details = count.details
