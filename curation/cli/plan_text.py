@@ -58,7 +58,8 @@ def _kind_line(kind: FileKind) -> str:
 
 def _documents_line(estimate: Estimate) -> str:
     sample = estimate.sample
-    how = f"estimated from {counted(sample.documents, 'document')} of {counted(sample.files, 'file')} (seed {sample.seed})"
+    sampled = f"{counted(sample.documents, 'document')} of {counted(sample.files, 'file')}"
+    how = f"estimated from {sampled} (seed {sample.seed})"
     how = "all of them read for this estimate" if sample.is_whole else how
     return f"documents: about {estimate.documents:,} with {_size(estimate.text_bytes)} of text; {how}"
 

@@ -18,8 +18,8 @@ bytes per byte of text (or as named), from a survey of the inputs:
 
 A corpus stage may need more during its phases than the outputs need later: `CorpusStage.scratch_bytes` for CANDIDATES
 of the text. The larger of both counts. Every segment keeps its own copy of the text. `copies` multiplies documents,
-tokens and forms. The sum is multiplied by MARGIN for the error of the sample, and FIXED_BYTES are added. Corpus stages are
-assumed to remove nothing, so inputs with many duplicates need less than the estimate.
+tokens and forms. The sum is multiplied by MARGIN for the error of the sample, and FIXED_BYTES are added. Corpus stages
+are assumed to remove nothing, so inputs with many duplicates need less than the estimate.
 
 Estimate / true peak of the folder, measured every 10 ms (2026-11-22; real text of 20 MB, default recipe unless named):
 
