@@ -75,8 +75,8 @@ def _stage_lines(stages: list[StageEstimate], room: int) -> list[str]:
     has_room = 1 + len(stages) + sum(map(bool, effects)) <= room
     lines = []
     for number, (stage, effect) in enumerate(zip(stages, effects, strict=True), 1):
-        settings = _settings(stage)
-        lines.append(f"  {number}. {stage.name}: {settings if has_room or not effect else effect}")
+        name = stage.name if stage.name == stage.kind else f"{stage.name} ({stage.kind})"
+        lines.append(f"  {number}. {name}: {_settings(stage) if has_room or not effect else effect}")
         lines += [f"       {effect}"] if effect and has_room else []
     if 1 + len(lines) > room:
         lines = [*lines[: room - 2], f"  {len(lines) - room + 2} more stages"]
@@ -87,7 +87,7 @@ def _settings(stage: StageEstimate) -> str:
     """The settings of a stage; of several rules first those that remove most documents."""
     lines = [line.strip() for line in stage.explained]
     lines.sort(key=lambda line: -stage.reasons.get(line.partition(":")[0], 0))
-    return _joined(lines, "; ", WIDTH - len(stage.name) - 20)
+    return _joined(lines, "; ", WIDTH - len(stage.name) - len(stage.kind) - 20)
 
 
 def _joined(parts: list[str], separator: str, width: int) -> str:
