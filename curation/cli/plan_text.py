@@ -42,7 +42,7 @@ def _kind_lines(kinds: list[FileKind]) -> list[str]:
     files = counted(sum(kind.files for kind in rest), "file")
     return [
         *lines,
-        *([f"  {len(rest)} more kinds: {files}, {_size(sum(kind.bytes for kind in rest))}"] if rest else []),
+        *([f"  {len(rest)} more kinds of files: {files}, {_size(sum(kind.bytes for kind in rest))}"] if rest else []),
     ]
 
 
@@ -125,8 +125,8 @@ def _memory_line(memory: MemoryNeed) -> str:
 def _disk_line(disk: DiskNeed) -> str:
     there = f", of which {_size(disk.present)} are there" if disk.present else ""
     free = f"; {_size(disk.free)} are free in {disk.folder}" if disk.free >= 0 else "; the free space is not known"
-    refused = ". A run is refused: see --force-disk" if disk.missing else ""
-    return f"disk: needs about {_size(disk.needed)}{there}{free}{refused}"
+    refused = "; a run is refused without --force-disk" if disk.missing else ""
+    return f"disk: needs about {_size(disk.needed)}{there}{refused}{free}"
 
 
 def _size(size: int) -> str:

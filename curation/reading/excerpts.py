@@ -34,7 +34,8 @@ HEAD_BYTES = {"": PIECE_BYTES, "gzip": 96 << 10, "zstd": 96 << 10, "bzip2": 512 
 MAX_DOCUMENT_BYTES = 16 << 20  # a longer document is no part of an excerpt
 MAX_HEAD_TEXT = 16 << 20  # of one head: compression can multiply its size by a thousand
 MAX_PIECES = 200
-MAX_TEXT, MAX_SECONDS = 4 << 20, 1.0  # of all excerpts together; the first of each kind of file is always read
+MAX_TEXT = 4 << 20  # of all excerpts together; the first of each kind of file is always read
+MAX_SECONDS = 2.0  # on a slow disk; else the seed alone chooses the excerpts
 
 
 class Excerpt(NamedTuple):
@@ -61,17 +62,18 @@ def draw_excerpts(
 
     Raises InputError for a file that cannot be read, or that lacks its text column.
     """
-    started, text_bytes = time.perf_counter(), 0
+    text_bytes = 0
     kinds: set[Hashable] = set()
     places = _places(files, seed, kind_of)
     share = MAX_HEAD_BYTES // max(sum(not _is_cut(file) for file, _ in places), 1)
-    for number, (file, place) in enumerate(places):
+    if places:
+        _read(*places[0], 0)  # the first read loads kernels, which is no part of the time of reading
+    started = time.perf_counter()
+    for file, place in places:
         is_full = text_bytes >= MAX_TEXT or time.perf_counter() - started > MAX_SECONDS
         if is_full and kind_of(file) in kinds:
             return
         kinds.add(kind_of(file))
-        if not number:
-            _read(file, place, 0)  # the first read loads kernels, which is no part of the time of reading
         excerpt = _read(file, place, share)
         text_bytes += excerpt.table.column(TEXT).nbytes
         yield excerpt

@@ -35,7 +35,7 @@ from curation.stages.invoke import apply_stage, compute_keys, prepare_stage
 CHUNK_BYTES, CHUNK_DOCUMENTS = 1 << 20, 20_000
 WARMING_ROWS = 8
 TOKENIZED_BYTES = 256 << 10  # of a chunk
-MAX_SECONDS = 1.2  # for the row stages; the first chunk of each kind of file is always measured
+MAX_SECONDS = 2.0  # for slow stages; the first chunk of each kind of file is always measured
 ASSUMED_PARQUET, ASSUMED_TOKENS = 0.5, 0.3  # per byte of text
 # Text per stored byte, where no document of a kind could be sampled.
 EXPANSION = {"": 1.0, "gzip": 4.0, "zstd": 4.0, "bzip2": 5.0, "xz": 5.0}
@@ -201,14 +201,14 @@ def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[tup
         own = [excerpt for excerpt in excerpts if kind_of(excerpt.file) == key]
         stored = sum(excerpt.stored for excerpt in own)
         rows = sum(excerpt.table.num_rows for excerpt in own)
+        scale = kind.bytes / stored if own else 0
+        kind.rejected = round(scale * sum(excerpt.rejected for excerpt in own))
         if not rows:
             kind.text_bytes = int(kind.bytes * EXPANSION[kind.compression])
             kind.documents = kind.files if kind.text_bytes else 0
             continue
-        scale = kind.bytes / stored
         kind.documents = round(scale * rows)
         kind.text_bytes = round(scale * sum(_text_bytes(excerpt.table) for excerpt in own))
-        kind.rejected = round(scale * sum(excerpt.rejected for excerpt in own))
     return kinds
 
 
