@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from curation.errors import counted
@@ -12,8 +13,10 @@ if TYPE_CHECKING:
     from curation.running.estimate import Estimate, MemoryNeed, StageEstimate
     from curation.running.survey import FileKind
 
-LINES, WIDTH = 25, 118
+LINES, WIDTH, INDENT = 25, 118, " " * 7
+MAX_SETTINGS = 5  # lines of a stage with reasons for removal; others have one
 SHOWN_KINDS, SHOWN_COLUMNS = 5, 6
+ONE_BOUND = re.compile(r"in \[(\S+), (\S+)\]")  # of a rule that a stage explains
 
 
 def plan_lines(estimate: Estimate) -> list[str]:
@@ -70,24 +73,44 @@ def _not_counted(names: list[str]) -> str:
 
 
 def _stage_lines(stages: list[StageEstimate], room: int) -> list[str]:
-    """One line per stage with its settings, and one with its effect where there is room."""
+    """The settings and the effect of each stage, in at most `room` lines. Effects have more room than settings."""
     effects = [_effect(stage) for stage in stages]
-    has_room = 1 + len(stages) + sum(map(bool, effects)) <= room
+    spare = room - 1 - len(stages) - sum(map(bool, effects))
     lines = []
     for number, (stage, effect) in enumerate(zip(stages, effects, strict=True), 1):
         name = stage.name if stage.name == stage.kind else f"{stage.name} ({stage.kind})"
-        lines.append(f"  {number}. {name}: {_settings(stage) if has_room or not effect else effect}")
-        lines += [f"       {effect}"] if effect and has_room else []
+        start = f"  {number}. {name}: "
+        if spare < 0 and effect:
+            lines.append(start + effect)
+            continue
+        settings = _settings(stage, start, 1 + min(max(spare, 0), MAX_SETTINGS - 1) * bool(stage.reasons))
+        spare -= len(settings) - 1
+        lines += [*settings, *([INDENT + effect] if effect else [])]
     if 1 + len(lines) > room:
         lines = [*lines[: room - 2], f"  {len(lines) - room + 2} more stages"]
     return ["stages:" if stages else "stages: none", *lines]
 
 
-def _settings(stage: StageEstimate) -> str:
-    """The settings of a stage; of several rules first those that remove most documents."""
-    lines = [line.strip() for line in stage.explained]
-    lines.sort(key=lambda line: -stage.reasons.get(line.partition(":")[0], 0))
-    return _joined(lines, "; ", WIDTH - len(stage.name) - len(stage.kind) - 20)
+def _settings(stage: StageEstimate, start: str, room: int) -> list[str]:
+    """The settings of a stage in at most `room` lines; of several rules first those that remove most documents."""
+    parts = [ONE_BOUND.sub(_shown_bound, line.strip()) for line in stage.explained]
+    parts.sort(key=lambda part: -stage.reasons.get(part.partition(":")[0], 0))
+    lines: list[str] = []
+    text = start + parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        is_last = len(lines) + 1 == room
+        if len(text) + len(part) + 2 + (len("; 100 more") if is_last else 0) <= WIDTH:
+            text += f"; {part}"
+        elif is_last:
+            return [*lines, f"{text}; {len(parts) - number} more"]
+        else:
+            lines.append(f"{text};")
+            text = INDENT + part
+    return [*lines, text]
+
+
+def _shown_bound(match: re.Match[str]) -> str:
+    return f"<= {match[2]}" if match[1] == "-inf" else f">= {match[1]}" if match[2] == "inf" else match[0]
 
 
 def _joined(parts: list[str], separator: str, width: int) -> str:

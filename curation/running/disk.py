@@ -45,6 +45,7 @@ from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe
 from curation.running.map_phase import cut_segments
 from curation.running.memory import shown_bytes
+from curation.running.progress import Progress
 from curation.running.run_folder import bytes_of_run
 from curation.running.survey import Survey, survey_inputs
 from curation.stages import CorpusStage
@@ -156,8 +157,9 @@ def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
 
 
 def check_disk(
-    recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | None, engine: Engine, folder: Path
-) -> None:
+    recipe: Recipe, files: Sequence[SourceFile], tokenizer: Tokenizer | None, engine: Engine, folder: Path,
+    progress: Progress,
+) -> None:  # fmt: skip
     """Raise OutputError if a run needs more disk than is free.
 
     Inputs are sampled only if the bound of `most_needed` does not fit, which takes up to 2 s. The check passes if the
@@ -166,6 +168,7 @@ def check_disk(
     free = free_bytes(folder)
     if free < 0 or most_needed(recipe, files) <= free:
         return
+    progress.log(f"{shown_bytes(free)} of disk are free, which may be too little: reading a sample of the inputs")
     need = disk_need(recipe, survey_inputs(recipe, files, engine, tokenizer), tokenizer, folder)
     if need.missing:
         raise OutputError(refusal(need))

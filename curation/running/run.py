@@ -142,7 +142,7 @@ def run(
             return _repeat_result(recipe, folder, report, checked, progress)
         module = load_engine(choice.name)
         if not force_disk:
-            check_disk(recipe, checked.files, checked.tokenizer, module, folder)
+            check_disk(recipe, checked.files, checked.tokenizer, module, folder, progress)
         resources_for = partial(find_resources, module, choice.name, workers, scheduler)
         plan, stored, resources = _make_plan(
             recipe, folder, checked, module, resources_for, slice_bytes, force, progress

@@ -147,7 +147,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         curve = [(jaccard, share) for jaccard, share in s_curve(self) if jaccard >= SHOWN_JACCARD]
         lines = [f"  Jaccard {jaccard:.2f}: {share:8.3%} of the pairs" for jaccard, share in curve]
         bound = f"Jaccard similarity of {self.unit} {self.ngram}-grams >= {self.threshold:g}"
-        return [f"{bound}, keep {self.keep}", f"{bands} bands of {rows} rows make candidates of", *lines]
+        return [f"{bound}, keep {self.keep}", f"{bands} bands of {rows} rows, which make candidates of", *lines]
 
     def report_lines(self, count: StageCount) -> list[str]:
         details = count.details
