@@ -15,7 +15,7 @@ import pytest
 import curation
 from curation.reading import excerpts
 from tests.cli.test_cli import curate, failed
-from tests.runs import files_below, made_texts, recipe_of, records_of, report_of
+from tests.runs import files_below, made_texts, recipe_of, records_of
 
 LINES = 25
 
@@ -75,7 +75,7 @@ def test_the_plan_names_the_columns_of_each_kind_of_file(corpus: Path, capsys: p
     ):  # fmt: skip
         assert line in out
     assert "documents: about 298 with " in out and "all of them read for this estimate" in out
-    assert "Jaccard similarity of word 5-grams >= 0.8" in out and "too_few_words: words >= 50; 21 more" in out
+    assert "Jaccard similarity of word 5-grams >= 0.8" in out and "; too_few_words: words >= 50;" in out
     for start in ("tokens: about ", "time: ", "memory: needs about ", "disk: needs about "):
         assert any(line.startswith(start) for line in out.splitlines()), out
 
@@ -180,9 +180,5 @@ def test_a_plan_says_that_a_run_would_be_refused(corpus: Path, monkeypatch: Any,
     monkeypatch.setattr("curation.running.disk.free_bytes", lambda folder: 1000)
     code, out, _ = curate(capsys, "plan", "-i", "in")
     assert code == 0 and "; a run is refused without --force-disk; 1.0 KB are free in " in out
-    report = failed(capsys, "run", "-i", "in", "-o", "out")
-    assert "1,000 bytes" in report and not report_exists(Path("out"))
-
-
-def report_exists(folder: Path) -> bool:
-    return (folder / "report.json").exists() and bool(report_of(folder))
+    assert "1,000 bytes" in failed(capsys, "run", "-i", "in", "-o", "out", "--quiet")
+    assert files_below(Path("out")) == []
