@@ -7,6 +7,7 @@ as likely as its share of the stored bytes. Of a compressed file, only the first
 
 from __future__ import annotations
 
+import bz2
 import os
 import random
 import time
@@ -24,13 +25,14 @@ from curation.errors import InputError
 from curation.reading.documents import schema_of
 from curation.reading.formats import probe, read_documents
 from curation.reading.source_files import FileRange, Slice, SourceFile
-from curation.reading.streams import is_damage, open_raw
+from curation.reading.streams import is_damage, open_raw, read_chunk
 from curation.reading.tabular import open_parquet
 from curation.reading.urls import shown
 
 PIECE_BYTES = 256 << 10  # of a file, or of the text of a row group
 MAX_HEAD_BYTES = 1 << 20  # of all heads together, if they are few
 HEAD_BYTES = {"": PIECE_BYTES, "gzip": 96 << 10, "zstd": 96 << 10, "bzip2": 512 << 10, "xz": 192 << 10}
+STEP = 8 << 10
 MAX_DOCUMENT_BYTES = 16 << 20  # a longer document is no part of an excerpt
 MAX_HEAD_TEXT = 16 << 20  # of one head: compression can multiply its size by a thousand
 MAX_PIECES = 200
@@ -117,9 +119,8 @@ def _read(file: SourceFile, place: int, head_bytes: int) -> Excerpt:
         table, rejected, _ = _read_range(probed, start, stop, MAX_HEAD_TEXT)
         stored = stop - start
     else:
-        with _head(probed, head_bytes) as head:
+        with _head(probed, head_bytes) as (head, stored):
             table, rejected, _ = _read_range(head, 0, head.bytes, MAX_HEAD_TEXT)
-            stored = head.bytes
     return Excerpt(file, table, rejected, stored, time.perf_counter() - started)
 
 
@@ -147,25 +148,43 @@ def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tupl
 
 
 @contextmanager
-def _head(file: SourceFile, min_bytes: int) -> Iterator[SourceFile]:
-    """Yield the beginning of a file as a file. A head of compressed bytes is held in memory; nothing is written."""
+def _head(file: SourceFile, min_bytes: int) -> Iterator[tuple[SourceFile, int]]:
+    """Yield the beginning of a file as a file, and the stored bytes that can be read of it.
+
+    A head of compressed bytes is held in memory; nothing is written.
+    """
     size = min(file.bytes, max(HEAD_BYTES[file.compression], min_bytes))
     if file.format == "text" and not file.separator and not file.compression:
         size = min(file.bytes, MAX_DOCUMENT_BYTES)  # the file is one document
     if size == file.bytes or not file.compression:
-        yield msgspec.structs.replace(file, bytes=size)
+        yield msgspec.structs.replace(file, bytes=size), size
         return
     descriptor = os.memfd_create("head")
     try:
         with open_raw(file.path) as raw:
-            remaining = size
-            while remaining and (data := raw.read(remaining)):
-                os.write(descriptor, data)
-                remaining -= len(data)
+            head = read_chunk(raw, size).data
+        os.write(descriptor, head)
         path = f"/proc/self/fd/{descriptor}"
         try:
-            yield msgspec.structs.replace(file, path=path, bytes=size)
+            stored = _end_of_blocks(head) if file.compression == "bzip2" else size
+            yield msgspec.structs.replace(file, path=path, bytes=size), stored
         except InputError as error:
             raise InputError(str(error).replace(path, shown(file.path))) from None
     finally:
         os.close(descriptor)
+
+
+def _end_of_blocks(head: bytes) -> int:
+    """Return the end of the last whole block of bzip2 data, in steps of STEP bytes: a block is 900 KB of text, and a
+    part of one cannot be read. The whole length for data that begins with a larger or a damaged block."""
+    decoder, end = bz2.BZ2Decompressor(), 0
+    for start in range(0, len(head), STEP):
+        data = head[start : start + STEP]
+        while data:
+            decoder = bz2.BZ2Decompressor() if decoder.eof else decoder
+            try:
+                end = min(start + STEP, len(head)) if decoder.decompress(data) else end
+            except OSError:
+                return end or len(head)
+            data = decoder.unused_data
+    return end or len(head)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`curate plan`: what it prints, what it finds in files, and how near its numbers are to those of the run."""
 
+import bz2
 import csv
 import gzip
 import json
@@ -26,6 +27,8 @@ def write(path: Path, texts: list[str]) -> None:
     table = pa.table({"body": texts, "url": ["http://x"] * len(texts)})
     if name.endswith(".jsonl.gz"):
         path.write_bytes(gzip.compress(records_of(texts)))
+    elif name.endswith(".jsonl.bz2"):
+        path.write_bytes(bz2.compress(records_of(texts), 1))  # blocks of 100 KB
     elif name.endswith(".jsonl"):
         path.write_bytes(records_of(texts))
     elif name.endswith(".parquet"):
@@ -127,15 +130,15 @@ def test_the_plan_as_json_has_the_estimate(corpus: Path, capsys: pytest.CaptureF
     assert {"needed", "present", "free", "parts", "folder"} == result["disk"].keys()
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "b.jsonl.gz", "c.parquet", "d.arrow", "e.csv", "texts"])
+@pytest.mark.parametrize("name", ["a.jsonl", "b.jsonl.gz", "c.parquet", "d.arrow", "e.csv", "f.jsonl.bz2", "texts"])
 def test_a_sample_is_near_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     texts = made_texts(3000, seed=3)
     write(tmp_path / name, texts)
     monkeypatch.setattr(excerpts, "PIECE_BYTES", 8 << 10)
     monkeypatch.setattr(excerpts, "MAX_TEXT", 100_000)
     monkeypatch.setattr(excerpts, "MAX_HEAD_BYTES", 30_000)
-    monkeypatch.setitem(excerpts.HEAD_BYTES, "gzip", 30_000)
-    monkeypatch.setitem(excerpts.HEAD_BYTES, "", 30_000)
+    for compression in ("", "gzip", "bzip2"):
+        monkeypatch.setitem(excerpts.HEAD_BYTES, compression, 30_000)
     recipe = recipe_of(tmp_path / name, stages=[{"kind": "filter", "rules": [{"measure": "words", "min": 20}]}])
     found = curation.estimate(recipe, tmp_path / "out")
     assert not found.sample.is_whole and found.sample.bytes < 300_000
