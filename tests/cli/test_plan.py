@@ -136,15 +136,17 @@ def test_a_sample_is_near_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write(tmp_path / name, texts)
     monkeypatch.setattr(excerpts, "PIECE_BYTES", 8 << 10)
     monkeypatch.setattr(excerpts, "MAX_TEXT", 100_000)
-    monkeypatch.setattr(excerpts, "MAX_HEAD_BYTES", 30_000)
+    monkeypatch.setattr(excerpts, "MAX_HEAD_BYTES", 20_000)
+    monkeypatch.setattr(excerpts, "STEP", 500)
     for compression in ("", "gzip", "bzip2"):
-        monkeypatch.setitem(excerpts.HEAD_BYTES, compression, 30_000)
+        monkeypatch.setitem(excerpts.HEAD_BYTES, compression, 20_000)
     recipe = recipe_of(tmp_path / name, stages=[{"kind": "filter", "rules": [{"measure": "words", "min": 20}]}])
     found = curation.estimate(recipe, tmp_path / "out")
-    assert not found.sample.is_whole and found.sample.bytes < 300_000
+    assert not found.sample.is_whole and found.sample.bytes < 400_000
     true_bytes = sum(len(text.encode()) for text in texts)
     assert found.documents == pytest.approx(len(texts), rel=0.15)
     assert found.text_bytes == pytest.approx(true_bytes, rel=0.15)
+    assert (found.kinds[0].documents, found.kinds[0].text_bytes) == (found.documents, found.text_bytes)
     true_kept = sum(len(text.split()) >= 20 for text in texts)
     assert found.kept == pytest.approx(true_kept, rel=0.2)
 
@@ -163,8 +165,10 @@ def test_the_sample_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytes
 def test_a_long_document_and_a_bomb_do_not_fill_the_memory(tmp_path: Path):
     (tmp_path / "long.jsonl").write_bytes(b'{"text": "' + b"word " * 4_000_000 + b'"}\n' + records_of(["one"] * 10))
     (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(b'{"text": "one"}\n' * 3_000_000))
-    recipe = recipe_of(tmp_path, stages=[], output={"formats": []})
-    assert curation.estimate(recipe, tmp_path / "out").sample.bytes < 2 * excerpts.MAX_HEAD_TEXT
+    for name, documents in (("long.jsonl", 10), ("bomb.jsonl.gz", 1000)):
+        recipe = recipe_of(tmp_path / name, stages=[], output={"formats": []})
+        sample = curation.estimate(recipe, tmp_path / "out").sample
+        assert sample.bytes < excerpts.MAX_HEAD_TEXT and documents <= sample.documents < 1_000_000
 
 
 def test_streamed_inputs_are_named_and_not_counted(corpus: Path, capsys: pytest.CaptureFixture[str]):
