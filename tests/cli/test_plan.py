@@ -136,10 +136,10 @@ def test_a_sample_is_near_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write(tmp_path / name, texts)
     monkeypatch.setattr(excerpts, "PIECE_BYTES", 8 << 10)
     monkeypatch.setattr(excerpts, "MAX_TEXT", 100_000)
-    monkeypatch.setattr(excerpts, "MAX_HEAD_BYTES", 20_000)
+    monkeypatch.setattr(excerpts, "MAX_HEAD_BYTES", 23_000)
     monkeypatch.setattr(excerpts, "STEP", 500)
     for compression in ("", "gzip", "bzip2"):
-        monkeypatch.setitem(excerpts.HEAD_BYTES, compression, 20_000)
+        monkeypatch.setitem(excerpts.HEAD_BYTES, compression, 23_000)
     recipe = recipe_of(tmp_path / name, stages=[{"kind": "filter", "rules": [{"measure": "words", "min": 20}]}])
     found = curation.estimate(recipe, tmp_path / "out")
     assert not found.sample.is_whole and found.sample.bytes < 400_000
