@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Excerpts: documents from seeded places in files, read within bounds of time and memory, for estimates.
 
-Uncompressed JSON Lines are read at any place, Parquet at any row group, other files at their beginning. Every place is
-as likely as its share of the stored bytes. Of a compressed file, only the first bytes are decompressed.
+Uncompressed JSON Lines are read at any place, Parquet at any row group, other files and URLs at their beginning. Every
+place is as likely as its share of the stored bytes. Of a compressed file, only the first bytes are decompressed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from curation.reading.formats import probe, read_documents
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.streams import is_damage, open_raw, read_chunk
 from curation.reading.tabular import open_parquet
-from curation.reading.urls import shown
+from curation.reading.urls import is_remote, shown
 
 PIECE_BYTES = 256 << 10  # of a file, or of the text of a row group
 MAX_HEAD_BYTES = 1 << 20  # of all heads together, if they are few
@@ -101,7 +101,12 @@ def _places(
 
 
 def _is_cut(file: SourceFile) -> bool:
-    return file.format == "parquet" or (file.format == "jsonl" and not file.compression)
+    """Whether a file is read at any place. Some servers cannot send a part of a file, so URLs are read from the start."""
+    return not is_remote(file.path) and (file.format == "parquet" or _has_lines(file))
+
+
+def _has_lines(file: SourceFile) -> bool:
+    return file.format == "jsonl" and not file.compression
 
 
 def _read(file: SourceFile, place: int, head_bytes: int) -> Excerpt:
@@ -113,7 +118,7 @@ def _read(file: SourceFile, place: int, head_bytes: int) -> Excerpt:
     elif probed.format == "arrow" and not probed.compression:
         table, rejected, is_whole = _read_range(probed, 0, probed.bytes, PIECE_BYTES)
         stored = probed.bytes if is_whole else min(probed.bytes, max(table.nbytes, 1))
-    elif _is_cut(probed):
+    elif _has_lines(probed):
         start = place * PIECE_BYTES
         stop = min(start + PIECE_BYTES, probed.bytes)
         table, rejected, _ = _read_range(probed, start, stop, MAX_HEAD_TEXT)
