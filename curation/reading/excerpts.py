@@ -101,7 +101,7 @@ def _places(
 
 
 def _is_cut(file: SourceFile) -> bool:
-    """Whether a file is read at any place. Some servers cannot send a part of a file, so URLs are read from the start."""
+    """Whether a file is read at any place. URLs are read from the start: some servers cannot send a part of a file."""
     return not is_remote(file.path) and (file.format == "parquet" or _has_lines(file))
 
 

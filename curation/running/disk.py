@@ -143,13 +143,11 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
 
 
 def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
-    """Return a bound on the disk of a run from the sizes of its files alone; infinite if a size is not known."""
+    """Return a bound on the disk of a run from the sizes of its files alone; files of unknown size are not counted."""
     text = 0.0
     for file in files:
-        if file.bytes < 0:
-            return float("inf")
         columnar = MAX_COLUMNAR if file.format in ("parquet", "arrow") else 1.0
-        text += file.bytes * max(MAX_EXPANSION[file.compression], columnar)
+        text += max(file.bytes, 0) * max(MAX_EXPANSION[file.compression], columnar)
     output, copies = recipe.output, max((entry.copies for entry in recipe.input), default=1)
     forms = len(output.formats) + bool(output.formats) + bool(output.raw) + bool(output.cleaned) + output.index
     per_byte = MAX_PER_SEGMENT * len(cut_segments(recipe.stages)) + copies * (MAX_PER_COPY + MAX_PER_FORM * forms)

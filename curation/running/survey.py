@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -24,6 +25,7 @@ from curation.reading.excerpts import Excerpt, draw_excerpts
 from curation.reading.formats import column_names
 from curation.reading.inputs import entries_by_name
 from curation.reading.source_files import SourceFile
+from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe
 from curation.running.intermediate import with_ids
 from curation.running.map_phase import Segment, cut_segments
@@ -158,19 +160,20 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
         ],
         segments=[0.0] * len(segments),
         seconds=dict.fromkeys(("read", "stages", "keys", "write", "tokenize"), 0.0),
-        not_counted=list(dict.fromkeys(file.label or file.path for file in files if file.bytes < 0)),
+        not_counted=list(dict.fromkeys(file.label or shown(file.path) for file in files if file.bytes < 0)),
     )
     for excerpt in excerpts:
         own = [other for other in excerpts if kind_of(other.file) == kind_of(excerpt.file)]
         kind = kinds[kind_of(excerpt.file)]
         survey.seconds["read"] += excerpt.seconds * kind.bytes / sum(other.stored for other in own)
     survey.rejected = sum(kind.rejected for kind in listed)
-    with tempfile.TemporaryDirectory() as folder:
-        stages = {}
-        for number, stage in enumerate(recipe.stages):
-            own_folder = Path(folder, str(number))
-            own_folder.mkdir()
-            stages[number] = prepare_stage(stage, own_folder)
+    with ExitStack() as folders:  # of the few stages that write files
+        stages = [
+            prepare_stage(stage, Path(folders.enter_context(tempfile.TemporaryDirectory())))
+            if type(stage).prepare is not Stage.prepare
+            else stage
+            for stage in recipe.stages
+        ]
         _apply(_Chain(recipe, engine, tokenizer, stages, segments), _chunks(kinds, excerpts), survey)
     return survey
 
@@ -238,12 +241,12 @@ def _chunks(kinds: dict[tuple[str, str, str, str], FileKind], excerpts: Sequence
 
 
 class _Chain(NamedTuple):
-    """What is done with a chunk. `stages` are prepared, by their numbers."""
+    """What is done with a chunk. `stages` are prepared."""
 
     recipe: Recipe
     engine: Engine
     tokenizer: Tokenizer | None
-    stages: dict[int, Stage]
+    stages: Sequence[Stage]
     segments: list[Segment]
 
 
