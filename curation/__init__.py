@@ -88,6 +88,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Rule as Rule,
         Verdict as Verdict,
     )
+    from curation.running.estimate import Estimate as Estimate, estimate as estimate
     from curation.running.run import RunResult as RunResult, run as run
     from curation.running.verify import verify as verify
     from curation.stages import (
@@ -125,6 +126,7 @@ _HOMES = {
         "redact",
         "rewrite",
     ),
+    "curation.running.estimate": ("Estimate", "estimate"),
     "curation.running.run": ("RunResult", "run"),
     "curation.recipes.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),

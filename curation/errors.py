@@ -43,7 +43,7 @@ class TokenizerError(CurationError, ValueError):
 
 
 class OutputError(CurationError, OSError):
-    """The output folder is locked, belongs to another recipe, or would be overwritten."""
+    """The output folder is locked, belongs to another recipe, would be overwritten, or does not fit the disk."""
 
 
 class EngineError(CurationError, RuntimeError):

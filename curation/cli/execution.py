@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
     from curation.running.run import RunResult
 
-RUN_OPTIONS = ("engine", "workers", "scheduler", "force")
+RUN_OPTIONS = ("engine", "workers", "scheduler", "force", "force_disk")
 RESULT_KEYS = ("documents", "bytes", "seconds", "warnings")  # of report.json
 
 

@@ -16,7 +16,7 @@ INPUT_HELP = (
 )
 READING = ("text_column",)
 RECIPE = ("recipe", "set", "stages", "rules", "tokenizer", "allow_code")
-RUNNING = ("engine", "workers", "scheduler", "force", "allow_empty")
+RUNNING = ("engine", "workers", "scheduler", "force", "force_disk", "allow_empty")
 LOGGING = ("quiet", "log")
 
 
@@ -80,6 +80,10 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         },
     ),
     "force": (("--force",), {"action": "store_true", "help": "delete the earlier run in DIR and start again"}),
+    "force_disk": (
+        ("--force-disk",),
+        {"action": "store_true", "help": "start a run that needs more disk than is free"},
+    ),
     "allow_empty": (
         ("--allow-empty",),
         {"action": "store_true", "help": f"exit with 0 instead of {NOTHING_KEPT} if the run keeps no document"},

@@ -5,13 +5,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, add_recipe, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser
 from curation.system import interrupts
+from curation.system.terminal import printable_line
+
+if TYPE_CHECKING:
+    from curation.cli.console import Console
+    from curation.recipes.recipe import Recipe
 
 
 def _add_run(parser: Parser) -> None:
@@ -26,33 +31,40 @@ def run(options: argparse.Namespace) -> int:
 
 def _add_plan(parser: Parser) -> None:
     add_recipe(parser)
+    share(parser, "output", default=".", required=False, help="compare with the disk of DIR (default: this folder)")
+    parser.add_argument("--full", action="store_true", help="print every setting and bound, without a sample")
     share(parser, "log")
 
 
 def plan(options: argparse.Namespace) -> int:
+    import msgspec
+
+    from curation.cli.plan_text import plan_lines
+    from curation.running.estimate import estimate
+
+    recipe, console = recipes.load(options), options.console
+    if options.full and console.is_for_people:
+        return _print_settings(recipe, console)
+    found = estimate(recipe, options.output, progress=console.progress())
+    console.info("\n".join(map(printable_line, plan_lines(found))))
+    return int(console.result("plan", **msgspec.to_builtins(found)))
+
+
+def _print_settings(recipe: Recipe, console: Console) -> int:
+    """Print the recipe with all defaults as YAML, and the meaning of each stage as comments."""
     import yaml
 
     from curation.errors import counted
-    from curation.packing.tokenization import load_tokenizer
-    from curation.reading.paths import find_files
     from curation.recipes.recipe import as_builtins
-    from curation.running.plan import check_stages
+    from curation.running.estimate import check_inputs, size_of
 
-    recipe = recipes.load(options)
-    check_stages(recipe)
-    files = find_files(recipe.input)
-    if recipe.output.formats:
-        load_tokenizer(recipe.tokenizer)  # as a run does: its errors belong to the plan
-    chain = [(name, stage.explain()) for name, stage in zip(recipe.stage_names, recipe.stages, strict=True)]
-    size = sum(max(file.bytes, 0) for file in files)
-    console = options.console
+    files, _ = check_inputs(recipe)
     console.info(yaml.safe_dump(as_builtins(recipe), sort_keys=False, allow_unicode=True).removesuffix("\n"))
     console.info("# the chain")
-    for number, (name, lines) in enumerate(chain, 1):
-        console.info("\n".join([f"# {number}. {name}", *(f"#      {line}" for line in lines)]))
-    console.info(f"# {counted(len(files), 'file')}, {size:,} bytes")
-    stages = [{"name": name, "explained": lines} for name, lines in chain]
-    return console.result("plan", recipe=as_builtins(recipe), stages=stages, files=len(files), bytes=size)
+    for number, (name, stage) in enumerate(zip(recipe.stage_names, recipe.stages, strict=True), 1):
+        console.info("\n".join([f"# {number}. {name}", *(f"#      {line}" for line in stage.explain())]))
+    console.info(f"# {counted(len(files), 'file')}, {size_of(files):,} bytes")
+    return 0
 
 
 def _add_demo(parser: Parser) -> None:
@@ -134,7 +146,7 @@ def tokenize(options: argparse.Namespace) -> int:
 
 
 RUN = Command("run", "run a recipe", _add_run, run, resumes=True)
-PLAN = Command("plan", "print what a recipe would do; read no document, write nothing", _add_plan, plan)
+PLAN = Command("plan", "print what a recipe would do, from a sample of the documents; write nothing", _add_plan, plan)
 DEMO = Command("demo", "run the default recipe on the documentation of this Python", _add_demo, demo, resumes=True)
 MEASURE = Command("measure", "measure unfiltered documents, to choose thresholds", _add_measure, measure, resumes=True)
 TOKENIZE = Command(

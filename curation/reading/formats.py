@@ -35,6 +35,10 @@ READERS: dict[str, Callable[[FileRange, int], Iterator[Documents]]] = {
 # Usual names of a text column, the most frequent first.
 TEXT_COLUMNS = ("text", "content", "body", "raw_content", "article", "description", "document")
 PROBED_RECORDS = 100
+SET = {  # remedies, by setting of an input
+    "text_column": "Set text_column of the input in the recipe, or give --text-column NAME",
+    "columns": "Set columns of the input in the recipe",
+}
 ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
 PROBED_BYTES = 1 << 20
 
@@ -134,7 +138,7 @@ def _check_names(names: Sequence[str], file: SourceFile) -> None:
             raise InputError(f"{where} has {names.count(column)} columns named {column!r}; rename all but one")
         if column not in names and column != file.id_column:
             option = "text_column" if column == file.text_column else "columns"
-            raise InputError(f"column {column!r} not found in {where}; it has {shown_names(names)}. Set {option}")
+            raise InputError(f"column {column!r} not found in {where}; it has {shown_names(names)}. {SET[option]}")
 
 
 def _with_some_column(file: SourceFile) -> SourceFile:
@@ -149,7 +153,7 @@ def _find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] =
         no_text = next((f", {name!r} without a string" for name in TEXT_COLUMNS if name in others), "")
         raise InputError(
             f"{shown(file.path)} has none of the columns {', '.join(TEXT_COLUMNS)} with text; it has "
-            f"{shown_names([*names, *others])}{no_text}. Set text_column"
+            f"{shown_names([*names, *others])}{no_text}. {SET['text_column']}"
         )
     return column
 
@@ -169,9 +173,19 @@ def _probe_lines(file: SourceFile) -> SourceFile:
     if all(lines.look_up(record, file.text_column) is lines.MISSING for record in records):
         raise InputError(
             f"{shown(file.path)}: none of the first {len(records)} records is a document: no field "
-            f"{file.text_column!r}; it has {shown_names(names)}. Set text_column"
+            f"{file.text_column!r}; it has {shown_names(names)}. {SET['text_column']}"
         )
     return file
+
+
+def column_names(file: SourceFile) -> list[str]:
+    """Return the columns of a file, or the fields of its first records; for text, WET and WARC those that `columns` may
+    name. [] for a data set that is streamed. InputError for a file that cannot be read."""
+    if file.format in ("text", "wet", "warc"):
+        return [*(plain.FIELDS if file.format == "text" else archives.FIELDS)]
+    if file.format == "jsonl":
+        return field_names(file)
+    return _names(file) if file.format in READERS else []
 
 
 def field_names(file: SourceFile) -> list[str]:

@@ -38,6 +38,7 @@ from curation.running.corpus_phase import (
     save_index,
     segment_folder,
 )
+from curation.running.disk import check_disk
 from curation.running.exports import write_exports
 from curation.running.input_warnings import nothing_kept
 from curation.running.intermediate import Numbering
@@ -101,6 +102,7 @@ def run(
     *,
     engine: str = "auto",
     force: bool = False,
+    force_disk: bool = False,
     workers: int = 0,
     scheduler: str = "threads",
     slice_bytes: int = 0,
@@ -115,6 +117,7 @@ def run(
     engine       "auto" (default), "cpu" or "gpu"
     force        False (default): return the report of a finished run of the same recipe and inputs, or resume an
                  unfinished one. True: delete the outputs of earlier runs in `output` first
+    force_disk   False (default): refuse a run that needs more disk than is free (`curation.running.disk`)
     workers      tasks at once; 0 (default) uses every processor of this process, or fewer if memory is short
     scheduler    "threads" (default), "processes" or the address of a Dask scheduler, such as "tcp://HOST:PORT"
     slice_bytes  maximum input bytes of a slice; 0 (default) lets the runner choose
@@ -122,9 +125,9 @@ def run(
                  shows nothing
 
     Raises the errors of `curation.errors`: RecipeError, InputError, TokenizerError and EngineError for wrong arguments;
-    OutputError if `output` holds another run or other files; InputError if an input changes during the run; StageError
-    for a stage that breaks its contract; OutOfMemoryError; IntegrityError if a file of a stage, tokenizer or the run
-    changes during the run, or if the counts do not add up.
+    OutputError if `output` holds another run or other files, or if its disk is too small; InputError if an input
+    changes during the run; StageError for a stage that breaks its contract; OutOfMemoryError; IntegrityError if a file
+    of a stage, tokenizer or the run changes during the run, or if the counts do not add up.
     """
     check_readable(recipe)
     started = time.perf_counter()
@@ -138,7 +141,9 @@ def run(
         if not force and (report := find_finished(folder)):
             return _repeat_result(recipe, folder, report, checked, progress)
         module = load_engine(choice.name)
-        resources_for = partial(_find_resources, module, choice.name, workers, scheduler)
+        if not force_disk:
+            check_disk(recipe, checked.files, checked.tokenizer, module, folder, progress)
+        resources_for = partial(find_resources, module, choice.name, workers, scheduler)
         plan, stored, resources = _make_plan(
             recipe, folder, checked, module, resources_for, slice_bytes, force, progress
         )
@@ -236,7 +241,7 @@ def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         raise EngineError(f"scheduler {scheduler} needs Dask's distributed: install gpu-pipeline[distributed]")
 
 
-def _find_resources(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Resources:
+def find_resources(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Resources:
     """Choose workers, batches and slices: all processors, or fewer if the memory of this machine is short.
 
     Memory is checked for the CPU engine on this machine only. The needs of the GPU engine and of the machines of a

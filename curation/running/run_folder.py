@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,16 @@ def check_empty(folder: Path, force: bool) -> None:
 def _is_own(name: str) -> bool:
     """Whether a run writes a file or folder of this name, or a temporary one that becomes it."""
     return name in OWN_NAMES or (name.endswith(TEMPORARY) and any(name.startswith(f"{own}.") for own in OWN_NAMES))
+
+
+def bytes_of_run(folder: Path) -> int:
+    """Return the bytes on disk of the files that runs have written in a folder, without temporary files."""
+    blocks = 0
+    for own in OWN_NAMES:
+        for path in (folder / own, *(folder / own).rglob("*")):
+            with suppress(FileNotFoundError):  # a run that has not ended deletes files
+                blocks += path.stat().st_blocks * (path.is_file() and not path.name.endswith(TEMPORARY))
+    return blocks * 512  # the unit of st_blocks on Linux
 
 
 def discard(folder: Path) -> None:

@@ -144,6 +144,15 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         """Return the rows to remove, or the spans to cut."""
         raise NotImplementedError(f"{type(self).__name__} has no decide()")
 
+    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return about how many bytes the phases write to `corpus.scratch` if they need the text of so many documents
+        with `text_bytes` of text. Default: 0. The run is refused if its disk is too small."""
+        return 0
+
+    def index_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return about how many bytes `write_index` writes for so many documents. Default: 0."""
+        return 0
+
     def write_index(
         self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array]
     ) -> None:

@@ -45,6 +45,7 @@ CHECKS = ("exact", "signature", "none")
 KEEP = ("first", "longest")
 RECALL = 0.995  # share of the pairs at the threshold that the default bands find
 LARGEST_SHOWN = 10
+SHINGLE_BYTES, BYTES_PER_WORD = 8, 6
 SHOWN_JACCARD = 0.5  # start of the S-curve in `explain`
 INDEX, CANDIDATES, SIMILARITY = "index", "candidates", "similarity"  # phases
 MATCHES, POSITIONS = "matches.npz", "positions.npy"  # files of the first two phases
@@ -146,11 +147,12 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return {str(Path(self.index) / DESCRIPTION): self.open_index().digest} if self.index else {}
 
     def explain(self) -> list[str]:
-        """Return the bands and their probability of finding a pair, from a Jaccard similarity of 0.5 on."""
+        """Return the threshold, the bands and their probability of finding a pair, from a similarity of 0.5 on."""
         bands, rows = self.banding
         curve = [(jaccard, share) for jaccard, share in s_curve(self) if jaccard >= SHOWN_JACCARD]
         lines = [f"  Jaccard {jaccard:.2f}: {share:8.3%} of the pairs" for jaccard, share in curve]
-        return [f"{bands} bands of {rows} rows make candidates of", *lines]
+        bound = f"Jaccard similarity of {self.unit} {self.ngram}-grams >= {self.threshold:g}"
+        return [f"{bound}, keep {self.keep}", f"{bands} bands of {rows} rows, which make candidates of", *lines]
 
     def report_lines(self, count: StageCount) -> list[str]:
         details = count.details
@@ -190,6 +192,16 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         index = SavedIndex(self.index)
         index.check(self.index_settings())
         return index
+
+    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of shingles (8 per n-gram, of six bytes of text each if units are words) or signatures."""
+        per_byte = SHINGLE_BYTES / (1 if self.unit == "character" else BYTES_PER_WORD)
+        sizes = {"exact": per_byte * text_bytes, "signature": 4 * self.permutations * documents}
+        return sizes.get(self.verify, 0)
+
+    def index_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of similarity and of 12 per band and document."""
+        return self.scratch_bytes(documents, text_bytes) + 12 * self.banding[0] * documents
 
     def write_index(
         self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array]

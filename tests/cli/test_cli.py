@@ -154,8 +154,8 @@ def test_interrupted_runs_exit_with_130_and_go_on(corpus: Path, tmp_path: Path):
     assert report_of(tmp_path / "out")["documents"]["read"] == 120_000
 
 
-def test_plan_prints_the_recipe_and_the_chain(corpus: Path, capsys: pytest.CaptureFixture[str]):
-    code, out, err = curate(capsys, "plan", "-i", "made.jsonl")
+def test_the_full_plan_is_the_recipe_and_the_chain(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    code, out, err = curate(capsys, "plan", "-i", "made.jsonl", "--full")
     assert (code, err) == (0, "")
     recipe = convert_recipe(yaml.safe_load(out))
     assert recipe.stages == load_recipe("default").stages and recipe.input[0].path == "made.jsonl"
@@ -182,7 +182,7 @@ def test_plan_names_the_files_of_evaluation_texts(corpus: Path, capsys: pytest.C
     assert "no file matches quiz*.txt" in message
     assert message == failed(capsys, "run", "eval.yaml", "-i", "made.jsonl", "-o", "out")
     Path("quiz-1.txt").write_text("one two three")
-    shown = curate(capsys, "plan", "eval.yaml", "-i", "made.jsonl")[1]
+    shown = curate(capsys, "plan", "eval.yaml", "-i", "made.jsonl", "--full")[1]
     assert f"#      13-grams of {Path('quiz-1.txt').resolve()}\n" in shown
 
 
@@ -191,7 +191,7 @@ def test_inputs_on_the_command_line_add_up(corpus: Path, capsys: pytest.CaptureF
         Path(name).parent.mkdir()
         Path(name).write_bytes(records_of(["one"]))
     for _ in range(2):  # no list is shared
-        code, out, _ = curate(capsys, "plan", "-i", "made.jsonl", "b/made.jsonl", "-i", "c/made.jsonl")
+        code, out, _ = curate(capsys, "plan", "-i", "made.jsonl", "b/made.jsonl", "-i", "c/made.jsonl", "--full")
         paths = [entry["path"] for entry in yaml.safe_load(out)["input"]]
         assert (code, paths) == (0, ["made.jsonl", "b/made.jsonl", "c/made.jsonl"])
     message = failed(capsys, "plan", "-i", "made.jsonl", "-i", "made.jsonl")

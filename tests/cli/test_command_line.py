@@ -28,11 +28,12 @@ WRITING = (*RUNNING, "init", "train tokenizer", "merge", "split")
 SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads none
     "--input": READING,
     "--text-column": READING,
-    "--output": WRITING,
+    "--output": (*WRITING, "plan"),
     "--force": WRITING,
     "--engine": RUNNING,
     "--workers": RUNNING,
     "--scheduler": RUNNING,
+    "--force-disk": RUNNING,
     "--allow-empty": RUNNING,
     "--set": (*RUNNING, "plan"),
     "--recipe": ("run", "plan", "tokenize"),
@@ -166,7 +167,7 @@ def test_a_recipe_may_stand_behind_the_options(corpus: Path, capsys: pytest.Capt
 
 
 def test_settings_change_a_recipe(corpus: Path, capsys: pytest.CaptureFixture[str]):
-    command = ("plan", "-i", "made.jsonl", "--stages", "exact_dedup,filter", "--rules", "fineweb")
+    command = ("plan", "--full", "-i", "made.jsonl", "--stages", "exact_dedup,filter", "--rules", "fineweb")
     settings = ("--set", "output.formats=[]", "--tokenizer", "cl100k_base", "--set", "tokenizer.append_eod=false")
     code, out, err = curate(capsys, *command, *settings)
     assert (code, err) == (0, "")
@@ -180,7 +181,7 @@ def test_text_column_is_of_every_input(corpus: Path, capsys: pytest.CaptureFixtu
     for name in ("a", "b"):
         Path(f"{name}.jsonl").write_text('{"text": "no", "story": "one two three four five six"}\n')
     Path("two.yaml").write_text("{input: [{path: a.jsonl}, {path: b.jsonl}], stages: [], output: {formats: []}}")
-    for command in (("plan", "two.yaml"), ("plan", "two.yaml", "-i", "a.jsonl", "b.jsonl")):
+    for command in (("plan", "--full", "two.yaml"), ("plan", "--full", "two.yaml", "-i", "a.jsonl", "b.jsonl")):
         found = yaml.safe_load(curate(capsys, *command, "--text-column", "story")[1])
         assert [entry["text_column"] for entry in found["input"]] == ["story", "story"]
     assert curate(capsys, "run", "two.yaml", "--text-column", "story", "-o", "out")[0] == 0
@@ -256,7 +257,11 @@ def test_warnings_and_an_empty_run_as_json(corpus: Path, capsys: pytest.CaptureF
 
 
 RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
-    "plan": (lambda at: ["-i", at / "made.jsonl"], {"recipe", "stages", "files", "bytes"}),
+    "plan": (
+        lambda at: ["-i", at / "made.jsonl"],
+        {"recipe", "stages", "files", "bytes", "kinds", "documents", "text_bytes", "sample", "kept", "tokens"}
+        | {"seconds", "workers", "memory", "disk", "not_counted"},
+    ),
     "verify": (lambda at: [at / "out"], {"folder", "problems", "outputs", "has_moved"}),
     "measure": (
         lambda at: [at / "made.jsonl", "--names", "words", "-o", "measured"],

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines of `curate plan`: an estimate for people, in at most LINES lines."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from curation.errors import counted
+
+if TYPE_CHECKING:
+    from curation.running.disk import DiskNeed
+    from curation.running.estimate import Estimate, MemoryNeed, StageEstimate
+    from curation.running.survey import FileKind
+
+LINES, WIDTH, INDENT = 25, 118, " " * 7
+MAX_SETTINGS = 5  # lines of a stage with reasons for removal; others have one
+SHOWN_KINDS, SHOWN_COLUMNS = 5, 6
+ONE_BOUND = re.compile(r"in \[(\S+), (\S+)\]")  # of a rule that a stage explains
+
+
+def plan_lines(estimate: Estimate) -> list[str]:
+    """Return the lines of an estimate, each of at most WIDTH characters."""
+    name = estimate.recipe["name"] or "without a name"
+    head = [
+        f"recipe {name}: {counted(estimate.files, 'file')}, {_size(estimate.bytes)}",
+        *_kind_lines(estimate.kinds),
+        _documents_line(estimate),
+        *([_not_counted(estimate.not_counted)] if estimate.not_counted else []),
+    ]
+    tail = [
+        *([f"tokens: about {estimate.tokens:,} ({estimate.recipe['tokenizer']['name']})"] if estimate.tokens else []),
+        f"time: {_time(estimate.seconds[0])} to {_time(estimate.seconds[1])} on {counted(estimate.workers, 'worker')}",
+        _memory_line(estimate.memory),
+        _disk_line(estimate.disk),
+        "All settings and bounds: curate plan --full",
+    ]
+    lines = [*head, *_stage_lines(estimate.stages, LINES - len(head) - len(tail)), *tail]
+    return [_cut(line) for line in lines]
+
+
+def _kind_lines(kinds: list[FileKind]) -> list[str]:
+    lines = [_kind_line(kind) for kind in kinds[:SHOWN_KINDS]]
+    rest = kinds[SHOWN_KINDS:]
+    files = counted(sum(kind.files for kind in rest), "file")
+    return [
+        *lines,
+        *([f"  {len(rest)} more kinds of files: {files}, {_size(sum(kind.bytes for kind in rest))}"] if rest else []),
+    ]
+
+
+def _kind_line(kind: FileKind) -> str:
+    format_ = f"{kind.format}, {kind.compression}" if kind.compression else kind.format
+    facts = []
+    if kind.text_column:
+        facts = [f"text in {kind.text_column}", f"ids in {kind.id_column}" if kind.id_column else "ids are made"]
+    others = ", ".join(kind.columns[:SHOWN_COLUMNS]) + (", ..." if len(kind.columns) > SHOWN_COLUMNS else "")
+    facts += [f"other columns: {others}"] if others else []
+    return f"  {kind.input} ({format_}): {counted(kind.files, 'file')}, {_size(kind.bytes)}; {'; '.join(facts)}"
+
+
+def _documents_line(estimate: Estimate) -> str:
+    sample = estimate.sample
+    sampled = f"{counted(sample.documents, 'document')} of {counted(sample.files, 'file')}"
+    how = f"estimated from {sampled} (seed {sample.seed})"
+    how = "all of them read for this estimate" if sample.is_whole else how
+    return f"documents: about {estimate.documents:,} with {_size(estimate.text_bytes)} of text; {how}"
+
+
+def _not_counted(names: list[str]) -> str:
+    more = ", ..." if len(names) > 1 else ""
+    return f"not counted, because their size is not known: {counted(len(names), 'input')} ({names[0]}{more})"
+
+
+def _stage_lines(stages: list[StageEstimate], room: int) -> list[str]:
+    """The settings and the effect of each stage, in at most `room` lines. Effects have more room than settings."""
+    effects = [_effect(stage) for stage in stages]
+    spare = room - 1 - len(stages) - sum(map(bool, effects))
+    lines = []
+    for number, (stage, effect) in enumerate(zip(stages, effects, strict=True), 1):
+        name = stage.name if stage.name == stage.kind else f"{stage.name} ({stage.kind})"
+        start = f"  {number}. {name}: "
+        if spare < 0 and effect:
+            lines.append(start + effect)
+            continue
+        settings = _settings(stage, start, 1 + min(max(spare, 0), MAX_SETTINGS - 1) * bool(stage.reasons))
+        spare -= len(settings) - 1
+        lines += [*settings, *([INDENT + effect] if effect else [])]
+    if 1 + len(lines) > room:
+        lines = [*lines[: room - 2], f"  {len(lines) - room + 2} more stages"]
+    return ["stages:" if stages else "stages: none", *lines]
+
+
+def _settings(stage: StageEstimate, start: str, room: int) -> list[str]:
+    """The settings of a stage in at most `room` lines; of several rules first those that remove most documents."""
+    parts = [ONE_BOUND.sub(_shown_bound, line.strip()) for line in stage.explained]
+    parts.sort(key=lambda part: -stage.reasons.get(part.partition(":")[0], 0))
+    lines: list[str] = []
+    text = start + parts[0]
+    for number, part in enumerate(parts[1:], 1):
+        is_last = len(lines) + 1 == room
+        if len(text) + len(part) + 2 + (len("; 100 more") if is_last else 0) <= WIDTH:
+            text += f"; {part}"
+        elif is_last:
+            return [*lines, f"{text}; {len(parts) - number} more"]
+        else:
+            lines.append(f"{text};")
+            text = INDENT + part
+    return [*lines, text]
+
+
+def _shown_bound(match: re.Match[str]) -> str:
+    return f"<= {match[2]}" if match[1] == "-inf" else f">= {match[1]}" if match[2] == "inf" else match[0]
+
+
+def _joined(parts: list[str], separator: str, width: int) -> str:
+    """As many of the parts as fit, and the number of the others."""
+    text = parts[0] if parts else ""
+    for number, part in enumerate(parts[1:], 1):
+        if len(text) + len(separator) + len(part) > width:
+            return f"{text}{separator}{len(parts) - number} more"
+        text += separator + part
+    return text
+
+
+def _effect(stage: StageEstimate) -> str:
+    """The share of documents that a row stage removes and edits; "" for a stage that compares documents."""
+    if stage.documents_in is None or stage.documents_out is None:
+        return ""
+    total, removed = stage.documents_in, stage.documents_in - stage.documents_out
+    ranked = sorted(stage.reasons.items(), key=lambda pair: (-pair[1], pair[0]))
+    parts = [f"edits {_share(stage.edited, total)}"] if stage.edited else []
+    if removed:
+        reasons = _joined([f"{name} {_share(count, total)}" for name, count in ranked], ", ", WIDTH - 40)
+        parts.insert(0, f"removes {_share(removed, total)}: {reasons}")
+    return "; ".join(parts) or "changes no document of the sample"
+
+
+def _share(count: int | None, total: int) -> str:
+    return f"{(count or 0) / total:.1%}" if total else "0.0%"
+
+
+def _memory_line(memory: MemoryNeed) -> str:
+    free = f"; {memory.limit} leaves {_size(memory.free)}" if memory.free >= 0 else ""
+    return f"memory: needs about {_size(memory.needed)}{free}"
+
+
+def _disk_line(disk: DiskNeed) -> str:
+    there = f", of which {_size(disk.present)} are there" if disk.present else ""
+    free = f"; {_size(disk.free)} are free in {disk.folder}" if disk.free >= 0 else "; the free space is not known"
+    refused = "; a run is refused without --force-disk" if disk.missing else ""
+    return f"disk: needs about {_size(disk.needed)}{there}{refused}{free}"
+
+
+def _size(size: int) -> str:
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size} bytes"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 4]} ..."

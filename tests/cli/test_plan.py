@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curate plan`: what it prints, what it finds in files, and how near its numbers are to those of the run."""
+
+import bz2
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+import curation
+from curation.reading import excerpts
+from tests.cli.test_cli import curate, failed
+from tests.runs import files_below, made_texts, recipe_of, records_of
+
+LINES = 25
+
+
+def write(path: Path, texts: list[str]) -> None:
+    """Write texts as documents in the format of the path."""
+    name = path.name
+    table = pa.table({"body": texts, "url": ["http://x"] * len(texts)})
+    if name.endswith(".jsonl.gz"):
+        path.write_bytes(gzip.compress(records_of(texts)))
+    elif name.endswith(".jsonl.bz2"):
+        path.write_bytes(bz2.compress(records_of(texts), 1))  # blocks of 100 KB
+    elif name.endswith(".jsonl"):
+        path.write_bytes(records_of(texts))
+    elif name.endswith(".parquet"):
+        pq.write_table(table, path, row_group_size=100)
+    elif name.endswith(".arrow"):
+        pyarrow.feather.write_feather(table, path, compression="uncompressed", chunksize=100)
+    elif name.endswith(".csv"):
+        with open(path, "w", newline="") as file:
+            csv.writer(file).writerows([["n", "text"], *([number, text] for number, text in enumerate(texts))])
+    else:
+        path.mkdir()
+        for number, text in enumerate(texts):
+            (path / f"{number}.txt").write_text(text)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    for name in ("a.jsonl", "b.jsonl.gz", "c.parquet", "d.csv", "texts"):
+        write(tmp_path / "in" / name, made_texts(60, seed=len(name)))
+    return tmp_path / "in"
+
+
+def test_the_plan_has_the_numbers_of_the_run_if_all_documents_are_sampled(corpus: Path, tmp_path: Path):
+    stages = [{"kind": "rewrite", "unicode": "nfc", "whitespace": "collapse"}, {"kind": "filter", "rules": "gopher"}]
+    recipe = recipe_of(corpus, stages=stages)
+    found = curation.estimate(recipe, "out")
+    report = curation.run(recipe, "out", engine="cpu").report
+    assert found.sample.is_whole
+    assert (found.documents, found.text_bytes) == (report["documents"]["read"], report["bytes"]["read"])
+    assert (found.kept, found.tokens) == (report["documents"]["kept"], report["tokens"]["count"])
+    for planned, done in zip(found.stages, report["stages"], strict=True):
+        for name in ("documents_in", "documents_out", "edited"):
+            assert getattr(planned, name) == done[name]
+        assert planned.reasons == {name: count for name, count in done["reasons"].items() if count}
+    assert sum(report["stages"][1]["reasons"].values()) > 50 < found.stages[0].edited
+
+
+def test_the_plan_names_the_columns_of_each_kind_of_file(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    code, out, err = curate(capsys, "plan", "-i", "in")
+    assert (code, err) == (0, "")
+    for line in (
+        "  in (jsonl): 1 file, ", "  in (jsonl, gzip): 1 file, ", "; text in text; ids are made",
+        "  in (parquet): 1 file, ", "; text in body; ids are made; other columns: url",
+        "; text in text; ids are made; other columns: n", "  in (text): 60 files, ", "other columns: path",
+    ):  # fmt: skip
+        assert line in out
+    assert "documents: about 298 with " in out and "all of them read for this estimate" in out
+    assert "Jaccard similarity of word 5-grams >= 0.8" in out and "; too_few_words: words >= 50;" in out
+    for start in ("tokens: about ", "time: ", "memory: needs about ", "disk: needs about "):
+        assert any(line.startswith(start) for line in out.splitlines()), out
+
+
+def test_a_plan_has_at_most_25_lines(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    for number in range(8):
+        write(Path(f"more-{number}.csv"), ["one two", "three"])
+    stages = ", ".join([f"{{kind: rewrite, name: r{number}, lowercase: true}}" for number in range(30)])
+    Path("long.yaml").write_text(f"stages: [{stages}, exact_dedup]")
+    inputs = ["in", *(f"more-{number}.csv" for number in range(8))]
+    code, out, _ = curate(capsys, "plan", "long.yaml", "-i", *inputs)
+    assert code == 0 and len(out.splitlines()) == LINES and max(map(len, out.splitlines())) <= 118
+    assert "  8 more kinds of files: " in out and " more stages" in out
+    assert len(curate(capsys, "plan", "nemo", "-i", *inputs)[1].splitlines()) <= LINES
+
+
+def test_a_file_without_the_text_column_fails_in_the_plan(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    (corpus / "z.jsonl").write_text('{"story": "one", "n": 2}\n')
+    message = failed(capsys, "plan", "-i", "in")
+    assert message == failed(capsys, "run", "-i", "in", "-o", "out")
+    for part in ("z.jsonl", "['story', 'n']", "--text-column NAME", "text_column of the input in the recipe"):
+        assert part in message
+    assert message == failed(capsys, "plan", "-i", "in", "--full")
+    (corpus / "z.jsonl").unlink()
+    pq.write_table(pa.table({"story": ["one"]}), corpus / "z.parquet")
+    assert "z.parquet" in failed(capsys, "plan", "-i", "in")
+    assert "--text-column" in failed(capsys, "plan", "-i", "in/c.parquet", "--text-column", "story")
+    assert curate(capsys, "plan", "-i", "in/z.parquet", "--text-column", "story")[0] == 0
+
+
+def test_a_plan_writes_nothing(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    before = files_below(tmp_path)
+    assert curate(capsys, "plan", "-i", "in", "-o", "out")[0] == 0
+    assert files_below(tmp_path) == before and not Path("out").exists()
+
+
+def test_the_plan_as_json_has_the_estimate(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    code, out, err = curate(capsys, "plan", "-i", "in", "--log", "json")
+    result = json.loads(out)
+    assert (code, err) == (0, "")
+    assert (result["command"], result["files"], result["documents"]) == ("plan", 64, 298)
+    assert {kind["format"] for kind in result["kinds"]} == {"jsonl", "parquet", "csv", "text"}
+    filtered, compared = result["stages"][1], result["stages"][2]
+    assert filtered["documents_in"] == 298 and compared["documents_in"] is None
+    low, high = result["seconds"]
+    assert 0 < low < high and result["memory"]["needed"] > 10**8
+    assert {"needed", "present", "free", "parts", "folder"} == result["disk"].keys()
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "b.jsonl.gz", "c.parquet", "d.arrow", "e.csv", "f.jsonl.bz2", "texts"])
+def test_a_sample_is_near_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    texts = made_texts(3000 if "." in name else 600, seed=3)
+    write(tmp_path / name, texts)
+    monkeypatch.setattr(excerpts, "PIECE_BYTES", 8 << 10)
+    monkeypatch.setattr(excerpts, "MAX_TEXT", 100_000)
+    monkeypatch.setattr(excerpts, "MAX_HEAD_BYTES", 23_000)
+    monkeypatch.setattr(excerpts, "STEP", 500)
+    for compression in ("", "gzip", "bzip2"):
+        monkeypatch.setitem(excerpts.HEAD_BYTES, compression, 23_000)
+    recipe = recipe_of(tmp_path / name, stages=[{"kind": "filter", "rules": [{"measure": "words", "min": 20}]}])
+    found = curation.estimate(recipe, tmp_path / "out")
+    assert not found.sample.is_whole and found.sample.bytes < 400_000
+    true_bytes = sum(len(text.encode()) for text in texts)
+    assert found.documents == pytest.approx(len(texts), rel=0.15)
+    assert found.text_bytes == pytest.approx(true_bytes, rel=0.15)
+    assert (found.kinds[0].documents, found.kinds[0].text_bytes) == (found.documents, found.text_bytes)
+    true_kept = sum(len(text.split()) >= 20 for text in texts)
+    assert found.kept == pytest.approx(true_kept, rel=0.2)
+
+
+def test_the_sample_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path / "a.jsonl", made_texts(3000))
+    monkeypatch.setattr(excerpts, "PIECE_BYTES", 8 << 10)
+    monkeypatch.setattr(excerpts, "MAX_TEXT", 50_000)
+    sampled = [
+        curation.estimate(recipe_of(tmp_path / "a.jsonl", seed=seed), tmp_path / "out").stages[1].reasons
+        for seed in (1, 1, 2)
+    ]
+    assert sampled[0] == sampled[1] != sampled[2]
+
+
+def test_a_long_document_and_a_bomb_do_not_fill_the_memory(tmp_path: Path):
+    (tmp_path / "long.jsonl").write_bytes(b'{"text": "' + b"word " * 4_000_000 + b'"}\n' + records_of(["one"] * 10))
+    (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(b'{"text": "one"}\n' * 3_000_000))
+    for name, documents in (("long.jsonl", 10), ("bomb.jsonl.gz", 1000)):
+        recipe = recipe_of(tmp_path / name, stages=[], output={"formats": []})
+        sample = curation.estimate(recipe, tmp_path / "out").sample
+        assert sample.bytes < excerpts.MAX_HEAD_TEXT and documents <= sample.documents < 1_000_000
+
+
+def test_streamed_inputs_are_named_and_not_counted(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    code, out, _ = curate(capsys, "plan", "-i", "hf:some/data", "in/a.jsonl")
+    assert code == 0 and "not counted, because their size is not known: 1 input (hf:some/data[train])" in out
+    assert "documents: about 60 " in out
+
+
+def test_an_input_without_documents_has_a_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    code, out, _ = curate(capsys, "plan", "-i", tmp_path / "empty.jsonl")
+    assert code == 0 and "documents: about 0 with 0 bytes" in out and "changes no document" in out
+
+
+def test_a_plan_says_that_a_run_would_be_refused(corpus: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr("curation.running.disk.free_bytes", lambda folder: 1000)
+    code, out, _ = curate(capsys, "plan", "-i", "in")
+    assert code == 0 and "; a run is refused without --force-disk; 1.0 KB are free in " in out
+    assert "1,000 bytes" in failed(capsys, "run", "-i", "in", "-o", "out", "--quiet")
+    assert files_below(Path("out")) == []
