@@ -31,7 +31,8 @@ EXAMPLE = "data/*.jsonl.gz"
 
 HEAD = """\
 # A recipe to start from. Run it: curate run {name} -o out
-# Explain it line by line: curate plan {name}. List all settings: curate recipes --schema
+# Estimate its run: curate plan {name}. Explain each stage: curate plan {name} --full
+# List all settings: curate recipes --schema
 """
 COMMENTS = {
     "input": "files, folders, globs or URLs, one input each; name: is its name in the outputs",

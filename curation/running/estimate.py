@@ -11,8 +11,8 @@ tokens. The rest has rates, measured with the default recipe on 20 MB (2026-11-2
     joining, digests, removed/   4 ns    per byte of text
 
 A worker takes its share of this time. Decisions keep one processor busy. The range is LOW to HIGH times the result: a
-shared machine, a cold disk and a small sample cause the difference. Compiling kernels takes up to two minutes more,
-once.
+shared machine, a cold disk and a small sample cause the difference. Compiling kernels, once per version, takes
+half a minute more on two cores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from typing import Any
 import msgspec
 
 from curation.engine import load_engine
-from curation.kernels import compiled_before
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading import probe
@@ -33,11 +32,12 @@ from curation.reading.paths import find_files
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe, as_builtins, check_readable
 from curation.running.disk import DiskNeed, disk_need
-from curation.running.memory import Resources
+from curation.running.memory import Resources, read_processors
 from curation.running.plan import check_stages
 from curation.running.progress import Progress
 from curation.running.run import find_resources
 from curation.running.survey import FileKind, Sampled, Survey, survey_inputs
+from curation.running.warm_up import warm_up_recipe
 from curation.stages import CorpusStage
 from curation.system.files import local_output
 
@@ -115,7 +115,7 @@ def estimate(
     output    output folder, existing or not. The estimate has the free space of its disk, and counts the files that an
               unfinished run has left there
     workers   tasks at once; 0 (default) as `run` chooses
-    progress  shows a line if kernels must be compiled; None (default) shows nothing
+    progress  shows that kernels are compiled; None (default) shows nothing
 
     All files are checked as a run checks them. At most 200 places and 4 MB of text are read, in about 2 s once kernels
     are compiled. The sample depends on `seed` of the recipe.
@@ -125,8 +125,7 @@ def estimate(
     folder = local_output(output).resolve()
     files, tokenizer = check_inputs(recipe, folder)
     engine = load_engine("cpu")
-    if progress and not compiled_before():
-        progress.log("first run: compiling the kernels once, which takes some seconds")
+    warm_up_recipe(recipe, "cpu", workers or read_processors(), progress or Progress())
     survey = survey_inputs(recipe, files, engine, tokenizer)
     resources = find_resources(engine, "cpu", workers, "threads", len(files))
     return Estimate(
