@@ -1,23 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report as text: the funnel in the terminal and as HTML, the numbers on one line, percentiles."""
+"""The report as text: the funnel in the terminal and as HTML, the numbers on one line."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
-import pyarrow.parquet as pq
 
 from curation.errors import counted
 from curation.packing.forms import FORMS
-from curation.running.exports import part_files
 from curation.system.terminal import printable_line
 
 SHORT = "short"  # the reason of a rule for a minimum number of words
-RANKS = (1, 25, 50, 75, 99)
 
 
 def numbers(content: dict[str, Any]) -> dict[str, Any]:
@@ -235,37 +229,3 @@ def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:
         + "".join(f"  {cell.rjust(width)}" for cell, width in zip(row[1:], widths[1:], strict=True))
         for row in (heads, *rows)
     ]
-
-
-def percentiles(folder: Path, names: Iterable[str]) -> dict[str, list[int]]:
-    """Return column -> percentiles (RANKS) of integer columns of `documents/`; empty if there are no documents.
-
-    A percentile is the smallest value that at least that percentage of the documents does not exceed. One column is in
-    memory at a time. `folder` is the folder of the run.
-    """
-    result = {}
-    for name in names:
-        tables = [pq.read_table(path, columns=[name]) for path in part_files(folder / "documents")]
-        values = np.concatenate([table.column(name).to_numpy() for table in tables])
-        if len(values):
-            result[name] = np.percentile(values, RANKS, method="inverted_cdf").tolist()
-    return result
-
-
-def print_percentiles(folder: Path, documents: int, names: Iterable[str]) -> None:
-    """Print the percentiles as a table to standard output; `documents` is the number of documents."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(soft_wrap=True)
-    console.print(f"percentiles of {counted(documents, 'document')}", highlight=False)
-    table_rows = percentiles(folder, names)
-    if not table_rows:
-        return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("measure")
-    for rank in RANKS:
-        table.add_column(f"{rank}%", justify="right")
-    for name, values in table_rows.items():
-        table.add_row(name, *(f"{value:,}" for value in values))
-    console.print(table)
