@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report as text: the funnel in the terminal and as HTML, the numbers on one line."""
+"""The report as text: the funnel and the numbers."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -162,42 +161,12 @@ def print_funnel(content: dict[str, Any]) -> None:
         )
 
 
-def as_html(content: dict[str, Any]) -> str:
-    """Return the funnel as a complete HTML page, without scripts."""
-    rows = "\n".join(
-        f'<tr class="{"r" if reason else "s"}"><td>{html.escape(step)}</td><td>{html.escape(reason)}</td>'
-        f"<td>{_signed(number, reason)}</td><td>{share:.2%}</td><td>{f'{size / 1e6:,.2f}' if not reason else ''}</td>"
-        f'<td><div style="width:{min(share, 1) * 100:.2f}%"></div></td></tr>'
-        for step, reason, number, share, size in funnel(content)
-    )
-    tokens = content["tokens"]
-    tokens_shown = f"{tokens['count']:,} tokens ({html.escape(tokens['tokenizer']['name'])})" if tokens else "no tokens"
-    name = html.escape(content["recipe"]["name"] or "run")
-    return f"""<!doctype html>
-<meta charset="utf-8"><title>{name}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
-table {{ border-collapse: collapse; width: 100% }} td, th {{ padding: .15em .6em; text-align: left }}
-td:nth-child(n+3):nth-child(-n+5) {{ text-align: right; font-variant-numeric: tabular-nums }}
-td:last-child {{ width: 40% }} td div {{ background: #76b900; height: .8em }}
-.r {{ color: #777 }} .r div {{ background: #ccc }} .s {{ font-weight: 600 }}
-</style>
-<h1>{name}</h1>
-<p>{counted(content["documents"]["read"], "document")} read, {content["documents"]["kept"]:,} kept, {tokens_shown};
-engine {html.escape(content["engine"])} ({html.escape(content["engine_reason"])}), {content["seconds"]:.1f} s.</p>
-<table><tr><th>step<th>reason<th>documents<th>share<th>MB<th></tr>
-{rows}
-</table>
-<pre>{html.escape(chr(10).join((*_shown_lines(content), *_warning_lines(content))))}</pre>
-"""
-
-
 def _warning_lines(content: dict[str, Any]) -> list[str]:
     return [f"warning: {warning}" for warning in content["warnings"]]
 
 
 def _shown_lines(content: dict[str, Any]) -> list[str]:
-    """The lines below the funnel, in the terminal and on the page."""
+    """The lines below the funnel."""
     return [
         *shown_numbers(content), *stage_lines(content), *source_rows(content["sources"]), content["funnel"],
     ]  # fmt: skip
