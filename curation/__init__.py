@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         redact as redact,
         rewrite as rewrite,
     )
+    from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
     )
@@ -89,6 +90,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Verdict as Verdict,
     )
     from curation.running.estimate import Estimate as Estimate, estimate as estimate
+    from curation.rules.effects import Effect as Effect, Effects as Effects, Histogram as Histogram
     from curation.running.run import RunResult as RunResult, run as run
     from curation.running.verify import verify as verify
     from curation.stages import (
@@ -127,6 +129,8 @@ _HOMES = {
         "rewrite",
     ),
     "curation.running.estimate": ("Estimate", "estimate"),
+    "curation.library.thresholds": ("decide", "rule_effects"),
+    "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.run": ("RunResult", "run"),
     "curation.recipes.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),

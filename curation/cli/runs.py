@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curation.cli import recipes
@@ -97,30 +96,6 @@ def demo(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add_measure(parser: Parser) -> None:
-    add_inputs(parser)
-    parser.add_argument(
-        "--names", default="", metavar="A,B", help="compute these measures (default: all of curation.Measure)"
-    )
-    share(parser, "set", "output", *RUNNING, *LOGGING)
-
-
-def measure(options: argparse.Namespace) -> int:
-    prepare_memory()
-    from curation.running.report_text import RANKS, percentiles, print_percentiles
-    from curation.stages.base import added_columns
-
-    stage = {"kind": "measure", "names": split_names(options.names) if options.names else []}
-    content = {"name": "measure", "input": inputs_of(options), "stages": [stage], "output": {"formats": []}}
-    recipe = recipes.build("measure", content, options)
-    finished = run_recipe(recipe, options.output, options)
-    folder, names = Path(options.output), added_columns(recipe.stages)
-    if options.console.is_for_people:
-        print_percentiles(folder, finished.report["documents"]["kept"], names)
-        return conclude(finished, options.output, options)
-    return conclude(finished, options.output, options, ranks=RANKS, percentiles=percentiles(folder, names))
-
-
 def _add_tokenize(parser: Parser) -> None:
     add_inputs(parser)
     share(parser, "recipe", dest="recipe", help="use the tokenizer, output settings and seed of this recipe")
@@ -148,7 +123,6 @@ def tokenize(options: argparse.Namespace) -> int:
 RUN = Command("run", "run a recipe", _add_run, run, resumes=True)
 PLAN = Command("plan", "print what a recipe would do, from a sample of the documents; write nothing", _add_plan, plan)
 DEMO = Command("demo", "run the default recipe on the documentation of this Python", _add_demo, demo, resumes=True)
-MEASURE = Command("measure", "measure unfiltered documents, to choose thresholds", _add_measure, measure, resumes=True)
 TOKENIZE = Command(
     "tokenize", "turn unfiltered documents into training data, without any stage", _add_tokenize, tokenize, resumes=True
 )

@@ -116,9 +116,9 @@ class Resources(NamedTuple):
 
 
 def shown_bytes(size: float) -> str:
-    """Return a number of bytes as text: 12 KB, 503 MB, 24.3 GB (powers of 1000)."""
-    if 0 < size < 1e6:
-        return f"{size / 1e3:,.0f} KB"
+    """Return a number of bytes as text: 21 kB, 503 MB, 24.3 GB (powers of 1000)."""
+    if size < 1e6:
+        return f"{size / 1e3:,.0f} kB" if size >= 1e3 else f"{size:,.0f} bytes"
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
 
 

@@ -22,7 +22,8 @@ from curation.reading.source_files import Slice
 from curation.recipes.recipe import as_builtins
 from curation.running.input_warnings import emptiness, warn_of_inputs
 from curation.running.ledger import SliceRecord, as_report
-from curation.running.report_text import as_html, funnel_line, numbers
+from curation.running.report_html import as_html
+from curation.running.report_text import funnel_line, numbers
 from curation.running.stream_inputs import check_minimum
 from curation.stages.outcome import StageCount
 from curation.system.files import commit, write_json

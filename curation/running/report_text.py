@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report as text: the funnel in the terminal and as HTML, the numbers on one line, percentiles."""
+"""The report as text: the funnel and the numbers."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
-import pyarrow.parquet as pq
 
 from curation.errors import counted
 from curation.packing.forms import FORMS
-from curation.running.exports import part_files
 from curation.system.terminal import printable_line
 
 SHORT = "short"  # the reason of a rule for a minimum number of words
-RANKS = (1, 25, 50, 75, 99)
 
 
 def numbers(content: dict[str, Any]) -> dict[str, Any]:
@@ -168,42 +161,12 @@ def print_funnel(content: dict[str, Any]) -> None:
         )
 
 
-def as_html(content: dict[str, Any]) -> str:
-    """Return the funnel as a complete HTML page, without scripts."""
-    rows = "\n".join(
-        f'<tr class="{"r" if reason else "s"}"><td>{html.escape(step)}</td><td>{html.escape(reason)}</td>'
-        f"<td>{_signed(number, reason)}</td><td>{share:.2%}</td><td>{f'{size / 1e6:,.2f}' if not reason else ''}</td>"
-        f'<td><div style="width:{min(share, 1) * 100:.2f}%"></div></td></tr>'
-        for step, reason, number, share, size in funnel(content)
-    )
-    tokens = content["tokens"]
-    tokens_shown = f"{tokens['count']:,} tokens ({html.escape(tokens['tokenizer']['name'])})" if tokens else "no tokens"
-    name = html.escape(content["recipe"]["name"] or "run")
-    return f"""<!doctype html>
-<meta charset="utf-8"><title>{name}</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }}
-table {{ border-collapse: collapse; width: 100% }} td, th {{ padding: .15em .6em; text-align: left }}
-td:nth-child(n+3):nth-child(-n+5) {{ text-align: right; font-variant-numeric: tabular-nums }}
-td:last-child {{ width: 40% }} td div {{ background: #76b900; height: .8em }}
-.r {{ color: #777 }} .r div {{ background: #ccc }} .s {{ font-weight: 600 }}
-</style>
-<h1>{name}</h1>
-<p>{counted(content["documents"]["read"], "document")} read, {content["documents"]["kept"]:,} kept, {tokens_shown};
-engine {html.escape(content["engine"])} ({html.escape(content["engine_reason"])}), {content["seconds"]:.1f} s.</p>
-<table><tr><th>step<th>reason<th>documents<th>share<th>MB<th></tr>
-{rows}
-</table>
-<pre>{html.escape(chr(10).join((*_shown_lines(content), *_warning_lines(content))))}</pre>
-"""
-
-
 def _warning_lines(content: dict[str, Any]) -> list[str]:
     return [f"warning: {warning}" for warning in content["warnings"]]
 
 
 def _shown_lines(content: dict[str, Any]) -> list[str]:
-    """The lines below the funnel, in the terminal and on the page."""
+    """The lines below the funnel."""
     return [
         *shown_numbers(content), *stage_lines(content), *source_rows(content["sources"]), content["funnel"],
     ]  # fmt: skip
@@ -235,37 +198,3 @@ def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:
         + "".join(f"  {cell.rjust(width)}" for cell, width in zip(row[1:], widths[1:], strict=True))
         for row in (heads, *rows)
     ]
-
-
-def percentiles(folder: Path, names: Iterable[str]) -> dict[str, list[int]]:
-    """Return column -> percentiles (RANKS) of integer columns of `documents/`; empty if there are no documents.
-
-    A percentile is the smallest value that at least that percentage of the documents does not exceed. One column is in
-    memory at a time. `folder` is the folder of the run.
-    """
-    result = {}
-    for name in names:
-        tables = [pq.read_table(path, columns=[name]) for path in part_files(folder / "documents")]
-        values = np.concatenate([table.column(name).to_numpy() for table in tables])
-        if len(values):
-            result[name] = np.percentile(values, RANKS, method="inverted_cdf").tolist()
-    return result
-
-
-def print_percentiles(folder: Path, documents: int, names: Iterable[str]) -> None:
-    """Print the percentiles as a table to standard output; `documents` is the number of documents."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(soft_wrap=True)
-    console.print(f"percentiles of {counted(documents, 'document')}", highlight=False)
-    table_rows = percentiles(folder, names)
-    if not table_rows:
-        return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("measure")
-    for rank in RANKS:
-        table.add_column(f"{rank}%", justify="right")
-    for name, values in table_rows.items():
-        table.add_row(name, *(f"{value:,}" for value in values))
-    console.print(table)

@@ -3,6 +3,7 @@
 
 import argparse
 import errno
+import json
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from curation.cli.main import _resume_advice
 from curation.cli.runs import RUN
 from curation.packing.tokenization import load_tokenizer
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe, shipped_recipes
+from curation.rules.effects import RANKS
 from tests.running.test_run_folder import write_tokenizer
 from tests.runs import files_below, made_texts, records_of, report_of
 
@@ -232,6 +234,53 @@ def test_measure_shows_what_to_choose_thresholds_by(corpus: Path, capsys: pytest
     assert "no measure named 'word'; did you mean words" in failed(capsys, *command[:4], "out2", "--names", "word")
     Path("empty.jsonl").write_text("")
     assert curate(capsys, "measure", "-i", "empty.jsonl", "-o", "none")[1].endswith("percentiles of 0 documents\n")
+
+
+def test_measure_shows_the_effect_of_each_rule(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    texts = ["one", "one two", "one two three", " ".join(["word"] * 40)]
+    Path("texts.jsonl").write_bytes(records_of(texts))
+    command = ("measure", "texts.jsonl", "--engine", "cpu", "--log", "text", "-o")
+    out = curate(capsys, *command, "out", "--rules", "{words: {min: 3}, bytes/words: {max: 4.5}}")[1]
+    lines = [line.split() for line in out[out.index("4 documents, of which") :].splitlines()]
+    assert lines[0] == ["4", "documents,", "of", "which", "the", "rules", "remove", "3", "(75.00%)"]
+    assert lines[1] == ["rule", "keeps", "removes", "alone", "-25%", "-10%", "+10%", "+25%"]
+    assert lines[2] == ["words", ">=", "3", "50.00%", "50.00%", "50.00%", "50.00%", "75.00%", "75.00%"]
+    assert lines[3] == ["bytes_per_words", "<=", "4.5", "25.00%", "25.00%", "75.00%", "50.00%", "25.00%", "0.00%"]
+    assert lines[5][:3] == ["rule", "keeps", "histogram"] and lines[6][-8:] == [
+        "1",
+        "1",
+        "1",
+        "2",
+        "3",
+        "40",
+        "40",
+        "40",
+    ]
+    out = curate(capsys, *command, "names", "--names", "bytes/words")[1]
+    assert out.splitlines()[-1].split() == ["bytes/words", "3", "3", "3.5", "4.333", "4.975"]
+    result = json.loads(curate(capsys, *command[:-3], "--log", "json", "-o", "json", "--rules", "gopher_quality")[1])
+    assert result["rules"][0] == {
+        "reason": "too_few_words", "measures": ["words"], "min": 50.0, "removed": 4, "alone": 0,
+        "removed_if_moved": {"-0.25": 3, "-0.10": 4, "+0.10": 4, "+0.25": 4},
+        "percentiles": dict(zip(map(str, RANKS), [1, 1, 1, 2, 3, 40, 40, 40], strict=True)),
+    }  # fmt: skip
+
+
+def test_a_recipe_is_measured_on_the_text_that_its_filter_gets(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    Path("texts.jsonl").write_bytes(records_of(["A <b>b</b> c", "<i>d</i>"]))
+    Path("recipe.yaml").write_text(
+        "stages:\n- {kind: rewrite, markup: strip}\n- {kind: exact_dedup}\n- {kind: filter, rules: {bytes: {min: 5}}}\n"
+        "- {kind: rewrite, lowercase: true, name: lower}\n- {kind: filter, name: late, rules: {words: {min: 2}}}\n"
+    )
+    code, out, err = curate(capsys, "measure", "texts.jsonl", "--recipe", "recipe.yaml", "-o", "out", "--engine", "cpu")
+    assert code == 0 and "all rules are measured before lower, which change the text between filters" in err
+    assert "2 documents, of which the rules remove 1 (50.00%)" in out
+    Path("none.yaml").write_text("stages: [{kind: exact_dedup}]")
+    message = failed(capsys, "measure", "texts.jsonl", "--recipe", "none.yaml", "-o", "none")
+    assert "none.yaml has no filter stage; name a recipe with rules, or give --rules" in message
+    Path("columns.yaml").write_text("stages: [{kind: filter, rules: [{matches: x, max_count: 0}]}]")
+    message = failed(capsys, "measure", "texts.jsonl", "--recipe", "columns.yaml", "-o", "none")
+    assert "no rule of columns.yaml is on a measure; rules on columns have no percentiles" in message
 
 
 def test_train_tokenizer(corpus: Path, capsys: pytest.CaptureFixture[str]):

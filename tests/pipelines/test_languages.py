@@ -22,7 +22,8 @@ from curation.errors import IntegrityError, OutputError, RecipeError
 from curation.models.fasttext import LANGUAGE_SHA256, load_classifier
 from curation.recipes.recipe import Recipe, convert_recipe
 from curation.running import run as runner
-from curation.running.report_text import as_html, print_funnel
+from curation.running.report_html import as_html
+from curation.running.report_text import print_funnel
 from curation.running.run import run
 from curation.running.verify import verify
 from curation.stages.invoke import apply_stage

@@ -92,9 +92,9 @@ def test_a_run_that_does_not_fit_is_refused_before_it_writes(
     with_free(monkeypatch, 1000)
     command = ("tokenize", str(corpus), "-o", str(tmp_path / "tokens"))
     for words in (command, ("run", "-i", *command[1:])):
-        assert "has 1 KB free (1,000 bytes)" in failed(capsys, *words, "--quiet")
+        assert "has 1 kB free (1,000 bytes)" in failed(capsys, *words, "--quiet")
     code, _, err = curate(capsys, *command)
-    assert code == 2 and err.startswith("1 KB of disk are free, which may be too little: reading a sample")
+    assert code == 2 and err.startswith("1 kB of disk are free, which may be too little: reading a sample")
     assert curate(capsys, *command, "--force-disk", "--quiet") == (0, "", "")
     assert run(recipe, tmp_path / "out").already_complete  # a finished run needs no disk
 

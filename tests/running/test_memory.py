@@ -95,7 +95,7 @@ def test_groups_of_version_2_and_those_around_them(proc: Path):
         Limit("resident", str(mount / "job" / "memory.max"), 1000, 1000 - 400),
         Limit("resident", str(mount / "job" / "memory.high"), 900, 900 - 400, hard=False),
     ]
-    assert found[1].raised(1000) == f"raise {mount / 'job' / 'memory.high'} to 1 KB"
+    assert found[1].raised(1000) == f"raise {mount / 'job' / 'memory.high'} to 1 kB"
 
 
 def test_groups_of_version_1(proc: Path):

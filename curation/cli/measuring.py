@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curate measure`: measures of documents, and what the rules of a recipe would remove."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from curation.cli import recipes
+from curation.cli.execution import conclude, prepare_memory, run_recipe
+from curation.cli.options import LOGGING, RUNNING, add_inputs, inputs_in, inputs_of, share, split_names
+from curation.cli.parsing import Command, Parser
+from curation.system.terminal import print_line
+
+if TYPE_CHECKING:
+    from curation.recipes.recipe import Recipe
+    from curation.rules.effects import Effect, Effects
+    from curation.rules.grammar import Rule
+    from curation.stages import Stage
+
+BLOCKS, BOUND = "▁▂▃▄▅▆▇█", "│"
+ASCII_BLOCKS, ASCII_BOUND = ".:-=+*%@", "|"
+GAP = "  "
+LEGEND = (
+    "alone: breaks no other rule; +10%: with the bound raised by 10 %; in a histogram the bound is the upright line"
+)
+
+
+def _add_measure(parser: Parser) -> None:
+    add_inputs(parser)
+    parser.add_argument(
+        "--names", default="", metavar="A,B",
+        help="compute these measures, and ratios as a/b (default: all of curation.Measure, or those of the rules)",
+    )  # fmt: skip
+    share(parser, "recipe", dest="recipe", help="show what each rule of this recipe would remove")
+    share(parser, "rules", help="show what each rule of these sets would remove")
+    share(parser, "set", "allow_code", "output", *RUNNING, *LOGGING)
+
+
+def measure(options: argparse.Namespace) -> int:
+    prepare_memory()
+    from curation.rules.effects import rule_effects
+    from curation.running.measured import RANKS, MeasuredDocuments, percentiles
+
+    shown = split_names(options.names) if options.names else []
+    measured = [part for name in shown for part in name.split("/")]
+    rules: list[Rule] = []
+    if options.recipe or options.rules:
+        recipe, rules = _recipe_of_rules(options, measured)
+    else:
+        stage = {"kind": "measure", "names": measured}
+        content = {"name": "measure", "input": inputs_of(options), "stages": [stage], "output": {"formats": []}}
+        recipe = recipes.build("measure", content, options)
+        shown = shown or list(recipe.stages[-1].writes())
+    finished = run_recipe(recipe, options.output, options)
+    measures = MeasuredDocuments(Path(options.output))
+    table, effects = percentiles(measures, shown), rule_effects(rules, measures, measures.rows)
+    if options.console.is_for_people:
+        if shown:
+            print_percentiles(measures.rows, table)
+        if rules:
+            print_effects(effects)
+        return conclude(finished, options.output, options)
+    result = {"ranks": RANKS, "percentiles": table, "rules": [as_json(effect) for effect in effects.effects]}
+    return conclude(finished, options.output, options, **result)
+
+
+def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Recipe, list[Rule]]:
+    """Return a recipe that measures what the filters of a recipe need, on the text as the first filter gets it, and
+    their rules. RecipeError for a recipe without a filter."""
+    import msgspec
+
+    from curation.errors import RecipeError
+    from curation.recipes.recipe import DEFAULT_RECIPE, Output, check_readable, load_recipe
+    from curation.recipes.settings import rules_setting
+    from curation.rules.decide import expand_rules
+    from curation.stages import Filter, MeasureStage
+
+    name, inputs = options.recipe or DEFAULT_RECIPE, inputs_in(options)
+    settings = [*([rules_setting(options.rules)] if options.rules else []), *options.set]
+    recipe = load_recipe(name, inputs or None, settings=settings, allow_code=options.allow_code)
+    check_readable(recipe)
+    filters = [number for number, stage in enumerate(recipe.stages) if isinstance(stage, Filter)]
+    if not filters:
+        raise RecipeError(f"{name} has no filter stage; name a recipe with rules, or give --rules")
+    before = [stage for stage in recipe.stages[: filters[0]] if _changes_text(stage)]
+    later = [recipe.stage_names[k] for k in range(filters[0], filters[-1]) if _changes_text(recipe.stages[k])]
+    if later:
+        options.console.warn(f"all rules are measured before {', '.join(later)}, which change the text between filters")
+    rules = [rule for stage in recipe.stages if isinstance(stage, Filter) for rule in expand_rules(stage.rules)]
+    names = list(dict.fromkeys([*names, *(name for rule in rules for name in rule.measures)]))
+    if not names:
+        raise RecipeError(f"no rule of {name} is on a measure; rules on columns have no percentiles")
+    stages = [*before, MeasureStage(names=tuple(names))]
+    return msgspec.structs.replace(recipe, name="measure", stages=stages, output=Output(formats=())), rules
+
+
+def _changes_text(stage: Stage) -> bool:
+    """Whether a stage belongs before the measures: it removes nothing, and it is not a measure itself."""
+    return not stage.removes and stage.kind != "measure"
+
+
+def print_percentiles(documents: int, table: dict[str, list[float]]) -> None:
+    """Print the percentiles of measures and ratios to standard output."""
+    from curation.errors import counted
+    from curation.running.measured import RANKS
+
+    print_line(f"percentiles of {counted(documents, 'document')}")
+    if table:
+        columns = [[f"{rank}%", *column] for rank, column in zip(RANKS, _columns(table.values()), strict=True)]
+        _print_table([["measure", *table], *columns])
+
+
+def print_effects(effects: Effects) -> None:
+    """Print two tables to standard output, with a line per bound: what it removes, and percentiles."""
+    from curation.errors import counted
+    from curation.rules.effects import MOVES, RANKS
+
+    documents = max(effects.documents, 1)
+    shown = effects.effects
+    names = ["rule", *(effect.rule.name for effect in shown)]
+    bounds = ["keeps", *(f"{'>=' if effect.side == 'min' else '<='} {effect.bound:g}" for effect in shown)]
+
+    def shares(title: str, numbers: Iterable[int]) -> list[str]:
+        return [title, *(f"{number / documents:.2%}" for number in numbers)]
+
+    moved = [shares(f"{move:+.0%}", (effect.removed[k] for effect in shown)) for k, move in enumerate(MOVES) if move]
+    removed = shares("removes", (effect.removed_now for effect in shown))
+    alone = shares("alone", (effect.alone for effect in shown))
+    share = f"{effects.removed:,} ({effects.removed / documents:.2%})"
+    print_line(f"{counted(effects.documents, 'document')}, of which the rules remove {share}")
+    _print_table([names, bounds, removed, alone, *moved], optional=(5, 6, 4, 7, 3))
+    print_line(LEGEND)
+    ranks = [
+        [f"{rank:g}%", *column]
+        for rank, column in zip(RANKS, _columns(effect.percentiles for effect in shown), strict=True)
+    ]
+    histograms = ["histogram", *map(histogram_line, shown)]
+    _print_table([names, bounds, histograms, *ranks], left=(0, 2), optional=(4, 8, 10, 5, 7, 3, 9))
+    if effects.skipped:
+        print_line(f"not measured, since they are on columns or patterns: {', '.join(effects.skipped)}")
+
+
+def _columns(rows: Iterable[Sequence[float]]) -> list[list[str]]:
+    """The columns of a table of numbers, as text."""
+    return [list(column) for column in zip(*([_number(value) for value in row] for row in rows), strict=True)]
+
+
+def _print_table(columns: list[list[str]], left: Sequence[int] = (0,), optional: Sequence[int] = ()) -> None:
+    """Print columns of text, aligned right but for those at `left`. Those at `optional` are left out, in this order,
+    until the table fits the terminal."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf
+    widths = [max(map(len, column)) for column in columns]
+    shown = list(range(len(columns)))
+    for number in optional:
+        if sum(widths[k] + len(GAP) for k in shown) - len(GAP) > width:
+            shown.remove(number)
+    for row in zip(*columns, strict=True):
+        cells = (row[k].ljust(widths[k]) if k in left else row[k].rjust(widths[k]) for k in shown)
+        print_line(GAP.join(cells).rstrip())
+
+
+def histogram_line(effect: Effect) -> str:
+    """Return the histogram of an effect as one character per bin, with the bound between two bins."""
+    blocks, bound = (BLOCKS, BOUND) if _shows_blocks() else (ASCII_BLOCKS, ASCII_BOUND)
+    counts, place = effect.histogram.counts, effect.histogram.bin_of(effect.bound)
+    top = max(int(counts.max()), 1)
+    bars = [blocks[max(-(-int(count) * len(blocks) // top) - 1, 0)] if count else " " for count in counts]
+    bars.insert(place if effect.side == "min" else place + 1, bound)
+    return "".join(bars)
+
+
+def _shows_blocks() -> bool:
+    try:
+        (BLOCKS + BOUND).encode(sys.stdout.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True
+
+
+def as_json(effect: Effect) -> dict[str, Any]:
+    """Return an effect for programs; `docs/command_line.md` lists the keys."""
+    from curation.rules.effects import MOVES, RANKS
+
+    return {
+        "reason": effect.rule.name,
+        "measures": list(effect.rule.measures),
+        effect.side: effect.bound,
+        "removed": effect.removed_now,
+        "alone": effect.alone,
+        "removed_if_moved": {
+            f"{move:+.2f}": number for move, number in zip(MOVES, effect.removed, strict=True) if move
+        },
+        "percentiles": dict(zip(map(str, RANKS), effect.percentiles, strict=False)),
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
+
+
+MEASURE = Command("measure", "measure unfiltered documents, to choose thresholds", _add_measure, measure, resumes=True)
