@@ -81,14 +81,16 @@ class Emitter:
         self.kernel = kernel
         # A symbol's address is that of its region; regions of symbols precede those of arguments, 0 is no region.
         self.regions = {symbol.name: number for number, symbol in enumerate(kernel.symbols, 1)}
-        self.visited_blocks = 0
+        declared = (item for item in kernel.body if isinstance(item, Registers))
+        self.registers = {name for item in declared for name in item.names}
+        self.block_sizes: list[int] = []  # instructions of each basic block
 
     # Operands
 
     def value(self, operand: str) -> str:
         if operand in SPECIAL:
             return f"((uint32_t){SPECIAL[operand]})"
-        if re.fullmatch(r"%\w+", operand):
+        if operand[:1] == "%" and operand[1:] in self.registers:
             return f"r_{operand[1:]}"
         if re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)U?", operand):
             number = int(operand.rstrip("U"), 0)
@@ -98,7 +100,7 @@ class Emitter:
         raise PtxError(f"unknown operand {operand!r}")
 
     def address(self, operand: str) -> str:
-        found = re.fullmatch(r"\[([%\w$]+)(?:\+(-?\d+))?\]", operand)
+        found = re.fullmatch(r"\[([%a-zA-Z_][\w$]*)(?:\+(-?\d+))?\]", operand)
         if not found:
             raise PtxError(f"unknown address {operand!r}")
         return f"(uint64_t){self.value(found[1])} + {found[2] or 0}"
@@ -113,7 +115,8 @@ class Emitter:
     def arithmetic(self, instruction: Instruction, key: str) -> str:
         type_name = instruction.parts[-1]
         target, *sources = instruction.operands
-        expression = EXPRESSIONS[key].format(*map(self.value, sources))
+        values = [f"({self.value(source)} != 0)" if type_name == "pred" else self.value(source) for source in sources]
+        expression = EXPRESSIONS[key].format(*values)
         expression = expression.replace("(T)", f"({TYPES[type_name]})").replace("BITS", str(bits_of(type_name)))
         return f"{self.value(target)} = ({TYPES[type_name]})({expression});"
 
@@ -270,7 +273,7 @@ class Emitter:
         """shfl, vote and match: lanes of a warp exchange values."""
         operation = "_".join(part.upper() for part in instruction.parts[:-1] if part != "sync")
         known = ("SHFL_UP", "SHFL_DOWN", "SHFL_IDX", "SHFL_BFLY", "VOTE_ALL", "VOTE_ANY", "VOTE_BALLOT", "MATCH_ANY")
-        if operation not in known:
+        if operation not in known or "sync" not in instruction.parts:
             raise unknown(instruction)
         target, *sources, mask = instruction.operands
         target, _, flag = target.partition("|")
@@ -332,7 +335,6 @@ class Emitter:
     def body(self) -> list[str]:
         lines: list[str] = []
         run: list[str] = []  # statements since the last label or branch
-        self.block_sizes: list[int] = []
 
         def close_run() -> None:
             if run:
