@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
@@ -23,6 +24,7 @@ from tests.ptx.parse import Kernel, parse
 HERE = Path(__file__).parent
 RUNTIME = tuple(HERE / name for name in ("runtime.h", "counts.h", "arithmetic.h", "scheduler.h"))
 CAPABILITY = (9, 0)
+KEPT_SECONDS = 30 * 24 * 3600
 # Aliasing and overflow are defined as on the device; the hardening of longjmp forbids a change of stacks.
 FLAGS = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-U_FORTIFY_SOURCE"]
 
@@ -39,6 +41,9 @@ def stored() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022:
         return Path(tempfile.mkdtemp())
+    for path in folder.iterdir():
+        if path.stat().st_mtime < time.time() - KEPT_SECONDS:
+            path.unlink(missing_ok=True) if path.is_file() else shutil.rmtree(path, ignore_errors=True)
     return folder
 
 
@@ -69,16 +74,9 @@ def _digest_of_kernels() -> str:
 
     folder = Path(curation.kernels.__file__).parent
     sources = [*sorted(folder.glob("*.py")), *sorted(Path(gpu_pipeline.kernels.__file__).parent.glob("*.py"))]
-    versions = [version(name) for name in ("numba", "numba-cuda", "nvidia-cuda-nvcc", "nvidia-nvvm") if _installed(name)]
+    versions = [version(name) for name in ("numba", "numba-cuda", "nvidia-nvvm")]
     content = "\0".join([*versions, *(f"{path.name}\0{path.read_text('utf-8')}" for path in sources)])
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _installed(name: str) -> bool:
-    try:
-        return bool(version(name))
-    except ModuleNotFoundError:
-        return False
 
 
 def ptx_of(kernel, signature: tuple, capability: tuple[int, int] = CAPABILITY) -> str:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device code of every kernel gives the CPU engine's results, in every order of threads."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.corpus import NASTY, SHARED_DATA
+from tests.ptx import workload
+from tests.ptx.engine import install_engine
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = (1, 20_000, 300_000)
+NASTY_TEXTS = [text for text in NASTY if len(text) < 3000]
+REAL = SHARED_DATA / "real_2mb.jsonl"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_results_equal_the_cpu_engine(monkeypatch, tmp_path, seed):
+    engine, _ = install_engine(monkeypatch, seed)
+    for name in workload.CALLS:
+        workload.assert_equal_results(name, engine, [*workload.made_texts(40, seed), *NASTY_TEXTS], tmp_path)
+
+
+def test_parity_bodies():
+    """Every body of tests/parity on the device code, in another process: the plugin replaces the engine of all tests."""
+    plugin = ["-p", "tests.ptx.plugin", "--engine", "gpu"]
+    others = ["-k", "not processes and not 20_mb"]  # no cluster of GPUs, no long corpus
+    command = [sys.executable, "-m", "pytest", "-q", *plugin, *others, "tests/parity"]
+    environment = {**os.environ, "PTX_SEED": "7"}
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout[-5000:]
+    assert " passed" in finished.stdout and "failed" not in finished.stdout
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason=f"shared data is not at hand: {REAL} does not exist")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_real_documents(monkeypatch, tmp_path, seed):
+    engine, _ = install_engine(monkeypatch, seed)
+    texts = workload.real_texts(REAL)
+    for name in workload.CALLS:
+        workload.assert_equal_results(name, engine, texts, tmp_path)
