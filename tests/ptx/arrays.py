@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments of a launch as parameters of the kernel, and the memory that they allow the kernel to access.
 
-Arrays that overlap share one region, such as the columns of one table. A region has addresses of its own, far from those
-of the others, so an access outside all arrays never falls into another one. Within a region an address keeps the
-alignment that the array would have on a device, where every allocation starts at a multiple of 256.
+Arrays that overlap share one region, such as the columns of one table. Regions are far apart, so an access outside all
+arrays never falls into another one. An address keeps the alignment that the array would have on a device, where every
+allocation starts at a multiple of 256.
 """
 
 from dataclasses import dataclass

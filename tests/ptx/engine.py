@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The GPU engine with its own modules, launches and device code, and no device: NumPy in CuPy's place, pandas in cuDF's,
-and the PTX of each kernel run by the executor.
+"""The GPU engine with its own modules, launches and device code, and no device: NumPy in CuPy's place, pandas in
+cuDF's, and the PTX of each kernel run by the executor.
 """
 
 import itertools

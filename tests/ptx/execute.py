@@ -28,7 +28,7 @@ LONGEST_TURN = 64
 PATIENCE = 1 << 32
 
 
-class KernelFault(Exception):
+class KernelError(Exception):
     """A kernel did what a device forbids, or would do without a message."""
 
 
@@ -100,7 +100,7 @@ class Executable:
         dynamic_shared: int = 0,
         patience: int = PATIENCE,
     ) -> Counts:
-        """Run a launch in the order of `seed`, or in order and with counts; raises KernelFault."""
+        """Run a launch in the order of `seed`, or in order and with counts; raises KernelError."""
         regions = regions_of(arguments)
         first_number = len(self.constants) + 1
         parameters = parameters_of(arguments, regions, first_number)
@@ -108,7 +108,10 @@ class Executable:
             raise PtxError(f"the kernel has {self.kernel.parameters} parameters, the arguments give {len(parameters)}")
         hosts = [_Region(), *(_Region(host=ctypes.addressof(buffer)) for buffer in self.constants)]
         hosts += [_Region(MIDDLE + r.misfit, r.end - r.start, r.start, GLOBAL) for r in regions]
-        settings = dict(
+        launch = _Launch(
+            parameters=(_u64 * len(parameters))(*parameters),
+            regions=(_Region * len(hosts))(*hosts),
+            num_regions=len(hosts),
             blocks=blocks,
             threads=threads,
             dynamic_shared=dynamic_shared,
@@ -118,15 +121,9 @@ class Executable:
             patience=patience,
             counting=counting,
         )
-        launch = _Launch(
-            parameters=(_u64 * len(parameters))(*parameters),
-            regions=(_Region * len(hosts))(*hosts),
-            num_regions=len(hosts),
-            **settings,
-        )
         self.library.run_launch(ctypes.byref(launch))
         if launch.fault.kind:
-            raise KernelFault(self._message(launch, regions, first_number))
+            raise KernelError(self._message(launch, regions, first_number))
         return Counts(**{field.name: getattr(launch.counts, field.name) for field in fields(Counts)})
 
     def _message(self, launch: ctypes.Structure, regions: list[Region], first_number: int) -> str:

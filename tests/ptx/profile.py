@@ -173,8 +173,9 @@ def tables(recorded: dict[str, Any]) -> str:
     what = "made texts (`tests/ptx/workload.py`)" if name == "made" else f"real documents (`shared/data/{name}.jsonl`)"
     tools = ", ".join(f"{package} {number}" for package, number in recorded["toolchain"].items())
     return "\n\n".join([
-        f"Input: {found['documents']:,} {what}, {found['bytes']:,} bytes, the longest of {found['longest']:,} bytes. Each "
-        f"function ran once, with the settings of the stages' defaults. PTX for compute capability 9.0 by {tools}.",
+        f"Input: {found['documents']:,} {what}, {found['bytes']:,} bytes, the longest of {found['longest']:,} bytes. "
+        "Each function ran once, with the settings of the stages' defaults. PTX for compute capability 9.0 by "
+        f"{tools}.",
         counts_table(found),
         ASSUMPTIONS,
         times_table(found, recorded),

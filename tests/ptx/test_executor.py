@@ -7,7 +7,7 @@ import pytest
 from numba import cuda, types
 
 from tests.ptx.build import compile_to_ptx
-from tests.ptx.execute import Counts, Executable, KernelFault
+from tests.ptx.execute import Counts, Executable, KernelError
 from tests.ptx.test_instructions import made
 
 SEEDS = range(6)
@@ -45,7 +45,7 @@ def test_a_read_past_the_end_is_a_fault(executable):
     out = np.zeros(100, np.int64)
     kernel.run(2, THREADS, numbers, out, seed=1)
     assert out.tolist() == [2 * k + 1 for k in range(100)]
-    with pytest.raises(KernelFault) as fault:
+    with pytest.raises(KernelError) as fault:
         kernel.run(2, THREADS, numbers[:100], out, seed=1)
     assert str(fault.value).startswith(
         "thread 35 of block 1 accesses 8 bytes outside all memory it was given, at byte 800 of numbers (800 bytes); "
@@ -64,7 +64,7 @@ def test_no_distance_reaches_another_array(executable, first):
     """2^40 bytes are from one array to the next; Numba adds the size to a negative index."""
     kernel = executable(copy_from, I64, types.int64, I64)
     numbers, out = np.arange(100), np.zeros(100, np.int64)
-    with pytest.raises(KernelFault, match="accesses 8 bytes outside all memory it was given"):
+    with pytest.raises(KernelError, match="accesses 8 bytes outside all memory it was given"):
         kernel.run(1, THREADS, numbers, first, out, seed=1)
 
 
@@ -74,17 +74,17 @@ def test_a_view_allows_its_own_bytes_only(executable):
     out = np.zeros(100, np.int64)
     kernel.run(2, THREADS, memory[100:201], out, seed=1)
     assert out[0] == 201
-    with pytest.raises(KernelFault, match="byte 800 of numbers"):
+    with pytest.raises(KernelError, match="byte 800 of numbers"):
         kernel.run(2, THREADS, memory[100:200], out, seed=1)
     both = memory[:100], memory[50:150]  # overlap: one region
     kernel.run(2, THREADS, *both, seed=1)
-    with pytest.raises(KernelFault, match=r"byte 1,\d+ of out and numbers \(1,200 bytes\)"):
+    with pytest.raises(KernelError, match=r"byte 1,\d+ of out and numbers \(1,200 bytes\)"):
         kernel.run(3, THREADS, memory[50:150], memory[:150], seed=1)
 
 
 def test_a_store_through_an_empty_array_is_a_fault():
     kernel = Executable(made("st.global.u64 [%r6], %a;"))
-    with pytest.raises(KernelFault, match=r"at byte 0 of argument 2 \(0 bytes\); .* st.global.u64 \[%r6\], %a;"):
+    with pytest.raises(KernelError, match=r"at byte 0 of argument 2 \(0 bytes\); .* st.global.u64 \[%r6\], %a;"):
         kernel.run(1, 1, np.ones(1, np.uint64), np.ones(1, np.uint64), np.zeros(0, np.uint64))
 
 
@@ -104,7 +104,7 @@ def test_a_store_through_an_empty_array_is_a_fault():
 def test_faults_of_one_instruction(body, message):
     kernel = Executable(made(f".reg .b64 %r9;\n{body}"))
     arrays = np.array([7, 8], np.uint64), np.array([7, 8], np.uint64), np.zeros(2, np.uint64)
-    with pytest.raises(KernelFault, match=f"thread 0 of block 0 .*{message}.*; line .* {body[:9]}"):
+    with pytest.raises(KernelError, match=f"thread 0 of block 0 .*{message}.*; line .* {body[:9]}"):
         kernel.run(1, 1, *arrays)
 
 
@@ -114,7 +114,7 @@ def test_an_address_keeps_the_alignment_of_its_view():
     memory = np.arange(9, dtype=np.uint32)
     ones = np.ones(1, np.uint64)
     kernel.run(1, 1, ones, ones.copy(), memory[2:])
-    with pytest.raises(KernelFault, match="accesses 8 bytes at byte 0 of argument 2"):
+    with pytest.raises(KernelError, match="accesses 8 bytes at byte 0 of argument 2"):
         kernel.run(1, 1, ones, ones.copy(), memory[3:])
 
 
@@ -124,7 +124,7 @@ def endless(out):
 
 
 def test_an_endless_kernel_is_a_fault(executable):
-    with pytest.raises(KernelFault, match="is still running after 10,000 basic blocks of the launch"):
+    with pytest.raises(KernelError, match="is still running after 10,000 basic blocks of the launch"):
         executable(endless, I64).run(1, 1, np.zeros(2, np.int64), seed=1, patience=10_000)
 
 
@@ -185,7 +185,7 @@ def test_a_missing_barrier_changes_the_result(executable):
 
 
 def test_an_access_outside_of_shared_memory_is_a_fault(executable):
-    with pytest.raises(KernelFault, match=r"thread 6[4-7] of block . accesses 8 bytes outside .* of the shared array"):
+    with pytest.raises(KernelError, match=r"thread 6[4-7] of block . accesses 8 bytes outside .* of the shared array"):
         reversed_blocks(executable(reverse, I64, I64), 1, threads=68)
 
 
@@ -264,7 +264,7 @@ def count_votes(numbers, out):
 
 
 def test_barriers(executable):
-    with pytest.raises(KernelFault, match="waits at this barrier, and other threads of its block at another one"):
+    with pytest.raises(KernelError, match="waits at this barrier, and other threads of its block at another one"):
         executable(two_barriers, I64).run(1, THREADS, np.zeros(1, np.int64), seed=1)
     out = np.zeros(100, np.int32)
     counted = executable(count_votes, I32, I32)
@@ -341,11 +341,11 @@ def test_a_mask_names_lanes_that_take_part(executable):
     out = np.zeros(32, np.int32)
     for kernel in (shuffle_of_some, shuffle_after_the_end):
         executable(kernel, I32, types.int32).run(1, 32, out, 32, seed=1)
-    with pytest.raises(KernelFault, match=r"waits here for ever: .*shfl\.sync\.idx"):
+    with pytest.raises(KernelError, match=r"waits here for ever: .*shfl\.sync\.idx"):
         executable(shuffle_of_some, I32, types.int32).run(1, 32, out, 20, seed=1)
-    with pytest.raises(KernelFault, match=r"(waits here for ever|exchanges values with a lane that).*shfl\.sync"):
+    with pytest.raises(KernelError, match=r"(waits here for ever|exchanges values with a lane that).*shfl\.sync"):
         executable(shuffle_after_the_end, I32, types.int32).run(1, 32, out, 20, seed=1)
-    with pytest.raises(KernelFault, match="exchanges values with a lane that is not in the mask"):
+    with pytest.raises(KernelError, match="exchanges values with a lane that is not in the mask"):
         executable(shuffle_of_some, I32, types.int32).run(1, 20, out, 20, seed=1)
 
 

@@ -26,7 +26,7 @@ def test_results_equal_the_cpu_engine(monkeypatch, tmp_path, seed):
 
 
 def test_parity_bodies():
-    """Every body of tests/parity on the device code, in another process: the plugin replaces the engine of all tests."""
+    """In another process, since the plugin replaces the engine of all tests."""
     plugin = ["-p", "tests.ptx.plugin", "--engine", "gpu"]
     others = ["-k", "not processes and not 20_mb"]  # no cluster of GPUs, no long corpus
     command = [sys.executable, "-m", "pytest", "-q", *plugin, *others, "tests/parity"]
