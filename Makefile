@@ -37,7 +37,7 @@ gpu-check: $(READY)  ## run all checks that need a GPU, with results in the fold
 	PYTHON=$(BIN)/python bash benchmarks/gpu_check.sh $(OUT)
 
 ptx: $(READY)  ## run the device code of all kernels on this machine, on the 2 MB corpus too, and print its counts
-	$(BIN)/pytest -q tests/ptx
+	PTX_ALL_SEEDS=1 $(BIN)/pytest -q tests/ptx
 	$(BIN)/python -m tests.ptx.profile
 
 ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/differences.md

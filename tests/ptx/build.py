@@ -5,6 +5,7 @@ under the digest of everything that they are made from.
 
 import ctypes
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -32,6 +33,15 @@ FLAGS = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-U
 def compiler() -> str | None:
     """The path of the system's C compiler, or None."""
     return shutil.which(os.environ.get("CC", "cc"))
+
+
+def missing() -> str:
+    """What keeps the executor from running on this machine; empty if nothing does."""
+    if compiler() is None:
+        return "a C compiler is not installed: install gcc or clang, or set CC"
+    if importlib.util.find_spec("numba_cuda") is None:
+        return "numba-cuda is not installed: pip install 'numba-cuda[cu13]<0.31'"
+    return ""
 
 
 @cache

@@ -1,23 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every test here needs Numba's CUDA compiler and a C compiler; without them it is skipped, with the name of what is
-missing."""
-
-import importlib.util
+"""Every test here needs a C compiler and numba-cuda; without them it is skipped, with the name of what is missing."""
 
 import pytest
 
-from tests.ptx.build import compiler
-
-NEEDS = {
-    "a C compiler is not installed: install gcc or clang, or set CC": lambda: compiler() is not None,
-    "numba-cuda is not installed: pip install 'numba-cuda[cu13]<0.31'": lambda: bool(
-        importlib.util.find_spec("numba_cuda")
-    ),
-}
-MISSING = [reason for reason, found in NEEDS.items() if not found()]
+from tests.ptx.build import missing
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _compilers():
-    if MISSING:
-        pytest.skip(MISSING[0])
+    if missing():
+        pytest.skip(missing())

@@ -17,12 +17,14 @@ static uint64_t next_random(void)  // SplitMix64
     return z ^ z >> 31;
 }
 
+static uint64_t random_below(uint64_t limit) { return (next_random() >> 32) * limit >> 32; }  // limit below 2^32
+
 // Mostly a few accesses, so that short kernels are interrupted too; sometimes up to `longest_turn`.
 static int64_t next_turn(void)
 {
     if (launch->longest_turn == 0) return INT64_MAX;
     int bits = 64 - __builtin_clzll(launch->longest_turn);
-    uint64_t length = 1 + next_random() % (1ULL << next_random() % bits);
+    uint64_t length = 1 + random_below(1ULL << random_below(bits));
     return (int64_t)(length < launch->longest_turn ? length : launch->longest_turn);
 }
 
@@ -64,7 +66,8 @@ static void resume(Thread *t)
     if (t->started) _longjmp(t->context, 1);
     void *stack = t->fresh.uc_stack.ss_sp;
     getcontext(&t->fresh);
-    t->fresh.uc_stack.ss_sp = stack, t->fresh.uc_stack.ss_size = STACK_BYTES, t->fresh.uc_link = NULL;
+    t->fresh.uc_stack.ss_sp = stack, t->fresh.uc_link = NULL;
+    t->fresh.uc_stack.ss_size = STACK_BYTES - t->slot % 61 * 576;  // equal offsets would share the lines of the cache
     makecontext(&t->fresh, run_slot, 0);
     t->started = 1;
     setcontext(&t->fresh);
@@ -170,7 +173,7 @@ static void run_blocks(const uint32_t *order)
     uint64_t next = 0, live = 0;
     for (; next < launch->resident && next < launch->blocks; next++, live++) start_block(next, order[next]);
     while (num_ready) {
-        size_t k = launch->counting ? num_ready - 1 : next_random() % num_ready;
+        size_t k = launch->counting ? num_ready - 1 : random_below(num_ready);
         Thread *t = ready[k];
         resume(t);
         if (t->state == RUNNING) continue;
@@ -211,7 +214,7 @@ void run_launch(Launch *wanted)
     uint32_t *order = malloc((launch->blocks + 1) * sizeof(uint32_t));
     for (uint32_t k = 0; k < launch->blocks; k++) order[k] = k;
     for (uint32_t k = launch->counting ? 0 : (uint32_t)launch->blocks; k > 1; k--) {
-        uint32_t other = next_random() % k, moved = order[k - 1];
+        uint32_t other = random_below(k), moved = order[k - 1];
         order[k - 1] = order[other], order[other] = moved;
     }
     for (size_t k = 0; k < launch->resident; k++) residents[k].shared = calloc(1, shared_bytes + 1);

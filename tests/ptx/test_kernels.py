@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from curation.kernels.hashing import murmur3_x64_128
 from tests.corpus import NASTY, SHARED_DATA
 from tests.ptx import workload
-from tests.ptx.engine import install_engine
+from tests.ptx.build import compile_to_ptx
+from tests.ptx.engine import ORIGINALS, install_engine, kernels
+from tests.ptx.execute import Executable
+
+from numba import cuda  # isort: skip - after curation.kernels, which sets the cache folder
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (1, 20_000, 300_000)
@@ -36,8 +41,27 @@ def test_parity_bodies():
     assert " passed" in finished.stdout and "failed" not in finished.stdout
 
 
+def wrong_hash_rows(data, offsets, valid, order, max_characters, out):
+    """Leaves out the last byte."""
+    k = cuda.grid(1)
+    if k < order.size:
+        row = order[k]
+        out[row, 0], out[row, 1] = murmur3_x64_128(data, offsets[row], max(offsets[row], offsets[row + 1] - 1))
+
+
+def test_a_wrong_kernel_is_noticed(monkeypatch, tmp_path):
+    engine, _ = install_engine(monkeypatch, 1)
+    texts = workload.made_texts(5)
+    workload.assert_equal_results("hash", engine, texts, tmp_path)
+    signature = kernels.SIGNATURES[ORIGINALS["hash_rows"]]
+    wrong = Executable(compile_to_ptx(wrong_hash_rows, signature))
+    monkeypatch.setattr("tests.ptx.engine.executable_of", lambda kernel: wrong)
+    with pytest.raises(AssertionError, match="result 0 of hash"):
+        workload.assert_equal_results("hash", engine, texts, tmp_path)
+
+
 @pytest.mark.skipif(not REAL.is_file(), reason=f"shared data is not at hand: {REAL} does not exist")
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS if "PTX_ALL_SEEDS" in os.environ else SEEDS[:1])
 def test_real_documents(monkeypatch, tmp_path, seed):
     engine, _ = install_engine(monkeypatch, seed)
     texts = workload.real_texts(REAL)
