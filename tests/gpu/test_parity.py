@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every parity body with `--engine gpu`, on NumPy and pandas in place of a device, with the kernels as Python functions.
+"""Every parity body with `--engine gpu`, on NumPy and pandas in place of a device, with kernels as Python functions.
 `tests/ptx` runs the same on the device code."""
 
 import subprocess

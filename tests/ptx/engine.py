@@ -11,6 +11,7 @@ import numba.cuda
 import pytest
 
 from tests.gpu import stand_ins
+from tests.ptx.build import CAPABILITY
 from tests.ptx.execute import Counts, executable_of
 
 kernels = stand_ins.kernels
@@ -21,7 +22,8 @@ LAUNCHES = kernels.launch, kernels.launch_blocks
 class Device:
     """Runs every launch: the n-th one in the order of seed + n, or in order and counted where `seed` is None."""
 
-    def __init__(self, seed: int | None):
+    def __init__(self, seed: int | None, capability: tuple[int, int]):
+        self.capability = capability
         self.counts: dict[str, Counts] = {}
         self._seeds = None if seed is None else itertools.count(seed)
         self._lock = threading.Lock()
@@ -31,11 +33,12 @@ class Device:
         for argument, kind in zip(arguments, kernels.SIGNATURES[kernel], strict=True):
             stand_ins.assert_of_type(argument, kind)
         with self._lock:
+            executable = executable_of(kernel, self.capability)
             if self._seeds is None:
-                counts = executable_of(kernel).run(blocks, threads, *arguments, counting=True)
+                counts = executable.run(blocks, threads, *arguments, counting=True)
                 self.counts[name] = self.counts.get(name, Counts()) + counts
             else:
-                executable_of(kernel).run(blocks, threads, *arguments, seed=next(self._seeds))
+                executable.run(blocks, threads, *arguments, seed=next(self._seeds))
 
 
 class ExecutedKernel:
@@ -48,10 +51,12 @@ class ExecutedKernel:
         return lambda *arguments: self.device.run(self.name, *shape, arguments)
 
 
-def install_engine(monkeypatch: pytest.MonkeyPatch, seed: int | None) -> tuple[ModuleType, Device]:
+def install_engine(
+    monkeypatch: pytest.MonkeyPatch, seed: int | None, capability: tuple[int, int] = CAPABILITY
+) -> tuple[ModuleType, Device]:
     """The engine "gpu" for everything that loads it by name, and the device that runs its launches."""
     engine = stand_ins.install_engine(monkeypatch)
-    device = Device(seed)
+    device = Device(seed, capability)
     monkeypatch.setattr(kernels, "cuda", numba.cuda)  # the stand-ins replace it, and the compiler reads it
     for name, launch in zip(("launch", "launch_blocks"), LAUNCHES, strict=True):
         monkeypatch.setattr(kernels, name, launch)

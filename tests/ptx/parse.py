@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 COMMENT = re.compile(r"//.*")
 ENTRY = re.compile(r"^\.visible \.entry (\w+)\($", re.M)
-PARAMETER = re.compile(r"\.param\s+\.\w+\s+\w+_param_(\d+)")
+PARAMETER = re.compile(r"\.param\s+\.\w+\s+(?:\.ptr\s+(?:\.\w+\s+)?\.align\s+\d+\s+)?\w+_param_(\d+),?")
 SYMBOL = re.compile(
     r"(?:\.(?:visible|extern|weak)\s+)*\.(?P<space>const|global|shared|local)\s+\.align\s+(?P<align>\d+)\s+"
     r"\.b8\s+(?P<name>[\w$]+)\[(?P<size>\d*)\](?:\s*=\s*\{(?P<bytes>[^}]*)\})?;"
@@ -139,7 +139,7 @@ def parse(ptx: str) -> Kernel:
             in_body = True
         elif symbol := parse_symbol(line):
             kernel.symbols.append(symbol)
-        elif not (UNUSED_SYMBOL.fullmatch(line) or ENTRY.fullmatch(line) or PARAMETER.match(line) or line == ")"):
+        elif not (UNUSED_SYMBOL.fullmatch(line) or ENTRY.fullmatch(line) or PARAMETER.fullmatch(line) or line == ")"):
             raise PtxError(f"line {line_number} has an unknown directive: {line!r}")
     kernel.body.pop()  # the brace that closes the kernel
     return kernel

@@ -80,7 +80,7 @@ def profile() -> dict[str, Any]:
             for name, texts in inputs().items()
         },
         "ptx_instructions": {
-            name: len(executable_of(kernel).kernel.instructions) for name, kernel in ORIGINALS.items()
+            name: len(executable_of(kernel, CAPABILITY).kernel.instructions) for name, kernel in ORIGINALS.items()
         },
         "resources": {
             "{}.{}".format(*capability): {name: list(found) for name, found in resources(capability).items()}

@@ -19,13 +19,15 @@ from numba import cuda  # isort: skip - after curation.kernels, which sets the c
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (1, 20_000, 300_000)
+CAPABILITIES = [(9, 0), (10, 0)]  # Numba compiles 7.5 to 9.0 to the same PTX, and 10.0 with another version of LLVM
 NASTY_TEXTS = [text for text in NASTY if len(text) < 3000]
 REAL = SHARED_DATA / "real_2mb.jsonl"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_results_equal_the_cpu_engine(monkeypatch, tmp_path, seed):
-    engine, _ = install_engine(monkeypatch, seed)
+@pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
+def test_results_equal_the_cpu_engine(monkeypatch, tmp_path, seed, capability):
+    engine, _ = install_engine(monkeypatch, seed, capability)
     for name in workload.CALLS:
         workload.assert_equal_results(name, engine, [*workload.made_texts(40, seed), *NASTY_TEXTS], tmp_path)
 
@@ -55,7 +57,7 @@ def test_a_wrong_kernel_is_noticed(monkeypatch, tmp_path):
     workload.assert_equal_results("hash", engine, texts, tmp_path)
     signature = kernels.SIGNATURES[ORIGINALS["hash_rows"]]
     wrong = Executable(compile_to_ptx(wrong_hash_rows, signature))
-    monkeypatch.setattr("tests.ptx.engine.executable_of", lambda kernel: wrong)
+    monkeypatch.setattr("tests.ptx.engine.executable_of", lambda *_: wrong)
     with pytest.raises(AssertionError, match="result 0 of hash"):
         workload.assert_equal_results("hash", engine, texts, tmp_path)
 
