@@ -17,6 +17,7 @@ pytest.importorskip("numba.cuda")
 kernels = pytest.importorskip("gpu_pipeline.kernels")
 
 from tests.ptx.build import ptx_of  # noqa: E402 - needs the packages above
+from tests.ptx.parse import parse  # noqa: E402
 from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported  # noqa: E402
 
 RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read_bytes())["resources"]
@@ -47,6 +48,18 @@ def test_kernel_compiles_and_links(name, capability):
     assert cubin.startswith(b"\x7fELF")
     found, recorded = reported(cubin, log), Resources(*RECORDED["{}.{}".format(*capability)][name])
     assert not excess(found, recorded), f"{found}, recorded {recorded}; to accept it, run `make ptx-record`"
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0)], ids="sm_{0[0]}{0[1]}".format)
+@pytest.mark.parametrize("name", KERNELS)
+def test_device_code_that_is_executed_is_that_of_other_capabilities(name, capability):
+    """`tests/ptx` runs the code for 9.0 and 10.0."""
+
+    def code(chosen: tuple[int, int]) -> list[str]:
+        kernel = parse(ptx_of(KERNELS[name], kernels.SIGNATURES[KERNELS[name]], chosen))
+        return [instruction.text.replace(kernel.name, "kernel") for instruction in kernel.instructions]
+
+    assert code(capability) == code((9, 0))
 
 
 def test_more_registers_or_spilled_ones_are_noticed():
