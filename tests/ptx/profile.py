@@ -174,8 +174,7 @@ def tables(recorded: dict[str, Any]) -> str:
     tools = ", ".join(f"{package} {number}" for package, number in recorded["toolchain"].items())
     return "\n\n".join([
         f"Input: {found['documents']:,} {what}, {found['bytes']:,} bytes, the longest of {found['longest']:,} bytes. "
-        "Each function ran once, with the settings of the stages' defaults. PTX for compute capability 9.0 by "
-        f"{tools}.",
+        f"Each function ran once: {workload.SETTINGS}. PTX for compute capability 9.0 by {tools}.",
         counts_table(found),
         ASSUMPTIONS,
         times_table(found, recorded),

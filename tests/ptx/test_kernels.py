@@ -19,6 +19,7 @@ from numba import cuda  # isort: skip - after curation.kernels, which sets the c
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (1, 20_000, 300_000)
+SOME_SEEDS = SEEDS if "PTX_ALL_SEEDS" in os.environ else SEEDS[:1]  # `make ptx` sets it
 CAPABILITIES = [(9, 0), (10, 0)]  # Numba compiles 7.5 to 9.0 to the same PTX, and 10.0 with another version of LLVM
 NASTY_TEXTS = [text for text in NASTY if len(text) < 3000]
 REAL = SHARED_DATA / "real_2mb.jsonl"
@@ -32,12 +33,13 @@ def test_results_equal_the_cpu_engine(monkeypatch, tmp_path, seed, capability):
         workload.assert_equal_results(name, engine, [*workload.made_texts(40, seed), *NASTY_TEXTS], tmp_path)
 
 
-def test_parity_bodies():
+@pytest.mark.parametrize("seed", SOME_SEEDS)
+def test_parity_bodies(seed):
     """In another process, since the plugin replaces the engine of all tests."""
     plugin = ["-p", "tests.ptx.plugin", "--engine", "gpu"]
     others = ["-k", "not processes and not 20_mb"]  # no cluster of GPUs, no long corpus
     command = [sys.executable, "-m", "pytest", "-q", *plugin, *others, "tests/parity"]
-    environment = {**os.environ, "PTX_SEED": "7"}
+    environment = {**os.environ, "PTX_SEED": str(seed)}
     finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stdout[-5000:]
     assert " passed" in finished.stdout and "failed" not in finished.stdout
@@ -63,7 +65,7 @@ def test_a_wrong_kernel_is_noticed(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason=f"shared data is not at hand: {REAL} does not exist")
-@pytest.mark.parametrize("seed", SEEDS if "PTX_ALL_SEEDS" in os.environ else SEEDS[:1])
+@pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_real_documents(monkeypatch, tmp_path, seed):
     engine, _ = install_engine(monkeypatch, seed)
     texts = workload.real_texts(REAL)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the engine's functions that launch every kernel, with the settings of the stages' defaults, and the texts
-that they are profiled on."""
+"""Calls of the engine's functions that launch every kernel, and the texts that they are profiled on."""
 
 import itertools
 import json
@@ -29,6 +28,11 @@ from tests.conftest import frame_of
 
 NGRAM, PERMUTATIONS, ROWS = 5, 126, 6  # of MinHash: 21 bands
 TABLE_NGRAM = 13  # of the table of evaluation texts
+MODEL_CHARACTERS = 2000
+SETTINGS = (
+    f"every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} characters, word "
+    f"{NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of neighbours"
+)
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
 SYLLABLES = ("a", "in", "the", "re", "con", "ter", "mo", "ti", "os", "qu", "el", "ba", "den", "sul", "fa", "gri")
 
@@ -112,7 +116,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "measure": lambda engine, texts, folder: measured(engine, texts),
     "hash": lambda engine, texts, folder: [engine.hash_text(frame_of(engine, list(texts))[TEXT])],
     "classify": lambda engine, texts, folder: list(
-        engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(""), 2000)
+        engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(""), MODEL_CHARACTERS)
     ),
     "keys": keys,
     "overlap": overlap,
