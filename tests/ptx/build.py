@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -33,6 +33,25 @@ FLAGS = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-U
 def compiler() -> str | None:
     """The path of the system's C compiler, or None."""
     return shutil.which(os.environ.get("CC", "cc"))
+
+
+def toolchain() -> dict[str, str]:
+    """Versions of the packages that make PTX and machine code; "" for those of another CUDA release."""
+    found = {}
+    for name in ("numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def other_toolchain(recorded: dict[str, str]) -> str:
+    """Why numbers cannot be compared with recorded ones; empty where they can: the same release of CUDA."""
+    here = toolchain()
+    if all(here[name].split(".")[0] == number.split(".")[0] for name, number in recorded.items()):
+        return ""
+    return f"recorded with another release of CUDA: {recorded}, here {here}"
 
 
 def missing() -> str:
@@ -84,8 +103,9 @@ def _digest_of_kernels() -> str:
 
     folder = Path(curation.kernels.__file__).parent
     sources = [*sorted(folder.glob("*.py")), *sorted(Path(gpu_pipeline.kernels.__file__).parent.glob("*.py"))]
-    versions = [version(name) for name in ("numba", "numba-cuda", "nvidia-nvvm")]
-    content = "\0".join([*versions, *(f"{path.name}\0{path.read_text('utf-8')}" for path in sources)])
+    content = "\0".join(
+        [version("numba"), str(toolchain()), *(f"{path.name}\0{path.read_text('utf-8')}" for path in sources)]
+    )
     return hashlib.sha256(content.encode()).hexdigest()
 
 

@@ -27,8 +27,8 @@ counts as the kernel's average number of machine instructions for 9.0.
 - *Waits*: a warp takes {DEPENDENT_CYCLES} cycles for each machine instruction and {LOAD_CYCLES} more for each load. \
 As many warps run at once as registers and shared memory allow.
 - *L1*: the L1 cache of an SM answers {L1_SECTORS} sectors per cycle.
-- *Memory*: {DRAM_BYTES / 1e12:.1f} TB/s. The lower end reads and writes each different sector once, the upper end every \
-requested sector, as if there was no cache.
+- *Memory*: {DRAM_BYTES / 1e12:.1f} TB/s. The lower end reads and writes each different sector once, the upper end \
+every requested sector, as if there was no cache.
 - *ms per GB* is the largest of issue, waits, L1 and the lower end of memory.
 - A launch lasts at least as long as its *longest thread*. The last column assumes that no document of the batch is \
 longer than the longest one of this input.

@@ -14,7 +14,6 @@ import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import pytest
 
 from tests.corpus import PROJECT, SHARED_DATA
 from tests.ptx import workload
-from tests.ptx.build import CAPABILITY, ptx_of
+from tests.ptx.build import CAPABILITY, ptx_of, toolchain
 from tests.ptx.engine import ORIGINALS, install_engine
 from tests.ptx.execute import Counts, executable_of
 from tests.ptx.model import ASSUMPTIONS, BATCH_BYTES, SECTOR_BYTES, times_of
@@ -33,7 +32,6 @@ PAGE = PROJECT / "docs" / "differences.md"
 MARKS = "<!-- kernels -->", "<!-- /kernels -->"
 REAL = SHARED_DATA / "real_2mb.jsonl"
 TOLERANCE = 0.05
-PACKAGES = ("numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink")
 
 
 def inputs() -> dict[str, list[str]]:
@@ -61,10 +59,6 @@ def resources(capability: tuple[int, int]) -> dict[str, Resources]:
 
     ptx = {name: ptx_of(kernel, SIGNATURES[kernel], capability) for name, kernel in ORIGINALS.items()}
     return {name: reported(*link_to_cubin(text.encode(), capability)) for name, text in ptx.items()}
-
-
-def toolchain() -> dict[str, str]:
-    return {name: version(name) for name in PACKAGES}
 
 
 def profile() -> dict[str, Any]:

@@ -22,7 +22,7 @@ static uint64_t random_below(uint64_t limit) { return (next_random() >> 32) * li
 // Mostly a few accesses, so that short kernels are interrupted too; sometimes up to `longest_turn`.
 static int64_t next_turn(void)
 {
-    if (launch->longest_turn == 0) return INT64_MAX;
+    if (launch->longest_turn == 0) return COUNTING_TURN;
     int bits = 64 - __builtin_clzll(launch->longest_turn);
     uint64_t length = 1 + random_below(1ULL << random_below(bits));
     return (int64_t)(length < launch->longest_turn ? length : launch->longest_turn);
@@ -176,7 +176,10 @@ static void run_blocks(const uint32_t *order)
         size_t k = launch->counting ? num_ready - 1 : random_below(num_ready);
         Thread *t = ready[k];
         resume(t);
-        if (t->state == RUNNING) continue;
+        if (t->state == RUNNING) {
+            if (launch->counting) ready[k] = ready[0], ready[0] = t;  // it may wait for the others in a loop
+            continue;
+        }
         ready[k] = ready[--num_ready];
         if (t->state == AT_BARRIER) t->block->waiting++;
         if (t->state == AT_WARP) release_warp(t);

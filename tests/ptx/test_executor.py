@@ -263,6 +263,49 @@ def count_votes(numbers, out):
         out[k] += 2000 * cuda.syncthreads_or(np.int32(numbers[k] > 61))
 
 
+def sums_before(numbers, tickets, sums, out):
+    """Each block adds up its numbers and waits for the sum of the block before, in the order of their start."""
+    shared = cuda.shared.array(2, numba.int64)
+    if cuda.threadIdx.x == 0:
+        shared[0] = cuda.atomic.add(tickets, 0, 1)
+        shared[1] = 0
+    cuda.syncthreads()
+    block = shared[0]
+    k = block * cuda.blockDim.x + cuda.threadIdx.x
+    cuda.atomic.add(shared, 1, numbers[k])
+    cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        before = 0
+        if block > 0:
+            while before == 0:
+                before = cuda.atomic.add(sums, block - 1, 0)
+        cuda.atomic.add(sums, block, before + shared[1])
+        out[block] = before
+
+
+def test_blocks_wait_for_each_other(executable):
+    kernel = executable(sums_before, I64, I64, I64, I64)
+    numbers = np.arange(1, 20 * THREADS + 1)
+    expected = np.cumsum([0, *numbers.reshape(20, -1).sum(axis=1)])[:-1].tolist()
+    for settings in ({"counting": True}, *({"seed": seed} for seed in SEEDS)):
+        out = np.zeros(20, np.int64)
+        kernel.run(20, THREADS, numbers, np.zeros(1, np.int64), np.zeros(20, np.int64), out, **settings)
+        assert out.tolist() == expected
+
+
+def wait_for_last(out):
+    k = cuda.threadIdx.x
+    if k == cuda.blockDim.x - 1:
+        cuda.atomic.add(out, 0, 1)
+    while cuda.atomic.add(out, 0, 0) == 0:
+        pass
+
+
+def test_threads_wait_for_each_other_in_a_loop(executable):
+    for settings in ({"counting": True}, {"seed": 1}):
+        executable(wait_for_last, I64).run(1, 3, np.zeros(1, np.int64), **settings)
+
+
 def test_barriers(executable):
     with pytest.raises(KernelError, match="waits at this barrier, and other threads of its block at another one"):
         executable(two_barriers, I64).run(1, THREADS, np.zeros(1, np.int64), seed=1)

@@ -30,8 +30,8 @@ NGRAM, PERMUTATIONS, ROWS = 5, 126, 6  # of MinHash: 21 bands
 TABLE_NGRAM = 13  # of the table of evaluation texts
 MODEL_CHARACTERS = 2000
 SETTINGS = (
-    f"every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} characters, word "
-    f"{NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of neighbours"
+    f"every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} characters, "
+    f"word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of neighbours"
 )
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
 SYLLABLES = ("a", "in", "the", "re", "con", "ter", "mo", "ti", "os", "qu", "el", "ba", "den", "sul", "fa", "gri")
