@@ -51,6 +51,9 @@ def counts_of(texts: Sequence[str]) -> dict[str, Counts]:
             device.counts = {}
             workload.assert_equal_results(name, engine, texts, Path(folder))
             found = device.counts | found
+    never = set(ORIGINALS) - set(found)
+    if never:
+        raise ValueError(f"no call launches {', '.join(sorted(never))}: add one to CALLS in tests/ptx/workload.py")
     return {name: found[name] for name in ORIGINALS}
 
 
@@ -84,13 +87,14 @@ def profile() -> dict[str, Any]:
 
 
 def changes(found: dict[str, Counts], recorded: dict[str, dict[str, int]]) -> list[str]:
-    """The counts that differ from the recorded ones by more than TOLERANCE."""
+    """Kernels that are new, and counts that differ from the recorded ones by more than TOLERANCE."""
     pairs = [
         (name, field, value, recorded[name][field])
         for name, counts in found.items()
+        if name in recorded
         for field, value in asdict(counts).items()
     ]
-    return [
+    return [f"{name}: not recorded" for name in found if name not in recorded] + [
         f"{name}: {field} was {before:,} and is {value:,}"
         for name, field, value, before in pairs
         if abs(value - before) > TOLERANCE * before

@@ -36,8 +36,17 @@ def test_a_worse_kernel_is_noticed():
     assert profile.changes({"hash_rows": near}, MADE["counts"]) == []
     (line,) = profile.changes({"hash_rows": far}, MADE["counts"])
     assert line.startswith("hash_rows: sectors was ")
+    assert profile.changes({"new_rows": counts}, MADE["counts"]) == ["new_rows: not recorded"]
     (line,) = profile.changes({"hash_rows": replace(counts, atomics=1)}, MADE["counts"])
     assert line == "hash_rows: atomics was 0 and is 1"
+
+
+def test_a_kernel_that_is_never_launched_is_an_error(monkeypatch):
+    monkeypatch.setattr(workload, "CALLS", {"hash": workload.CALLS["hash"]})
+    with pytest.raises(
+        ValueError, match=r"no call launches check_rows, .*: add one to CALLS in tests/ptx/workload\.py"
+    ):
+        profile.counts_of(["a"])
 
 
 def test_another_release_of_cuda_is_not_compared():
