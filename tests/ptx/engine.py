@@ -51,15 +51,22 @@ class ExecutedKernel:
         return lambda *arguments: self.device.run(self.name, *shape, arguments)
 
 
-def install_engine(
+def execute_kernels(
     monkeypatch: pytest.MonkeyPatch, seed: int | None, capability: tuple[int, int] = CAPABILITY
-) -> tuple[ModuleType, Device]:
-    """The engine "gpu" for everything that loads it by name, and the device that runs its launches."""
-    engine = stand_ins.install_engine(monkeypatch)
+) -> Device:
+    """Let the executor run what modules over the stand-ins launch; returns the device."""
     device = Device(seed, capability)
     monkeypatch.setattr(kernels, "cuda", numba.cuda)  # the stand-ins replace it, and the compiler reads it
     for name, launch in zip(("launch", "launch_blocks"), LAUNCHES, strict=True):
         monkeypatch.setattr(kernels, name, launch)
     for name in ORIGINALS:
         monkeypatch.setattr(kernels, name, ExecutedKernel(name, device))
-    return engine, device
+    return device
+
+
+def install_engine(
+    monkeypatch: pytest.MonkeyPatch, seed: int | None, capability: tuple[int, int] = CAPABILITY
+) -> tuple[ModuleType, Device]:
+    """The engine "gpu" for everything that loads it by name, and the device that runs its launches."""
+    engine = stand_ins.install_engine(monkeypatch)
+    return engine, execute_kernels(monkeypatch, seed, capability)
