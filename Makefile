@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-peers gpu-check torture
+.PHONY: help demo test fix check wheel bench bench-peers gpu-check torture ptx ptx-record
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -40,6 +40,13 @@ bench-peers: $(READY)  ## compare with other tools, each installed into a separa
 
 gpu-check: $(READY)  ## run all checks that need a GPU, with results in the folder OUT; failures do not stop it
 	PYTHON=$(BIN)/python bash benchmarks/gpu_check.sh $(OUT)
+
+ptx: $(READY)  ## run the device code of all kernels on this machine, on the 2 MB corpus too, and print its counts
+	PTX_ALL_SEEDS=1 $(BIN)/pytest -q tests/ptx
+	$(BIN)/python -m tests.ptx.profile
+
+ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/differences.md
+	$(BIN)/python -m tests.ptx.profile --record
 
 torture: $(READY)  ## test 10,000 damaged inputs, and runs killed at 200 random moments
 	TORTURE=10000 $(BIN)/pytest tests/fuzz tests/running/test_kill.py

@@ -2,21 +2,26 @@
 """Every CUDA kernel compiles to PTX and links to a cubin, without a GPU, for Turing to Blackwell.
 
 What a device would refuse at the first launch is refused here: a construct outside Numba's CUDA subset, a table in
-constant memory, too many parameters. Run with `-rP` to see registers and stack of each kernel.
+constant memory, too many parameters. Registers and memory stay close to the recorded ones (`tests/ptx/recorded.json`).
 """
 
-import re
+import json
+from pathlib import Path
 
 import pytest
 
-CAPABILITIES = [(7, 5), (8, 0), (9, 0), (10, 0)]
-
 INSTALL = "pip install 'numba-cuda[cu13]<0.31'"
 pytest.importorskip("numba_cuda", reason=f"numba-cuda is not installed: {INSTALL}")
-nvjitlink = pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
-cuda = pytest.importorskip("numba.cuda")
+pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
+pytest.importorskip("numba.cuda")
 kernels = pytest.importorskip("gpu_pipeline.kernels")
 
+from tests.ptx.build import other_toolchain, ptx_of  # noqa: E402 - needs the packages above
+from tests.ptx.parse import parse  # noqa: E402
+from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported  # noqa: E402
+
+RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read_bytes())
+MORE_REGISTERS = 1.1  # that another version of the linker may use
 KERNELS = {
     name: kernel
     for name, kernel in vars(kernels).items()
@@ -24,45 +29,44 @@ KERNELS = {
 }
 
 
-class Device:
-    def __init__(self, compute_capability):
-        self.compute_capability = compute_capability
-
-
-def compile_to_ptx(kernel, capability, monkeypatch) -> bytes:
-    # The compiler asks the current device for its capability even where `cc` is given.
-    monkeypatch.setattr("numba.cuda.dispatcher.get_current_device", lambda: Device(capability))
-    signature = kernels.SIGNATURES[kernel]
-    ptx, _ = cuda.compile(kernel.py_func, signature, cc=capability, device=False, abi="numba", output="ptx")
-    return ptx.encode()
-
-
-def link_to_cubin(ptx: bytes, capability) -> tuple[bytes, str]:
-    """The cubin, and what the linker says of registers and memory."""
-    options = ["-arch=sm_{}{}".format(*capability), "-verbose"]
-    handle = nvjitlink.create(len(options), options)
-    try:
-        nvjitlink.add_data(handle, nvjitlink.InputType.PTX, ptx, len(ptx), "kernel")
-        nvjitlink.complete(handle)
-        log = bytearray(nvjitlink.get_info_log_size(handle))
-        nvjitlink.get_info_log(handle, log)
-        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
-        nvjitlink.get_linked_cubin(handle, cubin)
-    finally:
-        nvjitlink.destroy(handle)
-    return bytes(cubin), log.decode()
-
-
 def test_every_kernel_has_a_signature():
     assert KERNELS and set(KERNELS.values()) == set(kernels.SIGNATURES)
 
 
+def excess(found: Resources, recorded: Resources) -> list[str]:
+    """Names of the resources of which a kernel uses more than recorded."""
+    most = recorded._replace(registers=recorded.registers * MORE_REGISTERS)
+    return [name for name in ("registers", "stack", "shared", "local") if getattr(found, name) > getattr(most, name)]
+
+
 @pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
 @pytest.mark.parametrize("name", KERNELS)
-def test_kernel_compiles_and_links(name, capability, monkeypatch):
-    ptx = compile_to_ptx(KERNELS[name], capability, monkeypatch)
+def test_kernel_compiles_and_links(name, capability):
+    ptx = ptx_of(KERNELS[name], kernels.SIGNATURES[KERNELS[name]], capability).encode()
     assert b".f64" not in ptx, "an integer became float64: int64 and uint64 were mixed"
     cubin, log = link_to_cubin(ptx, capability)
     assert cubin.startswith(b"\x7fELF")
-    for numbers in re.findall(r"\d+ bytes stack frame.*|Used \d+ registers|used \d+ registers.*", log):
-        print(name, "sm_{}{}".format(*capability), numbers)  # noqa: T201 - what -rP shows
+    recorded = RECORDED["resources"]["{}.{}".format(*capability)].get(name)
+    assert recorded, "not recorded: run `make ptx-record`"
+    found = reported(cubin, log)
+    if not other_toolchain(RECORDED["toolchain"]):
+        assert not excess(found, Resources(*recorded)), f"{found}, recorded {recorded}; accept it by `make ptx-record`"
+
+
+@pytest.mark.parametrize("capability", [(7, 5), (8, 0)], ids="sm_{0[0]}{0[1]}".format)
+@pytest.mark.parametrize("name", KERNELS)
+def test_device_code_that_is_executed_is_that_of_other_capabilities(name, capability):
+    """`tests/ptx` runs the code for 9.0 and 10.0."""
+
+    def code(chosen: tuple[int, int]) -> list[str]:
+        kernel = parse(ptx_of(KERNELS[name], kernels.SIGNATURES[KERNELS[name]], chosen))
+        return [instruction.text.replace(kernel.name, "kernel") for instruction in kernel.instructions]
+
+    assert code(capability) == code((9, 0))
+
+
+def test_more_registers_or_spilled_ones_are_noticed():
+    recorded = Resources(40, 0, 0, 0, 1000)
+    assert excess(recorded._replace(registers=44, instructions=2000), recorded) == []
+    assert excess(recorded._replace(registers=45), recorded) == ["registers"]
+    assert excess(recorded._replace(stack=8, local=8), recorded) == ["stack", "local"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every parity body with `--engine gpu`, on NumPy and pandas in place of a device."""
+"""Every parity body with `--engine gpu`, on NumPy and pandas in place of a device, with kernels as Python functions.
+`tests/ptx` runs the same on the device code."""
 
 import subprocess
 import sys
@@ -7,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.ptx.build import missing
+
 pytest.importorskip("gpu_pipeline.kernels")
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.skipif(not missing(), reason="tests/ptx runs the parity bodies on the device code")
 def test_parity():
     plugin = ["-p", "tests.gpu.plugin", "--engine", "gpu"]
     others = ["-k", "not processes"]  # a cluster of GPUs has no stand-in here

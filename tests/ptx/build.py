@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels to PTX, and PTX to a library for this machine. Both are stored in a folder of this user for later sessions,
+under the digest of everything that they are made from.
+"""
+
+import ctypes
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import curation.kernels
+from tests.ptx.emit import emit
+from tests.ptx.parse import Kernel, parse
+
+HERE = Path(__file__).parent
+RUNTIME = tuple(HERE / name for name in ("runtime.h", "counts.h", "arithmetic.h", "scheduler.h"))
+CAPABILITY = (9, 0)
+KEPT_SECONDS = 30 * 24 * 3600
+# Aliasing and overflow are defined as on the device; the hardening of longjmp forbids a change of stacks.
+FLAGS = ["-O1", "-w", "-shared", "-fPIC", "-fno-strict-aliasing", "-fwrapv", "-U_FORTIFY_SOURCE"]
+
+
+def compiler() -> str | None:
+    """The path of the system's C compiler, or None."""
+    return shutil.which(os.environ.get("CC", "cc"))
+
+
+def toolchain() -> dict[str, str]:
+    """Versions of the packages that make PTX and machine code; "" for those of another CUDA release."""
+    found = {}
+    for name in ("numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return found
+
+
+def other_toolchain(recorded: dict[str, str]) -> str:
+    """Why numbers cannot be compared with recorded ones; empty where they can: the same release of CUDA."""
+    here = toolchain()
+    if all(here[name].split(".")[0] == number.split(".")[0] for name, number in recorded.items()):
+        return ""
+    return f"recorded with another release of CUDA: {recorded}, here {here}"
+
+
+def missing() -> str:
+    """What keeps the executor from running on this machine; empty if nothing does."""
+    if compiler() is None:
+        return "a C compiler is not installed: install gcc or clang, or set CC"
+    if importlib.util.find_spec("numba_cuda") is None:
+        return "numba-cuda is not installed: pip install 'numba-cuda[cu13]<0.31'"
+    return ""
+
+
+@cache
+def stored() -> Path:
+    """A folder that only this user can write to."""
+    folder = Path(tempfile.gettempdir()) / f"curation-ptx-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022:
+        return Path(tempfile.mkdtemp())
+    for path in folder.iterdir():
+        if path.stat().st_mtime < time.time() - KEPT_SECONDS:
+            path.unlink(missing_ok=True) if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+    return folder
+
+
+def store(path: Path, write: Callable[[Path], object]) -> Path:
+    """Let `write` make the file, unless it is there; other processes see the whole file or none."""
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=stored()) as folder:
+            made = Path(folder) / path.name
+            write(made)
+            made.replace(path)
+    return path
+
+
+def compile_to_ptx(function: Callable, signature: tuple, capability: tuple[int, int] = CAPABILITY) -> str:
+    """PTX of a kernel, without a device: the compiler asks the current device even where `cc` is given."""
+    from numba import cuda
+
+    device = SimpleNamespace(compute_capability=capability)
+    with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
+        ptx, _ = cuda.compile(function, signature, cc=capability, device=False, abi="numba", output="ptx")
+    return ptx
+
+
+@cache
+def _digest_of_kernels() -> str:
+    """All sources that kernels of the product are compiled from, and the compiler's versions."""
+    import gpu_pipeline.kernels
+
+    folder = Path(curation.kernels.__file__).parent
+    sources = [*sorted(folder.glob("*.py")), *sorted(Path(gpu_pipeline.kernels.__file__).parent.glob("*.py"))]
+    content = "\0".join(
+        [version("numba"), str(toolchain()), *(f"{path.name}\0{path.read_text('utf-8')}" for path in sources)]
+    )
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def ptx_of(kernel, signature: tuple, capability: tuple[int, int] = CAPABILITY) -> str:
+    """PTX of a kernel of the product; compiled once for the same sources."""
+    function = kernel.py_func
+    digest = hashlib.sha256(f"{_digest_of_kernels()} {signature} {capability}".encode()).hexdigest()[:20]
+    path = stored() / f"{function.__name__}-{digest}.ptx"
+    return store(path, lambda made: made.write_text(compile_to_ptx(function, signature, capability))).read_text()
+
+
+def build(ptx: str) -> tuple[Kernel, ctypes.CDLL]:
+    """The kernel of a PTX module, and the library that runs it."""
+    kernel = parse(ptx)
+    source = emit(kernel)
+    content = "\0".join([source, *FLAGS, *(path.read_text("utf-8") for path in RUNTIME)])
+    path = stored() / f"{hashlib.sha256(content.encode()).hexdigest()[:20]}.so"
+
+    def compile_library(made: Path) -> None:
+        command = [compiler(), *FLAGS, "-I", str(HERE), "-x", "c", "-", "-o", str(made)]
+        finished = subprocess.run(command, input=source, capture_output=True, text=True, check=False)
+        if finished.returncode:
+            raise RuntimeError(f"the C of {kernel.name} does not compile: {finished.stderr[:2000]}")
+
+    return kernel, ctypes.CDLL(str(store(path, compile_library)))

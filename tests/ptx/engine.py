@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The GPU engine with its own modules, launches and device code, and no device: NumPy in CuPy's place, pandas in
+cuDF's, and the PTX of each kernel run by the executor.
+"""
+
+import itertools
+import threading
+from types import ModuleType
+
+import numba.cuda
+import pytest
+
+from tests.gpu import stand_ins
+from tests.ptx.build import CAPABILITY
+from tests.ptx.execute import Counts, executable_of
+
+kernels = stand_ins.kernels
+ORIGINALS = {kernel.py_func.__name__: kernel for kernel in kernels.SIGNATURES}
+LAUNCHES = kernels.launch, kernels.launch_blocks
+
+
+class Device:
+    """Runs every launch: the n-th one in the order of seed + n, or in order and counted where `seed` is None."""
+
+    def __init__(self, seed: int | None, capability: tuple[int, int]):
+        self.capability = capability
+        self.counts: dict[str, Counts] = {}
+        self._seeds = None if seed is None else itertools.count(seed)
+        self._lock = threading.Lock()
+
+    def run(self, name: str, blocks: int, threads: int, arguments: tuple) -> None:
+        kernel = ORIGINALS[name]
+        for argument, kind in zip(arguments, kernels.SIGNATURES[kernel], strict=True):
+            stand_ins.assert_of_type(argument, kind)
+        with self._lock:
+            executable = executable_of(kernel, self.capability)
+            if self._seeds is None:
+                counts = executable.run(blocks, threads, *arguments, counting=True)
+                self.counts[name] = self.counts.get(name, Counts()) + counts
+            else:
+                executable.run(blocks, threads, *arguments, seed=next(self._seeds))
+
+
+class ExecutedKernel:
+    """In the place of Numba's kernel: `kernel[blocks, threads](*arguments)`."""
+
+    def __init__(self, name: str, device: Device):
+        self.name, self.device = name, device
+
+    def __getitem__(self, shape: tuple[int, int]):
+        return lambda *arguments: self.device.run(self.name, *shape, arguments)
+
+
+def execute_kernels(
+    monkeypatch: pytest.MonkeyPatch, seed: int | None, capability: tuple[int, int] = CAPABILITY
+) -> Device:
+    """Let the executor run what modules over the stand-ins launch; returns the device."""
+    device = Device(seed, capability)
+    monkeypatch.setattr(kernels, "cuda", numba.cuda)  # the stand-ins replace it, and the compiler reads it
+    for name, launch in zip(("launch", "launch_blocks"), LAUNCHES, strict=True):
+        monkeypatch.setattr(kernels, name, launch)
+    for name in ORIGINALS:
+        monkeypatch.setattr(kernels, name, ExecutedKernel(name, device))
+    return device
+
+
+def install_engine(
+    monkeypatch: pytest.MonkeyPatch, seed: int | None, capability: tuple[int, int] = CAPABILITY
+) -> tuple[ModuleType, Device]:
+    """The engine "gpu" for everything that loads it by name, and the device that runs its launches."""
+    engine = stand_ins.install_engine(monkeypatch)
+    return engine, execute_kernels(monkeypatch, seed, capability)

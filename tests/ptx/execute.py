@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs launches of compiled kernels, and says what was wrong with one."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+
+import numpy as np
+
+from tests.ptx.arrays import MIDDLE, Region, parameters_of, regions_of
+from tests.ptx.build import build, ptx_of
+from tests.ptx.parse import PtxError
+
+FAULTS = {
+    1: "accesses {size} bytes outside all memory it was given, at {place}",
+    2: "accesses {size} bytes at {place}, which is not a multiple of {size}",
+    3: "accesses {place}, which is not in the state space of the instruction or must not be written",
+    4: "divides by zero",
+    5: "waits at this barrier, and other threads of its block at another one",
+    6: "exchanges values with a lane that is not in the mask, has ended or waits elsewhere",
+    7: "waits here for ever: other threads of its block have ended or wait elsewhere",
+    8: "is still running after {patience:,} basic blocks of the launch",
+    9: "executes a trap",
+}
+RESIDENT = 3  # blocks
+LONGEST_TURN = 64
+PATIENCE = 1 << 32
+
+
+class KernelError(Exception):
+    """A kernel did what a device forbids, or would do without a message."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts of one launch; `runtime.h` says what each is."""
+
+    instructions: int = 0
+    warp_instructions: int = 0
+    longest: int = 0
+    loads: int = 0
+    stores: int = 0
+    requests: int = 0
+    sectors: int = 0
+    touched_sectors: int = 0
+    shared: int = 0
+    local: int = 0
+    atomics: int = 0
+    most_atomics_at_one_address: int = 0
+    barriers: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        """Counts of two launches, one after the other."""
+        largest = ("longest", "most_atomics_at_one_address")
+        pairs = {field.name: (getattr(self, field.name), getattr(other, field.name)) for field in fields(self)}
+        return Counts(**{name: max(pair) if name in largest else sum(pair) for name, pair in pairs.items()})
+
+
+def _structure(name: str, members: Sequence[tuple[str, type]]) -> type[ctypes.Structure]:
+    return type(name, (ctypes.Structure,), {"_fields_": list(members)})
+
+
+_u64 = ctypes.c_uint64
+_Region = _structure("Region", [("first", _u64), ("size", _u64), ("host", ctypes.c_void_p), ("space", ctypes.c_int64)])
+_Fault = _structure(
+    "Fault", [(name, _u64) for name in ("kind", "instruction", "block", "thread", "address", "size", "region")]
+)
+_Counts = _structure("Counts", [(field.name, _u64) for field in fields(Counts)])
+_SETTINGS = ("blocks", "threads", "dynamic_shared", "resident", "seed", "longest_turn", "patience", "counting")
+_Launch = _structure(
+    "Launch",
+    [
+        ("parameters", ctypes.POINTER(_u64)),
+        ("regions", ctypes.POINTER(_Region)),
+        ("num_regions", _u64),
+        *((name, _u64) for name in _SETTINGS),
+        ("counts", _Counts),
+        ("fault", _Fault),
+    ],
+)
+GLOBAL = 1  # SPACE_GLOBAL
+
+
+class Executable:
+    """A kernel that this machine can run."""
+
+    def __init__(self, ptx: str, arguments: Sequence[str] = ()):
+        self.kernel, self.library = build(ptx)
+        self.arguments = arguments  # names for messages
+        self.constants = [ctypes.create_string_buffer(symbol.content, symbol.size) for symbol in self.kernel.symbols]
+
+    def run(
+        self,
+        blocks: int,
+        threads: int,
+        *arguments: np.ndarray | int,
+        seed: int = 0,
+        counting: bool = False,
+        dynamic_shared: int = 0,
+        patience: int = PATIENCE,
+    ) -> Counts:
+        """Run a launch in the order of `seed`, or in order and with counts; raises KernelError."""
+        regions = regions_of(arguments)
+        first_number = len(self.constants) + 1
+        parameters = parameters_of(arguments, regions, first_number)
+        if len(parameters) != self.kernel.parameters:
+            raise PtxError(f"the kernel has {self.kernel.parameters} parameters, the arguments give {len(parameters)}")
+        hosts = [_Region(), *(_Region(host=ctypes.addressof(buffer)) for buffer in self.constants)]
+        hosts += [_Region(MIDDLE + r.misfit, r.end - r.start, r.start, GLOBAL) for r in regions]
+        launch = _Launch(
+            parameters=(_u64 * len(parameters))(*parameters),
+            regions=(_Region * len(hosts))(*hosts),
+            num_regions=len(hosts),
+            blocks=blocks,
+            threads=threads,
+            dynamic_shared=dynamic_shared,
+            resident=1 if counting else RESIDENT,
+            seed=seed,
+            longest_turn=0 if counting else LONGEST_TURN,
+            patience=patience,
+            counting=counting,
+        )
+        self.library.run_launch(ctypes.byref(launch))
+        if launch.fault.kind:
+            raise KernelError(self._message(launch, regions, first_number))
+        return Counts(**{field.name: getattr(launch.counts, field.name) for field in fields(Counts)})
+
+    def _message(self, launch: ctypes.Structure, regions: list[Region], first_number: int) -> str:
+        fault = launch.fault
+        instruction = self.kernel.instructions[fault.instruction]
+        said = FAULTS[fault.kind].format(
+            size=fault.size, place=self._place(fault, regions, first_number), patience=launch.patience
+        )
+        return (
+            f"thread {fault.thread} of block {fault.block} {said}; line {instruction.line} of the PTX: "
+            f"{instruction.text}"
+        )
+
+    def _place(self, fault: ctypes.Structure, regions: list[Region], first_number: int) -> str:
+        """The address as a byte of an argument or a symbol."""
+        offset = (fault.address & (1 << 40) - 1) - MIDDLE
+        number = fault.region - first_number
+        if 0 <= number < len(regions):
+            region = regions[number]
+            names = [self.arguments[k] if self.arguments else f"argument {k}" for k in region.arguments]
+            return f"byte {offset - region.misfit:,} of {' and '.join(names)} ({region.end - region.start:,} bytes)"
+        if 1 <= fault.region < first_number:
+            symbol = self.kernel.symbols[fault.region - 1]
+            return f"byte {offset:,} of the {symbol.space} array {symbol.name} ({symbol.size:,} bytes)"
+        return f"address {fault.address:#x}, in no array"
+
+
+@cache
+def executable_of(kernel, capability: tuple[int, int]) -> Executable:
+    """A kernel of the product, compiled for this capability."""
+    from gpu_pipeline.kernels import SIGNATURES
+
+    names = kernel.py_func.__code__.co_varnames[: kernel.py_func.__code__.co_argcount]
+    return Executable(ptx_of(kernel, SIGNATURES[kernel], capability), names)

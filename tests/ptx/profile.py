@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts of every kernel on stated inputs, its registers, and the tables of the page.
+
+    python -m tests.ptx.profile [--record]
+
+Runs the kernels of all functions on the made texts and on shared/data/real_2mb.jsonl (left out where it is absent),
+compares the results with the CPU engine's, and prints the tables. `--record` writes the counts to `recorded.json`, with
+which a test compares later ones, and the tables to the page.
+"""
+
+import argparse
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.corpus import PROJECT, SHARED_DATA
+from tests.ptx import workload
+from tests.ptx.build import CAPABILITY, ptx_of, toolchain
+from tests.ptx.engine import ORIGINALS, install_engine
+from tests.ptx.execute import Counts, executable_of
+from tests.ptx.model import ASSUMPTIONS, BATCH_BYTES, SECTOR_BYTES, times_of
+from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
+
+RECORDED = Path(__file__).with_name("recorded.json")
+PAGE = PROJECT / "docs" / "differences.md"
+MARKS = "<!-- kernels -->", "<!-- /kernels -->"
+REAL = SHARED_DATA / "real_2mb.jsonl"
+TOLERANCE = 0.05
+
+
+def inputs() -> dict[str, list[str]]:
+    """The texts of each input that this machine has."""
+    found = {"made": workload.made_texts()}
+    if REAL.is_file():
+        found[REAL.stem] = workload.real_texts(REAL)
+    return found
+
+
+def counts_of(texts: Sequence[str]) -> dict[str, Counts]:
+    """Counts of each kernel in the first call that launches it; the results are those of the CPU engine."""
+    found: dict[str, Counts] = {}
+    with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as folder:
+        engine, device = install_engine(monkeypatch, None)
+        for name in workload.CALLS:
+            device.counts = {}
+            workload.assert_equal_results(name, engine, texts, Path(folder))
+            found = device.counts | found
+    never = set(ORIGINALS) - set(found)
+    if never:
+        raise ValueError(f"no call launches {', '.join(sorted(never))}: add one to CALLS in tests/ptx/workload.py")
+    return {name: found[name] for name in ORIGINALS}
+
+
+def resources(capability: tuple[int, int]) -> dict[str, Resources]:
+    from gpu_pipeline.kernels import SIGNATURES
+
+    ptx = {name: ptx_of(kernel, SIGNATURES[kernel], capability) for name, kernel in ORIGINALS.items()}
+    return {name: reported(*link_to_cubin(text.encode(), capability)) for name, text in ptx.items()}
+
+
+def profile() -> dict[str, Any]:
+    return {
+        "toolchain": toolchain(),
+        "inputs": {
+            name: {
+                "documents": len(texts),
+                "bytes": sum(len(text.encode()) for text in texts),
+                "longest": max(len(text.encode()) for text in texts),
+                "counts": {kernel: asdict(counts) for kernel, counts in counts_of(texts).items()},
+            }
+            for name, texts in inputs().items()
+        },
+        "ptx_instructions": {
+            name: len(executable_of(kernel, CAPABILITY).kernel.instructions) for name, kernel in ORIGINALS.items()
+        },
+        "resources": {
+            "{}.{}".format(*capability): {name: list(found) for name, found in resources(capability).items()}
+            for capability in CAPABILITIES
+        },
+    }
+
+
+def changes(found: dict[str, Counts], recorded: dict[str, dict[str, int]]) -> list[str]:
+    """Kernels that are new, and counts that differ from the recorded ones by more than TOLERANCE."""
+    pairs = [
+        (name, field, value, recorded[name][field])
+        for name, counts in found.items()
+        if name in recorded
+        for field, value in asdict(counts).items()
+    ]
+    return [f"{name}: not recorded" for name in found if name not in recorded] + [
+        f"{name}: {field} was {before:,} and is {value:,}"
+        for name, field, value, before in pairs
+        if abs(value - before) > TOLERANCE * before
+    ]
+
+
+# Tables
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def short(number: float) -> str:
+    """Two digits or more."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 else f"{number:.2f}"
+
+
+def counts_table(found: dict[str, Any]) -> str:
+    rows = []
+    for name, values in found["counts"].items():
+        counts, size = Counts(**values), found["bytes"]
+        rows.append([
+            f"`{name}`",
+            short(counts.instructions / size),
+            short(counts.instructions / (32 * counts.warp_instructions) * 100) + " %",
+            f"{counts.longest:,}",
+            short((counts.loads + counts.stores) / size),
+            short(counts.sectors / max(counts.requests, 1)),
+            short(SECTOR_BYTES * counts.sectors / size),
+            f"{counts.atomics:,}",
+            f"{counts.most_atomics_at_one_address:,}",
+        ])  # fmt: skip
+    return table(
+        ["kernel", "PTX instructions per byte", "lanes at work", "PTX instructions of the longest thread",
+         "accesses per byte", "sectors per request", "sector bytes per byte", "atomics", "at one address"],
+        rows,
+    )  # fmt: skip
+
+
+def times_table(found: dict[str, Any], recorded: dict[str, Any]) -> str:
+    rows = []
+    for name, values in found["counts"].items():
+        code = Resources(*recorded["resources"]["{}.{}".format(*CAPABILITY)][name])
+        machine = code.instructions / recorded["ptx_instructions"][name]
+        times = times_of(Counts(**values), found["bytes"], code, machine)
+        memory = f"{short(times.least_memory)}–{short(times.most_memory)}"
+        rows.append([
+            f"`{name}`", short(machine), *map(short, (times.issue, times.waits, times.l1)), memory,
+            *map(short, (times.per_gb, times.longest_thread, times.batch_speed)),
+        ])  # fmt: skip
+    return table(
+        ["kernel", "machine instructions per PTX instruction", "issue", "waits", "L1", "memory", "ms per GB",
+         "longest thread, ms", f"GB/s of a batch of {BATCH_BYTES >> 20} MiB"],
+        rows,
+    )  # fmt: skip
+
+
+def resources_table(recorded: dict[str, Any]) -> str:
+    rows = []
+    for name in ORIGINALS:
+        found = [Resources(*each[name]) for each in recorded["resources"].values()]
+        memory = [", ".join(dict.fromkeys(str(getattr(each, field)) for each in found)) for field in
+                  ("stack", "local", "shared")]  # fmt: skip
+        rows.append([f"`{name}`", *(str(each.registers) for each in found), *memory, f"{found[2].instructions:,}"])
+    header = ["kernel", *(f"registers, {capability}" for capability in recorded["resources"])]
+    return table([*header, "stack", "local bytes", "shared bytes", "machine instructions, 9.0"], rows)
+
+
+def tables(recorded: dict[str, Any]) -> str:
+    """The part of the page between the marks."""
+    name, found = list(recorded["inputs"].items())[-1]
+    what = "made texts (`tests/ptx/workload.py`)" if name == "made" else f"real documents (`shared/data/{name}.jsonl`)"
+    tools = ", ".join(f"{package} {number}" for package, number in recorded["toolchain"].items())
+    return "\n\n".join([
+        f"Input: {found['documents']:,} {what}, {found['bytes']:,} bytes, the longest of {found['longest']:,} bytes. "
+        f"Each function ran once: {workload.SETTINGS}. PTX for compute capability 9.0 by {tools}.",
+        counts_table(found),
+        ASSUMPTIONS,
+        times_table(found, recorded),
+        resources_table(recorded),
+    ])  # fmt: skip
+
+
+def on_page(page: str, content: str) -> str:
+    """The page with `content` between the marks."""
+    first, last = (re.escape(mark) for mark in MARKS)
+    return re.sub(f"(?s)(?<={first}\n).*?(?=\n{last})", lambda _: content, page)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true", help="write recorded.json and the page")
+    record = parser.parse_args().record
+    found = profile()
+    print(tables(found))
+    if record:
+        RECORDED.write_text(json.dumps(found, indent=1) + "\n")
+        PAGE.write_text(on_page(PAGE.read_text("utf-8"), tables(found)), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device code of every kernel gives the CPU engine's results, in every order of threads."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from curation.kernels.hashing import murmur3_x64_128
+from tests.corpus import NASTY, SHARED_DATA
+from tests.ptx import workload
+from tests.ptx.build import compile_to_ptx
+from tests.ptx.engine import ORIGINALS, install_engine, kernels
+from tests.ptx.execute import Executable
+
+from numba import cuda  # isort: skip - after curation.kernels, which sets the cache folder
+
+ROOT = Path(__file__).resolve().parents[2]
+SEEDS = (1, 20_000, 300_000)
+SOME_SEEDS = SEEDS if "PTX_ALL_SEEDS" in os.environ else SEEDS[:1]  # `make ptx` sets it
+CAPABILITIES = [(9, 0), (10, 0)]  # Numba compiles 7.5 to 9.0 to the same PTX, and 10.0 with another version of LLVM
+NASTY_TEXTS = [text for text in NASTY if len(text) < 3000]
+REAL = SHARED_DATA / "real_2mb.jsonl"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
+def test_results_equal_the_cpu_engine(monkeypatch, tmp_path, seed, capability):
+    engine, _ = install_engine(monkeypatch, seed, capability)
+    for name in workload.CALLS:
+        workload.assert_equal_results(name, engine, [*workload.made_texts(40, seed), *NASTY_TEXTS], tmp_path)
+
+
+@pytest.mark.parametrize("seed", SOME_SEEDS)
+def test_parity_bodies(seed):
+    """In another process, since the plugin replaces the engine of all tests."""
+    plugin = ["-p", "tests.ptx.plugin", "--engine", "gpu"]
+    others = ["-k", "not processes and not 20_mb"]  # no cluster of GPUs, no long corpus
+    command = [sys.executable, "-m", "pytest", "-q", *plugin, *others, "tests/parity"]
+    environment = {**os.environ, "PTX_SEED": str(seed)}
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout[-5000:]
+    assert " passed" in finished.stdout and "failed" not in finished.stdout
+
+
+def wrong_hash_rows(data, offsets, valid, order, max_characters, out):
+    """Leaves out the last byte."""
+    k = cuda.grid(1)
+    if k < order.size:
+        row = order[k]
+        out[row, 0], out[row, 1] = murmur3_x64_128(data, offsets[row], max(offsets[row], offsets[row + 1] - 1))
+
+
+def test_a_wrong_kernel_is_noticed(monkeypatch, tmp_path):
+    engine, _ = install_engine(monkeypatch, 1)
+    texts = workload.made_texts(5)
+    workload.assert_equal_results("hash", engine, texts, tmp_path)
+    signature = kernels.SIGNATURES[ORIGINALS["hash_rows"]]
+    wrong = Executable(compile_to_ptx(wrong_hash_rows, signature))
+    monkeypatch.setattr("tests.ptx.engine.executable_of", lambda *_: wrong)
+    with pytest.raises(AssertionError, match="result 0 of hash"):
+        workload.assert_equal_results("hash", engine, texts, tmp_path)
+
+
+@pytest.mark.skipif(not REAL.is_file(), reason=f"shared data is not at hand: {REAL} does not exist")
+@pytest.mark.parametrize("seed", SOME_SEEDS)
+def test_real_documents(monkeypatch, tmp_path, seed):
+    engine, _ = install_engine(monkeypatch, seed)
+    texts = workload.real_texts(REAL)
+    for name in workload.CALLS:
+        workload.assert_equal_results(name, engine, texts, tmp_path)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of the engine's functions that launch every kernel, and the texts that they are profiled on."""
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import cpu_fallback
+from curation.contract import TEXT
+from curation.kernels.ngram_table import table_of as ngram_table_of
+from curation.kernels.permutations import constants
+from curation.kernels.rewrite import RewriteSteps
+from curation.measures import Measure
+from curation.models.fasttext import load_classifier
+from curation.reading import probe
+from curation.reading.inputs import Input
+from curation.reading.paths import find_files
+from curation.reading.slices import plan_slices
+from tests.conftest import frame_of
+
+NGRAM, PERMUTATIONS, ROWS = 5, 126, 6  # of MinHash: 21 bands
+TABLE_NGRAM = 13  # of the table of evaluation texts
+MODEL_CHARACTERS = 2000
+SETTINGS = (
+    f"every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} characters, "
+    f"word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of neighbours"
+)
+ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
+SYLLABLES = ("a", "in", "the", "re", "con", "ter", "mo", "ti", "os", "qu", "el", "ba", "den", "sul", "fa", "gri")
+
+
+def made_words(chance: random.Random, count: int) -> list[str]:
+    words = ["".join(chance.choices(SYLLABLES, k=chance.choice((1, 1, 2, 2, 2, 3, 4)))) for _ in range(count)]
+    return [f"{word}é" if k % 97 == 0 else f"{k}" if k % 89 == 0 else word for k, word in enumerate(words)]
+
+
+def made_texts(count: int = 192, seed: int = 1) -> list[str]:
+    """Texts as long and as repetitive as pages: words by Zipf's law, sentences, paragraphs, and a few addresses."""
+    chance = random.Random(seed)
+    words = made_words(chance, 4000)
+    weights = list(itertools.accumulate(1 / (rank + 3) for rank in range(len(words))))
+    texts = []
+    for _ in range(count):
+        length = max(3, min(3000, int(chance.lognormvariate(4.8, 0.9))))
+        pieces = chance.choices(words, cum_weights=weights, k=length)
+        for k in range(chance.randrange(8, 20), length, 14):
+            pieces[k] = pieces[k].capitalize()
+            pieces[k - 1] += chance.choice((". ", ". ", "? ", ".\n\n", ".\n", ' - "', "...")).rstrip(" ")
+        if length > 400:
+            pieces[length // 2] = "https://example.org/page"
+        texts.append(" ".join(pieces))
+    return texts
+
+
+def real_texts(path: Path) -> list[str]:
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
+
+
+def rewritten(engine: ModuleType, texts: Sequence[str], steps: RewriteSteps) -> list[Any]:
+    frame = frame_of(engine, list(texts))
+    text, edited = engine.rewrite(frame[TEXT], steps)
+    return [engine.to_arrow(engine.with_columns(frame, {TEXT: text})).column(TEXT).to_pylist(), edited]
+
+
+def read(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """The documents of a Parquet file."""
+    path = folder / "texts.parquet"
+    if not path.exists():
+        pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), path)
+    files = [probe(file) for file in find_files([Input(path=str(path))])]
+    batches = [batch for piece in plan_slices(files, 1 << 30) for batch in engine.read_slice(piece, 1 << 26)]
+    return [engine.to_arrow(batch.frame).column(TEXT).to_pylist() for batch in batches]
+
+
+def keys(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    return [engine.band_keys(frame_of(engine, list(texts))[TEXT], NGRAM, False, *constants(PERMUTATIONS), ROWS)]
+
+
+def shingles(engine: ModuleType, texts: Sequence[str], ngram: int) -> tuple[np.ndarray, np.ndarray]:
+    return engine.shingles(frame_of(engine, list(texts))[TEXT], ngram, False)
+
+
+def overlap(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """N-grams, how many of them neighbours share, and components of three documents."""
+    hashes, offsets = shingles(engine, texts, NGRAM)
+    left = np.arange(len(texts) - 1)
+    edges = left[left % 3 > 0]
+    labels = engine.connected_components(edges, edges + 1, len(texts))
+    return [hashes, offsets, engine.intersection_sizes(hashes, offsets, left, left + 1), labels]
+
+
+def hits(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """Hits in a table of every third document's n-grams."""
+    grams, starts = shingles(engine, texts[::3], TABLE_NGRAM)
+    owners = np.repeat(np.arange(len(starts) - 1), np.diff(starts)).astype(np.int32)
+    table = ngram_table_of([f"text {k}" for k in range(len(starts) - 1)], grams, owners)
+    return list(engine.ngram_hits(frame_of(engine, list(texts))[TEXT], table, TABLE_NGRAM))
+
+
+def measured(engine: ModuleType, texts: Sequence[str]) -> list[Any]:
+    return list(engine.measure(frame_of(engine, list(texts))[TEXT], [measure.name for measure in Measure]).values())
+
+
+CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
+    "read": read,
+    "rewrite": lambda engine, texts, folder: rewritten(engine, texts, ALL_STEPS),
+    "measure": lambda engine, texts, folder: measured(engine, texts),
+    "hash": lambda engine, texts, folder: [engine.hash_text(frame_of(engine, list(texts))[TEXT])],
+    "classify": lambda engine, texts, folder: list(
+        engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(""), MODEL_CHARACTERS)
+    ),
+    "keys": keys,
+    "overlap": overlap,
+    "hits": hits,
+}
+
+
+def assert_equal_results(name: str, engine: ModuleType, texts: Sequence[str], folder: Path) -> None:
+    """The call gives the same with this engine as with the CPU engine."""
+    found, expected = (CALLS[name](each, texts, folder) for each in (engine, cpu_fallback))
+    for k, (actual, wanted) in enumerate(zip(found, expected, strict=True)):
+        np.testing.assert_array_equal(actual, wanted, f"result {k} of {name}", strict=isinstance(wanted, np.ndarray))
