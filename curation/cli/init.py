@@ -32,6 +32,7 @@ def init(options: argparse.Namespace) -> int:
     from curation.reading.inputs import list_inputs
     from curation.recipes.starter import starting_recipe
     from curation.system.files import commit, local_output
+    from curation.system.os_errors import explain
 
     path = local_output(options.output)
     if path.suffix.lower() not in SUFFIXES:
@@ -40,8 +41,11 @@ def init(options: argparse.Namespace) -> int:
         raise OutputError(f"{path} already exists. Give another --output, or --force")
     inputs = inputs_in(options)
     text = starting_recipe(list_inputs(inputs), options.output)
-    with commit(path) as temporary:
-        temporary.write_text(text, "utf-8")
+    try:
+        with commit(path) as temporary:
+            temporary.write_text(text, "utf-8")
+    except OSError as error:
+        raise OutputError(f"the recipe cannot be written: {explain(OSError(error.errno, '', str(path)))}") from None
     options.console.info(f"{path}: {counted(len(inputs), 'input')}, the stages of the default recipe")
     if not inputs:
         options.console.info("Edit its input, or name your files: curate init PATH --force")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.contract import ROW
-from curation.errors import InputError
+from curation.errors import InputError, near_or_nothing
 from curation.reading import archives, delimited, lines, plain, tabular
 from curation.reading.documents import HELD_BYTES, Documents, shown_names
 from curation.reading.remote import UNKNOWN_SIZE
@@ -35,6 +35,17 @@ READERS: dict[str, Callable[[FileRange, int], Iterator[Documents]]] = {
 # Usual names of a text column, the most frequent first.
 TEXT_COLUMNS = ("text", "content", "body", "raw_content", "article", "description", "document")
 PROBED_RECORDS = 100
+SIGNATURES = {  # first bytes that no text has
+    b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\3\4": "a ZIP archive",
+    b"PAR1": "Parquet", b"ARROW1\0": "Arrow", b"%PDF-": "a PDF document",
+}  # fmt: skip
+RENAMED = {
+    "gzip": "such as x.jsonl.gz", "zstd": "such as x.jsonl.zst", "bzip2": "such as x.jsonl.bz2",
+    "xz": "such as x.jsonl.xz", "a ZIP archive": "unpack it, and name the files in it",
+    "Parquet": "or set format: parquet", "Arrow": "or set format: arrow",
+    "a PDF document": "convert it to text, and name the text",
+}  # fmt: skip
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
 PROBED_BYTES = 1 << 20
 
@@ -134,7 +145,8 @@ def _check_names(names: Sequence[str], file: SourceFile) -> None:
             raise InputError(f"{where} has {names.count(column)} columns named {column!r}; rename all but one")
         if column not in names and column != file.id_column:
             option = "text_column" if column == file.text_column else "columns"
-            raise InputError(f"column {column!r} not found in {where}; it has {shown_names(names)}. Set {option}")
+            near = near_or_nothing(column, names) or "."
+            raise InputError(f"column {column!r} not found in {where}; it has {shown_names(names)}{near} Set {option}")
 
 
 def _with_some_column(file: SourceFile) -> SourceFile:
@@ -149,9 +161,23 @@ def _find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] =
         no_text = next((f", {name!r} without a string" for name in TEXT_COLUMNS if name in others), "")
         raise InputError(
             f"{shown(file.path)} has none of the columns {', '.join(TEXT_COLUMNS)} with text; it has "
-            f"{shown_names([*names, *others])}{no_text}. Set text_column"
+            f"{shown_names([*names, *others])}{no_text}. {_column_advice(names, file)}"
         )
     return column
+
+
+def _column_advice(names: Sequence[str], file: SourceFile) -> str:
+    """The remedy for a file without a usual text column."""
+    if expected := delimited.DELIMITERS.get(file.format):
+        if any(SURROGATE.search(name) for name in names):
+            encoding = file.encoding.upper()
+            return f"The header is not valid {encoding}: set encoding: of the input, such as latin-1 or utf-16"
+        separator = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), "")
+        if separator:
+            remedy = "Set format: tsv" if separator == "\t" else "Convert the file"
+            return f"Its fields seem to be separated by {separator!r}, expected {expected!r}. {remedy}"
+        return "Set text_column (--text-column); the first row must hold the names of the columns"
+    return "Set text_column (--text-column)"
 
 
 def _probe_lines(file: SourceFile) -> SourceFile:
@@ -169,7 +195,8 @@ def _probe_lines(file: SourceFile) -> SourceFile:
     if all(lines.look_up(record, file.text_column) is lines.MISSING for record in records):
         raise InputError(
             f"{shown(file.path)}: none of the first {len(records)} records is a document: no field "
-            f"{file.text_column!r}; it has {shown_names(names)}. Set text_column"
+            f"{file.text_column!r}; it has {shown_names(names)}{near_or_nothing(file.text_column, names)} Set "
+            "text_column"
         )
     return file
 
@@ -195,6 +222,11 @@ def _field_names(records: Sequence[dict[str, Any]]) -> list[str]:
 def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
     """Raise InputError for JSON that is not in lines. A single bad line passes: it may be a truncated file, and is
     rejected when it is read."""
+    if signature := next((name for mark, name in SIGNATURES.items() if head.startswith(mark)), ""):
+        raise InputError(
+            f"{shown(file.path)} is read as {file.format}, but its content is {signature}. Rename the file, "
+            f"{RENAMED[signature]}"
+        )
     if _is_array(head, first):
         raise InputError(
             f"{shown(file.path)} begins with a JSON array, expected one object per line. "

@@ -102,7 +102,10 @@ def open_parquet(file: SourceFile) -> pq.ParquetFile:
     except MemoryError:  # Arrow's is an ArrowException too
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{shown(file.path)} is not a readable Parquet file: {error}") from None
+        what = str(error).partition(". Either the file")[0]
+        raise InputError(
+            f"{shown(file.path)} is not a readable Parquet file: {what}. Download it again, or set format: of the input"
+        ) from None
 
 
 def read_parquet(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:

@@ -46,6 +46,9 @@ def expand_shorthands(content: Any) -> Any:
 
 def _expanded_stage(entry: Any, path: str) -> Any:
     if isinstance(entry, str):
+        name, colon, rest = entry.partition(":")
+        if colon and name in (*STAGES, "kind"):
+            raise ValueError(f"{entry!r} is text in YAML. Put a space after the colon: {name}: {rest} - at `{path}`")
         entry = {"kind": entry}
     elif isinstance(entry, dict) and len(entry) == 1:
         ((kind, settings),) = entry.items()
@@ -227,11 +230,19 @@ def _below(kinds: Structures, name: str, where: str) -> Structures:
         return None
     fields = {field.encode_name: field.type for kind in kinds for field in msgspec.structs.fields(kind)}
     if name not in fields:
-        raise ValueError(f"{where or 'a recipe'} has no field {name!r}{nearest(name, fields)}")
+        hint = f"; did you mean stages.{name}?" if not where and name in STAGES else nearest(name, fields)
+        raise ValueError(f"{where or 'a recipe'} has no field {name!r}{hint}")
     types = list(_nested_types(fields[name]))
     structures = tuple(kind for kind in types if isinstance(kind, type) and issubclass(kind, msgspec.Struct))
     free = not structures and {dict, list, tuple} & {typing.get_origin(kind) for kind in types}
     return None if free else structures
+
+
+def structures_below(kinds: Sequence[type[msgspec.Struct]], name: str) -> Sequence[type[msgspec.Struct]]:
+    """Return the structures that the field `name` of `kinds` may hold; () for an unknown field or a single value."""
+    types = [field.type for kind in kinds for field in msgspec.structs.fields(kind) if field.encode_name == name]
+    nested = [inner for outer in types for inner in _nested_types(outer)]
+    return tuple(kind for kind in nested if isinstance(kind, type) and issubclass(kind, msgspec.Struct))
 
 
 def _nested_types(kind: Any) -> Iterator[Any]:
