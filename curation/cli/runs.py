@@ -90,7 +90,10 @@ def _add_measure(parser: Parser) -> None:
     parser.add_argument(
         "--names", default="", metavar="A,B", help="compute these measures (default: all of curation.Measure)"
     )
-    share(parser, "set", "output", *RUNNING, *LOGGING)
+    share(parser, "set")
+    share(parser, "stages", help="run these stages before the measures (default: none)")
+    share(parser, "rules", help="keep what passes these rule sets, in the filter stage or in one before the others")
+    share(parser, "output", *RUNNING, *LOGGING)
 
 
 def measure(options: argparse.Namespace) -> int:
@@ -99,10 +102,11 @@ def measure(options: argparse.Namespace) -> int:
     from curation.stages.base import added_columns
 
     stage = {"kind": "measure", "names": split_names(options.names) if options.names else []}
-    content = {"name": "measure", "input": inputs_of(options), "stages": [stage], "output": {"formats": []}}
+    stages = [*recipes.stages_of(options), stage]
+    content = {"name": "measure", "input": inputs_of(options), "stages": stages, "output": {"formats": []}}
     recipe = recipes.build("measure", content, options)
     finished = run_recipe(recipe, options.output, options)
-    folder, names = Path(options.output), added_columns(recipe.stages)
+    folder, names = Path(options.output), added_columns(recipe.stages[-1:])
     if options.console.is_for_people:
         print_percentiles(folder, finished.report["documents"]["kept"], names)
         return conclude(finished, options.output, options)
@@ -116,7 +120,10 @@ def _add_tokenize(parser: Parser) -> None:
     parser.add_argument(
         "--formats", default="", metavar="A,B", help="write these of megatron, token_shards, blocks, chunks, packed"
     )
-    share(parser, "set", "allow_code", "output", *RUNNING, *LOGGING)
+    share(parser, "set")
+    share(parser, "stages", help="run these stages before the tokenizer (default: none)")
+    share(parser, "rules", help="keep what passes these rule sets, in the filter stage or in one before the others")
+    share(parser, "allow_code", "output", *RUNNING, *LOGGING)
 
 
 def tokenize(options: argparse.Namespace) -> int:
@@ -127,7 +134,8 @@ def tokenize(options: argparse.Namespace) -> int:
         tokenizer = tokenizer | {"name": options.tokenizer}
     if options.formats:
         output = output | {"formats": split_names(options.formats)}
-    content: dict[str, Any] = {"name": "tokenize", "input": inputs_of(options), "stages": []}
+    stages = recipes.stages_of(options)
+    content: dict[str, Any] = {"name": "tokenize", "input": inputs_of(options), "stages": stages}
     content |= {"seed": base["seed"]} if base else {}
     recipe = recipes.build("tokenize", content | {"tokenizer": tokenizer, "output": output}, options)
     return conclude(run_recipe(recipe, options.output, options), options.output, options)
@@ -136,7 +144,11 @@ def tokenize(options: argparse.Namespace) -> int:
 RUN = Command("run", "run a recipe", _add_run, run, resumes=True)
 PLAN = Command("plan", "print what a recipe would do; read no document, write nothing", _add_plan, plan)
 DEMO = Command("demo", "run the default recipe on the documentation of this Python", _add_demo, demo, resumes=True)
-MEASURE = Command("measure", "measure unfiltered documents, to choose thresholds", _add_measure, measure, resumes=True)
+MEASURE = Command("measure", "measure documents, to choose thresholds", _add_measure, measure, resumes=True)
 TOKENIZE = Command(
-    "tokenize", "turn unfiltered documents into training data, without any stage", _add_tokenize, tokenize, resumes=True
+    "tokenize",
+    "turn documents into training data, without a recipe",
+    _add_tokenize,
+    tokenize,
+    resumes=True,
 )

@@ -203,10 +203,15 @@ def _probe_lines(file: SourceFile) -> SourceFile:
 
 def field_names(file: SourceFile) -> list[str]:
     """Return the fields of the first records of JSON Lines; [] for other formats and for files that cannot be read."""
+    return _field_names(sample_records(file))
+
+
+def sample_records(file: SourceFile) -> list[dict[str, Any]]:
+    """Return the first records of JSON Lines; [] for other formats and for files that cannot be read."""
     if file.format != "jsonl":
         return []
     try:
-        return _field_names(_objects(_first_lines(_head(file))))
+        return _objects(_first_lines(_head(file)))
     except (InputError, OSError):
         return []
 

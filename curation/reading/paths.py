@@ -31,7 +31,7 @@ from curation.reading.source_files import SourceFile
 from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import check_url, is_remote, scrubbed, shown
 from curation.system.files import read_json
-from curation.system.os_errors import explain
+from curation.system.os_errors import fault_of
 from curation.system.path_advice import advice, unreplaced
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def is_run(folder: str) -> bool:
 
 
 def _cannot_list(error: OSError) -> None:
-    raise InputError(f"cannot list the folder {explain(error)}") from None
+    raise InputError(f"folder {error.filename} cannot be listed: {fault_of(error)}") from None
 
 
 def _matches(path: str, leave_out: str) -> list[str]:
@@ -163,7 +163,7 @@ def _matches(path: str, leave_out: str) -> list[str]:
         try:
             os.stat(path)
         except PermissionError as error:  # of a folder above it
-            raise InputError(f"cannot open {explain(error)}") from None
+            raise InputError(f"cannot open {path}: {fault_of(error)}") from None
         except (OSError, ValueError):
             pass
         if os.path.islink(path):
@@ -206,7 +206,7 @@ def _check_folder(folder: str, is_listed: bool) -> None:
     except (FileNotFoundError, NotADirectoryError):  # no match
         return
     except OSError as error:
-        raise InputError(f"cannot list the folder {explain(error)}") from None
+        raise InputError(f"folder {folder} cannot be listed: {fault_of(error)}") from None
 
 
 def _skipped_hint(folder: str) -> str:
@@ -377,7 +377,7 @@ def _status(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)
     except OSError as error:  # for example a broken link
-        raise InputError(f"cannot open {explain(error)}") from None
+        raise InputError(f"cannot open {path}: {fault_of(error)}") from None
     return status.st_size, status.st_mtime_ns
 
 

@@ -86,14 +86,16 @@ def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: ty
     owner = _value_at(content, steps)
     fields = [field for kind in _structures_at(steps, content, recipe) for field in kind.__struct_encode_fields__]
     hint = nearest(name, fields)
-    if hint.startswith("; did"):
+    owners = _owners(name, recipe)
+    if hint.startswith("; did") and not owners:
         return hint
+    if ":" in name:
+        return f". Put a space after the colon: {name.replace(':', ': ', 1)}"
     if not steps and name in STAGES:
         return f"; {name} is a stage. Write stages: [{{kind: {name}, ...}}]"
     is_filter = isinstance(owner, dict) and owner.get("kind") == Filter.__struct_config__.tag
     if is_filter and (rule := as_rule(name, owner.get(name))):
         return f". Write rules: {rule}"
-    owners = _owners(name, recipe)
     return f"; it is a setting of {' or of '.join(owners)}" if owners else hint
 
 
@@ -123,12 +125,8 @@ def _owners(name: str, recipe: type[msgspec.Struct]) -> list[str]:
     """The parts of a recipe that have a field of this name."""
     parts = [words for part, words in PARTS.items() for kind in structures_below([recipe], part)
              if name in kind.__struct_encode_fields__]  # fmt: skip
-    stages = [
-        f"a stage: {{kind: {kind}, {name}: ...}}"
-        for kind, stage in STAGES.items()
-        if name in stage.__struct_encode_fields__
-    ]
-    return list(dict.fromkeys([*parts, *stages]))
+    kinds = [kind for kind, stage in STAGES.items() if name in stage.__struct_encode_fields__]
+    return list(dict.fromkeys([*parts, *(f"a stage: {{kind: {kind}, {name}: ...}}" for kind in kinds)]))
 
 
 def _for_missing(name: str, owner: Any, recipe: type[msgspec.Struct], steps: Sequence[str | int]) -> str:

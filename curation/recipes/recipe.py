@@ -332,7 +332,7 @@ def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) 
         return parse_recipe(shipped[name], name, allow_code, settings)
     if path.suffix in (".yaml", ".yml", *AMBIGUOUS_SUFFIXES) or path.parent != Path():
         hint = advice(str(path)) or f"; give a YAML file or one of {', '.join(shipped)}"
-        raise RecipeError(f"recipe {shown_name} does not exist (working directory: {os.getcwd()}){hint}")
+        raise RecipeError(f"recipe {shown_name} does not exist{hint}")
     if is_folder:
         raise RecipeError(f"{shown_name} is a folder, expected a recipe. Give a folder of data with --input")
     raise RecipeError(f"no recipe named {shown_name!r}{nearest(shown_name, shipped)}")

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from curation.errors import InputError, IntegrityError, OutputError
-from curation.system.os_errors import explain
+from curation.system.os_errors import explain, fault_of
 from curation.system.path_advice import unreplaced
 
 TEMPORARY = ".tmp"
@@ -186,7 +186,7 @@ def known_sha256(path: str | Path) -> str:
     try:
         status = os.stat(path)
     except OSError as error:
-        raise InputError(f"cannot open {explain(error)}") from None
+        raise InputError(f"cannot open {path}: {fault_of(error)}") from None
     return _digest_of(str(path), status.st_size, status.st_mtime_ns)
 
 

@@ -61,13 +61,18 @@ def explain(error: OSError, remedy: str = "") -> str:
 
     A number without a sentence gives its name and the text of the system; an error without a number gives its text.
     """
+    named = [os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, str | bytes)]
+    where = f"{' -> '.join(named)}: " if named and error.errno in errno.errorcode else ""
+    return f"{where}{fault_of(error, remedy)}"
+
+
+def fault_of(error: OSError, remedy: str = "") -> str:
+    """Return the same as `explain`, without the path."""
     if error.errno is None or error.errno not in errno.errorcode:
         return str(error) or type(error).__name__
-    named = [os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, str | bytes)]
     fault, usual = SENTENCES.get(error.errno, (error.strerror or os.strerror(error.errno), ""))
-    where = f"{' -> '.join(named)}: " if named else ""
     advice = remedy or usual
-    return f"{where}{fault} ({errno.errorcode[error.errno]}){f'. {advice}' if advice else ''}"
+    return f"{fault} ({errno.errorcode[error.errno]}){f'. {advice}' if advice else ''}"
 
 
-__all__ = ["PASSING", "SENTENCES", "explain"]
+__all__ = ["PASSING", "SENTENCES", "explain", "fault_of"]

@@ -37,8 +37,8 @@ SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads
     "--set": (*RUNNING, "plan"),
     "--recipe": ("run", "plan", "tokenize"),
     "--allow-code": ("run", "plan", "tokenize"),
-    "--stages": ("run", "plan"),
-    "--rules": ("run", "plan"),
+    "--stages": ("run", "plan", "measure", "tokenize"),
+    "--rules": ("run", "plan", "measure", "tokenize"),
     "--tokenizer": ("run", "plan", "tokenize", "inspect"),
     "--quiet": (*WRITING, "verify"),
     "--log": (*WRITING, "verify", "plan"),
@@ -64,7 +64,7 @@ WRONG = [
         "run -o out --allow-code ./mine.py",
         "run --allow-code: './mine.py' is not a module name; write it as in an import",
     ),
-    ("run -o out -i made.jsonl --set stages", "setting 'stages': expected PATH=VALUE, such as"),
+    ("run -o out -i made.jsonl --set stages", "run --set: expected PATH=VALUE without spaces, such as seed=3"),
     ("run -o out -i made.jsonl --set =3", "setting '': expected PATH=VALUE, such as"),
     ("plan -i made.jsonl --set output.shufle=true", "shuffle"),
     ("plan -i made.jsonl --set stages.langage.keep=[en]", "langage"),
@@ -272,7 +272,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
         lambda at: [at / "out/tokens/made_00000_text_document", "-o", "cut/part", "--max-bytes", 4000],
         {"pairs"},
     ),
-    "init": (lambda at: [at / "made.jsonl"], {"output", "inputs"}),
+    "init": (lambda at: [at / "made.jsonl"], {"output", "inputs", "unused"}),
 }  # fmt: skip
 
 
