@@ -237,7 +237,7 @@ def _load_from_hub(repository: str) -> Vocabulary:
     except (ImportError, OSError, ValueError) as error:  # huggingface_hub's errors are OSErrors or ValueErrors
         raise TokenizerError(
             f"could not load tokenizer.json of {repository!r} from the Hugging Face hub (no such local path exists "
-            f"either): {error}. Download the file and set tokenizer.name to its path."
+            f"either): {str(error).rstrip('.')}. Download the file and set tokenizer.name to its path."
         ) from error
     try:
         config = Path(hf_hub_download(repository, CONFIG_FILE))

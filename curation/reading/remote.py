@@ -92,7 +92,8 @@ class RemoteFile(io.RawIOBase):
                 if attempt == TRIES:
                     what = " ".join(filter(None, [type(error).__name__, str(_status(error) or "")]))
                     what = str(error) if isinstance(error, ShortAnswerError) else what
-                    raise InputError(f"{shown(self.path)}: {what} in {attempt} tries") from None
+                    advice = "Check the address and the network, then run again"
+                    raise InputError(f"{shown(self.path)}: {what} in {attempt} tries. {advice}") from None
             time.sleep(wait)
             wait *= 2
             attempt += 1

@@ -167,6 +167,8 @@ def _for_type(expected: str, got: str, steps: Sequence[str | int], content: Any)
         return _for_mapping(name, value, is_entry=isinstance(steps[-1], int))
     if expected in ("int", "float") and isinstance(value, str):
         return _for_number(expected, value)
+    if expected == "str":
+        return ". Write a value after the colon, or leave it out" if value is None else f". Quote it: {name}: '{value}'"
     return ". Write true or false" if expected == "bool" else ""
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from curation.errors import RecipeError, nearest
-from curation.measures import Measure
+from curation.errors import RecipeError, near_or_nothing, nearest
+from curation.measures import Measure, near_measure
 from curation.recipes.renamed import RENAMED, Key
 from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
@@ -161,6 +161,8 @@ def _listed(text: str, what: str, example: str) -> str:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise RecipeError(f"{what} must be comma-separated names, such as {example}; got {text!r}")
+    if any(" " in name for name in names):
+        raise RecipeError(f"{what} are separated by commas: {','.join(text.replace(',', ' ').split())}; got {text!r}")
     return f"[{', '.join(names)}]"
 
 
@@ -290,7 +292,9 @@ def _named(names: Sequence[str], path: list[str], what: str) -> tuple[int, list[
         fits = [number for number, known in enumerate(names) if known == name]
         if fits:
             return fits[0], path[length:]
-    raise ValueError(f"no {what} named {path[0]!r}{nearest(path[0], names)}; or give its number, from 0")
+    hint = nearest(path[0], names)
+    separator = " Or" if hint.endswith("?") else "; or"
+    raise ValueError(f"no {what} named {path[0]!r}{hint}{separator} give its number, from 0")
 
 
 # Stages
@@ -361,7 +365,8 @@ def _new_subject(rules: list[Any], key: str, where: str) -> dict[str, Any]:
     subject = _subject(key)
     if "column" in subject:
         known = keys_of([rule for entry in rules for rule in _expanded(entry)])
-        hint = nearest(key, [*Filter.__struct_fields__, *known, *Measure.__members__])
+        names = [*Filter.__struct_fields__, *known]
+        hint = near_or_nothing(key, names) or near_measure(key)
         raise ValueError(f"{where} has no field or rule {key!r}, and no measure has that name{hint}")
     return subject
 

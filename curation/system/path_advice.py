@@ -37,6 +37,9 @@ def advice(path: str) -> str:
     folder, or ""."""
     if reason := unreplaced(path):
         return f"; {reason}"
+    parts = path.split(",")
+    if parts[1:] and all(map(os.path.exists, parts)):
+        return f"; separate inputs by spaces: {' '.join(parts)}"
     folder, name = os.path.split(path.rstrip("/"))
     try:
         with os.scandir(folder or ".") as entries:
