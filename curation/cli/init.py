@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 
 from curation.cli.options import LOGGING, READING, inputs_in, share
 from curation.cli.parsing import Command, Parser, UsageError
@@ -44,9 +46,16 @@ def init(options: argparse.Namespace) -> int:
     surveyed = survey(list_inputs(inputs_in(options)), options.output)
     inputs, console = surveyed.inputs, options.console
     text = starting_recipe(surveyed, options.output)
+    texts = {
+        found.settings["path"].removeprefix("@"): "\n".join([*found.listed, ""]) for found in inputs if found.listed
+    }
+    for name in texts:
+        if os.path.exists(name) and not options.force:
+            raise OutputError(f"{name} already exists. Give another --output, or --force")
     try:
-        with commit(path) as temporary:
-            temporary.write_text(text, "utf-8")
+        for name, content in (texts | {str(path): text}).items():
+            with commit(Path(name)) as temporary:
+                temporary.write_text(content, "utf-8")
     except OSError as error:
         raise OutputError(f"the recipe cannot be written: {explain(OSError(error.errno, '', str(path)))}") from None
     console.info(f"{path}: {counted(len(inputs), 'input')}, the stages of the default recipe")

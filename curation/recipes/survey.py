@@ -18,7 +18,7 @@ import msgspec
 from curation.errors import InputError
 from curation.reading import delimited, probe, tabular
 from curation.reading.formats import PROBED_RECORDS, sample_records
-from curation.reading.inputs import COMPRESSIONS, ENCODED, AnyInput, FilesInput
+from curation.reading.inputs import COMPRESSIONS, ENCODED, LIST_MARK, AnyInput, FilesInput
 from curation.reading.paths import find_files, is_run, split_suffix
 from curation.reading.source_files import SourceFile
 from curation.reading.streams import open_stream, read_chunk
@@ -31,7 +31,9 @@ SIGNATURES = {b"PAR1": "parquet", b"ARROW1": "arrow", b"WARC/": "warc", b"{": "j
 WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
 LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
 UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
+MAX_NAMED = 10  # files of one kind that the recipe names; more are in a list
 UNKNOWN = "unknown format"
+SAME = "other files of its suffix cannot be read"
 MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 WINDOWS = re.compile(rb"[\x80-\x9f]")  # control characters in Latin-1, quotes and dashes in Windows-1252
 UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # in Windows-1252
@@ -64,12 +66,14 @@ class Found(NamedTuple):
     files     number of files; 0 if unknown
     bytes     stored size of the files
     facts     of the files that were probed
+    listed    files that a list names, one per line, since no glob matches them alone
     """
 
     settings: dict[str, str]
     files: int = 0
     bytes: int = 0
     facts: tuple[Facts, ...] = ()
+    listed: tuple[str, ...] = ()
 
 
 class Survey(NamedTuple):
@@ -79,10 +83,10 @@ class Survey(NamedTuple):
     unused: dict[str, str]
 
 
-def survey(entries: Sequence[AnyInput], leave_out: str = "") -> Survey:
+def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
     """Return inputs with format, text column and encoding for all files of `entries`; reads the start of some files.
 
-    leave_out   path of a file that is not listed as unused
+    recipe   path of the recipe: it is not listed as unused, and lists of files are named after it
 
     Raises InputError for an input that does not exist or in which no text is found.
     """
@@ -92,8 +96,8 @@ def survey(entries: Sequence[AnyInput], leave_out: str = "") -> Survey:
         found, left = _surveyed(entry)
         inputs += found
         unused |= left
-    unused.pop(os.path.normpath(leave_out), None)
-    return Survey(_with_unique_names(inputs), unused)
+    unused.pop(os.path.normpath(recipe), None)
+    return Survey([_with_list(found, recipe) for found in _with_unique_names(inputs)], unused)
 
 
 def _surveyed(entry: AnyInput) -> tuple[list[Found], dict[str, str]]:
@@ -110,12 +114,17 @@ def _surveyed(entry: AnyInput) -> tuple[list[Found], dict[str, str]]:
     if failures and len(failures) == len(facts) + len(failures):
         raise next(iter(failures.values()))
     unused |= {_shown(path, entry.path): str(error) for path, error in failures.items()}
-    groups = _grouped([file for file in files if file.path not in failures], facts)
+    known = {_suffix(path) for path in facts}
+    unused |= {_shown(file.path, entry.path): SAME for file in files if _suffix(file.path) not in known
+               and file.path not in failures}  # fmt: skip
+    groups = _grouped([file for file in files if _suffix(file.path) in known and file.path not in failures], facts)
     if len(groups) == 1 and not failures and is_whole:
         [group] = groups
         return [_found(settings | _common(group, facts), group, facts)], unused
     inputs = [
-        _found({"path": path} | _name_of(entry.path, path, group) | _common(group, facts), members, facts)
+        _found({"path": path} | _name_of(entry.path, path, group) | _common(group, facts), members, facts)._replace(
+            listed=tuple(_shown(file.path, entry.path) for file in members) if path == LIST_MARK else ()
+        )
         for group in groups
         for path, members in _patterns(entry.path, group)
     ]
@@ -175,9 +184,12 @@ def _patterns(asked: str, group: Sequence[SourceFile]) -> list[tuple[str, Sequen
         if whole:
             paths.append(whole)
             continue
-        for folder, members in folders.items():
+        for folder, members in sorted(folders.items()):
             paths += _in_folder(os.path.join(glob.escape(_shown(folder, asked)), ""), suffix, members, asked)
-    return paths
+    single = [file for _, files in paths for file in files if len(files) == 1]
+    if len(single) <= MAX_NAMED:
+        return paths
+    return [*((path, files) for path, files in paths if len(files) > 1), (LIST_MARK, single)]
 
 
 def _in_folder(
@@ -206,7 +218,8 @@ def _matches_only(pattern: str, files: Sequence[SourceFile]) -> bool:
 
 def _shown(path: str, asked: str) -> str:
     """An absolute path in the form in which the user wrote the input: relative, or absolute."""
-    return path if os.path.isabs(os.path.expanduser(asked)) else os.path.relpath(path)
+    relative = path if os.path.isabs(os.path.expanduser(asked)) else os.path.relpath(path)
+    return f"./{relative}" if relative.startswith(("@", "~", "#", "hf:")) else relative  # these begin other inputs
 
 
 def _suffix(path: str) -> str:
@@ -216,9 +229,17 @@ def _suffix(path: str) -> str:
 
 
 def _name_of(asked: str, path: str, group: Sequence[SourceFile]) -> dict[str, str]:
-    """A name by folder and format for a glob; files have the names of `input_names`."""
+    """A name by folder and format for a glob or list; files have the names of `input_names`."""
     stem = re.sub(r"[^A-Za-z0-9]+", "-", os.path.basename(os.path.abspath(asked.split("*")[0]))).strip("-")
-    return {"name": f"{stem or 'input'}-{group[0].format}"} if glob.has_magic(path) else {}
+    return {"name": f"{stem or 'input'}-{group[0].format}"} if glob.has_magic(path) or path == LIST_MARK else {}
+
+
+def _with_list(found: Found, recipe: str) -> Found:
+    """An input with the path of its list, beside the recipe. The suffix `.list` is that of no format."""
+    if not found.listed:
+        return found
+    path = f"{os.path.splitext(recipe)[0]}.{found.settings['name']}.list"
+    return found._replace(settings=found.settings | {"path": f"{LIST_MARK}{path}"})
 
 
 def _with_unique_names(inputs: Sequence[Found]) -> list[Found]:

@@ -434,5 +434,6 @@ def test_no_ratio_exceeds_its_bound():
 
 def test_hints_name_packages_that_registries_have():
     folder = Path(curation.__file__).parent
-    own = [path for path in folder.rglob("*.py") if re.search(r"gpu-pipeline\[", path.read_text("utf-8"))]
+    files = [*folder.rglob("*.py"), *folder.rglob("*.yaml")]
+    own = [path for path in files if re.search(r"gpu-pipeline\[", path.read_text("utf-8"))]
     assert own == []

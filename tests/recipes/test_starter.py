@@ -202,6 +202,30 @@ def test_the_encoding_of_text_is_guessed_only_where_it_is_not_utf_8(data: bytes,
     assert input_of("t.txt") == [{"path": "t.txt"} | ({"encoding": encoding} if encoding else {})]
 
 
+def test_files_that_no_glob_matches_alone_are_in_a_list(capsys: pytest.CaptureFixture[str]):
+    Path("data").mkdir()
+    for number in range(12):
+        Path(f"data/{number}.jsonl").write_text(f'{{"body": "{number} {STORY}"}}\n')
+    Path("data/5.jsonl").write_text('{"n": 1}\n')
+    assert main(["init", "data"]) == 0
+    [entry] = yaml.safe_load(Path("recipe.yaml").read_text("utf-8"))["input"]
+    assert entry == {"path": "@recipe.data-jsonl.list", "name": "data-jsonl", "text_column": "body"}
+    assert main(["run", "recipe.yaml", "-o", "out", "--set", "stages=[]", "--set", "output.formats=[]"]) == 0
+    assert report_of(Path("out"))["documents"]["kept"] == 11
+    Path("recipe.yaml").unlink()
+    assert main(["init", "data"]) == 2 and "recipe.data-jsonl.list already exists" in capsys.readouterr().err
+    assert main(["init", "data", "--force"]) == 0
+
+
+def test_unreadable_files_of_one_suffix_do_not_hide_the_others():
+    Path("data").mkdir()
+    for number in range(60):
+        Path(f"data/{number}.jsonl.gz").write_bytes(b"no gzip")
+    Path("data/a.jsonl").write_text(f'{{"story": "{STORY}"}}\n')
+    surveyed = survey([Input(path="data")])
+    assert [found.settings["path"] for found in surveyed.inputs] == ["data/a.jsonl"] and len(surveyed.unused) == 60
+
+
 def test_names_of_files_cannot_end_a_comment():
     Path("data").mkdir()
     Path("data/a\nstages: [].bin").write_text("x")
