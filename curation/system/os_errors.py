@@ -5,6 +5,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+
+# The end of the temporary name under which `curation.system.files.commit` writes a file.
+_TEMPORARY = re.compile(rf"\.{re.escape(os.uname().nodename)}-\d+-\d+\.tmp$")
+FILLING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of writes, which name no file
 
 # Number -> (fault, remedy).
 SENTENCES = {
@@ -54,16 +59,18 @@ PASSING = (
 )  # fmt: skip
 
 
-def explain(error: OSError, remedy: str = "") -> str:
+def explain(error: OSError, remedy: str = "", where: str = "") -> str:
     """Return "PATH: FAULT (NAME). REMEDY" for an error of the system.
 
     remedy   replaces the usual remedy
+    where    path for an error that names none, as of a write to an open file
 
     A number without a sentence gives its name and the text of the system; an error without a number gives its text.
     """
-    named = [os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, str | bytes)]
-    where = f"{' -> '.join(named)}: " if named and error.errno in errno.errorcode else ""
-    return f"{where}{fault_of(error, remedy)}"
+    paths = (os.fsdecode(path) for path in (error.filename, error.filename2) if isinstance(path, str | bytes))
+    named = [_TEMPORARY.sub("", path) for path in paths] or [where] * bool(where)
+    start = f"{' -> '.join(named)}: " if named and error.errno in errno.errorcode else ""
+    return f"{start}{fault_of(error, remedy)}"
 
 
 def fault_of(error: OSError, remedy: str = "") -> str:
@@ -75,4 +82,4 @@ def fault_of(error: OSError, remedy: str = "") -> str:
     return f"{fault} ({errno.errorcode[error.errno]}){f'. {advice}' if advice else ''}"
 
 
-__all__ = ["PASSING", "SENTENCES", "explain", "fault_of"]
+__all__ = ["FILLING", "PASSING", "SENTENCES", "explain", "fault_of"]

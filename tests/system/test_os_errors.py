@@ -26,6 +26,10 @@ def test_errors_without_a_sentence_have_their_name():
     assert number not in SENTENCES
     assert explain(OSError(number, "Damaged library", "x")) == "x: Damaged library (ELIBBAD)"
     assert explain(OSError("no number")) == "no number" and explain(OSError(-2, "no name")) == "[Errno -2] no name"
+    full = OSError(errno.ENOSPC, "No space left")
+    assert explain(full, where="out").startswith("out: the disk is full") and explain(full).startswith("the disk")
+    temporary = f"out/t.json.{os.uname().nodename}-12-13.tmp"
+    assert explain(OSError(errno.EROFS, "", temporary)).startswith("out/t.json: the file system is read-only")
     assert explain(OSError(errno.EXDEV, "", "a", None, "b")).startswith("a -> b: two paths")
 
 
