@@ -31,6 +31,7 @@ SIGNATURES = {b"PAR1": "parquet", b"ARROW1": "arrow", b"WARC/": "warc", b"{": "j
 WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
 LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
 UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
+MIN_TEXT_BYTES = 40
 MAX_NAMED = 10  # files of one kind that the recipe names; more are in a list
 UNKNOWN = "unknown format"
 SAME = "other files of its suffix cannot be read"
@@ -57,6 +58,12 @@ class Facts(NamedTuple):
     def settings(self) -> dict[str, str]:
         """The settings of an input."""
         return {name: value for name, value in (("text_column", self.column), ("encoding", self.encoding)) if value}
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the column was chosen for its length alone and has less text than a sentence."""
+        chosen = not self.found and self.column in dict(self.others) and not LIKELY.search(self.column)
+        return chosen and dict(self.others)[self.column] < MIN_TEXT_BYTES
 
 
 class Found(NamedTuple):
@@ -111,6 +118,9 @@ def _surveyed(entry: AnyInput) -> tuple[list[Found], dict[str, str]]:
     is_whole = not (unused and _is_glob(entry.path))  # a glob reads all its matches, a folder known formats alone
     files = find_files([entry] if is_whole else _known_matches(entry))
     facts, failures = _facts_of(files)
+    if files and not os.path.isfile(os.path.expanduser(entry.path)):  # files that nobody named may hold no documents
+        failures |= {path: _no_text(path, found) for path, found in facts.items() if found.is_doubtful}
+        facts = {path: found for path, found in facts.items() if path not in failures}
     if failures and len(failures) == len(facts) + len(failures):
         raise next(iter(failures.values()))
     unused |= {_shown(path, entry.path): str(error) for path, error in failures.items()}
@@ -129,6 +139,14 @@ def _surveyed(entry: AnyInput) -> tuple[list[Found], dict[str, str]]:
         for path, members in _patterns(entry.path, group)
     ]
     return inputs, unused
+
+
+def _no_text(path: str, facts: Facts) -> InputError:
+    size = dict(facts.others)[facts.column]
+    return InputError(
+        f"no column of {path} looks like text: {facts.column}, the longest, has {size:,.0f} bytes on average. To use "
+        "it, name the file itself"
+    )
 
 
 def _found(settings: dict[str, str], files: Sequence[SourceFile], facts: dict[str, Facts]) -> Found:

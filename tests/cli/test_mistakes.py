@@ -302,8 +302,9 @@ RIGHT = {
     "column named as a measure": (
         "plan r.yaml",
         {
-            "r.yaml": "input: [{path: made.jsonl, columns: [word_count]}]\n"
-            "stages: [{filter: {rules: {word_count: {min: 5}}}}]"
+            "b.jsonl": '{"text": "one two", "word_count": 2}',
+            "r.yaml": "input: [{path: b.jsonl, columns: [word_count]}]\n"
+            "stages: [{filter: {rules: {word_count: {min: 5}}}}]",
         },
     ),
     "dollar in a name": ("plan -i '$DATA.jsonl'", {"$DATA.jsonl": RECORD}),

@@ -226,6 +226,16 @@ def test_unreadable_files_of_one_suffix_do_not_hide_the_others():
     assert [found.settings["path"] for found in surveyed.inputs] == ["data/a.jsonl"] and len(surveyed.unused) == 60
 
 
+def test_short_columns_of_files_that_nobody_named_are_no_text():
+    Path("data").mkdir()
+    Path("data/pairs.jsonl").write_text('{"a": "doc-00001", "b": "doc-2"}\n')
+    Path("data/made.jsonl").write_text(f'{{"story": "{STORY}"}}\n')
+    surveyed = survey([Input(path="data")])
+    assert [found.settings["path"] for found in surveyed.inputs] == ["data/made.jsonl"]
+    assert "looks like text: a, the longest, has 9 bytes" in surveyed.unused["data/pairs.jsonl"]
+    assert input_of("data/pairs.jsonl") == [{"path": "data/pairs.jsonl", "text_column": "a"}]
+
+
 def test_names_of_files_cannot_end_a_comment():
     Path("data").mkdir()
     Path("data/a\nstages: [].bin").write_text("x")
