@@ -161,7 +161,7 @@ def _listed(text: str, what: str, example: str) -> str:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise RecipeError(f"{what} must be comma-separated names, such as {example}; got {text!r}")
-    if any(" " in name for name in names):
+    if any(" " in name and name.replace(" ", "_").isidentifier() for name in names):
         raise RecipeError(f"{what} are separated by commas: {','.join(text.replace(',', ' ').split())}; got {text!r}")
     return f"[{', '.join(names)}]"
 
