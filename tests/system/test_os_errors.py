@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from curation.errors import OutputError
 from curation.system.addresses import address_fault
+from curation.system.files import local_output
 from curation.system.os_errors import SENTENCES, explain
 from curation.system.path_advice import advice
 
@@ -45,3 +47,10 @@ def test_unrelated_names_are_not_suggested(tmp_path: Path, monkeypatch: pytest.M
     for name in ("corpus.jsonl", "notes.txt"):
         Path(name).touch()
     assert advice("data.jsonl") == "" and advice("corpse.jsonl") == "; did you mean corpus.jsonl?"
+
+
+def test_outputs_of_python_are_below_the_home_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert local_output("~/out") == tmp_path / "out" and local_output("./~") == Path("~")
+    with pytest.raises(OutputError, match=r"\$OUT was not replaced"):
+        local_output("$OUT/x")
