@@ -70,12 +70,12 @@ def gpu_obstacle() -> str:
     if driver.error:
         return driver.error
     if importlib.util.find_spec("cudf") is None:
-        return f"cuDF is not installed. Install gpu-pipeline[{_extra_for(driver)}]; the driver runs CUDA {driver.shown}"
+        return f"cuDF is not installed. {_installation(_extra_for(driver))}; the driver runs CUDA {driver.shown}"
     built_for = _cuda_of_cudf()
     if driver.cuda < built_for:
         return (
             f"the driver runs CUDA {driver.shown}, and the installed cuDF is built for CUDA {built_for}. Update the "
-            f"driver, or install gpu-pipeline[{_extra_for(driver)}] in a new environment"
+            f"driver, or make a new environment. {_installation(_extra_for(driver))}"
         )
     _give_cupy_a_cache()
     try:
@@ -85,8 +85,8 @@ def gpu_obstacle() -> str:
         runtime = importlib.import_module("cupy").cuda.runtime
     except BROKEN as error:
         return (
-            f"cuDF is installed but does not load ({type(error).__name__}: {error}). Install gpu-pipeline[cu"
-            f"{built_for or driver.cuda}] in a new environment"
+            f"cuDF is installed but does not load ({type(error).__name__}: {error}). Make a new environment. "
+            f"{_installation(f'cu{built_for or driver.cuda}')}"
         )
     return _device_obstacle(runtime)
 
@@ -150,6 +150,10 @@ def _driver() -> _Driver:
     if code:
         return _Driver(version.value, f"the NVIDIA driver does not start (cuInit gives {code}). {CHECK_DEVICES}")
     return _Driver(version.value, "")
+
+
+def _installation(extra: str) -> str:
+    return f"In a checkout of gpu-pipeline: pip install -e '.[{extra}]'"
 
 
 def _extra_for(driver: _Driver) -> str:

@@ -11,7 +11,7 @@ CurationError
 ├── StageError       (RuntimeError) a stage returned something else than it announces               1
 └── OutOfMemoryError (MemoryError)  the memory limit of this process is too small                   1
 
-A structure built in Python with an invalid setting (`Rewrite(unicode="NFC")`) raises plain ValueError. RecipeError,
+A structure built in Python with an invalid setting (`Rewrite(unicode="nfd")`) raises plain ValueError. RecipeError,
 InputError and TokenizerError are ValueErrors too.
 """
 
@@ -81,6 +81,17 @@ def nearest(name: object, names: Iterable[object]) -> str:
         return "; there are none"
     more = f" and {len(known) - SHOWN_NAMES} more" if len(known) > SHOWN_NAMES else ""
     return f"; expected one of {', '.join(known[:SHOWN_NAMES])}{more}"
+
+
+def near_or_nothing(name: object, names: Iterable[object]) -> str:
+    """Return "; did you mean ..." with up to three names close to an unknown one, or ""."""
+    hint = nearest(name, names)
+    return hint if hint.startswith("; did") else ""
+
+
+def as_share(value: float) -> str:
+    """Return the end of a message about a share above 1 that is a percentage: ". Write 0.8 for 80 %"; else ""."""
+    return f". Write {value / 100:g} for {value:g} %" if 1 < value <= 100 else ""
 
 
 def counted(number: int, noun: str) -> str:

@@ -7,6 +7,7 @@ Terms. A *character* is a code point. A *word* is a maximal run of characters th
 Measures of an empty or null document are 0.
 """
 
+import math
 import re
 from enum import IntEnum, auto
 from typing import NamedTuple
@@ -89,6 +90,15 @@ class Measure(IntEnum):
 
 
 NUM_MEASURES = len(Measure)
+
+# Names in other tools: `num_words`, `word_count`, `char_count`, `mean_word_length`.
+COUNTING = re.compile(r"(?:num|n|nr|number_of|count_of|total)_|_(?:count|counts|num|number)$")
+OTHER_NAMES = {
+    "char": "characters", "chars": "characters", "length": "characters", "len": "characters",
+    "text_length": "characters", "doc_length": "characters", "document_length": "characters", "size": "bytes",
+    "stopword": "stop_words", "stopwords": "stop_words", "unique_words": "distinct_words",
+}  # fmt: skip
+WORD_LENGTHS = re.compile(r"(?:mean|avg|average)_word_len(?:gth)?|word_len(?:gth)?")
 
 DESCRIPTIONS: dict[str, str] = {
     "bytes": "bytes of the UTF-8 text",
@@ -210,11 +220,40 @@ def is_part(part: str, whole: str) -> bool:
     return part == whole or any(is_part(between, whole) for between in PARTS.get(part, ()))
 
 
+def highest_ratio(above: str, below: str) -> float:
+    """Return a bound that the ratio of two measures cannot exceed; infinity where none is known.
+
+    A word is in at most n occurrences of an n-gram, and each occurrence has n - 1 spaces and begins at another word. So
+    the characters of a most frequent n-gram are at most (2n - 1) times those of the text.
+    """
+    if is_part(above, below):
+        return 1.0
+    match = NGRAM_NAME.match(above)
+    if match and match[1] == "top" and above.endswith("_characters") and below == "characters":
+        return 2.0 * int(match[2]) - 1
+    return math.inf
+
+
+def similar_measures(name: str) -> list[str]:
+    """Return the measures that a name of another tool stands for, such as `word_count` or `num_chars`; [] for none."""
+    stem = COUNTING.sub("", name.lower())
+    names = (stem, f"{stem}s", OTHER_NAMES.get(stem, ""), OTHER_NAMES.get(name.lower(), ""))
+    return list(dict.fromkeys(known for known in names if known in Measure.__members__))
+
+
+def near_measure(name: str) -> str:
+    """Return the end of a message about an unknown measure: the measures of a similar meaning or name."""
+    if WORD_LENGTHS.fullmatch(name.lower()):
+        return "; write the ratio word_characters/words"
+    similar = similar_measures(name)
+    return f"; did you mean {', '.join(similar)}?" if similar else nearest(name, Measure.__members__)
+
+
 def name_of(measure: object) -> str:
     """Return the name of a measure, from its name or a `Measure`. ValueError for anything else."""
     name = measure.name if isinstance(measure, Measure) else measure
     if not isinstance(name, str) or name not in Measure.__members__:
-        raise ValueError(f"no measure named {name!r}{nearest(name, Measure.__members__)}")
+        raise ValueError(f"no measure named {name!r}{near_measure(str(name))}")
     return name
 
 

@@ -107,16 +107,16 @@ def test_wheels_for_an_older_cuda_run_on_a_newer_driver(machine: Machine):
         ),
         (
             {"packages": set()},
-            "cuDF is not installed. Install gpu-pipeline[cu13]; the driver runs CUDA 13.0",
+            "cuDF is not installed. In a checkout of gpu-pipeline: pip install -e '.[cu13]'; the driver runs CUDA 13.0",
         ),
         (
             {"packages": set(), "driver": 12080},
-            "cuDF is not installed. Install gpu-pipeline[cu12]; the driver runs CUDA 12.8",
+            "cuDF is not installed. In a checkout of gpu-pipeline: pip install -e '.[cu12]'; the driver runs CUDA 12.8",
         ),
         (
             {"driver": 12080},
-            "the driver runs CUDA 12.8, and the installed cuDF is built for CUDA 13. Update the driver, or install "
-            "gpu-pipeline[cu12] in a new environment",
+            "the driver runs CUDA 12.8, and the installed cuDF is built for CUDA 13. Update the driver, or make "
+            "a new environment. In a checkout of gpu-pipeline: pip install -e '.[cu12]'",
         ),
         ({"devices": 0}, "the driver shows no GPU. Check nvidia-smi and CUDA_VISIBLE_DEVICES"),
         (
@@ -151,8 +151,8 @@ def test_what_is_missing_is_said_once(machine: Machine, broken: dict, message: s
 def test_a_broken_package_is_not_a_missing_one(machine: Machine, error: Exception):
     machine.break_cudf(error)
     assert gpu_obstacle() == (
-        f"cuDF is installed but does not load ({type(error).__name__}: {error}). Install gpu-pipeline[cu13] in a new "
-        "environment"
+        f"cuDF is installed but does not load ({type(error).__name__}: {error}). Make a new environment. In a "
+        "checkout of gpu-pipeline: pip install -e '.[cu13]'"
     )
 
 

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import os
+from pathlib import Path
 
 from curation.cli.options import LOGGING, READING, inputs_in, share
 from curation.cli.parsing import Command, Parser, UsageError
 
+MAX_SHOWN_UNUSED, MAX_SHOWN_INPUTS = 5, 20
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -30,23 +33,44 @@ def _add_init(parser: Parser) -> None:
 def init(options: argparse.Namespace) -> int:
     from curation.errors import OutputError, counted
     from curation.reading.inputs import list_inputs
-    from curation.recipes.starter import starting_recipe
+    from curation.recipes.starter import describe, starting_recipe
+    from curation.recipes.survey import survey
     from curation.system.files import commit, local_output
+    from curation.system.os_errors import explain
 
     path = local_output(options.output)
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"init --output {options.output} is not a recipe; expected a name ending in .yaml or .yml")
     if path.exists() and not options.force:
         raise OutputError(f"{path} already exists. Give another --output, or --force")
-    inputs = inputs_in(options)
-    text = starting_recipe(list_inputs(inputs), options.output)
-    with commit(path) as temporary:
-        temporary.write_text(text, "utf-8")
-    options.console.info(f"{path}: {counted(len(inputs), 'input')}, the stages of the default recipe")
+    surveyed = survey(list_inputs(inputs_in(options)), options.output)
+    inputs, console = surveyed.inputs, options.console
+    text = starting_recipe(surveyed, options.output)
+    texts = {
+        found.settings["path"].removeprefix("@"): "\n".join([*found.listed, ""]) for found in inputs if found.listed
+    }
+    for name in texts:
+        if os.path.exists(name) and not options.force:
+            raise OutputError(f"{name} already exists. Give another --output, or --force")
+    try:
+        for name, content in (texts | {str(path): text}).items():
+            with commit(Path(name)) as temporary:
+                temporary.write_text(content, "utf-8")
+    except OSError as error:
+        raise OutputError(f"the recipe cannot be written: {explain(OSError(error.errno, '', str(path)))}") from None
+    console.info(f"{path}: {counted(len(inputs), 'input')}, the stages of the default recipe")
+    for found in inputs[:MAX_SHOWN_INPUTS]:
+        settings = ", ".join(f"{name} {value}" for name, value in found.settings.items() if name != "path")
+        console.info(f"  {found.settings['path']}{f' ({settings})' if settings else ''}")
+        for line in describe(found):
+            console.info(f"    {line}")
+    if surveyed.unused:
+        named, more = ", ".join(list(surveyed.unused)[:MAX_SHOWN_UNUSED]), len(surveyed.unused) - MAX_SHOWN_UNUSED
+        console.info(f"not read: {named}{f' and {more:,} more' if more > 0 else ''}; the recipe has the reasons")
     if not inputs:
-        options.console.info("Edit its input, or name your files: curate init PATH --force")
-    options.console.info(f"Next: curate run {options.output} -o out")
-    return int(options.console.result("init", output=str(path), inputs=len(inputs)))
+        console.info("Edit its input, or name your files: curate init PATH --force")
+    console.info(f"Next: curate plan {options.output}\n      curate run {options.output} -o out")
+    return int(console.result("init", output=str(path), inputs=len(inputs), unused=surveyed.unused))
 
 
 INIT = Command("init", "write a starting recipe for your own files", _add_init, init)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import gc
 import shutil
 import signal
@@ -19,6 +18,7 @@ from curation.cli.options import NOTHING_KEPT
 from curation.cli.parsing import HELP, help_text, is_family, parse
 from curation.errors import CurationError
 from curation.system import interrupts
+from curation.system.os_errors import FILLING, PASSING, explain
 from curation.system.terminal import print_line, protect_streams
 
 DESCRIPTION = "Raw text to training data: curated, deduplicated, tokenised, packed."
@@ -65,7 +65,8 @@ def _run(words: Sequence[str], console: Console) -> int:
     except CurationError as error:
         return _fail(console, str(error), error.exit_code)
     except OSError as error:  # a full disk, a folder without write permission
-        return _fail(console, f"{error}{_disk_advice(error, options)}", 1)
+        where = str(options.output) if error.errno in FILLING and "output" in options else ""
+        return _fail(console, f"{explain(error, where=where)}{_rerun_advice(error, options)}", 1)
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", 128 + signal.SIGINT)
         return _fail(console, f"interrupted{_resume_advice(options)}", code)
@@ -84,11 +85,9 @@ def _fail(console: Console, text: str, code: int) -> int:
     return code
 
 
-def _disk_advice(error: OSError, options: argparse.Namespace) -> str:
-    """Advice for a full disk or quota; "" for any other error."""
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT) or "output" not in options:
-        return ""
-    return f"; free disk space for the output, {options.output}{_resume_advice(options)}"
+def _rerun_advice(error: OSError, options: argparse.Namespace) -> str:
+    """Advice on how to resume after an error that passes, such as a full disk; "" for any other error."""
+    return _resume_advice(options) if error.errno in PASSING and "output" in options else ""
 
 
 def _resume_advice(options: argparse.Namespace) -> str:

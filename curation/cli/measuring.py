@@ -39,6 +39,7 @@ def _add_measure(parser: Parser) -> None:
     )  # fmt: skip
     share(parser, "recipe", dest="recipe", help="show what each rule of this recipe would remove")
     share(parser, "rules", help="show what each rule of these sets would remove")
+    share(parser, "stages", help="run these stages before the measures (default: none)")
     share(parser, "set", "allow_code", "output", *RUNNING, *LOGGING)
 
 
@@ -53,9 +54,8 @@ def measure(options: argparse.Namespace) -> int:
     if options.recipe or options.rules:
         recipe, rules = _recipe_of_rules(options, measured)
     else:
-        stage = {"kind": "measure", "names": measured}
-        content = {"name": "measure", "input": inputs_of(options), "stages": [stage], "output": {"formats": []}}
-        recipe = recipes.build("measure", content, options)
+        stages = [*recipes.stages_of(options), {"kind": "measure", "names": measured}]
+        recipe = recipes.build("measure", _content(options, stages), options)
         shown = shown or list(recipe.stages[-1].writes())
     finished = run_recipe(recipe, options.output, options)
     measures = MeasuredDocuments(Path(options.output))
@@ -76,15 +76,17 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
     import msgspec
 
     from curation.errors import RecipeError
-    from curation.recipes.recipe import DEFAULT_RECIPE, Output, check_readable, load_recipe
-    from curation.recipes.settings import rules_setting
+    from curation.recipes.recipe import Output, check_readable, load_recipe
     from curation.rules.decide import expand_rules
     from curation.stages import Filter, MeasureStage
 
-    name, inputs = options.recipe or DEFAULT_RECIPE, inputs_in(options)
-    settings = [*([rules_setting(options.rules)] if options.rules else []), *options.set]
-    recipe = load_recipe(name, inputs or None, settings=settings, allow_code=options.allow_code)
-    check_readable(recipe)
+    if options.recipe:
+        name, inputs, settings = options.recipe, inputs_in(options), recipes.settings_of(options)
+        recipe = load_recipe(name, inputs or None, settings=settings, allow_code=options.allow_code)
+        check_readable(recipe)
+    else:
+        name = "--rules"
+        recipe = recipes.build("measure", _content(options, recipes.stages_of(options)), options)
     filters = [number for number, stage in enumerate(recipe.stages) if isinstance(stage, Filter)]
     if not filters:
         raise RecipeError(f"{name} has no filter stage; name a recipe with rules, or give --rules")
@@ -98,6 +100,10 @@ def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Rec
         raise RecipeError(f"no rule of {name} is on a measure; rules on columns have no percentiles")
     stages = [*before, MeasureStage(names=tuple(names))]
     return msgspec.structs.replace(recipe, name="measure", stages=stages, output=Output(formats=())), rules
+
+
+def _content(options: argparse.Namespace, stages: list[Any]) -> dict[str, Any]:
+    return {"name": "measure", "input": inputs_of(options), "stages": stages, "output": {"formats": []}}
 
 
 def _changes_text(stage: Stage) -> bool:
@@ -204,4 +210,4 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:.4g}"
 
 
-MEASURE = Command("measure", "measure unfiltered documents, to choose thresholds", _add_measure, measure, resumes=True)
+MEASURE = Command("measure", "measure documents, to choose thresholds", _add_measure, measure, resumes=True)

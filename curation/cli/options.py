@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import Any
 
 from curation.cli.console import LOGS
@@ -27,12 +28,22 @@ def module_name(text: str) -> str:
     return text
 
 
+def setting(text: str) -> str:
+    """Return the value of `--set`. Raises ArgumentTypeError without `=`, before other words are taken for a recipe."""
+    if "=" not in text:
+        raise argparse.ArgumentTypeError(f"expected PATH=VALUE without spaces, such as seed=3, not {text!r}")
+    return text
+
+
 SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "input": (
         ("--input", "-i"),
         {"nargs": "+", "action": "extend", "default": [], "metavar": "PATH", "help": INPUT_HELP},
     ),
-    "output": (("--output", "-o"), {"required": True, "metavar": "DIR", "help": "write the run to this folder"}),
+    "output": (
+        ("--output", "-o"),
+        {"required": True, "type": os.path.expanduser, "metavar": "DIR", "help": "write the run to this folder"},
+    ),
     "recipe": (
         ("--recipe",),
         {"default": "", "metavar": "RECIPE", "help": "same as the argument RECIPE", "dest": "recipe_option"},
@@ -47,7 +58,7 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "set": (
         ("--set",),
         {
-            "action": "append", "default": [], "metavar": "PATH=VALUE",
+            "action": "append", "default": [], "metavar": "PATH=VALUE", "type": setting,
             "help": "change a recipe setting, such as stages.filter.words.min=100; repeatable",
         },
     ),

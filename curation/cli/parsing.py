@@ -70,6 +70,8 @@ class Parser(argparse.ArgumentParser):
             if not word.startswith("-") or word == "-" or NEGATIVE.match(word) or " " in word:
                 continue
             flag = word.partition("=")[0]
+            if f"-{flag}" in known and not flag.startswith("--"):
+                raise UsageError(f"{self.command.name} has no option {flag}; did you mean -{flag}?")
             if flag not in known and (flag.startswith("--") or flag[:2] not in known):
                 raise UsageError(f"{self.command.name} has no option {flag}{_near_or_help(flag, known, self.prog)}")
 

@@ -153,7 +153,7 @@ def _disk_line(disk: DiskNeed) -> str:
 
 
 def _size(size: int) -> str:
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "KB")):
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
             return f"{size / unit:,.1f} {name}"
     return f"{size} bytes"

@@ -35,6 +35,27 @@ def build(name: str, content: dict[str, Any], options: argparse.Namespace) -> Re
     return convert_recipe(apply_settings(content, options.set, Recipe), name, getattr(options, "allow_code", ()))
 
 
+def stages_of(options: argparse.Namespace) -> list[Any]:
+    """Return the stages of `--stages` and `--rules`, for a command whose own recipe has none.
+
+    `--rules` sets the rules of the filter in `--stages`, or of a new filter before the other stages.
+    """
+    from curation.errors import RecipeError
+    from curation.recipes.recipe import Recipe
+    from curation.recipes.settings import FILTER, apply_settings, rules_setting, stages_setting
+
+    content: dict[str, Any] = {"stages": []}
+    if options.stages:
+        content = apply_settings(content, [stages_setting(options.stages)], Recipe)
+    if not isinstance(content["stages"], list):
+        raise RecipeError(f"--stages takes names or a list, such as exact_dedup,fuzzy_dedup, not {options.stages!r}")
+    if options.rules:
+        if not any(isinstance(stage, dict) and stage.get("kind") == FILTER for stage in content["stages"]):
+            content["stages"].insert(0, {"kind": FILTER})
+        content = apply_settings(content, [rules_setting(options.rules)], Recipe)
+    return list(content["stages"])
+
+
 def base_of(options: argparse.Namespace) -> dict[str, Any]:
     """Return the content of the recipe that `tokenize --recipe` names; empty without it."""
     from curation.recipes.recipe import as_builtins, load_recipe
@@ -48,7 +69,7 @@ def settings_of(options: argparse.Namespace) -> list[str]:
 
     settings = [stages_setting(options.stages)] if options.stages else []
     settings += [rules_setting(options.rules)] if options.rules else []
-    settings += [f"tokenizer.name={options.tokenizer}"] if options.tokenizer else []
+    settings += [f"tokenizer.name={options.tokenizer}"] if getattr(options, "tokenizer", "") else []
     return [*settings, *options.set]
 
 

@@ -103,7 +103,10 @@ def _add_tokenize(parser: Parser) -> None:
     parser.add_argument(
         "--formats", default="", metavar="A,B", help="write these of megatron, token_shards, blocks, chunks, packed"
     )
-    share(parser, "set", "allow_code", "output", *RUNNING, *LOGGING)
+    share(parser, "set")
+    share(parser, "stages", help="run these stages before the tokenizer (default: none)")
+    share(parser, "rules", help="keep what passes these rule sets, in the filter stage or in one before the others")
+    share(parser, "allow_code", "output", *RUNNING, *LOGGING)
 
 
 def tokenize(options: argparse.Namespace) -> int:
@@ -114,7 +117,8 @@ def tokenize(options: argparse.Namespace) -> int:
         tokenizer = tokenizer | {"name": options.tokenizer}
     if options.formats:
         output = output | {"formats": split_names(options.formats)}
-    content: dict[str, Any] = {"name": "tokenize", "input": inputs_of(options), "stages": []}
+    stages = recipes.stages_of(options)
+    content: dict[str, Any] = {"name": "tokenize", "input": inputs_of(options), "stages": stages}
     content |= {"seed": base["seed"]} if base else {}
     recipe = recipes.build("tokenize", content | {"tokenizer": tokenizer, "output": output}, options)
     return conclude(run_recipe(recipe, options.output, options), options.output, options)
@@ -124,5 +128,9 @@ RUN = Command("run", "run a recipe", _add_run, run, resumes=True)
 PLAN = Command("plan", "print what a recipe would do, from a sample of the documents; write nothing", _add_plan, plan)
 DEMO = Command("demo", "run the default recipe on the documentation of this Python", _add_demo, demo, resumes=True)
 TOKENIZE = Command(
-    "tokenize", "turn unfiltered documents into training data, without any stage", _add_tokenize, tokenize, resumes=True
+    "tokenize",
+    "turn documents into training data, without a recipe",
+    _add_tokenize,
+    tokenize,
+    resumes=True,
 )

@@ -17,6 +17,7 @@ from curation.errors import CurationError, RecipeError, nearest
 from curation.measures import Measure
 from curation.reading.inputs import AnyInput
 from curation.recipes.settings import expand_shorthands
+from curation.rules.keywords import as_python, as_rule
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=msgspec.Struct)
@@ -34,7 +35,9 @@ def takes(kind: type[msgspec.Struct], error: type[CurationError] = RecipeError) 
             named = dict(zip(known, arguments, strict=False)) | given
             for name in given:
                 if name not in known:
-                    raise error(f"{function.__name__}: no setting {name!r}{nearest(name, known)}")
+                    rule = as_rule(name, given[name]) if "rules" in known else ""
+                    hint = f". Write rules={as_python(rule)}" if rule else nearest(name, known)
+                    raise error(f"{function.__name__}: no setting {name!r}{hint}")
             others = [name for name in known[2:] if name in named and name != "text_column"]
             if others and isinstance(named.get(known[1]), kind):
                 raise error(

@@ -24,6 +24,7 @@ import numpy as np
 from curation.errors import InputError
 from curation.kernels import fasttext as kernel
 from curation.system.files import file_sha256
+from curation.system.os_errors import fault_of
 
 MAGIC, NEWEST_VERSION = 793712314, 12
 SUPERVISED = 3
@@ -99,7 +100,7 @@ def _stamp(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except OSError as error:
-        raise InputError(f"no fastText model can be read at {path}: {error.strerror}") from None
+        raise InputError(f"no fastText model can be read at {path}: {fault_of(error)}") from None
     if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # opening a folder fails later
         raise InputError(f"no fastText model can be read at {path}: it is not a regular file")
     return status.st_mtime_ns, status.st_size
@@ -144,7 +145,7 @@ class _Reader:
             with path.open("rb") as file:
                 self.data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
-            raise InputError(f"no fastText model can be read at {path}: {error.strerror}") from None
+            raise InputError(f"no fastText model can be read at {path}: {fault_of(error)}") from None
         except ValueError:  # an empty file cannot be mapped
             raise self.wrong("it is empty") from None
         self.position = 0

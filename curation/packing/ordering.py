@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from curation.errors import as_share, near_or_nothing
+
 SPLITS = ("train", "valid", "test")
 HASH_BYTES = 8
 
@@ -36,13 +38,16 @@ def check_shares(shares: Mapping[str, float]) -> None:
         return
     for name, share in shares.items():
         if name not in SPLITS:
-            raise ValueError(f"splits may name {', '.join(SPLITS)}, not {name!r}")
+            close = "; did you mean valid?" if name.startswith(("val", "dev")) else near_or_nothing(name, SPLITS)
+            raise ValueError(f"splits may name {', '.join(SPLITS)}, not {name!r}{close}")
         if not 0 < share <= 1:
-            raise ValueError(f"the share of split {name} must be above 0 and at most 1, not {share}; or leave it out")
+            advice = as_share(share) or "; or leave it out"
+            raise ValueError(f"the share of split {name} must be above 0 and at most 1, not {share}{advice}")
     if "train" not in shares or len(shares) == 1:
         raise ValueError("splits must have a share for train and for another split; leave splits out for no split")
     if abs(sum(shares.values()) - 1) > 1e-6:
-        raise ValueError(f"the shares of splits must add up to 1, not {sum(shares.values()):g}")
+        total = sum(shares.values())
+        raise ValueError(f"the shares of splits must add up to 1, not {total:g}. Change one by {1 - total:g}")
 
 
 def split_names(shares: Mapping[str, float]) -> list[str]:

@@ -179,7 +179,9 @@ class _Texts:
                 yield texts
             check_unchanged(input_slice)
         if not self.bytes:
-            raise InputError(f"no text to train a tokenizer on: {counted(self.texts, 'document')}, 0 bytes")
+            raise InputError(
+                f"no text to train a tokenizer on: {counted(self.texts, 'document')}, 0 bytes. Give files with text"
+            )
 
 
 def _config(special: Sequence[str]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ vocabulary. Both encode special tokens spelled out in a text as plain text.
 from __future__ import annotations
 
 import base64
-import difflib
 import hashlib
 import json
 import os
@@ -21,7 +20,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from curation.errors import TokenizerError
+from curation.errors import TokenizerError, near_or_nothing
+from curation.system.path_advice import advice
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
 
@@ -86,11 +86,12 @@ def load_vocabulary(name: str) -> Vocabulary:
         return _load_file(path)
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix not in (".json", ".model"):
         return _load_from_hub(name)
-    close = difflib.get_close_matches(name, names)
-    hint = f"; did you mean {', '.join(close)}?" if close else ""
+    hint = near_or_nothing(name, names) or ". Correct tokenizer.name."
+    if os.sep in name or name.endswith((".json", ".model")):
+        hint = advice(name) or hint
     raise TokenizerError(
         f"expected a tiktoken encoding ({', '.join(sorted(names))}), an existing tokenizer.json, folder or .model, or "
-        f"hub:ORG/NAME; got {name!r}, which is none of them{hint}. Correct tokenizer.name."
+        f"hub:ORG/NAME; got {name!r}, which is none of them{hint}"
     )
 
 
@@ -236,7 +237,7 @@ def _load_from_hub(repository: str) -> Vocabulary:
     except (ImportError, OSError, ValueError) as error:  # huggingface_hub's errors are OSErrors or ValueErrors
         raise TokenizerError(
             f"could not load tokenizer.json of {repository!r} from the Hugging Face hub (no such local path exists "
-            f"either): {error}. Download the file and set tokenizer.name to its path."
+            f"either): {str(error).rstrip('.')}. Download the file and set tokenizer.name to its path."
         ) from error
     try:
         config = Path(hf_hub_download(repository, CONFIG_FILE))

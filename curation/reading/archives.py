@@ -100,7 +100,7 @@ def _extractor(max_bytes: int) -> Callable[[Record], bytes]:
         from resiliparse.extract.html2text import extract_plain_text
         from resiliparse.parse.encoding import detect_encoding
     except ImportError:
-        raise InputError("reading WARC needs Resiliparse; install gpu-pipeline[warc], or read WET files") from None
+        raise InputError("reading WARC needs Resiliparse; pip install resiliparse, or read WET files") from None
 
     def extract(record: Record) -> bytes:
         check_interrupts()  # a page takes up to a second

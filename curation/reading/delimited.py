@@ -15,6 +15,7 @@ import csv
 import io
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -45,6 +46,18 @@ def header(file: SourceFile) -> list[str]:
     if first.error:
         raise InputError(f"{shown(file.path)} has no readable header: {first.error}")
     return first.values
+
+
+def sample_columns(file: SourceFile, rows: int) -> dict[str, list[str]]:
+    """Return the values of each column in the first complete rows; {} for an empty file."""
+    names = header(file)
+    with open_planned(file) as stream:
+        complete = (row.values for row in _Rows(stream, file) if len(row.values) == len(names))
+        try:
+            sampled = list(islice(complete, 1, rows + 1))
+        except (OSError, EOFError, UnicodeError):
+            sampled = []
+    return {name: list(column) for name, column in zip(names, zip(*sampled, strict=True), strict=False)}
 
 
 class Row(NamedTuple):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.contract import ROW
-from curation.errors import InputError
+from curation.errors import InputError, near_or_nothing
 from curation.reading import archives, delimited, lines, plain, tabular
 from curation.reading.documents import HELD_BYTES, Documents, shown_names
 from curation.reading.remote import UNKNOWN_SIZE
@@ -39,6 +39,17 @@ SET = {  # remedies, by setting of an input
     "text_column": "Set text_column of the input in the recipe, or give --text-column NAME",
     "columns": "Set columns of the input in the recipe",
 }
+SIGNATURES = {  # first bytes that no text has
+    b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\3\4": "a ZIP archive",
+    b"PAR1": "Parquet", b"ARROW1\0": "Arrow", b"%PDF-": "a PDF document",
+}  # fmt: skip
+RENAMED = {
+    "gzip": "such as x.jsonl.gz", "zstd": "such as x.jsonl.zst", "bzip2": "such as x.jsonl.bz2",
+    "xz": "such as x.jsonl.xz", "a ZIP archive": "unpack it, and name the files in it",
+    "Parquet": "or set format: parquet", "Arrow": "or set format: arrow",
+    "a PDF document": "convert it to text, and name the text",
+}  # fmt: skip
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
 PROBED_BYTES = 1 << 20
 
@@ -138,7 +149,8 @@ def _check_names(names: Sequence[str], file: SourceFile) -> None:
             raise InputError(f"{where} has {names.count(column)} columns named {column!r}; rename all but one")
         if column not in names and column != file.id_column:
             option = "text_column" if column == file.text_column else "columns"
-            raise InputError(f"column {column!r} not found in {where}; it has {shown_names(names)}. {SET[option]}")
+            near = near_or_nothing(column, names) or "."
+            raise InputError(f"column {column!r} not found in {where}; it has {shown_names(names)}{near} {SET[option]}")
 
 
 def _with_some_column(file: SourceFile) -> SourceFile:
@@ -153,9 +165,23 @@ def _find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] =
         no_text = next((f", {name!r} without a string" for name in TEXT_COLUMNS if name in others), "")
         raise InputError(
             f"{shown(file.path)} has none of the columns {', '.join(TEXT_COLUMNS)} with text; it has "
-            f"{shown_names([*names, *others])}{no_text}. {SET['text_column']}"
+            f"{shown_names([*names, *others])}{no_text}. {_column_advice(names, file)}"
         )
     return column
+
+
+def _column_advice(names: Sequence[str], file: SourceFile) -> str:
+    """The remedy for a file without a usual text column."""
+    if expected := delimited.DELIMITERS.get(file.format):
+        if any(SURROGATE.search(name) for name in names):
+            encoding = file.encoding.upper()
+            return f"The header is not valid {encoding}: set encoding: of the input, such as latin-1 or utf-16"
+        separator = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), "")
+        if separator:
+            remedy = "Set format: tsv" if separator == "\t" else "Convert the file"
+            return f"Its fields seem to be separated by {separator!r}, expected {expected!r}. {remedy}"
+        return f"{SET['text_column']}; the first row must hold the names of the columns"
+    return SET["text_column"]
 
 
 def _probe_lines(file: SourceFile) -> SourceFile:
@@ -173,7 +199,8 @@ def _probe_lines(file: SourceFile) -> SourceFile:
     if all(lines.look_up(record, file.text_column) is lines.MISSING for record in records):
         raise InputError(
             f"{shown(file.path)}: none of the first {len(records)} records is a document: no field "
-            f"{file.text_column!r}; it has {shown_names(names)}. {SET['text_column']}"
+            f"{file.text_column!r}; it has {shown_names(names)}{near_or_nothing(file.text_column, names) or '.'} "
+            f"{SET['text_column']}"
         )
     return file
 
@@ -190,10 +217,15 @@ def column_names(file: SourceFile) -> list[str]:
 
 def field_names(file: SourceFile) -> list[str]:
     """Return the fields of the first records of JSON Lines; [] for other formats and for files that cannot be read."""
+    return _field_names(sample_records(file))
+
+
+def sample_records(file: SourceFile) -> list[dict[str, Any]]:
+    """Return the first records of JSON Lines; [] for other formats and for files that cannot be read."""
     if file.format != "jsonl":
         return []
     try:
-        return _field_names(_objects(_first_lines(_head(file))))
+        return _objects(_first_lines(_head(file)))
     except (InputError, OSError):
         return []
 
@@ -209,6 +241,11 @@ def _field_names(records: Sequence[dict[str, Any]]) -> list[str]:
 def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
     """Raise InputError for JSON that is not in lines. A single bad line passes: it may be a truncated file, and is
     rejected when it is read."""
+    if signature := next((name for mark, name in SIGNATURES.items() if head.startswith(mark)), ""):
+        raise InputError(
+            f"{shown(file.path)} is read as {file.format}, but its content is {signature}. Rename the file, "
+            f"{RENAMED[signature]}"
+        )
     if _is_array(head, first):
         raise InputError(
             f"{shown(file.path)} begins with a JSON array, expected one object per line. "

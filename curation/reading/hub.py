@@ -110,7 +110,7 @@ def _load(entry: HubInput, label: str, revision: str) -> tuple[Any, list[tuple[s
     try:
         import datasets
     except ImportError as error:
-        raise InputError(f"{label} needs Hugging Face datasets ({error}); install gpu-pipeline[hub]") from None
+        raise InputError(f"{label} needs Hugging Face datasets ({error}); pip install 'datasets>=3'") from None
 
     name = entry.path.removeprefix(HUB_MARK)
     options: dict[str, Any] = {"data_files": entry.data_files} if entry.data_files else {}

@@ -139,7 +139,7 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         try:
             "".encode(self.encoding)
         except LookupError:
-            raise ValueError(f"encoding {self.encoding!r} is unknown to Python") from None
+            raise ValueError(f"encoding {self.encoding!r} is unknown to Python; write one such as latin-1") from None
 
 
 class HubInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="hub"):

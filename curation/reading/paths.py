@@ -8,7 +8,7 @@ import glob
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
@@ -31,9 +31,14 @@ from curation.reading.source_files import SourceFile
 from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import check_url, is_remote, scrubbed, shown
 from curation.system.files import read_json
+from curation.system.os_errors import fault_of
+from curation.system.path_advice import advice, unreplaced
 
 log = logging.getLogger(__name__)
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
+DOCUMENTS = (".pdf", ".doc", ".docx", ".odt", ".rtf", ".html", ".htm", ".epub", ".xml", ".xlsx", ".md")
+MAX_LISTED = 1000  # names of a folder that a message looks at
 MAX_FILE_BYTES = 1 << 44  # 17.6 TB: half a million slices, far above the size of real files
 STDIN = "-"
 UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of the encoding that every format reads
@@ -125,7 +130,7 @@ def is_run(folder: str) -> bool:
 
 
 def _cannot_list(error: OSError) -> None:
-    raise InputError(f"folder {error.filename} cannot be listed: {error.strerror}") from None
+    raise InputError(f"folder {error.filename} cannot be listed: {fault_of(error)}") from None
 
 
 def _matches(path: str, leave_out: str) -> list[str]:
@@ -146,7 +151,7 @@ def _matches(path: str, leave_out: str) -> list[str]:
             skipped = next(outputs, leave_out if any(_files_below(path)) else "")
             raise InputError(
                 f"folder {path} holds no input file; expected names ending in {_known_suffixes()}"
-                f"{_skipped_hint(skipped)}"
+                f"{_skipped_hint(skipped) or _content_hint(path)}"
             )
         return files
     if path == STDIN or os.path.exists(path):
@@ -158,16 +163,19 @@ def _matches(path: str, leave_out: str) -> list[str]:
         try:
             os.stat(path)
         except PermissionError as error:  # of a folder above it
-            raise InputError(f"cannot open {path}: {error.strerror}") from None
+            raise InputError(f"cannot open {path}: {fault_of(error)}") from None
         except (OSError, ValueError):
             pass
-        raise InputError(f"input {path} does not exist (working directory: {os.getcwd()})")
+        if os.path.islink(path):
+            raise InputError(f"input {path} is a link to {os.readlink(path)}, which does not exist. Replace the link")
+        raise InputError(f"input {path} does not exist (working directory: {os.getcwd()}){advice(path)}")
     _check_listed(path)
     matches = sorted(match for match in glob.glob(path, recursive=True) if _is_readable_kind(match))
     files = _without(leave_out, matches, path)
     if not files:
         skipped = leave_out if matches else ""
-        raise InputError(f"no file matches {path} (working directory: {os.getcwd()}){_skipped_hint(skipped)}")
+        hint = _skipped_hint(skipped) or _pattern_hint(path)
+        raise InputError(f"no file matches {path} (working directory: {os.getcwd()}){hint}")
     return files
 
 
@@ -198,7 +206,7 @@ def _check_folder(folder: str, is_listed: bool) -> None:
     except (FileNotFoundError, NotADirectoryError):  # no match
         return
     except OSError as error:
-        raise InputError(f"folder {folder} cannot be listed: {error.strerror}") from None
+        raise InputError(f"folder {folder} cannot be listed: {fault_of(error)}") from None
 
 
 def _skipped_hint(folder: str) -> str:
@@ -206,6 +214,31 @@ def _skipped_hint(folder: str) -> str:
     if not folder:
         return ""
     return f". Output folders of runs are skipped; path: {os.path.join(folder, 'documents')} reads one"
+
+
+def _pattern_hint(pattern: str) -> str:
+    """The hint for a glob without a match: a folder that does not exist, or a path that is not meant literally."""
+    fixed = _fixed_part(pattern)
+    if (reason := unreplaced(pattern)) or not fixed or os.path.isdir(fixed):
+        return f"; {reason}" if reason else ""
+    return f"; there is no folder {fixed}"
+
+
+def _content_hint(folder: str) -> str:
+    """The hint for a folder without an input file: the suffixes that it holds."""
+    names = chain.from_iterable(names for _, _, names in os.walk(folder))
+    suffixes = list(dict.fromkeys(os.path.splitext(name)[1] or name for name in islice(names, MAX_LISTED)))
+    if not suffixes:
+        return ". It is empty"
+    shown_suffixes = ", ".join(suffixes[:5]) + (", ..." if suffixes[5:] else "")
+    return f". It holds {shown_suffixes}{_conversion(suffixes[0])}"
+
+
+def _conversion(suffix: str) -> str:
+    """The remedy for files of a format that is not read; "" for an unknown format."""
+    if suffix.lower() in ARCHIVES:
+        return ". Unpack the archive first"
+    return ". Convert the documents to text first" if suffix.lower() in DOCUMENTS else ""
 
 
 def _without(folder: str, paths: Iterable[str], asked: str) -> list[str]:
@@ -291,7 +324,8 @@ def _source_file(path: str, entry: AnyInput, name: str) -> SourceFile:
     format_ = suffix_format if entry.format == "auto" else entry.format
     if not format_:
         known = _known_suffixes()
-        raise InputError(f"the name of {shown(path)} does not tell its format; expected {known}. Set format:")
+        remedy = _conversion(os.path.splitext(path)[1]) or ". Set format:"
+        raise InputError(f"the name of {shown(path)} does not tell its format; expected {known}{remedy}")
     if format_ == "parquet" and compression:
         raise InputError(f"{shown(path)}: Parquet has internal compression; decompress the file first")
     _check_read(entry, path, format_)
@@ -343,7 +377,7 @@ def _status(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)
     except OSError as error:  # for example a broken link
-        raise InputError(f"cannot open {path}: {error.strerror}") from None
+        raise InputError(f"cannot open {path}: {fault_of(error)}") from None
     return status.st_size, status.st_mtime_ns
 
 

@@ -28,6 +28,10 @@ VERSIONS = (
     "VersionId", "generation", "blob_id", "ETag", "etag", "md5Hash", "Content-MD5", "Last-Modified", "LastModified",
     "last_modified", "updated", "mtime", "modify", "modificationTime", "created",
 )  # fmt: skip
+PACKAGES = {  # protocol -> package of its file system
+    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs", "hf": "huggingface_hub",
+    "http": "'fsspec[http]'", "https": "'fsspec[http]'", "sftp": "paramiko", "ssh": "paramiko",
+}  # fmt: skip
 WEAK = "W/"  # a weak ETag, which different bytes may share (RFC 9110, section 8.8.1)
 VERSION_DIGITS = 16
 Answer = TypeVar("Answer")
@@ -88,7 +92,8 @@ class RemoteFile(io.RawIOBase):
                 if attempt == TRIES:
                     what = " ".join(filter(None, [type(error).__name__, str(_status(error) or "")]))
                     what = str(error) if isinstance(error, ShortAnswerError) else what
-                    raise InputError(f"{shown(self.path)}: {what} in {attempt} tries") from None
+                    advice = "Check the address and the network, then run again"
+                    raise InputError(f"{shown(self.path)}: {what} in {attempt} tries. {advice}") from None
             time.sleep(wait)
             wait *= 2
             attempt += 1
@@ -176,7 +181,9 @@ def refuse_remote(url: str, error: BaseException) -> None:
         case PermissionError():
             raise InputError(f"{shown(url)} may not be read: {scrubbed(error, url)}") from None
         case ImportError():
-            raise InputError(f"{shown(url)} needs another package: {scrubbed(error, url)}") from None
+            package = PACKAGES.get(url.partition("://")[0].rpartition("::")[2], "")
+            remedy = f". pip install {package}" if package else ""
+            raise InputError(f"{shown(url)} needs another package: {scrubbed(error, url)}{remedy}") from None
         case ValueError():  # unknown protocol, host or port
             raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error, url)}") from None
 

@@ -16,6 +16,7 @@ from isal import igzip_lib
 from curation.errors import InputError
 from curation.reading.remote import RemoteFile
 from curation.reading.urls import is_remote
+from curation.system.os_errors import fault_of
 
 COMPRESSED_STEP = 1 << 16  # bytes read from a compressed file per call
 DECODED_STEP = 1 << 12  # bytes decompressed per call; damage loses at most one step of sound data before it
@@ -42,7 +43,7 @@ def open_raw(path: str) -> Any:
     try:
         return open(path, "rb", buffering=0)
     except OSError as error:
-        raise InputError(f"cannot open {path}: {error.strerror}") from None
+        raise InputError(f"cannot open {path}: {fault_of(error)}") from None
 
 
 def open_stream(path: str, compression: str) -> Any:

@@ -45,6 +45,33 @@ def check_types(file: SourceFile) -> None:
         )
 
 
+def sample_columns(file: SourceFile, rows: int) -> dict[str, list[Any]]:
+    """Return the first values of each string column. Raises InputError where the file is not of its format."""
+    try:
+        if file.format == "parquet":
+            opened = open_parquet(file)
+            names = [field.name for field in opened.schema_arrow if is_text(field.type)]
+            batch = next(opened.iter_batches(rows, columns=names), None)
+        else:
+            with _opened_arrow(file) as (opened, _, source):
+                batch = _first_batch(opened, file, source)
+    except (pa.ArrowException, DamageError) as error:
+        raise InputError(f"{shown(file.path)} cannot be read: {error}. Download it again, or leave it out") from None
+    if batch is None:
+        return {}
+    texts = [number for number, field in enumerate(batch.schema) if is_text(field.type)]
+    return {batch.schema.names[number]: batch.column(number).slice(0, rows).to_pylist() for number in texts}
+
+
+def _first_batch(opened: Any, file: SourceFile, source: Source) -> pa.RecordBatch | None:
+    is_indexed = hasattr(opened, "num_record_batches")
+    batches = (opened.get_batch(k) for k in range(opened.num_record_batches)) if is_indexed else iter(opened)
+    batch = _next_batch(batches, file, source)
+    for column in batch.columns if batch is not None else ():
+        _check_offsets(column)
+    return batch
+
+
 def _wanted(names: list[str], file: SourceFile) -> list[str]:
     ids = [file.id_column] if file.id_column in names else []
     return list(dict.fromkeys([file.text_column, *ids, *file.columns]))
@@ -102,7 +129,10 @@ def open_parquet(file: SourceFile) -> pq.ParquetFile:
     except MemoryError:  # Arrow's is an ArrowException too
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{shown(file.path)} is not a readable Parquet file: {error}") from None
+        what = str(error).partition(". Either the file")[0]
+        raise InputError(
+            f"{shown(file.path)} is not a readable Parquet file: {what}. Download it again, or set format: of the input"
+        ) from None
 
 
 def read_parquet(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:

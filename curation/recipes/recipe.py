@@ -21,16 +21,18 @@ from curation.packing.joining import DEFAULT_MAX_BYTES
 from curation.packing.ordering import check_shares
 from curation.packing.samples import Sample
 from curation.packing.tokenization import TokenizerSpec
-from curation.reading.inputs import AnyInput, Budget, FilesInput, HubInput, list_inputs, with_kinds
+from curation.reading.inputs import AnyInput, Budget, HubInput, list_inputs, with_kinds
 from curation.reading.paths import split_suffix
 from curation.reading.urls import shown
+from curation.recipes.advice import advice_for, refuse_hydra
 from curation.recipes.renamed import renamed_keys
 from curation.recipes.settings import apply_settings, expand_shorthands
 from curation.recipes.yaml_text import parse_yaml
-from curation.rules.decide import Bounds, Rule
-from curation.stages import STAGES, CorpusStage, Stage
+from curation.stages import CorpusStage, Stage
 from curation.stages.base import stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
+from curation.system.os_errors import explain
+from curation.system.path_advice import advice
 
 if TYPE_CHECKING:
     Stages = list[Stage]
@@ -42,7 +44,6 @@ DEFAULT_RECIPE = "default"
 AMBIGUOUS_SUFFIXES = (".json", ".txt")  # of data and of recipes
 MAX_AMBIGUOUS_BYTES = 1 << 20  # a larger file with such a suffix is data
 SURROGATE = re.compile(r"[\ud800-\udfff]")
-EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
 
 
 class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -250,6 +251,7 @@ def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[
     Raises RecipeError with the path of the wrong value.
     """
     try:
+        refuse_hydra(content)
         content = expand_shorthands(content)
         if old := renamed_keys(content):
             raise RecipeError("; ".join(old))
@@ -260,35 +262,7 @@ def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[
         raise RecipeError(f"{where}: {error.object!r} is not text that UTF-8 can hold") from None
     except ValueError as error:  # msgspec's own errors too
         message = str(error)
-        hint = _unknown_key_hint(message) + _exponent_hint(message, content)
-        raise RecipeError(f"{where}: {message}{hint}") from None
-
-
-def _unknown_key_hint(message: str) -> str:
-    """The allowed keys similar to an unknown one; msgspec names only the unknown key and its path."""
-    if "unknown field" not in message:
-        return ""
-    unknown = message.split("`")[1]
-    parts = (FilesInput, HubInput, Output, TokenizerSpec, Rule, Bounds, Budget, Sample, Blend, Megatron)
-    structures: tuple[type[msgspec.Struct], ...] = (Recipe, *parts, *FORMS.values(), *STAGES.values())
-    known = {name for structure in structures for name in structure.__struct_encode_fields__} | {"kind"}
-    hint = nearest(unknown, sorted(known))
-    return hint if hint.startswith("; did") and unknown not in known else ""  # a known key is in the wrong place
-
-
-def _exponent_hint(message: str, content: Any) -> str:
-    """Advice for `1e6`, which is text in YAML 1.1."""
-    match = re.match(r"Expected `(int|float)`, got `str` - at `\$(.*)`", message)
-    if not match:
-        return ""
-    for key, number in re.findall(r"\.(\w+)|\[(\d+)\]", match[2]):
-        content = content[key] if key else content[int(number)]
-    if not isinstance(content, str) or not EXPONENT.fullmatch(content):
-        return ""
-    if match[1] == "int" and not float(content).is_integer():
-        return ""
-    written = f"{float(content):_.0f}" if match[1] == "int" else "it with a dot and a sign, as 1.0e-3"
-    return f"; {content} is text in YAML, write {written}"
+        raise RecipeError(f"{where}: {message}{advice_for(message, content, Recipe)}") from None
 
 
 def shipped_recipes() -> dict[str, str]:
@@ -344,16 +318,23 @@ def check_readable(recipe: object) -> None:
 
 
 def _find_recipe(name: str, allow_code: Sequence[str], settings: Sequence[str]) -> Recipe:
-    path, shown_name = Path(name), shown(name)
+    path, shown_name = Path(name).expanduser() if name.startswith("~/") else Path(name), shown(name)
     if split_suffix(name)[0] and not (path.suffix.lower() in AMBIGUOUS_SUFFIXES and _may_be_recipe(path)):
         raise RecipeError(f"{shown_name} looks like data: give it with --input. A recipe is a YAML file, NAME.yaml")
-    if path.is_file():
-        return parse_recipe(path.read_bytes(), name, allow_code, settings)
+    try:
+        if path.is_file():
+            return parse_recipe(path.read_bytes(), name, allow_code, settings)
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise RecipeError(f"recipe {explain(error)}") from None
     shipped = shipped_recipes()
     if name in shipped:
         return parse_recipe(shipped[name], name, allow_code, settings)
     if path.suffix in (".yaml", ".yml", *AMBIGUOUS_SUFFIXES) or path.parent != Path():
-        raise RecipeError(f"recipe {shown_name} does not exist; give a YAML file or one of {', '.join(shipped)}")
+        hint = advice(str(path)) or f"; give a YAML file or one of {', '.join(shipped)}"
+        raise RecipeError(f"recipe {shown_name} does not exist{hint}")
+    if is_folder:
+        raise RecipeError(f"{shown_name} is a folder, expected a recipe. Give a folder of data with --input")
     raise RecipeError(f"no recipe named {shown_name!r}{nearest(shown_name, shipped)}")
 
 

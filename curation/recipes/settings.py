@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from curation.errors import RecipeError, nearest
-from curation.measures import Measure
+from curation.errors import RecipeError, near_or_nothing, nearest
+from curation.measures import Measure, near_measure
 from curation.recipes.renamed import RENAMED, Key
 from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import OFF, RULE_SETS, Rule, fitting, keys_of, reasons_of, rules_of_entry
@@ -46,6 +46,9 @@ def expand_shorthands(content: Any) -> Any:
 
 def _expanded_stage(entry: Any, path: str) -> Any:
     if isinstance(entry, str):
+        name, colon, rest = entry.partition(":")
+        if colon and name in (*STAGES, "kind"):
+            raise ValueError(f"{entry!r} is text in YAML. Put a space after the colon: {name}: {rest} - at `{path}`")
         entry = {"kind": entry}
     elif isinstance(entry, dict) and len(entry) == 1:
         ((kind, settings),) = entry.items()
@@ -158,6 +161,8 @@ def _listed(text: str, what: str, example: str) -> str:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
         raise RecipeError(f"{what} must be comma-separated names, such as {example}; got {text!r}")
+    if any(" " in name and name.replace(" ", "_").isidentifier() for name in names):
+        raise RecipeError(f"{what} are separated by commas: {','.join(text.replace(',', ' ').split())}; got {text!r}")
     return f"[{', '.join(names)}]"
 
 
@@ -227,11 +232,19 @@ def _below(kinds: Structures, name: str, where: str) -> Structures:
         return None
     fields = {field.encode_name: field.type for kind in kinds for field in msgspec.structs.fields(kind)}
     if name not in fields:
-        raise ValueError(f"{where or 'a recipe'} has no field {name!r}{nearest(name, fields)}")
+        hint = f"; did you mean stages.{name}?" if not where and name in STAGES else nearest(name, fields)
+        raise ValueError(f"{where or 'a recipe'} has no field {name!r}{hint}")
     types = list(_nested_types(fields[name]))
     structures = tuple(kind for kind in types if isinstance(kind, type) and issubclass(kind, msgspec.Struct))
     free = not structures and {dict, list, tuple} & {typing.get_origin(kind) for kind in types}
     return None if free else structures
+
+
+def structures_below(kinds: Sequence[type[msgspec.Struct]], name: str) -> Sequence[type[msgspec.Struct]]:
+    """Return the structures that the field `name` of `kinds` may hold; () for an unknown field or a single value."""
+    types = [field.type for kind in kinds for field in msgspec.structs.fields(kind) if field.encode_name == name]
+    nested = [inner for outer in types for inner in _nested_types(outer)]
+    return tuple(kind for kind in nested if isinstance(kind, type) and issubclass(kind, msgspec.Struct))
 
 
 def _nested_types(kind: Any) -> Iterator[Any]:
@@ -279,7 +292,9 @@ def _named(names: Sequence[str], path: list[str], what: str) -> tuple[int, list[
         fits = [number for number, known in enumerate(names) if known == name]
         if fits:
             return fits[0], path[length:]
-    raise ValueError(f"no {what} named {path[0]!r}{nearest(path[0], names)}; or give its number, from 0")
+    hint = nearest(path[0], names)
+    separator = " Or" if hint.endswith("?") else "; or"
+    raise ValueError(f"no {what} named {path[0]!r}{hint}{separator} give its number, from 0")
 
 
 # Stages
@@ -350,7 +365,8 @@ def _new_subject(rules: list[Any], key: str, where: str) -> dict[str, Any]:
     subject = _subject(key)
     if "column" in subject:
         known = keys_of([rule for entry in rules for rule in _expanded(entry)])
-        hint = nearest(key, [*Filter.__struct_fields__, *known, *Measure.__members__])
+        names = [*Filter.__struct_fields__, *known]
+        hint = near_or_nothing(key, names) or near_measure(key)
         raise ValueError(f"{where} has no field or rule {key!r}, and no measure has that name{hint}")
     return subject
 

@@ -1,33 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recipe that `curate init` writes for your files: the stages of the default recipe, with hints in comments.
 
-The first files of each input give the format, where the file name has no known suffix, and the text column. Without a
-column of a usual name, the text column is the one with the longest text in the first records. If files of an input have
-different text columns, the recipe names none: a run finds the column of each file.
+`curation.recipes.survey` finds the inputs: their format, text column and encoding. If files of an input have different
+text columns, the recipe names none: a run finds the column of each file.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
 import yaml
 
-from curation.errors import InputError
-from curation.reading import delimited, field_names, probe, read_documents, tabular
-from curation.reading.inputs import AnyInput, FilesInput
-from curation.reading.paths import find_files, split_suffix
-from curation.reading.slices import plan_slices
-from curation.reading.source_files import SourceFile
+from curation.errors import counted
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
+from curation.recipes.survey import Found, Survey
 from curation.stages import FuzzyDedup
 
-PROBED_BYTES = 1 << 20  # per file
-PROBED_FILES = 10  # per input
-SIGNATURES = {b"PAR1": "parquet", b"ARROW1": "arrow", b"WARC/": "warc", b"{": "jsonl"}
 EXAMPLE = "data/*.jsonl.gz"
+GUESSED = ("cp1252", "latin-1")
+MAX_SHOWN = 4  # columns
+MAX_SHOWN_UNUSED = 20
 
 HEAD = """\
 # A recipe to start from. Run it: curate run {name} -o out
@@ -45,19 +38,17 @@ COMMENTS = {
 }
 
 
-def starting_recipe(inputs: Sequence[AnyInput], name: str) -> str:
-    """YAML text of a recipe for the inputs; reads the first records of each.
+def starting_recipe(survey: Survey, name: str) -> str:
+    """YAML text of a recipe for the inputs of a survey.
 
-    inputs   inputs of the recipe; empty: one example to change
+    survey   from `curation.recipes.survey.survey`; without inputs: one example to change
     name     file name of the recipe, for the commands in its comments
-
-    Raises InputError for an input that does not exist or in which no text is found.
     """
     content = yaml.safe_load(shipped_recipes()[DEFAULT_RECIPE])
-    del content["name"]
-    content["input"] = [_probed_input(entry) for entry in inputs] or [{"path": EXAMPLE}]
-    lines = [HEAD.format(name=name), f"# {COMMENTS['input']}", "input:"]
-    lines += [*(f"  - {_flow(entry)}" for entry in content["input"]), "stages:"]
+    lines = [HEAD.format(name=name), *_unused(survey.unused), f"# {COMMENTS['input']}", "input:"]
+    for found in survey.inputs or [Found({"path": EXAMPLE})]:
+        lines += [*(f"  # {line}" for line in describe(found)), f"  - {_flow(found.settings)}"]
+    lines.append("stages:")
     for stage in content["stages"]:
         lines += [f"  # {COMMENTS[stage['kind']]}", f"  - {_flow(stage)}"]
     for key in ("tokenizer", "output"):
@@ -65,55 +56,51 @@ def starting_recipe(inputs: Sequence[AnyInput], name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def describe(found: Found) -> Iterator[str]:
+    """Yield lines on an input: its files, the other columns with text, and a guessed encoding."""
+    if found.files:
+        size = f"{found.bytes / 1e6:,.1f} MB" if found.bytes >= 1e5 else counted(found.bytes, "byte")
+        yield f"{counted(found.files, 'file')}, {size}{_lengths(found)}"
+    encoding = found.settings.get("encoding", "")
+    if encoding in GUESSED:
+        yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
+    if found.settings.get("format") == "text" or found.settings["path"].endswith(".txt"):
+        yield 'each file is one document; separator: "\\n\\n" makes each paragraph one'
+
+
+def _lengths(found: Found) -> str:
+    """Mean bytes of the text column and of other columns in the first records of a file."""
+    columns = {facts.column for facts in found.facts if facts.column}
+    if len(columns) > 1:
+        return f"; text columns by file: {', '.join(sorted(columns))}"
+    others = dict(next((facts.others for facts in found.facts if facts.others), ()))
+    [column] = columns or [""]
+    if column not in others:
+        return ""
+    rest = [f"{name} ({size:,.0f})" for name, size in others.items() if name != column][:MAX_SHOWN]
+    alternatives = f"; other columns: {', '.join(rest)}" if rest else ""
+    return f"; {column} has {others[column]:,.0f} bytes on average{alternatives}"
+
+
+def _unused(unused: Mapping[str, str]) -> Iterator[str]:
+    """Comments on files that no input reads."""
+    if not unused:
+        return
+    yield f"# Not read: {counted(len(unused), 'path')}"
+    for path, reason in list(unused.items())[:MAX_SHOWN_UNUSED]:
+        yield f"#   {_on_one_line(path)}: {_on_one_line(reason)}"
+    if len(unused) > MAX_SHOWN_UNUSED:
+        yield f"#   and {len(unused) - MAX_SHOWN_UNUSED:,} more"
+
+
+def _on_one_line(text: str) -> str:
+    """Text with control characters escaped: a file name may hold a line end."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
 def _flow(value: Any) -> str:
     """A value on one line."""
     return str(yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=2**31)).strip()
 
 
-def _probed_input(entry: AnyInput) -> dict[str, str]:
-    """The input as the recipe writes it, with the format and text column of its files."""
-    if not isinstance(entry, FilesInput):
-        return {"path": entry.path}
-    settings = {"path": entry.path}
-    if not split_suffix(entry.path)[0] and os.path.isfile(entry.path):
-        settings["format"] = _format_of(entry.path)
-        entry = msgspec.structs.replace(entry, format=settings["format"])
-    columns = {_text_column(file) for file in find_files([entry])[:PROBED_FILES]}
-    return settings | {"text_column": columns.pop()} if len(columns) == 1 and "" not in columns else settings
-
-
-def _format_of(path: str) -> str:
-    """The format of a file without a known suffix, by its first bytes."""
-    with open(path, "rb") as file:
-        head = file.read(PROBED_BYTES).lstrip()
-    return next((name for signature, name in SIGNATURES.items() if head.startswith(signature)), "text")
-
-
-def _text_column(file: SourceFile) -> str:
-    """The text column; empty for a format without columns. InputError if no column holds text."""
-    try:
-        return probe(file).text_column
-    except InputError as error:
-        lengths = {name: _mean_bytes(file, name) for name in _columns(file)}
-        longest = max(lengths, key=lambda name: lengths[name], default="")
-        if file.text_column or not lengths.get(longest):
-            raise error from None
-        return longest
-
-
-def _columns(file: SourceFile) -> list[str]:
-    if file.format in delimited.DELIMITERS:
-        return delimited.header(file)
-    return list(tabular.schema_in(file).names) if file.format in ("parquet", "arrow") else field_names(file)
-
-
-def _mean_bytes(file: SourceFile, name: str) -> float:
-    """Mean UTF-8 bytes of a column in the first documents; 0 if it holds no text."""
-    if name == file.id_column:
-        return 0
-    try:
-        slices = plan_slices([probe(msgspec.structs.replace(file, text_column=name))], PROBED_BYTES)
-        documents = next(read_documents(slices[0], PROBED_BYTES), None)
-    except InputError:
-        return 0
-    return 0 if documents is None else documents.table.column("text").nbytes / max(documents.table.num_rows, 1)
+__all__ = ["describe", "starting_recipe"]

@@ -8,6 +8,25 @@ from typing import Any
 from curation.errors import RecipeError
 
 MAX_VALUES = 1_000_000  # per recipe, aliases expanded
+ADVICE = {  # part of a problem that PyYAML names -> remedy
+    "'\\t'": ". Indent with spaces; YAML allows no tabs",
+    "unknown escape character": ". Use / in paths, or single quotes around backslashes",
+    "expected alphabetic or numeric character": ". Quote text that begins with * or &",
+    "'%'": ". Quote text that begins with %",
+    "'@'": ". Quote text that begins with @",
+    "'`'": ". Quote text that begins with `",
+    "<block end>": ". Indent the entries of one list or mapping equally",
+    "<stream end>": ". A bracket or a quote is not closed",
+    "end of stream": ". A bracket or a quote is not closed",
+    "mapping values are not allowed here": ". Quote text that contains a colon, and put each key on its own line",
+    "could not find expected ':'": ". Put a colon and a space after each key",
+    "duplicate key": ". Remove one of the two",
+    "undefined alias": ". Quote text that begins with *",
+    "special characters are not allowed": ". Save the recipe as UTF-8 text",
+    "codec can't decode": ". Save the recipe as UTF-8 text",
+    "invalid start byte": ". Save the recipe as UTF-8 text",
+    "invalid continuation byte": ". Save the recipe as UTF-8 text",
+}
 SHOWN_CHARACTERS = 40  # of a wrong value in a message
 
 
@@ -45,8 +64,9 @@ def _expanded_size(value: object, known: dict[int, int]) -> int:
 
 def _yaml_problem(error: Any) -> str:
     """The problem and its place, without the line itself, which may hold a password in a URL."""
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
-    return f"{problem} (line {mark.line + 1}, column {mark.column + 1})" if mark else str(problem)
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error).splitlines()[0]
+    place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    return f"{problem}{place}{next((advice for part, advice in ADVICE.items() if part in str(problem)), '')}"
 
 
 def _strict_loader() -> Any:

@@ -191,7 +191,8 @@ def rules_of_entry(entry: str | Rule) -> Sequence[Rule]:
 
 def _named(name: str) -> tuple[Rule, ...]:
     if name not in RULE_SETS:
-        raise ValueError(f"no rule set named {name!r}{nearest(name, RULE_SETS)}")
+        advice = "" if name.isidentifier() else ". Write a rule as a mapping: {words: {min: 50}}"
+        raise ValueError(f"no rule set named {name!r}{nearest(name, RULE_SETS)}{advice}")
     return RULE_SETS[name]
 
 

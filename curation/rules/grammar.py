@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from curation.contract import TEXT
 from curation.errors import RecipeError
-from curation.measures import is_part, name_of
+from curation.measures import highest_ratio, name_of
 from curation.rules.columns import (
     EXPECTED,
     count_matches,
@@ -123,8 +123,8 @@ class Rule(
 
     def _check_effect(self) -> None:
         """Raise ValueError for a bound that removes no document, or every one, whatever the text."""
-        share = bool(self.ratio) and is_part(*self.ratio)
-        highest = 1.0 if share else math.inf
+        highest = highest_ratio(*self.ratio) if self.ratio else math.inf
+        share = highest < math.inf
         if self.max < 0:
             bound, effect = "max", "removes everything"
         elif self.min > highest or self.min == math.inf:
@@ -134,9 +134,11 @@ class Rule(
         else:
             return
         value, advice = getattr(self, bound), "Use a value in between" if share else "Use a finite value above it"
-        if share and 1 < value <= 100:
+        if share and highest < value <= 100:
             advice = f"Write {value / 100:g} for {value:g} %"
         cause = f"{' is part of '.join(self.ratio)}, the ratio is between 0 and 1"
+        if share and highest > 1:
+            cause = f"{' per '.join(self.ratio)} is at most {highest:g}"
         if not share:
             cause = f"{' per '.join(self.measures)} is finite and never below 0"
         raise ValueError(f"{bound}: {value:g} {effect}: {cause}. {advice}")

@@ -35,17 +35,19 @@ HINTS = (
 
 
 def warn_of_inputs(
-    documents: Mapping[str, int], entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord]
-) -> list[str]:
+    documents: Mapping[str, int], entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
+    rejected: Path,
+) -> list[str]:  # fmt: skip
     """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text.
 
-    `documents` has the counts of the run, `records` one done-record per slice.
+    `documents` has the counts of the run, `records` one done-record per slice; `rejected` is `rejected.jsonl`.
     """
-    read, rejected = documents["read"], documents["rejected"]
+    read, count = documents["read"], documents["rejected"]
     warnings = []
-    if rejected > read * MAX_REJECTED_SHARE:
-        share = f"{rejected / read:.0%}"
-        warnings.append(f"{rejected:,} of {read:,} records ({share}) were rejected; rejected.jsonl has the reasons")
+    if count > read * MAX_REJECTED_SHARE:
+        start = f"{count:,} of {read:,} records ({count / read:.0%}) were rejected"
+        cause = f", {_rejection(slices, rejected).partition(', ')[2]}" if documents["kept"] else ""
+        warnings.append(f"{start}; rejected.jsonl has the reasons" if not cause else f"{start}{cause}")
     pairs = list(zip(slices, records, strict=True))
     warnings += _damaged(pairs)
     for name in entries_by_name(entries):
@@ -131,19 +133,19 @@ def _rejection(slices: Sequence[Slice], rejected: Path) -> str:
     [(frequent, _)] = Counter(_kind(record) for record in rejections).most_common(1)
     record = next(record for record in rejections if _kind(record) == frequent)
     error = record["error"]
+    return f"rejected, most of them with the error: {error}{_hint(error, record['source'], slices)}"
+
+
+def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
+    """The remedy for an error of rejected records of an input."""
     if "is not valid " in error:
         formats = {
-            part.file.format
-            for input_slice in slices
-            if input_slice.source == record["source"]
-            for part in input_slice.ranges
+            part.file.format for input_slice in slices if input_slice.source == source for part in input_slice.ranges
         }
-        hint = "; convert the input to UTF-8, which its format requires"
         if formats & {*ENCODED}:
-            hint = "; set encoding: of the input to the encoding of its files, such as latin-1"
-    else:
-        hint = next(hint for mark, hint in HINTS if mark in error)
-    return f"rejected, most of them with the error: {error}{hint}"
+            return "; set encoding: of the input to the encoding of its files, such as latin-1"
+        return "; convert the input to UTF-8, which its format requires"
+    return next(hint for mark, hint in HINTS if mark in error)
 
 
 def _kind(record: Mapping[str, Any]) -> tuple[str, str]:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from curation import __version__
-from curation.errors import IntegrityError, OutputError, RecipeError, nearest
+from curation.errors import IntegrityError, OutputError, RecipeError, near_or_nothing
+from curation.measures import WORD_LENGTHS, similar_measures
 from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
@@ -38,6 +39,7 @@ from curation.stages.own_code import check_class, files_of, stage_for_job
 
 FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
 MAX_SHOWN_CHANGES = 10
+LANGUAGE_COLUMNS = ("language", "language_probability")  # of a language stage with its default column
 
 
 def find_tokenizer(recipe: Recipe, folder: Path) -> Tokenizer | None:
@@ -257,5 +259,12 @@ def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe) -> s
     later = [stage.kind for stage in recipe.stages[number + 1 :] if column in stage.writes()]
     if later:
         return f". Put the stage {later[0]}, which writes it, before this one"
-    near = nearest(column, known)
-    return f"{near if near.startswith('; did') else ''}. Add columns: [{column}] to the input"
+    if close := near_or_nothing(column, known):
+        return f"{close} Or add columns: [{column}] to the input"
+    if measures := similar_measures(column):
+        return f"; did you mean the measure {measures[0]}? Or add columns: [{column}] to the input"
+    if WORD_LENGTHS.fullmatch(column):
+        return f"; did you mean the ratio word_characters/words? Or add columns: [{column}] to the input"
+    if column in LANGUAGE_COLUMNS:
+        return f". Put a language stage before this one, or add columns: [{column}] to the input"
+    return f". Add columns: [{column}] to the input"

@@ -63,6 +63,7 @@ def build(
     if "megatron" in plan.recipe.output.formats:
         digests |= _pair_digests(pairs, folder) | _write_meta(plan, tokens, pairs, folder)
     digests |= form_digests(forms, folder)
+    rejected = folder / "rejected.jsonl"
     return {
         "versions": {"gpu-pipeline": plan.version} | context.engine.describe(),
         "recipe": as_builtins(plan.recipe),
@@ -75,8 +76,8 @@ def build(
         "stages": [as_report(*stage) for stage in zip(stages, lines, strict=True)],
         "sources": contributions(plan.recipe.input, plan.slices, records, parts, _blend_shares(plan, pairs)),
         "warnings": [
-            *warn_of_inputs(documents, plan.recipe.input, plan.slices, records),
-            *emptiness(documents, stages, plan.slices, records, folder / "rejected.jsonl"),
+            *warn_of_inputs(documents, plan.recipe.input, plan.slices, records, rejected),
+            *emptiness(documents, stages, plan.slices, records, rejected),
             *warnings(stages),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *(tokenless_warning(tokenizer, parts) if tokenizer else []),

@@ -6,12 +6,14 @@ The runner skips each task that has a done-record, so a killed run resumes. This
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +23,7 @@ import numpy as np
 
 from curation.contract import Engine
 from curation.engine import choose_engine, load_engine
-from curation.errors import EngineError, counted
+from curation.errors import EngineError, counted, near_or_nothing
 from curation.packing.token_files import write_tokens
 from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
@@ -73,6 +75,7 @@ from curation.running.write_phase import (
 from curation.stages import Stage
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
+from curation.system.addresses import address_fault
 from curation.system.files import local_output, make_folder, numbered_path, read_json, remove, sync_folder
 from curation.system.interrupts import begin_writing
 from curation.system.interrupts import check as check_interrupts
@@ -132,7 +135,7 @@ def run(
     check_readable(recipe)
     started = time.perf_counter()
     progress = progress or Progress()
-    folder = local_output(output).resolve()
+    folder = Path(os.path.realpath(local_output(output)))  # `resolve` fails for a link to itself
     choice = choose_engine(engine)
     _check_session(workers, scheduler, slice_bytes)
     checked = preflight(recipe, folder)  # before anything is read
@@ -236,9 +239,14 @@ def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
     if ":" not in scheduler:
         raise EngineError(
             f"scheduler must be threads, processes or an address such as tcp://HOST:PORT, not {scheduler!r}"
+            f"{near_or_nothing(scheduler, ('threads', 'processes'))}"
         )
+    if fault := address_fault(scheduler):
+        raise EngineError(f"scheduler {scheduler}: {fault}")
     if find_spec("distributed") is None:
-        raise EngineError(f"scheduler {scheduler} needs Dask's distributed: install gpu-pipeline[distributed]")
+        raise EngineError(
+            f"scheduler {scheduler} needs Dask's distributed: pip install 'distributed=={version('dask')}'"
+        )
 
 
 def find_resources(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Resources:

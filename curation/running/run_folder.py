@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -24,6 +25,7 @@ from curation.running.progress import Progress
 from curation.running.report import write_report
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 from curation.system.files import TEMPORARY, check_name, file_sha256, make_folder, read_json, remove, sync_folder
+from curation.system.os_errors import PASSING, explain
 
 (WORK, PLAN), REPORT = RUN_PLAN, RUN_REPORT
 OWN_NAMES = (WORK, *OUTPUT_NAMES, INDEX_FOLDER, REPORT, "report.html")
@@ -35,13 +37,19 @@ MANIFEST, NEMO = f"{META}/manifest.json", f"{META}/nemo.yaml"
 def locked(folder: Path, progress: Progress | None = None) -> Iterator[None]:
     """Create the folder and lock it while the context is open. The kernel releases the lock of a dead process.
 
-    OutputError if another process holds the lock, if `folder` is a file, or if it lies in the outputs of another run.
+    OutputError if another process holds the lock, if `folder` cannot be created, or if it lies in the outputs of
+    another run.
     """
     _refuse_outputs_of_runs(folder)
     try:
         make_folder(folder)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise OutputError(f"{error.filename} is a file; give another --output, which must be a folder") from None
+    except OSError as error:
+        if isinstance(error, FileExistsError | NotADirectoryError) and not os.path.islink(error.filename):
+            raise OutputError(f"{error.filename} is a file; give another --output, which must be a folder") from None
+        if error.errno in PASSING:
+            raise
+        remedy = "Give another --output" if error.errno == errno.ENOENT else ""
+        raise OutputError(f"the output folder cannot be created: {explain(error, remedy)}") from None
     descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked, so no lock file remains
     try:
         try:

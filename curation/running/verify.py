@@ -24,6 +24,7 @@ from curation.packing.forms.shards import MANIFEST
 from curation.packing.indexed import IndexedReader, check_pair
 from curation.packing.joining import is_of_stem
 from curation.packing.ordering import assign_splits, split_names
+from curation.reading.paths import is_run
 from curation.recipes.renamed import with_new_names
 from curation.running.exports import part_files
 from curation.running.ledger import check_ledger
@@ -32,6 +33,7 @@ from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 from curation.running.run_folder import REPORT, WORK, plan_path
 from curation.stages.outcome import StageCount
 from curation.system.files import as_json, file_sha256, read_json
+from curation.system.path_advice import advice as path_advice
 
 COLUMNS = {
     "documents": {"doc": pa.int64(), "source": pa.string(), "text": pa.large_string()},
@@ -39,6 +41,7 @@ COLUMNS = {
 }
 ENTERED = (*OUTPUT_NAMES, INDEX_FOLDER)  # the folders of a run whose files are checked
 BATCH_DOCUMENTS = 10_000
+MAX_SHOWN_RUNS = 5
 REVERSIBLE = ("tiktoken",)  # other tokenizers may give two texts the same tokens
 Counts = Mapping[tuple[str, str], int]  # (source or form, split) -> documents
 
@@ -59,6 +62,8 @@ def verify(folder: str | Path) -> list[str]:
     Raises OutputError if `folder` holds no finished run.
     """
     folder = Path(folder)
+    if not folder.is_dir():
+        raise OutputError(_no_run(folder))
     if (folder / REPORT).is_symlink():
         return [_link(REPORT)]
     try:
@@ -66,7 +71,7 @@ def verify(folder: str | Path) -> list[str]:
     except IntegrityError as error:
         return [str(error)]
     if content is None:
-        raise OutputError(f"{folder} holds no finished run (no report.json)")
+        raise OutputError(_no_run(folder))
     if not isinstance(content, dict) or content.get("digest") != digest(content):
         return ["report.json has changed: its content does not match its digest"]
     if (folder / "report.json").read_bytes() != as_json(content, indent=True):
@@ -81,6 +86,24 @@ def verify(folder: str | Path) -> list[str]:
         _ledger, _documents, _removed, _pairs, split_leaks,
     )  # fmt: skip
     return [problem for check in checks for problem in check(folder, content)]
+
+
+def _no_run(folder: Path) -> str:
+    """The message about a folder without a finished run; it names the run around it, or the runs in it."""
+    fault = "is a file" if folder.is_file() else "holds no finished run (no report.json)"
+    if not os.path.lexists(folder):
+        fault = f"does not exist (working directory: {os.getcwd()})"
+    for parent in Path(os.path.abspath(folder)).parents:
+        if (parent / REPORT).is_file() and is_run(str(parent)):
+            return f"{folder} {fault}; it is part of the run in {os.path.relpath(parent)}. Give that folder"
+    if plan_path(folder).is_file():
+        return f"{folder} {fault}; its run has not finished. Rerun the command that made it"
+    runs = sorted(str(path.parent) for path in folder.glob(f"*/{REPORT}") if is_run(str(path.parent)))
+    if runs:
+        return f"{folder} {fault}; {'these folders in it do' if runs[1:] else 'this folder in it does'}: " + (
+            ", ".join(runs[:MAX_SHOWN_RUNS])
+        )
+    return f"{folder} {fault}{path_advice(str(folder)) if not folder.exists() else ''}. Give the --output of a run"
 
 
 def _files(folder: Path, content: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from curation.arrays import batches_of, positions_of, save_array
 from curation.contract import TEXT, Engine, Frame, position_type
-from curation.errors import RecipeError, nearest
+from curation.errors import RecipeError, as_share, nearest
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage, Phase
@@ -105,7 +105,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if self.seed >= 2**64:
             raise ValueError(f"seed must be below 2^64, not {self.seed}")
         if not 0 < self.threshold <= 1:
-            raise ValueError(f"threshold must be above 0 and at most 1, not {self.threshold}")
+            advice = as_share(self.threshold) or ". It is the Jaccard similarity of near-duplicates"
+            raise ValueError(f"threshold must be above 0 and at most 1, not {self.threshold}{advice}")
         if isinstance(self.keep, str) and self.keep not in KEEP:
             raise ValueError(f"keep must be one of {', '.join(KEEP)} or a list of input names, not {self.keep!r}")
         if not self.keep or (len(set(self.keep)) < len(self.keep) and not isinstance(self.keep, str)):

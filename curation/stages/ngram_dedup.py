@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
-from curation.errors import RecipeError, nearest
+from curation.errors import RecipeError, as_share, nearest
 from curation.kernels.hashing import table_mask
 from curation.kernels.ngrams import FREE, pass_documents
 from curation.kernels.rewrite import RewriteSteps
@@ -43,7 +43,8 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
         if self.ngram < 1:
             raise ValueError(f"ngram must be at least 1, not {self.ngram}")
         if not 0 < self.min_seen <= 1:
-            raise ValueError(f"min_seen must be above 0 and at most 1, not {self.min_seen}")
+            advice = as_share(self.min_seen) or ". It is the share of n-grams seen before"
+            raise ValueError(f"min_seen must be above 0 and at most 1, not {self.min_seen}{advice}")
         if self.compare not in COMPARISONS:
             raise ValueError(f"compare: no comparison {self.compare!r}{nearest(self.compare, COMPARISONS)}")
         if self.max_memory_bytes < 1:

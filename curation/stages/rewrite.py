@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from curation.contract import TEXT, Engine, Frame
 from curation.kernels.rewrite import CHOICES, RewriteSteps
 from curation.stages.base import RowStage
@@ -14,7 +16,7 @@ from curation.stages.outcome import Outcome
 class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     """Rewrite text in this order: Unicode form, markup, control characters, character class, case, white space.
 
-    unicode     `nfc` or `nfkc`: normalization form (UAX #15)
+    unicode     `nfc` or `nfkc`: normalization form (UAX #15), in upper or lower case
     markup      `strip` deletes `<[^>]+>`; `strip_line` deletes `<.*?>` within a line
     control     `strip` deletes category Cc except tab, line feed and carriage return; `strip_all` deletes all of Cc
     characters  `basic` deletes characters outside `[\\w\\s.,!?]`; `folded` replaces each decimal digit by 0 and each
@@ -37,6 +39,8 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     whitespace: str = "keep"
 
     def __post_init__(self) -> None:
+        if isinstance(self.unicode, str):
+            msgspec.structs.force_setattr(self, "unicode", self.unicode.lower())
         for option, allowed in CHOICES.items():
             if getattr(self, option) not in allowed:
                 raise ValueError(f"{option} must be one of {', '.join(allowed)}, not {getattr(self, option)!r}")

@@ -23,6 +23,8 @@ from typing import Any
 import orjson
 
 from curation.errors import InputError, IntegrityError, OutputError
+from curation.system.os_errors import explain, fault_of
+from curation.system.path_advice import unreplaced
 
 TEMPORARY = ".tmp"
 LARGEST_ID = 1 << 22  # maximum process and thread id on Linux
@@ -84,8 +86,12 @@ def _is_alive(process: int) -> bool:
 
 
 def local_output(path: str | os.PathLike[str]) -> Path:
-    """Return the path of an output. Raises OutputError for a URL and for a name that is not UTF-8."""
-    given = os.fspath(path)
+    """Return the path of an output, `~` replaced by the home folder.
+
+    Raises OutputError for a URL, for a name that is not UTF-8, and for a new name with an unreplaced `$VARIABLE`, an
+    unknown `~user` or a backslash.
+    """
+    given = os.path.expanduser(os.fspath(path))
     if URL.match(given):
         scheme = given.partition(":")[0]
         advice = f"Give /{given.partition(':')[2].lstrip('/')}" if scheme == "file" else "Give a local folder"
@@ -94,6 +100,8 @@ def local_output(path: str | os.PathLike[str]) -> Path:
         given.encode()
     except UnicodeEncodeError:
         raise OutputError(f"the name of the output {given!r} is not valid UTF-8. Give another --output") from None
+    if (reason := unreplaced(given)) and not os.path.lexists(given):
+        raise OutputError(f"output {given}: {reason}; if that is its name, create the folder first")
     return Path(given)
 
 
@@ -103,10 +111,13 @@ def check_name(folder: Path, name: str, what: str) -> None:
     `what` names what to shorten, for the message. The folder need not exist.
     """
     existing = folder.parents[-1]
-    for parent in reversed(folder.parents):  # from the root down: the system refuses to look up a name that is too long
-        if not parent.is_dir():
-            break
-        existing = parent
+    try:
+        for parent in reversed(folder.parents):  # from the root down: the system refuses to look up longer names
+            if not parent.is_dir():
+                break
+            existing = parent
+    except OSError as error:
+        raise OutputError(f"the output folder cannot be created: {explain(error)}") from None
     longest = f"{name}.{os.uname().nodename}-{LARGEST_ID}-{LARGEST_ID}{TEMPORARY}"
     for length, limit in (
         (len(longest.encode()), os.pathconf(existing, "PC_NAME_MAX")),
@@ -175,7 +186,7 @@ def known_sha256(path: str | Path) -> str:
     try:
         status = os.stat(path)
     except OSError as error:
-        raise InputError(f"cannot open {path}: {error.strerror}") from None
+        raise InputError(f"cannot open {path}: {fault_of(error)}") from None
     return _digest_of(str(path), status.st_size, status.st_mtime_ns)
 
 

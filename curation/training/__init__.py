@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch data sets over the outputs of a run. Requires PyTorch: `pip install 'gpu-pipeline[torch]'`.
+"""PyTorch data sets over the outputs of a run. Requires PyTorch: `pip install torch`.
 
     from curation.training import BlockDataset, Loader
     loader = Loader(BlockDataset("out/blocks", seed=1), batch_size=8, workers=4)
@@ -13,7 +13,7 @@ the order: together they read every sample once.
 try:
     import torch  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"curation.training needs PyTorch ({error}); pip install 'gpu-pipeline[torch]'") from error
+    raise ImportError(f"curation.training needs PyTorch ({error}); pip install torch") from error
 
 from curation.training.blocks import BlockDataset
 from curation.training.chunks import ChunkDataset, collate

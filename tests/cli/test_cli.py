@@ -119,8 +119,8 @@ def test_a_run_that_fails_exits_with_1(
     code, out, err = curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")
     assert (code, out) == (1, "")
     last = err.splitlines()[-1]
-    told = "curate: [Errno 28] No space left on device: 'out/documents/part-00000.parquet'"
-    assert last == f"{told}; free disk space for the output, out; rerun the same command to resume"
+    told = "curate: out/documents/part-00000.parquet: the disk is full (ENOSPC). Free disk space, or choose a folder"
+    assert last == f"{told} on another disk; rerun the same command to resume"
     monkeypatch.undo()
     monkeypatch.chdir(corpus.parent)
     assert curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")[0] == 0
@@ -351,7 +351,7 @@ def test_verify_says_what_is_wrong(corpus: Path, capsys: pytest.CaptureFixture[s
     Path("out/rejected.jsonl").write_bytes(b"\n")
     code, out, _ = curate(capsys, "verify", "out")
     assert code == 1 and out.startswith("problem: rejected.jsonl has changed")
-    assert "holds no finished run" in failed(capsys, "verify", "none")
+    assert "none does not exist" in failed(capsys, "verify", "none")
 
 
 def test_recipes_are_listed_and_shown(capsys: pytest.CaptureFixture[str]):

@@ -30,19 +30,19 @@ SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads
     "--text-column": READING,
     "--output": (*WRITING, "plan"),
     "--force": WRITING,
-    "--engine": RUNNING,
-    "--workers": RUNNING,
+    "--engine": (*RUNNING, "warmup"),
+    "--workers": (*RUNNING, "warmup"),
     "--scheduler": RUNNING,
     "--force-disk": RUNNING,
     "--allow-empty": RUNNING,
-    "--set": (*RUNNING, "plan"),
-    "--recipe": ("run", "plan", "tokenize"),
-    "--allow-code": ("run", "plan", "tokenize"),
-    "--stages": ("run", "plan"),
-    "--rules": ("run", "plan"),
+    "--set": (*RUNNING, "plan", "warmup"),
+    "--recipe": ("run", "plan", "measure", "tokenize"),
+    "--allow-code": ("run", "plan", "measure", "tokenize", "warmup"),
+    "--stages": ("run", "plan", "measure", "tokenize"),
+    "--rules": ("run", "plan", "measure", "tokenize"),
     "--tokenizer": ("run", "plan", "tokenize", "inspect"),
-    "--quiet": (*WRITING, "verify"),
-    "--log": (*WRITING, "verify", "plan"),
+    "--quiet": (*WRITING, "verify", "warmup"),
+    "--log": (*WRITING, "verify", "plan", "warmup"),
 }
 WRONG = [
     ("runn", "unknown command 'runn'; did you mean run?"),
@@ -65,7 +65,7 @@ WRONG = [
         "run -o out --allow-code ./mine.py",
         "run --allow-code: './mine.py' is not a module name; write it as in an import",
     ),
-    ("run -o out -i made.jsonl --set stages", "setting 'stages': expected PATH=VALUE, such as"),
+    ("run -o out -i made.jsonl --set stages", "run --set: expected PATH=VALUE without spaces, such as seed=3"),
     ("run -o out -i made.jsonl --set =3", "setting '': expected PATH=VALUE, such as"),
     ("plan -i made.jsonl --set output.shufle=true", "shuffle"),
     ("plan -i made.jsonl --set stages.langage.keep=[en]", "langage"),
@@ -158,11 +158,11 @@ def test_options_have_a_help_and_no_second_meaning(command: Any):
 
 
 def test_a_recipe_may_stand_behind_the_options(corpus: Path, capsys: pytest.CaptureFixture[str]):
-    first = curate(capsys, "plan", "short.yaml", "-i", "made.jsonl")
+    first = curate(capsys, "plan", "--full", "short.yaml", "-i", "made.jsonl")
     assert first[0] == 0 and "words" in first[1]
     for words in (["-i", "made.jsonl", "--set", "seed=1"], ["--recipe", "short.yaml", "-i", "made.jsonl"]):
         if "--recipe" in words:
-            assert curate(capsys, "plan", *words) == first
+            assert curate(capsys, "plan", *words, "--full") == first
     assert curate(capsys, "plan", "-i", "made.jsonl", "--text-column", "text", "short.yaml")[0] == 0
 
 
@@ -266,7 +266,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
     "measure": (
         lambda at: [at / "made.jsonl", "--names", "words", "-o", "measured"],
         {"output", "report", "already_complete", "documents", "bytes", "seconds", "warnings", "tokens", "stages"}
-        | {"ranks", "percentiles"},
+        | {"ranks", "percentiles", "rules"},
     ),
     "train tokenizer": (
         lambda at: [at / "made.jsonl", "-o", "t/tokenizer.json", "--vocabulary", 300],
@@ -277,7 +277,8 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
         lambda at: [at / "out/tokens/made_00000_text_document", "-o", "cut/part", "--max-bytes", 4000],
         {"pairs"},
     ),
-    "init": (lambda at: [at / "made.jsonl"], {"output", "inputs"}),
+    "init": (lambda at: [at / "made.jsonl"], {"output", "inputs", "unused"}),
+    "warmup": (lambda at: ["default"], {"folder", "compiled"}),
 }  # fmt: skip
 
 

@@ -208,7 +208,7 @@ def test_a_glob_that_meets_a_folder_that_is_closed(
         return real(path, **options)
 
     monkeypatch.setattr(os, call, refuse)
-    with pytest.raises(InputError, match=f"folder {re.escape(closed)} cannot be listed: Permission denied"):
+    with pytest.raises(InputError, match=f"folder {re.escape(closed)} cannot be listed: permission denied"):
         find_files([Input(path=pattern)])
 
 
@@ -221,7 +221,7 @@ def test_a_file_in_a_folder_that_is_closed(folder: Path, monkeypatch: pytest.Mon
         return real(path, **options)
 
     monkeypatch.setattr(os, "stat", stat)
-    with pytest.raises(InputError, match=r"cannot open data/sub/x\.jsonl: Permission denied"):
+    with pytest.raises(InputError, match=r"cannot open data/sub/x\.jsonl: permission denied"):
         find_files([Input(path="data/sub/x.jsonl")])
 
 
@@ -259,7 +259,7 @@ def test_a_folder_that_cannot_be_listed(folder: Path, monkeypatch: pytest.Monkey
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(InputError, match="folder data/sub/deep cannot be listed: Permission denied"):
+    with pytest.raises(InputError, match="folder data/sub/deep cannot be listed: permission denied"):
         found("data")
 
 
@@ -300,7 +300,7 @@ def test_links_to_folders_are_followed_once(folder: Path):
 
 def test_a_link_to_nothing(folder: Path):
     (folder / "data" / "gone.jsonl").symlink_to("nowhere")
-    with pytest.raises(InputError, match=r"cannot open data/gone\.jsonl: No such file or directory"):
+    with pytest.raises(InputError, match=r"cannot open data/gone\.jsonl: no such file or folder"):
         found("data")
 
 

@@ -152,7 +152,7 @@ WRONG = {
     "seed: 1e-3": ("Expected `int`, got `str` - at `$.seed`$",),
     "stages: [{kind: decontaminate, evaluation_files: [{path: x, ngram: 3}]}]": (
         "unknown field `ngram`",
-        ".evaluation_files[0]`$",
+        ".evaluation_files[0]`; it is a setting of a stage: {kind: decontaminate, ngram: ...}",
     ),
 }  # fmt: skip
 

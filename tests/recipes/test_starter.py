@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`curate init`: what it writes is the default recipe, explained, and runs as it is on files of any format."""
 
+import gzip
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from curation.errors import InputError
 from curation.reading.inputs import Input
 from curation.recipes.recipe import convert_recipe, load_recipe
 from curation.recipes.starter import COMMENTS, EXAMPLE, starting_recipe
+from curation.recipes.survey import Survey, likeliest, survey
 from tests.runs import made_texts, records_of, report_of
 
 STORY = "a story of several words, which is longer than its title"
@@ -30,7 +32,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def input_of(*paths: str, **settings: Any) -> list[dict[str, Any]]:
-    return yaml.safe_load(starting_recipe([Input(path=path, **settings) for path in paths], "recipe.yaml"))["input"]
+    surveyed = survey([Input(path=path, **settings) for path in paths])
+    return yaml.safe_load(starting_recipe(surveyed, "recipe.yaml"))["input"]
 
 
 def test_the_written_recipe_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
@@ -38,7 +41,7 @@ def test_the_written_recipe_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
     for name in ("x", "y"):
         Path(f"a folder/{name}.jsonl").write_bytes(records_of([f"{name} {text}" for text in made_texts(9)]))
     assert main(["init", "made.jsonl", "a folder"]) == 0
-    assert capsys.readouterr().out.endswith("Next: curate run recipe.yaml -o out\n")
+    assert capsys.readouterr().out.endswith("Next: curate plan recipe.yaml\n      curate run recipe.yaml -o out\n")
     assert main(["run", "recipe.yaml", "-o", "out", "--allow-empty"]) == 0
     report = report_of(Path("out"))
     assert report["documents"]["read"] == 98
@@ -50,7 +53,7 @@ def test_the_written_recipe_runs_as_it_is(capsys: pytest.CaptureFixture[str]):
 
 
 def test_it_has_the_stages_of_the_default_recipe_each_with_a_comment():
-    text = starting_recipe([], "mine.yaml")
+    text = starting_recipe(Survey([], {}), "mine.yaml")
     recipe, default = convert_recipe(yaml.safe_load(text)), load_recipe("default")
     assert (recipe.stages, recipe.tokenizer, recipe.output) == (default.stages, default.tokenizer, default.output)
     assert recipe.input[0].path == EXAMPLE and "curate run mine.yaml -o out" in text
@@ -79,6 +82,9 @@ def test_the_text_column_is_the_longest_text_where_none_has_a_usual_name(name: s
 def test_usual_names_and_given_ones_win(here: Path):
     Path("c.jsonl").write_text(f'{{"content": "short", "story": "{STORY}"}}\n')
     assert input_of("c.jsonl") == [{"path": "c.jsonl", "text_column": "content"}]
+    Path("d.jsonl").write_text(f'{{"description": "{"d" * 30}", "plot": "{"d" * 400}", "html": "{"d" * 9000}"}}\n')
+    assert input_of("d.jsonl") == [{"path": "d.jsonl", "text_column": "plot"}]  # a short description is no text
+    Path("d.jsonl").unlink()
     assert input_of("c.jsonl", text_column="story") == [{"path": "c.jsonl", "text_column": "story"}]
     assert input_of(".") == [{"path": "."}]  # files of two columns: each is looked at when it is read
 
@@ -103,3 +109,137 @@ def test_files_without_text_are_refused(content: bytes, told: str):
     Path("wrong.jsonl").write_bytes(content)
     with pytest.raises(InputError, match=told):
         input_of("wrong.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "usual", "expected"),
+    [
+        ({"text": 900.0, "html": 20_000.0}, "text", "text"),
+        ({"description": 40.0, "story": 900.0}, "description", "story"),
+        ({"description": 400.0, "story": 900.0}, "description", "description"),
+        ({"full_text": 500.0, "comment": 900.0}, "", "full_text"),
+        ({"text_type": 4.0, "comment": 900.0}, "", "comment"),
+        ({"comment": 300.0, "page_html": 900.0}, "", "comment"),
+        ({"page_html": 900.0}, "", "page_html"),
+    ],
+)
+def test_the_likeliest_column_is_chosen_by_name_and_length(lengths: dict[str, float], usual: str, expected: str):
+    assert likeliest(lengths, usual) == expected
+
+
+def write_mixed_folder(data: Path) -> None:
+    """Files of many formats and encodings, some in folders, and files that no input can read."""
+    (data / "deep" / "er").mkdir(parents=True)
+    for number in range(3):
+        (data / f"x{number}.jsonl").write_text(f'{{"body": "{number} {STORY}"}}\n')
+        (data / "deep" / f"y{number}.jsonl.gz").write_bytes(
+            gzip.compress(f'{{"story": "{number} {STORY}"}}\n'.encode())
+        )
+        (data / f"n{number}.txt").write_text(f"{number} {STORY}")
+    pq.write_table(pa.table(TABLE), data / "deep" / "er" / "p.parquet")
+    (data / "latin.csv").write_bytes(f'id,review\n1,"{STORY} café déjà"\n'.encode("latin-1"))
+    (data / "deep" / "utf8.csv").write_text(f'id,review\n1,"{STORY} café déjà"\n')
+    (data / "wide.tsv").write_text(f"id\tcontent\n1\t{STORY}\n", "utf-16")
+    wet = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello\r\n\r\n"
+    (data / "deep" / "c.warc.wet.gz").write_bytes(gzip.compress(wet))
+    (data / "notes.pdf").write_text("x")
+    (data / "meta.jsonl").write_text('{"n": 1}\n')
+    (data / "_hidden.jsonl").write_text('{"body": "hidden"}\n')
+
+
+def test_a_mixed_folder_has_an_input_per_format_and_its_recipe_runs(capsys: pytest.CaptureFixture[str]):
+    write_mixed_folder(Path("data"))
+    assert main(["init", "data"]) == 0
+    told = capsys.readouterr().out
+    text = Path("recipe.yaml").read_text("utf-8")
+    found = {entry.pop("path"): entry for entry in yaml.safe_load(text)["input"]}
+    assert found == {
+        "data/x*.jsonl": {"name": "data-jsonl", "text_column": "body"},
+        "data/deep/*.jsonl.gz": {"name": "data-jsonl-2", "text_column": "story"},
+        "data/*.txt": {"name": "data-text"},
+        "data/deep/er/p.parquet": {"text_column": "story"},
+        "data/latin.csv": {"text_column": "review", "encoding": "latin-1"},
+        "data/deep/utf8.csv": {"text_column": "review"},
+        "data/wide.tsv": {"text_column": "content", "encoding": "utf-16"},
+        "data/deep/c.warc.wet.gz": {},
+    }
+    assert "encoding: latin-1 is a guess" in text and "#   data/notes.pdf: unknown format" in text
+    assert "#   data/meta.jsonl: " in text and "not read: data/notes.pdf, data/meta.jsonl" in told
+    assert main(["plan", "recipe.yaml"]) == 0
+    settings = ["--set", "stages=[]", "--set", "output.formats=[]"]
+    assert main(["run", "recipe.yaml", "-o", "out", *settings]) == 0
+    report = report_of(Path("out"))
+    assert (report["documents"]["kept"], report["documents"]["rejected"]) == (3 * 3 + 2 + 3 + 1, 0)
+    texts = set(pq.read_table("out/documents").column("text").to_pylist())
+    assert f"{STORY} café déjà" in texts and STORY in texts and "hello" in texts
+
+
+def test_folders_of_one_format_are_one_input_whatever_their_compression():
+    Path("data/sub").mkdir(parents=True)
+    Path("data/a.jsonl").write_text(f'{{"story": "{STORY}"}}\n')
+    Path("data/sub/b.jsonl.gz").write_bytes(gzip.compress(f'{{"story": "{STORY}"}}\n'.encode()))
+    Path("data/README").write_text("x")
+    assert input_of("data") == [{"path": "data", "text_column": "story"}]
+    assert input_of("data/*") == [{"path": "data/a.jsonl", "text_column": "story"}]  # a run refuses README here
+    assert survey([Input(path="data")]).unused == {"data/README": "unknown format"}
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [
+        ("naïve café\n".encode(), ""),
+        (b"plain\n", ""),
+        ("naïve café ".encode() * 9 + b"\xe9 fault\n", ""),  # UTF-8 with a fault is not Latin-1
+        ("naïve café\n".encode("latin-1"), "latin-1"),
+        ("a \u201cquote\u201d\n".encode("cp1252"), "cp1252"),
+        ("naïve café\n".encode("utf-16"), "utf-16"),
+        ("naive cafe\n".encode("utf-16-le"), "utf-16-le"),
+        ("漢字かな\n".encode(), ""),
+    ],
+)
+def test_the_encoding_of_text_is_guessed_only_where_it_is_not_utf_8(data: bytes, encoding: str):
+    Path("t.txt").write_bytes(data)
+    assert input_of("t.txt") == [{"path": "t.txt"} | ({"encoding": encoding} if encoding else {})]
+
+
+def test_files_that_no_glob_matches_alone_are_in_a_list(capsys: pytest.CaptureFixture[str]):
+    Path("data").mkdir()
+    for number in range(12):
+        Path(f"data/{number}.jsonl").write_text(f'{{"body": "{number} {STORY}"}}\n')
+    Path("data/5.jsonl").write_text('{"n": 1}\n')
+    assert main(["init", "data"]) == 0
+    [entry] = yaml.safe_load(Path("recipe.yaml").read_text("utf-8"))["input"]
+    assert entry == {"path": "@recipe.data-jsonl.list", "name": "data-jsonl", "text_column": "body"}
+    assert main(["run", "recipe.yaml", "-o", "out", "--set", "stages=[]", "--set", "output.formats=[]"]) == 0
+    assert report_of(Path("out"))["documents"]["kept"] == 11
+    Path("recipe.yaml").unlink()
+    assert main(["init", "data"]) == 2 and "recipe.data-jsonl.list already exists" in capsys.readouterr().err
+    assert main(["init", "data", "--force"]) == 0
+
+
+def test_unreadable_files_of_one_suffix_do_not_hide_the_others():
+    Path("data").mkdir()
+    for number in range(60):
+        Path(f"data/{number}.jsonl.gz").write_bytes(b"no gzip")
+    Path("data/a.jsonl").write_text(f'{{"story": "{STORY}"}}\n')
+    surveyed = survey([Input(path="data")])
+    assert [found.settings["path"] for found in surveyed.inputs] == ["data/a.jsonl"] and len(surveyed.unused) == 60
+
+
+def test_short_columns_of_files_that_nobody_named_are_no_text():
+    Path("data").mkdir()
+    Path("data/pairs.jsonl").write_text('{"a": "doc-00001", "b": "doc-2"}\n')
+    Path("data/made.jsonl").write_text(f'{{"story": "{STORY}"}}\n')
+    surveyed = survey([Input(path="data")])
+    assert [found.settings["path"] for found in surveyed.inputs] == ["data/made.jsonl"]
+    assert "looks like text: a, the longest, has 9 bytes" in surveyed.unused["data/pairs.jsonl"]
+    assert input_of("data/pairs.jsonl") == [{"path": "data/pairs.jsonl", "text_column": "a"}]
+
+
+def test_names_of_files_cannot_end_a_comment():
+    Path("data").mkdir()
+    Path("data/a\nstages: [].bin").write_text("x")
+    Path("data/a.jsonl").write_text(f'{{"text": "{STORY}"}}\n')
+    text = starting_recipe(survey([Input(path="data")]), "recipe.yaml")
+    assert "#   data/a\\nstages: [].bin: unknown format" in text
+    assert convert_recipe(yaml.safe_load(text)).stages == load_recipe("default").stages

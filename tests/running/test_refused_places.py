@@ -148,5 +148,5 @@ def test_a_run_on_a_full_disk_can_go_on(texts: Path, tmp_path: Path):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits),
     )  # fmt: skip
     assert full.returncode == 1 and "Traceback" not in full.stderr
-    assert "File too large" in full.stderr.splitlines()[-1]
+    assert "out: the file would be larger than allowed (EFBIG)" in full.stderr.splitlines()[-1]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0

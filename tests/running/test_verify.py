@@ -453,7 +453,7 @@ def test_ids_out_of_range_and_pointers(copy: Path):
 def test_what_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(OutputError, match="holds no finished run"):
         verify(tmp_path)
-    with pytest.raises(OutputError, match="holds no finished run"):
+    with pytest.raises(OutputError, match="does not exist"):
         verify(tmp_path / "none")
     assert main(["verify", str(tmp_path)]) == 2
     assert "holds no finished run" in capsys.readouterr().err

@@ -285,7 +285,7 @@ def test_changed_code_is_another_run(workplace: Path):
 WRONG_SETTINGS = {
     "unknown key": ({"colum": "url"}, "Object contains unknown field `colum` - at `$.stages[0]`"),
     "wrong type": ({"column": 3}, "Expected `str`, got `int` - at `$.stages[0].column`"),
-    "missing file": ({"domains": "gone.txt"}, "cannot open gone.txt: No such file or directory"),
+    "missing file": ({"domains": "gone.txt"}, "cannot open gone.txt: no such file or folder"),
     "column": ({"column": "link"}, "reads the column 'link', which the input pages (pages.jsonl) does not carry"),
     "misspelt column": ({"column": "urls"}, "does not carry; did you mean url?"),
 }

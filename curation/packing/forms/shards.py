@@ -43,7 +43,7 @@ def require_torch(purpose: str) -> Any:
         import torch
     except ImportError as error:
         raise OutputError(
-            f"{purpose} needs PyTorch, which cannot be imported ({error}). Install gpu-pipeline[torch], or write "
+            f"{purpose} needs PyTorch, which cannot be imported ({error}). Run: pip install torch, or write "
             "file_type: npy."
         ) from None
     return torch

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice for a recipe of the wrong shape: what to write instead of the value that msgspec refuses.
+
+msgspec names the fault and its place: "Expected `array`, got `str` - at `$.stages`". The functions add the remedy.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from curation.errors import RecipeError, nearest
+from curation.packing.forms import OUTPUT_FORMATS
+from curation.reading.inputs import FilesInput, HubInput, is_hub
+from curation.recipes.settings import structures_below
+from curation.rules.keywords import as_rule
+from curation.stages import STAGES, Filter
+
+EXPECTED = re.compile(r"Expected `(\w+)(?: \| \w+)*`, got `(\w+)`(?: - at `\$(.*)`)?")
+UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?")
+MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$(.*)`)?")
+STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
+NUMBER = re.compile(r"[-+]?[\d_]*\.?\d+")
+PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
+SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT])(?:i?[bB])?")
+UNITS = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+EXAMPLE = "stages: [exact_dedup]"
+HYDRA = "_target_"
+PARTS = {"input": "an input", "tokenizer": "tokenizer:", "output": "output:", "budget": "budget:"}
+REQUIRED = {  # examples of settings without a default
+    ("filter", "rules"): "rules: gopher, or rules: {words: {min: 50}}",
+    ("language", "keep"): "keep: [en]",
+}
+
+
+def refuse_hydra(content: Any) -> None:
+    """Raise RecipeError for a configuration of Hydra, such as one of NeMo Curator: it names classes."""
+    waiting: list[tuple[str, Any]] = [("$", content)]
+    for path, value in waiting:  # the loop appends to it
+        if isinstance(value, dict) and HYDRA in value:
+            raise RecipeError(
+                f"{HYDRA}: {value[HYDRA]} is a configuration of Hydra, as NeMo Curator has them, expected a recipe. "
+                f"Name stages by their kind: stages: [{{kind: filter, rules: gopher}}]; `curate recipes show nemo` "
+                f"prints an example - at `{path}`"
+            )
+        entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        waiting += [(f"{path}[{key}]" if isinstance(value, list) else f"{path}.{key}", entry) for key, entry in entries]
+
+
+def advice_for(message: str, content: Any, recipe: type[msgspec.Struct]) -> str:
+    """Return the remedy for a message of msgspec about `content`, or ""; it follows the message.
+
+    recipe   the structure of a recipe
+    """
+    if match := UNKNOWN.match(message):
+        return _for_unknown(match[1], _steps(match[2]), content, recipe)
+    if match := MISSING.match(message):
+        return _for_missing(match[1], _value_at(content, _steps(match[2])), recipe, _steps(match[2]))
+    if match := EXPECTED.match(message):
+        return _for_type(match[1], match[2], _steps(match[3]), content)
+    return ""
+
+
+def _steps(path: str | None) -> list[str | int]:
+    return [name or int(number) for name, number in STEP.findall(path or "")]
+
+
+def _value_at(content: Any, steps: Sequence[str | int]) -> Any:
+    """The value at a path; None where the path has no value."""
+    for step in steps:
+        try:
+            content = content[step]
+        except (LookupError, TypeError):
+            return None
+    return content
+
+
+# Unknown and missing fields
+
+
+def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: type[msgspec.Struct]) -> str:
+    owner = _value_at(content, steps)
+    fields = [field for kind in _structures_at(steps, content, recipe) for field in kind.__struct_encode_fields__]
+    hint = nearest(name, fields)
+    owners = _owners(name, recipe)
+    if hint.startswith("; did") and not owners:
+        return hint
+    if ":" in name:
+        return f". Put a space after the colon: {name.replace(':', ': ', 1)}"
+    if not steps and name in STAGES:
+        return f"; {name} is a stage. Write stages: [{{kind: {name}, ...}}]"
+    is_filter = isinstance(owner, dict) and owner.get("kind") == Filter.__struct_config__.tag
+    if is_filter and (rule := as_rule(name, owner.get(name))):
+        return f". Write rules: {rule}"
+    return f"; it is a setting of {' or of '.join(owners)}" if owners else hint
+
+
+def _structures_at(
+    steps: Sequence[str | int], content: Any, recipe: type[msgspec.Struct]
+) -> Sequence[type[msgspec.Struct]]:
+    """The structures that a path of a recipe may hold."""
+    match list(steps):
+        case ["stages", int(), *rest]:
+            stage = STAGES.get(str((_value_at(content, steps[:2]) or {}).get("kind")))
+            return _below([stage] if stage else [], rest)
+        case ["input", int(), *rest]:
+            path = (_value_at(content, steps[:2]) or {}).get("path")
+            return _below([HubInput if isinstance(path, str) and is_hub(path) else FilesInput], rest)
+        case other:
+            return _below([recipe], other)
+
+
+def _below(kinds: Sequence[type[msgspec.Struct]], steps: Sequence[str | int]) -> Sequence[type[msgspec.Struct]]:
+    for step in steps:
+        if isinstance(step, str):
+            kinds = structures_below(kinds, step)
+    return kinds
+
+
+def _owners(name: str, recipe: type[msgspec.Struct]) -> list[str]:
+    """The parts of a recipe that have a field of this name."""
+    parts = [words for part, words in PARTS.items() for kind in structures_below([recipe], part)
+             if name in kind.__struct_encode_fields__]  # fmt: skip
+    kinds = [kind for kind, stage in STAGES.items() if name in stage.__struct_encode_fields__]
+    return list(dict.fromkeys([*parts, *(f"a stage: {{kind: {kind}, {name}: ...}}" for kind in kinds)]))
+
+
+def _for_missing(name: str, owner: Any, recipe: type[msgspec.Struct], steps: Sequence[str | int]) -> str:
+    if not isinstance(owner, dict):
+        return ""
+    kind = owner.get("kind")
+    if name == "kind" and steps[:1] == ["stages"]:
+        return _for_missing_kind(owner)
+    if example := REQUIRED.get((str(kind), name)):
+        return f". Write {{kind: {kind}, {example}}}" if name != "rules" else f". Write {example}"
+    return f". Add {name}:"
+
+
+def _for_missing_kind(stage: dict[Any, Any]) -> str:
+    """The remedy for a stage without its kind."""
+    for key, value in stage.items():
+        if isinstance(value, str) and value in STAGES:
+            return f". Write kind: {value} instead of {key}: {value}"
+        if key in STAGES and len(stage) > 1:
+            return f". Indent the settings below {key}:, or write {{kind: {key}, ...}}"
+        if key in STAGES:
+            return f". The settings of {key} are a mapping: {{kind: {key}, ...}}"
+    if len(stage) == 1 and isinstance(next(iter(stage)), str):
+        return nearest(next(iter(stage)), STAGES)
+    return f"; a kind is one of {', '.join(STAGES)}"
+
+
+# Values of a wrong type
+
+
+def _for_type(expected: str, got: str, steps: Sequence[str | int], content: Any) -> str:
+    value, name = _value_at(content, steps), next((step for step in reversed(steps) if isinstance(step, str)), "")
+    if not steps:
+        return f". A recipe is a mapping, such as {EXAMPLE}"
+    if expected == "array":
+        return _for_list(name, value)
+    if expected == "object":
+        return _for_mapping(name, value, is_entry=isinstance(steps[-1], int))
+    if expected in ("int", "float") and isinstance(value, str):
+        return _for_number(expected, value)
+    if expected == "str":
+        return ". Write a value after the colon, or leave it out" if value is None else f". Quote it: {name}: '{value}'"
+    return ". Write true or false" if expected == "bool" else ""
+
+
+def _for_list(name: str, value: Any) -> str:
+    if value is None:
+        return f". Write {name}: [] for none, or leave it out"
+    if isinstance(value, dict):
+        return ". Write a list: - before each entry"
+    if name == "input" and isinstance(value, str):
+        return f". Write input: [{{path: {value}}}]"
+    return f". Write a list: {name}: [{value}]" if isinstance(value, str | int | float) else ""
+
+
+def _for_mapping(name: str, value: Any, is_entry: bool) -> str:
+    if not isinstance(value, str):
+        return ". Leave it out to use the defaults" if value is None else ""
+    if name == "input" and is_entry:
+        return f". Write {{path: {value}}}"
+    if name == "output" and value in OUTPUT_FORMATS:
+        return f". Write output: {{formats: [{value}]}}"
+    return f". Write {name}: {{name: {value}}}" if name == "tokenizer" else ""
+
+
+def _for_number(expected: str, text: str) -> str:
+    """The remedy for text in place of a number."""
+    if NUMBER.fullmatch(text) and (expected == "float" or "." not in text):
+        return ". Remove the quotes"
+    if EXPONENT.fullmatch(text):  # text in YAML 1.1
+        if expected == "int" and not float(text).is_integer():
+            return ""
+        written = f"{float(text):_.0f}" if expected == "int" else "it with a dot and a sign, as 1.0e-3"
+        return f"; {text} is text in YAML, write {written}"
+    if (match := PERCENT.fullmatch(text)) and expected == "float":
+        return f". Write {float(match[1]) / 100:g}"
+    if (match := SIZE.fullmatch(text)) and expected == "int":
+        return f". Write {int(float(match[1]) * UNITS[match[2]]):_}"
+    return ""
+
+
+__all__ = ["advice_for", "refuse_hydra"]

@@ -1,0 +1,429 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a folder as inputs of a recipe: one input per suffix, with the text column and the encoding of its files.
+
+Files of one suffix are split where they need different settings. A glob stands for files only if it matches no other
+file; else the files are named one by one.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from curation.errors import InputError
+from curation.reading import delimited, probe, tabular
+from curation.reading.formats import PROBED_RECORDS, sample_records
+from curation.reading.inputs import COMPRESSIONS, ENCODED, LIST_MARK, AnyInput, FilesInput
+from curation.reading.paths import find_files, is_run, split_suffix
+from curation.reading.source_files import SourceFile
+from curation.reading.streams import open_stream, read_chunk
+from curation.reading.urls import is_remote
+
+PROBED_BYTES = 1 << 20  # per file
+PROBED_FILES = 50  # per suffix
+COLUMNAR = ("jsonl", "csv", "tsv", "parquet", "arrow")  # formats with a text column
+SIGNATURES = {b"PAR1": "parquet", b"ARROW1": "arrow", b"WARC/": "warc", b"{": "jsonl"}
+WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
+LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
+UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
+MIN_TEXT_BYTES = 40
+MAX_NAMED = 10  # files of one kind that the recipe names; more are in a list
+UNKNOWN = "unknown format"
+SAME = "other files of its suffix cannot be read"
+MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+WINDOWS = re.compile(rb"[\x80-\x9f]")  # control characters in Latin-1, quotes and dashes in Windows-1252
+UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # in Windows-1252
+
+
+class Facts(NamedTuple):
+    """What a file needs to be read.
+
+    column    text column; "" for a format without columns
+    found     whether a run finds the column by its name
+    encoding  "" for UTF-8
+    others    further columns with text -> mean bytes; `column` is among them
+    """
+
+    column: str = ""
+    found: bool = True
+    encoding: str = ""
+    others: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of an input."""
+        return {name: value for name, value in (("text_column", self.column), ("encoding", self.encoding)) if value}
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the column was chosen for its length alone and has less text than a sentence."""
+        chosen = not self.found and self.column in dict(self.others) and not LIKELY.search(self.column)
+        return chosen and dict(self.others)[self.column] < MIN_TEXT_BYTES
+
+
+class Found(NamedTuple):
+    """An input of the recipe.
+
+    settings  of the input, with its path
+    files     number of files; 0 if unknown
+    bytes     stored size of the files
+    facts     of the files that were probed
+    listed    files that a list names, one per line, since no glob matches them alone
+    """
+
+    settings: dict[str, str]
+    files: int = 0
+    bytes: int = 0
+    facts: tuple[Facts, ...] = ()
+    listed: tuple[str, ...] = ()
+
+
+class Survey(NamedTuple):
+    """The inputs for a recipe, and the files that none of them reads: path -> reason."""
+
+    inputs: list[Found]
+    unused: dict[str, str]
+
+
+def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
+    """Return inputs with format, text column and encoding for all files of `entries`; reads the start of some files.
+
+    recipe   path of the recipe: it is not listed as unused, and lists of files are named after it
+
+    Raises InputError for an input that does not exist or in which no text is found.
+    """
+    inputs: list[Found] = []
+    unused: dict[str, str] = {}
+    for entry in entries:
+        found, left = _surveyed(entry)
+        inputs += found
+        unused |= left
+    unused.pop(os.path.normpath(recipe), None)
+    return Survey([_with_list(found, recipe) for found in _with_unique_names(inputs)], unused)
+
+
+def _surveyed(entry: AnyInput) -> tuple[list[Found], dict[str, str]]:
+    if not isinstance(entry, FilesInput) or is_remote(entry.path):
+        return [Found({"path": entry.path})], {}
+    settings = {"path": entry.path}
+    if not split_suffix(entry.path)[0] and os.path.isfile(os.path.expanduser(entry.path)):
+        settings["format"] = _format_of(entry.path)
+        entry = msgspec.structs.replace(entry, format=settings["format"])
+    unused = _unknown_files(entry.path)
+    is_whole = not (unused and _is_glob(entry.path))  # a glob reads all its matches, a folder known formats alone
+    files = find_files([entry] if is_whole else _known_matches(entry))
+    facts, failures = _facts_of(files)
+    if files and not os.path.isfile(os.path.expanduser(entry.path)):  # files that nobody named may hold no documents
+        failures |= {path: _no_text(path, found) for path, found in facts.items() if found.is_doubtful}
+        facts = {path: found for path, found in facts.items() if path not in failures}
+    if failures and len(failures) == len(facts) + len(failures):
+        raise next(iter(failures.values()))
+    unused |= {_shown(path, entry.path): str(error) for path, error in failures.items()}
+    known = {_suffix(path) for path in facts}
+    unused |= {_shown(file.path, entry.path): SAME for file in files if _suffix(file.path) not in known
+               and file.path not in failures}  # fmt: skip
+    groups = _grouped([file for file in files if _suffix(file.path) in known and file.path not in failures], facts)
+    if len(groups) == 1 and not failures and is_whole:
+        [group] = groups
+        return [_found(settings | _common(group, facts), group, facts)], unused
+    inputs = [
+        _found({"path": path} | _name_of(entry.path, path, group) | _common(group, facts), members, facts)._replace(
+            listed=tuple(_shown(file.path, entry.path) for file in members) if path == LIST_MARK else ()
+        )
+        for group in groups
+        for path, members in _patterns(entry.path, group)
+    ]
+    return inputs, unused
+
+
+def _no_text(path: str, facts: Facts) -> InputError:
+    size = dict(facts.others)[facts.column]
+    return InputError(
+        f"no column of {path} looks like text: {facts.column}, the longest, has {size:,.0f} bytes on average. To use "
+        "it, name the file itself"
+    )
+
+
+def _found(settings: dict[str, str], files: Sequence[SourceFile], facts: dict[str, Facts]) -> Found:
+    own = tuple(facts[file.path] for file in files if file.path in facts)
+    return Found(settings, len(files), sum(max(file.bytes, 0) for file in files), own)
+
+
+# Groups of files with equal settings, and patterns that match them
+
+
+def _grouped(files: Sequence[SourceFile], facts: dict[str, Facts]) -> list[list[SourceFile]]:
+    """Files by format, and by the settings that they need. Files that were not probed have the most frequent ones."""
+    formats: dict[str, list[SourceFile]] = {}
+    for file in files:
+        formats.setdefault(file.format, []).append(file)
+    groups = []
+    for members in formats.values():
+        kinds: dict[tuple[str, str], list[SourceFile]] = {}
+        for file in members:
+            if file.path in facts:
+                kinds.setdefault(_needs(facts[file.path]), []).append(file)
+        frequent = max(kinds.values(), key=len)
+        frequent += [file for file in members if file.path not in facts]
+        groups += [sorted(group, key=lambda file: file.path) for group in kinds.values()]
+    return groups
+
+
+def _needs(facts: Facts) -> tuple[str, str]:
+    """The settings in which files of one input must agree; a column that a run finds by its name is none."""
+    return ("" if facts.found else facts.column), facts.encoding
+
+
+def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, str]:
+    """The settings of an input: no text column if its files have different ones, which a run finds by their names."""
+    known = [facts[file.path].settings for file in files if file.path in facts]
+    columns = {settings.get("text_column", "") for settings in known}
+    return {name: value for name, value in known[0].items() if name != "text_column" or len(columns) == 1}
+
+
+def _patterns(asked: str, group: Sequence[SourceFile]) -> list[tuple[str, Sequence[SourceFile]]]:
+    """Paths and globs that together match the files of a group and no other file."""
+    suffixes: dict[str, list[SourceFile]] = {}
+    for file in group:
+        suffixes.setdefault(_suffix(file.path), []).append(file)
+    paths: list[tuple[str, Sequence[SourceFile]]] = []
+    for suffix, files in suffixes.items():
+        folders: dict[str, list[SourceFile]] = {}
+        for file in files:
+            folders.setdefault(os.path.dirname(file.path), []).append(file)
+        top = _top(asked, folders)
+        choices = [(f"{top}*{suffix}", files), (f"{top}**{os.sep}*{suffix}", files)]
+        whole = next((choice for choice in choices if len(files) > 1 and _matches_only(*choice)), None)
+        if whole:
+            paths.append(whole)
+            continue
+        for folder, members in sorted(folders.items()):
+            paths += _in_folder(os.path.join(glob.escape(_shown(folder, asked)), ""), suffix, members, asked)
+    single = [file for _, files in paths for file in files if len(files) == 1]
+    if len(single) <= MAX_NAMED:
+        return paths
+    return [*((path, files) for path, files in paths if len(files) > 1), (LIST_MARK, single)]
+
+
+def _in_folder(
+    folder: str, suffix: str, files: Sequence[SourceFile], asked: str
+) -> list[tuple[str, Sequence[SourceFile]]]:
+    """One glob for some files of a folder, by suffix or by the start of their names; else each file."""
+    folder = folder.removeprefix(f"{os.curdir}{os.sep}")
+    names = [os.path.basename(file.path) for file in files]
+    start = os.path.commonprefix(names).removesuffix(suffix)  # noqa: RUF071  # characters are compared, as they should
+    for pattern in (f"{folder}*{suffix}", f"{folder}{glob.escape(start)}*{suffix}"):
+        if len(files) > 1 and _matches_only(pattern, files):
+            return [(pattern, files)]
+    return [(_shown(file.path, asked), [file]) for file in files]
+
+
+def _top(asked: str, folders: Iterable[str]) -> str:
+    """The folder above all files, as the start of a pattern."""
+    folder = _shown(os.path.commonpath(list(folders)), asked)
+    return "" if folder == os.curdir else os.path.join(glob.escape(folder), "")
+
+
+def _matches_only(pattern: str, files: Sequence[SourceFile]) -> bool:
+    matched = glob.glob(os.path.expanduser(pattern), recursive=True)
+    return {os.path.abspath(path) for path in matched} == {file.path for file in files}
+
+
+def _shown(path: str, asked: str) -> str:
+    """An absolute path in the form in which the user wrote the input: relative, or absolute."""
+    relative = path if os.path.isabs(os.path.expanduser(asked)) else os.path.relpath(path)
+    return f"./{relative}" if relative.startswith(("@", "~", "#", "hf:")) else relative  # these begin other inputs
+
+
+def _suffix(path: str) -> str:
+    """The suffix of a file with its compression, as it is written."""
+    stem, last = os.path.splitext(path)
+    return (os.path.splitext(stem)[1] if last.lower() in COMPRESSIONS else "") + last
+
+
+def _name_of(asked: str, path: str, group: Sequence[SourceFile]) -> dict[str, str]:
+    """A name by folder and format for a glob or list; files have the names of `input_names`."""
+    stem = re.sub(r"[^A-Za-z0-9]+", "-", os.path.basename(os.path.abspath(asked.split("*")[0]))).strip("-")
+    return {"name": f"{stem or 'input'}-{group[0].format}"} if glob.has_magic(path) or path == LIST_MARK else {}
+
+
+def _with_list(found: Found, recipe: str) -> Found:
+    """An input with the path of its list, beside the recipe. The suffix `.list` is that of no format."""
+    if not found.listed:
+        return found
+    path = f"{os.path.splitext(recipe)[0]}.{found.settings['name']}.list"
+    return found._replace(settings=found.settings | {"path": f"{LIST_MARK}{path}"})
+
+
+def _with_unique_names(inputs: Sequence[Found]) -> list[Found]:
+    """The inputs, with numbers after names that occur again."""
+    seen: dict[str, int] = {}
+    unique = []
+    for found in inputs:
+        if name := found.settings.get("name"):
+            seen[name] = seen.get(name, 0) + 1
+            numbered = name if seen[name] == 1 else f"{name}-{seen[name]}"
+            found = found._replace(settings=found.settings | {"name": numbered})
+        unique.append(found)
+    return unique
+
+
+# Files that are not read
+
+
+def _unknown_files(path: str) -> dict[str, str]:
+    """Files of a folder or glob whose name tells no format, and folders that are left out."""
+    path = os.path.expanduser(path)
+    if os.path.isdir(path) and not is_run(path):
+        return dict(_unknown_below(path))
+    if _is_glob(path):
+        return {os.path.normpath(match): UNKNOWN for match in _matches(path) if not split_suffix(match)[0]}
+    return {}
+
+
+def _is_glob(path: str) -> bool:
+    return glob.has_magic(path) and not os.path.exists(os.path.expanduser(path))
+
+
+def _matches(pattern: str) -> list[str]:
+    matched = glob.glob(os.path.expanduser(pattern), recursive=True)
+    return sorted(match for match in matched if os.path.isfile(match))
+
+
+def _known_matches(entry: FilesInput) -> list[FilesInput]:
+    """An input for each match of a glob whose format is known."""
+    known = [match for match in _matches(entry.path) if split_suffix(match)[0]]
+    if not known:
+        raise InputError(f"no file that matches {entry.path} has a known format; see docs/inputs.md for the suffixes")
+    return [msgspec.structs.replace(entry, path=match) for match in known]
+
+
+def _unknown_below(folder: str) -> Iterable[tuple[str, str]]:
+    for parent, folders, names in os.walk(folder):
+        for name in sorted(folders):
+            if is_run(os.path.join(parent, name)):
+                yield os.path.normpath(os.path.join(parent, name)), "output of a run"
+        hidden = (".", "_")
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(hidden) and not is_run(os.path.join(parent, name))
+        )
+        for name in sorted(names):
+            if not name.startswith(hidden) and not split_suffix(name)[0]:
+                yield os.path.normpath(os.path.join(parent, name)), UNKNOWN
+
+
+def _format_of(path: str) -> str:
+    """The format of a file without a known suffix, by its first bytes."""
+    with open(os.path.expanduser(path), "rb") as file:
+        head = file.read(PROBED_BYTES).lstrip()
+    return next((name for signature, name in SIGNATURES.items() if head.startswith(signature)), "text")
+
+
+# Facts of files
+
+
+def _facts_of(files: Sequence[SourceFile]) -> tuple[dict[str, Facts], dict[str, InputError]]:
+    """The facts of up to PROBED_FILES files per suffix, evenly spaced, and the errors of files without text."""
+    suffixes: dict[str, list[SourceFile]] = {}
+    for file in files:
+        suffixes.setdefault(_suffix(file.path), []).append(file)
+    facts: dict[str, Facts] = {}
+    failures: dict[str, InputError] = {}
+    for members in suffixes.values():
+        for file in members[:: max(1, -(-len(members) // PROBED_FILES))]:
+            try:
+                facts[file.path] = _facts(file)
+            except InputError as error:
+                failures[file.path] = error
+    return facts, failures
+
+
+def _facts(file: SourceFile) -> Facts:
+    encoding = encoding_of(file) if file.format in ENCODED and file.encoding == "utf-8" else ""
+    if encoding:
+        file = msgspec.structs.replace(file, encoding=encoding)
+    if file.format in ("text", "wet", "warc") or file.text_column:
+        column = probe(file).text_column
+        return Facts(column if file.format in COLUMNAR else "", False, encoding)
+    lengths = _mean_bytes(file)
+    others = tuple(sorted(((name, size) for name, size in lengths.items() if size), key=lambda pair: -pair[1]))
+    try:
+        usual = probe(file).text_column
+    except InputError as error:
+        if not others:
+            raise error from None
+        usual = ""
+    column = likeliest(dict(others), usual) or usual
+    return Facts(column, column == usual, encoding, others)
+
+
+def likeliest(lengths: dict[str, float], usual: str = "") -> str:
+    """Return the column that most likely holds the text of documents.
+
+    lengths   column -> mean bytes, of columns with text
+    usual     the column that a run would take by its name; it wins unless its name is weak and another column is ten
+              times as long
+
+    Otherwise the longest column with a likely name wins, if it has a fifth of the length of the longest one.
+    """
+    plain = {name: size for name, size in lengths.items() if not UNLIKELY.search(name)} or lengths
+    longest = max(plain, key=lambda name: plain[name], default=usual)
+    if usual and (usual not in WEAK_COLUMNS or plain.get(longest, 0) < 10 * lengths.get(usual, 0)):
+        return usual
+    likely = [name for name in plain if LIKELY.search(name) and 5 * plain[name] >= plain[longest]]
+    return max(likely, key=lambda name: plain[name], default=longest)
+
+
+def encoding_of(file: SourceFile) -> str:
+    """Return the likely encoding of a text file that is not UTF-8: utf-16, cp1252 or latin-1; "" for UTF-8.
+
+    Other encodings of one byte per character cannot be told apart: the recipe says that this is a guess.
+    """
+    with open_stream(file.path, file.compression) as stream:
+        head = read_chunk(stream, PROBED_BYTES).data
+    if encoding := next((name for mark, name in MARKS.items() if head.startswith(mark)), ""):
+        return encoding
+    for first, name in ((1, "utf-16-le"), (0, "utf-16-be")):  # without a mark: every second byte of ASCII is 0
+        if 2 * head[first::2].count(0) > len(head[first::2]):
+            return name
+    text = head.decode(errors="replace")
+    wrong, several = text.count("\ufffd"), sum(character > "\x7f" for character in text)
+    if 2 * wrong <= several or (wrong == 1 and text.endswith("\ufffd")):  # UTF-8 with faults, or cut off by the limit
+        return ""
+    return "cp1252" if WINDOWS.search(head) and not UNDEFINED.search(head) else "latin-1"
+
+
+def _mean_bytes(file: SourceFile) -> dict[str, float]:
+    """The mean UTF-8 bytes of each column with text in the first records."""
+    if file.format == "jsonl":
+        columns = _of_records(sample_records(file))
+    elif file.format in delimited.DELIMITERS:
+        columns = delimited.sample_columns(file, PROBED_RECORDS)
+    else:
+        columns = tabular.sample_columns(file, PROBED_RECORDS)
+    texts = {name: [value for value in values if isinstance(value, str)] for name, values in columns.items()}
+    return {
+        name: sum(len(text.encode("utf-8", "replace")) for text in written) / len(written)
+        for name, written in texts.items()
+        if name != file.id_column and any(written)
+    }
+
+
+def _of_records(records: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """The values of each field, and of the fields of its objects (`data.text`)."""
+    columns: dict[str, list[Any]] = {}
+    for record in records:
+        for name, value in record.items():
+            columns.setdefault(name, []).append(value)
+            if isinstance(value, dict):
+                for inner, entry in value.items():
+                    columns.setdefault(f"{name}.{inner}", []).append(entry)
+    return columns
+
+
+__all__ = ["Facts", "Found", "Survey", "encoding_of", "likeliest", "survey"]
