@@ -224,12 +224,14 @@ def warm_up(groups: Sequence[str], progress: Progress, workers: int) -> None:
         queue.put(group)
     count = max(1, min(workers, len(missing)))
     with contextlib.ExitStack() as processes, ThreadPoolExecutor(count) as pool:
-        compilers = [processes.enter_context(_compiler()) for _ in range(count)]
+        compilers: list[subprocess.Popen[str]] = []
         try:
+            while len(compilers) < count:
+                compilers.append(processes.enter_context(_compiler()))
             done = [pool.submit(_feed, compiler, queue) for compiler in compilers]
             for finished in as_completed(done):
                 finished.result()
-        except BaseException:
+        except BaseException:  # the threads of the pool wait for answers
             for compiler in compilers:
                 compiler.kill()
             raise
@@ -244,7 +246,10 @@ def _compiler() -> Iterator[subprocess.Popen[str]]:
         command, env=os.environ | {"PYTHONPATH": path}, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, start_new_session=True,
     ) as process:  # fmt: skip
-        yield process
+        try:
+            yield process
+        finally:
+            process.kill()  # it has answered for every group that is complete
 
 
 def _feed(compiler: subprocess.Popen[str], queue: SimpleQueue[str]) -> None:
