@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from curation.system import interrupts
 from curation.system.terminal import as_json_line, log_as_json, print_error, print_line, write_event
 
 if TYPE_CHECKING:
@@ -49,7 +48,15 @@ class Console:
 
     def fail(self, text: object, code: int) -> None:
         """Print the error that ends a command with exit code `code`, on standard error."""
-        print_error(f"curate: {text}")
+        print_error(self.error_line(text, code))
+
+    def error_line(self, text: object, code: int) -> str:
+        """Return the line that `fail` prints."""
+        return f"curate: {text}"
+
+    def stopping(self, text: str) -> str:
+        """Return the line that answers a signal."""
+        return f"curate: {text}"
 
     def result(self, command: str, code: int = 0, **content: Any) -> int:
         """Print the result of a command for programs, and return `code`, its exit code."""
@@ -78,7 +85,6 @@ class Json(Quiet):
         super().__init__()
         self.quiet = quiet
         log_as_json()
-        interrupts.announce(as_json_line("error", text="interrupted"))
 
     def progress(self) -> Progress:
         from curation.running.progress import JsonLines
@@ -88,8 +94,11 @@ class Json(Quiet):
     def warn(self, text: object) -> None:
         write_event("warning", text=str(text))
 
-    def fail(self, text: object, code: int) -> None:
-        write_event("error", text=str(text), exit_code=code)
+    def error_line(self, text: object, code: int) -> str:
+        return as_json_line("error", text=str(text), exit_code=code)
+
+    def stopping(self, text: str) -> str:
+        return as_json_line("stopping", text=text)
 
     def result(self, command: str, code: int = 0, **content: Any) -> int:
         if not self.quiet:

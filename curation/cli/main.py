@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str], console: Console) -> int:
     options = argparse.Namespace()
+    interrupts.announce(console.stopping, lambda code: console.error_line(_interrupted(options), code))
     try:
         options = parse(words, GROUPS)
         options.console, options.groups = console, GROUPS
@@ -67,8 +68,8 @@ def _run(words: Sequence[str], console: Console) -> int:
     except OSError as error:  # a full disk, a folder without write permission
         return _fail(console, f"{error}{_disk_advice(error, options)}", 1)
     except KeyboardInterrupt as error:
-        code = getattr(error, "exit_code", 128 + signal.SIGINT)
-        return _fail(console, f"interrupted{_resume_advice(options)}", code)
+        interrupts.announce(console.stopping, lambda code: "")  # the process may be ended later, silently
+        return _fail(console, _interrupted(options), getattr(error, "exit_code", 128 + signal.SIGINT))
 
 
 def _call(options: argparse.Namespace) -> int:
@@ -89,6 +90,10 @@ def _disk_advice(error: OSError, options: argparse.Namespace) -> str:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT) or "output" not in options:
         return ""
     return f"; free disk space for the output, {options.output}{_resume_advice(options)}"
+
+
+def _interrupted(options: argparse.Namespace) -> str:
+    return f"interrupted{_resume_advice(options)}"
 
 
 def _resume_advice(options: argparse.Namespace) -> str:
