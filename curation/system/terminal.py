@@ -14,6 +14,20 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+# The events of `--log json`: name -> keys besides `event` and `time`. A `result` has more, by command.
+EVENTS = {
+    "progress": ("text",),
+    "phase_began": ("phase", "tasks"),
+    "phase_progressed": (
+        "phase", "done", "tasks", "documents", "bytes", "kept", "bytes_per_second", "seconds", "seconds_left",
+        "memory_bytes",
+    ),
+    "phase_ended": ("phase", "tasks", "documents", "bytes", "kept", "seconds"),
+    "warning": ("text",),
+    "stopping": ("text",),
+    "error": ("text", "exit_code"),
+    "result": ("command", "exit_code"),
+}  # fmt: skip
 UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all control characters but tab and newline
 UNSAFE_IN_LINE = re.compile(rf"[\t\n]|{UNSAFE.pattern}")
 
@@ -129,6 +143,6 @@ class _Event(logging.Formatter):
 
 
 __all__ = [
-    "as_json_line", "log_as_json", "print_error", "print_line", "printable", "printable_line", "protect_streams",
-    "stdout_is_lost", "write_event",
+    "EVENTS", "as_json_line", "log_as_json", "print_error", "print_line", "printable", "printable_line",
+    "protect_streams", "stdout_is_lost", "write_event",
 ]  # fmt: skip
