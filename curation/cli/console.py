@@ -31,13 +31,6 @@ class Console:
 
         return Lines() if self.lines else choose_progress()
 
-    @property
-    def draws(self) -> bool:
-        """Whether libraries may draw their own progress bars."""
-        import sys
-
-        return not self.lines and sys.stderr.isatty()
-
     def info(self, text: object) -> None:
         """Print text for people, on standard output."""
         print_line(text)
@@ -67,7 +60,6 @@ class Quiet(Console):
     """Errors and warnings only."""
 
     is_for_people = False
-    draws = False
 
     def progress(self) -> Progress:
         from curation.running.progress import Progress
@@ -101,8 +93,7 @@ class Json(Quiet):
         return as_json_line("stopping", text=text)
 
     def result(self, command: str, code: int = 0, **content: Any) -> int:
-        if not self.quiet:
-            print_line(as_json_line("result", command=command, exit_code=code, **content))
+        print_line(as_json_line("result", command=command, exit_code=code, **content))
         return code
 
 

@@ -187,8 +187,8 @@ class Lines(Progress):
         print_error(printable_line(line))
 
     def began(self, phase: Phase) -> None:
-        if not phase.is_loop:
-            self.log(f"{phase.label}: {counted(phase.total, phase.unit) if phase.total else 'begun'}")
+        if phase.total and not phase.is_loop:
+            self.log(f"{phase.label}: {counted(phase.total, phase.unit)}")
 
     def progressed(self, phase: Phase) -> None:
         self.log(f"{phase.label}: {', '.join(phase.numbers())}")

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from curation.errors import EngineError, OutOfMemoryError
-from curation.system.interrupts import Stop, end, request_stop, run_task, wait_for
+from curation.system.interrupts import Stop, announce, end, request_stop, run_task, wait_for
 
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 POLL_SECONDS = 5
@@ -84,6 +84,7 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 def _begin_worker(watched: multiprocessing.connection.Connection) -> None:
     """Ignore signals of the terminal and watch the parent: a killed parent cannot end its workers, which would keep
     writing into a folder that another run may have locked."""
+    announce(str, lambda code: "")  # the parent speaks
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end_worker)

@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-GRACE_SECONDS = 4.0  # from the first signal to the end of the process
+GRACE_SECONDS = 3.5  # from the first signal to the end of the process
 POLL_SECONDS = 0.05
 ANSWER_SECONDS = 0.2  # for other threads to prepare an answer
 CLEAN_UP_SECONDS = 0.5

@@ -79,25 +79,22 @@ def each(
     def count() -> Count:
         return Count(done, bytes=size_done if size else None, share=size_done / all_bytes if all_bytes else None)
 
-    with _watch(label, total or (len(items) if isinstance(items, Sized) else 0), count, unit):
+    known = total or (len(items) if isinstance(items, Sized) else 0)
+    with watching(label, known, count, unit, is_loop=True):
         for item in items:
             check()
             yield item
             size_done += size(item) if size else 0
             done += worth(item) if worth else 1
+            del item  # before the next one is made: it may be large
 
 
-@contextmanager
-def waiting(label: str) -> Iterator[None]:
-    """Show one long step that cannot report: its label and the time since it began."""
-    check()
-    with _watch(label, 0, lambda: Count(0), ""):
-        yield
-
-
-def _watch(label: str, total: int, count: Callable[[], Count], unit: str) -> AbstractContextManager[None]:
+def watching(
+    label: str, total: int, count: Callable[[], Count], unit: str, *, is_loop: bool = False
+) -> AbstractContextManager[None]:
+    """Show a phase while the context is open; see `Display.watch`. The display is the one of the thread that calls."""
     display = _display.get()
-    return display.watch(label, total, count, unit=unit, is_loop=True) if display else nullcontext()
+    return display.watch(label, total, count, unit=unit, is_loop=is_loop) if display else nullcontext()
 
 
 def note_read(size: int) -> None:
@@ -126,4 +123,4 @@ class Every:
         return True
 
 
-__all__ = ["Count", "Display", "Every", "bytes_read", "each", "note_read", "shown_by", "waiting"]
+__all__ = ["Count", "Display", "Every", "bytes_read", "each", "note_read", "shown_by", "watching"]
