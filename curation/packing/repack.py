@@ -110,9 +110,7 @@ def _check_splits(prefixes: Sequence[Path]) -> None:
 
 def _common_dtype(prefixes: Sequence[Path]) -> np.dtype:
     dtypes: dict[str, Path] = {}
-    for prefix in each(
-        [*prefixes], "checking pairs", "pair", size=lambda prefix: suffixed(prefix, ".bin").stat().st_size
-    ):
+    for prefix in each(prefixes, "checking pairs", "pair"):
         info = check_pair(prefix, strict=False)
         if len(IndexedReader(prefix)) != info.documents or info.empty_documents:
             raise InputError(

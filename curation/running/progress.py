@@ -18,14 +18,15 @@ from typing import Any
 from curation.errors import counted
 from curation.system.interrupts import before_answer
 from curation.system.steps import Count
-from curation.system.terminal import print_error, printable_line, write_event
+from curation.system.terminal import print_error, printable_line, short_number, write_event
 
 REPORT_SECONDS = 30.0  # between lines and events
 NOTEBOOK_SECONDS = 5.0
 DRAW_SECONDS = 0.2
 SHORT_LOOP_SECONDS = 0.5  # a loop that ends earlier gets no bar
 LISTING_SHARE = 20  # counting may list large folders: it takes at most 1/20 of the time
-BAR_COLUMNS = 120  # narrower terminals show the numbers without a bar
+WIDE_COLUMNS = 150  # terminals with fewer columns show short numbers and no bar
+MIN_LABEL = 12
 MIN_ETA_SECONDS = 2.0
 
 
@@ -92,24 +93,25 @@ class Phase:
             "memory_bytes": resident_bytes(),
         }
 
-    def numbers(self, is_done: bool = False) -> list[str]:
-        """Return the counts for people."""
-        last, parts = self.last, []
+    def numbers(self, is_done: bool = False, is_short: bool = False) -> list[str]:
+        """Return the counts for people. `is_short`: for a terminal of 80 columns."""
+        last, rate, parts = self.last, self.bytes_per_second, []
         if self.unit and not is_done:
             of = f" of {counted(self.total, self.unit)}" if self.total else f" {self.unit}s"
-            parts.append(f"{last.done:,}{of}")
+            parts.append(f"{last.done:,}/{self.total:,}" if is_short and self.total else f"{last.done:,}{of}")
         if last.documents is not None:
-            parts.append(counted(last.documents, "document"))
+            parts.append(f"{short_number(last.documents)} docs" if is_short else counted(last.documents, "document"))
         if last.bytes is not None:
-            rate = self.bytes_per_second
-            parts.append(f"{last.bytes / 1e6:,.1f} MB" + (f" ({rate / 1e6:,.1f} MB/s)" if rate else ""))
+            speed = f"{rate / 1e6:,.1f} MB/s" if rate else ""
+            size = f"{last.bytes / 1e6:,.1f} MB"
+            parts.append((speed or size) if is_short else f"{size} ({speed})" if speed else size)
         if last.kept is not None:
-            parts.append(f"{last.kept:,} kept")
+            parts.append(f"{short_number(last.kept) if is_short else f'{last.kept:,}'} kept")
         if is_done:
             return parts
         left = self.seconds_left
         parts.append(f"{span(self.seconds)} so far" if left is None else f"{span(left)} left")
-        return [*parts, f"memory {resident_bytes() / 1e6:,.0f} MB"]
+        return [*parts, f"{'' if is_short else 'memory '}{resident_bytes() / 1e6:,.0f} MB"]
 
 
 class Progress:
@@ -249,7 +251,7 @@ class Bars(Progress):
     def progressed(self, phase: Phase) -> None:
         with self._lock:
             if self._drawing is not None:
-                self._draw(phase, phase.numbers())
+                self._draw(phase, phase.numbers(is_short=self._is_narrow))
 
     def ended(self, phase: Phase, is_complete: bool) -> None:
         with self._lock:
@@ -259,36 +261,47 @@ class Bars(Progress):
                 self._drawing.remove_task(self._tasks.pop(phase))
             else:
                 begun = [f"done in {phase.seconds:.1f} s"] if is_complete else ["stopped"]
-                self._draw(phase, [*begun, *phase.numbers(is_done=True)])
+                self._draw(phase, [*begun, *phase.numbers(True, self._is_narrow)])
                 self._tasks.pop(phase)
             if not self._tasks:
-                self._drawing.stop()
-                self._drawing = None
-                self._revoke()
+                self._stop_drawing()
 
     def close(self) -> None:
         """Stop drawing, so that the terminal can show an answer to a signal."""
         with self._lock:
             self._is_closed = True
-            if self._drawing is not None:
-                self._drawing.stop()
-                self._drawing = None
+            self._stop_drawing()
+
+    def _stop_drawing(self) -> None:
+        if self._drawing is not None:
+            self._drawing.stop()
+            self._drawing = None
+            self._revoke()
+
+    @property
+    def _is_narrow(self) -> bool:
+        return bool(self.console.width < WIDE_COLUMNS)
 
     def _start(self) -> Any:
         from rich.progress import BarColumn, Progress, TextColumn
         from rich.table import Column
 
-        label = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
-        numbers = TextColumn("{task.fields[numbers]}", markup=False, table_column=Column(no_wrap=True))
-        bar = [BarColumn(20)] if self.console.width >= BAR_COLUMNS else []
+        label, numbers = (
+            TextColumn(f"{{task.{name}}}", markup=False, table_column=Column(no_wrap=True))
+            for name in ("description", "fields[numbers]")
+        )
+        bar = [] if self._is_narrow else [BarColumn(20)]
         drawing = Progress(label, *bar, numbers, console=self.console, refresh_per_second=1 / DRAW_SECONDS)
         drawing.start()
         return drawing
 
-    def _draw(self, phase: Phase, numbers: list[str]) -> None:
+    def _draw(self, phase: Phase, parts: list[str]) -> None:
         knows_share = phase.total or phase.last.share is not None
         share = {"total": 1.0, "completed": phase.share} if knows_share else {}
-        self._drawing.update(self._tasks[phase], numbers=", ".join(numbers), **share)
+        numbers, label = ", ".join(parts), printable_line(phase.label)
+        room = max(self.console.width - len(numbers) - 1, MIN_LABEL)
+        label = label if len(label) <= room or not self._is_narrow else f"{label[: room - 1]}…"
+        self._drawing.update(self._tasks[phase], description=label, numbers=numbers, **share)
 
 
 def choose_progress(wanted: Progress | bool = True) -> Progress:

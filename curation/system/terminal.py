@@ -46,6 +46,16 @@ def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
+def short_number(number: int) -> str:
+    """Return a number in three digits and a unit: 999, 1.0k, 12.3k, 600k, 1.0M, 180M."""
+    value, unit = float(number), ""
+    for unit in ("", "k", "M"):
+        if value < 999.5 or unit == "M":
+            break
+        value /= 1000
+    return f"{value:.1f}{unit}" if unit and value < 99.95 else f"{value:.0f}{unit}"
+
+
 def print_line(text: object = "", end: str = "\n") -> None:
     """Print text on standard output, escaped by `printable`."""
     print(printable(text), end=end)
@@ -144,5 +154,5 @@ class _Event(logging.Formatter):
 
 __all__ = [
     "EVENTS", "as_json_line", "log_as_json", "print_error", "print_line", "printable", "printable_line",
-    "protect_streams", "stdout_is_lost", "write_event",
+    "protect_streams", "short_number", "stdout_is_lost", "write_event",
 ]  # fmt: skip
