@@ -282,8 +282,8 @@ def test_a_signal_at_any_moment_of_the_start_ends_a_run(scheduler: str, corpus: 
     (tmp_path / "ready.py").write_text(READY)
     command = [sys.executable, "ready.py", "run", "-i", corpus.name, "-o", "out", "--scheduler", scheduler]
     chance = random.Random()
-    for number in range(4):
-        moment = (number + chance.random()) * 0.35  # seconds
+    for number in range(3):
+        moment = (number + chance.random()) * 0.45  # seconds
         process = subprocess.Popen(
             command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
             preexec_fn=default_signals, env=os.environ | {"PYTHONPATH": str(ROOT)},
