@@ -31,7 +31,7 @@ STOPPING = {signal.SIGINT: "stopping; press again to stop at once"}  # other sig
 Value = TypeVar("Value")
 
 _received = 0
-_writing = _is_installed = False
+_writing = _is_installed = _is_listening = False
 _at_end: list[Callable[[], Any]] = []
 _before_answer: list[Callable[[], Any]] = []
 _task = threading.local()
@@ -59,18 +59,27 @@ class Stop(threading.Event):
 
 
 def install() -> None:
-    """Receive `SIGNALS` in a thread, except signals that the parent made this process ignore, as `nohup` does."""
+    """Let `SIGNALS` end the process, except signals that the parent made this process ignore, as `nohup` does."""
     global _is_installed
-    if _is_installed:
-        return
     _is_installed = True
+    for number in SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _handle)
+
+
+def listen() -> None:
+    """Receive signals in a thread from now on, if they are installed.
+
+    Call it after the allocators are configured: glibc gives an earlier thread a second arena, about 15 MB of a run.
+    """
+    global _is_listening
+    if _is_listening or not _is_installed:
+        return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     threading.Thread(target=_listen, args=(reading,), daemon=True).start()
-    for number in SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _do_nothing)
+    _is_listening = True
 
 
 def announce(stopping: Callable[[str], str], ended: Callable[[int], str]) -> None:
@@ -99,6 +108,7 @@ def before_answer(function: Callable[[], Any]) -> Callable[[], None]:
 def begin_writing() -> None:
     """Mark the first write: from now on a signal lets the program remove incomplete files. Raises Interrupted."""
     global _writing
+    listen()
     _writing = True
     check()
 
@@ -146,8 +156,10 @@ def _fill(result: Future[Value], function: Callable[[], Value]) -> None:
         result.set_exception(error)
 
 
-def _do_nothing(number: int, frame: FrameType | None) -> None:
-    """A handler that lets system calls continue. The thread has the signal from Python's wake-up descriptor."""
+def _handle(number: int, frame: FrameType | None) -> None:
+    """End the process, unless the thread listens, which has the signal from Python's wake-up descriptor."""
+    if not _is_listening:
+        end(128 + number)
 
 
 def _listen(descriptor: int) -> None:
@@ -192,6 +204,6 @@ def _print(line: str) -> None:
 
 
 __all__ = [
-    "Interrupted", "Stop", "announce", "at_end", "before_answer", "begin_writing", "check", "end", "install",
+    "Interrupted", "Stop", "announce", "at_end", "before_answer", "begin_writing", "check", "end", "install", "listen",
     "request_stop", "run_task", "wait_for",
 ]  # fmt: skip
