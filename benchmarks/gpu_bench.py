@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import cupy as cp
 import pyarrow as pa
@@ -45,6 +46,7 @@ from curation.reading.slices import plan_slices
 from curation.recipes.recipe import convert_recipe
 from curation.running.progress import Lines
 from curation.running.run import run as run_recipe
+from curation.system.steps import Count
 from gpu_pipeline import kernels
 
 GOPHER = ("words", "stop_words", "top_4gram_characters", "duplicate_10gram_characters", "duplicate_lines")
@@ -169,12 +171,17 @@ class Phases(Lines):
     """Record the seconds of each phase, and the share of them in which the device ran no kernel."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.phases: dict[str, dict[str, float | None]] = {}
 
     @contextmanager
-    def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
+    def watch(self, label: str, total: int, count: Callable[[], Count], **settings: Any) -> Iterator[None]:
+        if settings.get("is_loop"):  # a part of another phase
+            with super().watch(label, total, count, **settings):
+                yield
+            return
         started = time.perf_counter()
-        with super().watch(label, folder, total), device_use() as samples:
+        with super().watch(label, total, count, **settings), device_use() as samples:
             yield
         seconds = time.perf_counter() - started
         self.phases[label] = {"seconds": round(seconds, 2), "idle": idle_share(samples)}

@@ -35,8 +35,8 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
         with process_pool(workers) as pool:
             yield DaskSession(partial(dask.multiprocessing.get, pool=pool, chunksize=1))
     else:
-        with connect(scheduler) as get:
-            yield DaskSession(get)
+        with connect(scheduler) as session:
+            yield session
 
 
 def batch_bytes(workers: int) -> int:

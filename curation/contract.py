@@ -71,7 +71,12 @@ class Batch(NamedTuple):
 
 
 class Session(Protocol):
-    """Runs tasks on threads, on processes or on the workers of a Dask cluster."""
+    """Runs tasks on threads, on processes or on the workers of a Dask cluster.
+
+    dashboard  address of the cluster's dashboard; "" without one
+    """
+
+    dashboard: str
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Return `function(item)` for each item, in the order of `items`. The first error cancels the tasks that have

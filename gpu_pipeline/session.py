@@ -83,11 +83,11 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
         yield DaskSession(partial(dask.threaded.get, num_workers=workers))
         return
     if scheduler == "processes":
-        with _cluster_of_this_machine(workers) as cluster, connect(cluster) as get:
-            yield DaskSession(get)
+        with _cluster_of_this_machine(workers) as cluster, connect(cluster) as session:
+            yield session
         return
-    with connect(scheduler) as get:
-        yield DaskSession(get)
+    with connect(scheduler) as session:
+        yield session
 
 
 def _warn_of_idle_devices(devices: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from curation.system import interrupts
 from curation.system.terminal import as_json_line, log_as_json, print_error, print_line, write_event
 
 if TYPE_CHECKING:
@@ -32,13 +31,6 @@ class Console:
 
         return Lines() if self.lines else choose_progress()
 
-    @property
-    def draws(self) -> bool:
-        """Whether libraries may draw their own progress bars."""
-        import sys
-
-        return not self.lines and sys.stderr.isatty()
-
     def info(self, text: object) -> None:
         """Print text for people, on standard output."""
         print_line(text)
@@ -49,7 +41,15 @@ class Console:
 
     def fail(self, text: object, code: int) -> None:
         """Print the error that ends a command with exit code `code`, on standard error."""
-        print_error(f"curate: {text}")
+        print_error(self.error_line(text, code))
+
+    def error_line(self, text: object, code: int) -> str:
+        """Return the line that `fail` prints."""
+        return f"curate: {text}"
+
+    def stopping(self, text: str) -> str:
+        """Return the line that answers a signal."""
+        return f"curate: {text}"
 
     def result(self, command: str, code: int = 0, **content: Any) -> int:
         """Print the result of a command for programs, and return `code`, its exit code."""
@@ -60,7 +60,6 @@ class Quiet(Console):
     """Errors and warnings only."""
 
     is_for_people = False
-    draws = False
 
     def progress(self) -> Progress:
         from curation.running.progress import Progress
@@ -78,7 +77,6 @@ class Json(Quiet):
         super().__init__()
         self.quiet = quiet
         log_as_json()
-        interrupts.announce(as_json_line("error", text="interrupted"))
 
     def progress(self) -> Progress:
         from curation.running.progress import JsonLines
@@ -88,12 +86,14 @@ class Json(Quiet):
     def warn(self, text: object) -> None:
         write_event("warning", text=str(text))
 
-    def fail(self, text: object, code: int) -> None:
-        write_event("error", text=str(text), exit_code=code)
+    def error_line(self, text: object, code: int) -> str:
+        return as_json_line("error", text=str(text), exit_code=code)
+
+    def stopping(self, text: str) -> str:
+        return as_json_line("stopping", text=text)
 
     def result(self, command: str, code: int = 0, **content: Any) -> int:
-        if not self.quiet:
-            print_line(as_json_line("result", command=command, exit_code=code, **content))
+        print_line(as_json_line("result", command=command, exit_code=code, **content))
         return code
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from curation.cli.console import Console
 from curation.cli.options import NOTHING_KEPT
+from curation.system import interrupts
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
@@ -26,6 +27,7 @@ def prepare_memory() -> None:
 
     check_resources(read_limits(), loaded=False)
     configure_allocators()
+    interrupts.listen()
 
 
 def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace) -> RunResult:

@@ -71,9 +71,11 @@ def verify(options: argparse.Namespace) -> int:
     from curation.running.run_folder import relocated_meta
     from curation.running.verify import verify as find_problems
     from curation.system.files import read_json
+    from curation.system.steps import shown_by
 
     console, folder = options.console, Path(options.folder)
-    problems = find_problems(options.folder)
+    with shown_by(console.progress()):
+        problems = find_problems(options.folder)
     if problems:
         for problem in problems:
             console.info(f"problem: {problem}")

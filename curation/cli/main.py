@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(words: Sequence[str], console: Console) -> int:
     options = argparse.Namespace()
+    interrupts.announce(console.stopping, lambda code: console.error_line(_interrupted(options), code))
     try:
         options = parse(words, GROUPS)
         options.console, options.groups = console, GROUPS
@@ -68,8 +69,8 @@ def _run(words: Sequence[str], console: Console) -> int:
         where = str(options.output) if error.errno in FILLING and "output" in options else ""
         return _fail(console, f"{explain(error, where=where)}{_rerun_advice(error, options)}", 1)
     except KeyboardInterrupt as error:
-        code = getattr(error, "exit_code", 128 + signal.SIGINT)
-        return _fail(console, f"interrupted{_resume_advice(options)}", code)
+        interrupts.announce(console.stopping, lambda code: "")  # the process may be ended later, silently
+        return _fail(console, _interrupted(options), getattr(error, "exit_code", 128 + signal.SIGINT))
 
 
 def _call(options: argparse.Namespace) -> int:
@@ -88,6 +89,10 @@ def _fail(console: Console, text: str, code: int) -> int:
 def _rerun_advice(error: OSError, options: argparse.Namespace) -> str:
     """Advice on how to resume after an error that passes, such as a full disk; "" for any other error."""
     return _resume_advice(options) if error.errno in PASSING and "output" in options else ""
+
+
+def _interrupted(options: argparse.Namespace) -> str:
+    return f"interrupted{_resume_advice(options)}"
 
 
 def _resume_advice(options: argparse.Namespace) -> str:

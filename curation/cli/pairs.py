@@ -9,6 +9,7 @@ import sys
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, UsageError, whole_number
 from curation.system import interrupts
+from curation.system.steps import shown_by
 
 COUNTS = ("documents", "tokens", "bytes")
 
@@ -46,7 +47,8 @@ def repack(options: argparse.Namespace) -> int:
     if options.max_bytes < 1:
         raise UsageError(f"--max-bytes must be above 0, not {options.max_bytes}")
     interrupts.begin_writing()
-    pairs = repack.repack(options.prefixes, options.output, options.max_bytes, force=options.force)
+    with shown_by(options.console.progress()):
+        pairs = repack.repack(options.prefixes, options.output, options.max_bytes, force=options.force)
     result = []
     for pair in pairs:
         counts = (counted(pair.documents, "document"), counted(pair.tokens, "token"), counted(pair.bytes, "byte"))

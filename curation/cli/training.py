@@ -9,6 +9,7 @@ from curation.cli.execution import prepare_memory
 from curation.cli.options import LOGGING, add_inputs, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, whole_number
 from curation.system import interrupts
+from curation.system.steps import shown_by
 
 
 def _add_train_tokenizer(parser: Parser) -> None:
@@ -42,15 +43,15 @@ def train_tokenizer(options: argparse.Namespace) -> int:
     from curation.running.report import tokenizer_warning
 
     interrupts.begin_writing()
-    trained = tokenizer_training.train_tokenizer(
-        inputs,
-        options.output,
-        vocabulary=options.vocabulary,
-        kind=options.kind,
-        special=split_names(options.special) if options.special else tokenizer_training.SPECIAL,
-        force=options.force,
-        progress=console.draws,
-    )
+    with shown_by(console.progress()):
+        trained = tokenizer_training.train_tokenizer(
+            inputs,
+            options.output,
+            vocabulary=options.vocabulary,
+            kind=options.kind,
+            special=split_names(options.special) if options.special else tokenizer_training.SPECIAL,
+            force=options.force,
+        )
     tokenizer, size = trained.tokenizer, f"{trained.bytes / 1e6:,.2f} MB"
     console.info(
         f"{trained.path}: {counted(tokenizer.vocabulary, 'token')} from {counted(trained.texts, 'text')}, {size}"

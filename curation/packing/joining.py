@@ -26,6 +26,8 @@ from curation.packing.megatron import (
     remove_stale_cache,
     suffixed,
 )
+from curation.system.interrupts import check as check_interrupts
+from curation.system.steps import each
 
 DEFAULT_MAX_BYTES = 10_000_000_000  # NVIDIA recommends files of 10 GB and more, tens of files in all
 
@@ -153,9 +155,11 @@ class _Cutter:
 
 
 def _copy_in_order(token_parts: Sequence[tuple[str | Path, str | Path]], cutter: _Cutter) -> None:
-    for ids_path, lengths_path in token_parts:
+    parts = each([*token_parts], f"joining {cutter.stem.name}", "part", size=lambda part: Path(part[0]).stat().st_size)
+    for ids_path, lengths_path in parts:
         offset = 0  # bytes
         for lengths in in_batches(_part_lengths(ids_path, lengths_path, cutter.dtype.itemsize)):
+            check_interrupts()
             for writer, run, start, stop in cutter.spread(lengths):
                 writer.append_file(ids_path, lengths[run], (offset + start, offset + stop))
             offset += int(lengths.sum(dtype=np.int64)) * cutter.dtype.itemsize
@@ -172,7 +176,8 @@ def _copy_shuffled(token_parts: Sequence[tuple[str | Path, str | Path]], cutter:
         [np.empty(0, np.int64), *(p for k in kept for p in byte_pointers([k], cutter.dtype.itemsize))]
     )
     sources = [memoryview(map_array(path, "u1", 0, Path(path).stat().st_size)) for path, _ in token_parts]
-    for chosen in in_batches(order):
+    batches = in_batches(order)
+    for chosen in each(batches, f"joining {cutter.stem.name}, shuffled", "document", total=len(order), worth=len):
         part_of = np.searchsorted(first_document, chosen, side="right") - 1
         for writer, run, _, _ in cutter.spread(lengths[chosen]):
             _gather(writer, sources, part_of[run], starts[chosen[run]], lengths[chosen[run]])

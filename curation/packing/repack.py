@@ -19,6 +19,7 @@ from curation.packing.joining import is_of_stem, join_parts, refuse_existing
 from curation.packing.megatron import PairInfo, in_batches, suffixed
 from curation.packing.pair_sets import named_unfinished, publish, unpublished
 from curation.system.files import local_output, make_folder, read_json
+from curation.system.steps import each
 
 
 def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, force: bool = False) -> list[PairInfo]:
@@ -49,7 +50,7 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
     dtype = _common_dtype(inputs)
     with unpublished(stem) as folder:
         token_parts = [(suffixed(prefix, ".bin"), folder / f"{n}.lengths") for n, prefix in enumerate(inputs)]
-        for prefix, (_, path) in zip(inputs, token_parts, strict=True):
+        for prefix, (_, path) in each([*zip(inputs, token_parts, strict=True)], "reading lengths", "pair"):
             with open(path, "wb") as file:
                 file.writelines(batch.astype("<i4") for batch in in_batches(IndexedReader(prefix).lengths))
         make_folder(folder / "pairs")
@@ -109,7 +110,7 @@ def _check_splits(prefixes: Sequence[Path]) -> None:
 
 def _common_dtype(prefixes: Sequence[Path]) -> np.dtype:
     dtypes: dict[str, Path] = {}
-    for prefix in prefixes:
+    for prefix in each(prefixes, "checking pairs", "pair"):
         info = check_pair(prefix, strict=False)
         if len(IndexedReader(prefix)) != info.documents or info.empty_documents:
             raise InputError(

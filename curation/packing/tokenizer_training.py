@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.system.files import as_json, commit_all, local_output, sweep_dead
+from curation.system.interrupts import check as check_interrupts
+from curation.system.steps import Count, watching
 
 SPECIAL = ("<bos>", "<eos>", "<pad>", "<unk>", "<mask>")
 UNKNOWN_TEXTS = ("<unk>", "[UNK]")
@@ -163,12 +166,19 @@ class _Texts:
 
     def __init__(self, inputs: list[AnyInput]) -> None:
         self.files = [probe(file) for file in find_files(inputs)]
-        self.texts = self.bytes = self.rejected = 0
+        self.slices = plan_slices(self.files, SLICE_BYTES)
+        self.texts = self.bytes = self.rejected = self.slices_done = 0
         self.sample: list[str] = []
+        self.when_read: Callable[[], Any] = lambda: None
+
+    def count(self) -> Count:
+        """Return what was read so far."""
+        return Count(self.slices_done, self.texts, self.bytes)
 
     def __iter__(self) -> Iterator[list[str]]:
-        for input_slice in plan_slices(self.files, SLICE_BYTES):
+        for input_slice in self.slices:
             for documents in read_documents(input_slice, BATCH_BYTES):
+                check_interrupts()
                 column = documents.table.column(TEXT)
                 texts: list[str] = column.to_pylist()
                 self.texts += len(texts)
@@ -178,10 +188,12 @@ class _Texts:
                     self.sample += [text for text in texts if text][:SAMPLED_OF_BATCH]
                 yield texts
             check_unchanged(input_slice)
+            self.slices_done += 1
         if not self.bytes:
             raise InputError(
                 f"no text to train a tokenizer on: {counted(self.texts, 'document')}, 0 bytes. Give files with text"
             )
+        self.when_read()
 
 
 def _config(special: Sequence[str]) -> dict[str, Any]:
@@ -196,7 +208,8 @@ def _train(kind: str, vocabulary: int, special: list[str], texts: _Texts, progre
     tokenizer, trainer = BUILDERS[kind](vocabulary, special)
     trainer.show_progress = progress
     try:
-        tokenizer.train_from_iterator(iter(texts), trainer)
+        with _shown_phases(vocabulary, texts):
+            tokenizer.train_from_iterator(iter(texts), trainer)
     except Exception as error:
         if type(error) is not Exception:  # `tokenizers` raises plain Exception
             raise
@@ -208,6 +221,22 @@ def _train(kind: str, vocabulary: int, special: list[str], texts: _Texts, progre
     if size > vocabulary:
         raise _refuse_vocabulary(kind, vocabulary, f"the different characters of the texts alone make {size:,}")
     return _insert_byte_tokens(content, len(special))
+
+
+@contextmanager
+def _shown_phases(vocabulary: int, texts: _Texts) -> Iterator[None]:
+    """Show reading, then training. The library calls the iterator of the texts in threads without a display."""
+    reading = watching("reading texts", len(texts.slices), texts.count, "slice")
+    training = watching(f"training {vocabulary:,} tokens", 0, lambda: Count(0, texts.texts, texts.bytes), "")
+    with ExitStack() as shown:
+        shown.enter_context(reading)
+
+        def begin_training() -> None:
+            shown.close()
+            shown.enter_context(training)
+
+        texts.when_read = begin_training
+        yield
 
 
 def _refuse_vocabulary(kind: str, vocabulary: int, reason: str) -> TokenizerError:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from curation.errors import InputError
 from curation.reading.urls import check_url, scrubbed, shown
+from curation.system.steps import note_read
 
 STEP = 1 << 20
 TRIES = 5
@@ -135,6 +136,7 @@ class RemoteFile(io.RawIOBase):
         data = self._try(lambda: self._read(len(buffer)))
         buffer[: len(data)] = data
         self.position += len(data)
+        note_read(len(data))
         return len(data)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from curation.reading import row_groups
 from curation.reading.changes import edges_of
 from curation.reading.source_files import FileRange, Slice, SourceFile
+from curation.system.steps import each
 
 MAX_FILES_PER_SLICE = 1000
 
@@ -37,7 +38,7 @@ def _grouped(files: Sequence[SourceFile], size: Callable[[int], int]) -> Iterato
     group: list[FileRange] = []
     group_bytes = 0
     remaining = sum(max(file.bytes, 0) for file in files)
-    for file in files:
+    for file in each(files, "planning", "file"):
         slice_bytes = size(remaining)
         remaining -= max(file.bytes, 0)
         ranges = [

@@ -17,6 +17,7 @@ from curation.errors import InputError
 from curation.reading.remote import RemoteFile
 from curation.reading.urls import is_remote
 from curation.system.os_errors import fault_of
+from curation.system.steps import note_read
 
 COMPRESSED_STEP = 1 << 16  # bytes read from a compressed file per call
 DECODED_STEP = 1 << 12  # bytes decompressed per call; damage loses at most one step of sound data before it
@@ -36,12 +37,26 @@ def is_of_system(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None)
 
 
+class _LocalFile(io.FileIO):
+    """A local file that counts what is read of it: progress of a large file is not known by its records."""
+
+    def read(self, size: int | None = -1) -> Any:
+        data = super().read(size)
+        note_read(len(data or b""))
+        return data
+
+    def readinto(self, buffer: Any) -> Any:
+        count = super().readinto(buffer)
+        note_read(count or 0)
+        return count
+
+
 def open_raw(path: str) -> Any:
     """Open a local file or URL as a seekable stream of its stored bytes. Raises InputError where that fails."""
     if is_remote(path):
         return RemoteFile(path)
     try:
-        return open(path, "rb", buffering=0)
+        return _LocalFile(path, "rb")
     except OSError as error:
         raise InputError(f"cannot open {path}: {fault_of(error)}") from None
 

@@ -13,6 +13,7 @@ import orjson
 
 from curation.arrays import positions_of, save_array
 from curation.contract import Engine, Session
+from curation.errors import counted
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import saves_index
 from curation.running.intermediate import Numbering, Partitions
@@ -29,6 +30,7 @@ from curation.stages.outcome import Cuts, Decision, StageCount
 from curation.stages.saved_index import FOLDER, index_digests
 from curation.system.files import commit, make_folder, remove
 from curation.system.interrupts import check as check_interrupts
+from curation.system.steps import Count
 
 
 class StoredDecision(NamedTuple):
@@ -215,13 +217,21 @@ def _decide(
     if not path.exists():
         check_interrupts()
         _check_files(context, [number])
-        started = time.perf_counter()
-        context.progress.log(f"{context.plan.recipe.stage_names[number]}: {int(alive.sum()):,} documents")
-        sources = input_spans(context.plan.slices, partitions)
-        corpus = partitions.corpus(number, positions_of(alive), sources, context.workers)
-        decision = decide(stage, context.engine, corpus)
-        save_decision(path, decision, time.perf_counter() - started)
-        del corpus, decision  # up to 20 bytes per document
+        came_in, removed = int(np.count_nonzero(alive)), [0]
+        name = context.plan.recipe.stage_names[number]
+        context.progress.log(f"{name}: {counted(came_in, 'document')} came in")
+
+        def count() -> Count:
+            return Count(0, came_in, kept=came_in - sum(removed))
+
+        with context.progress.watch(name, 0, count, unit=""):
+            started = time.perf_counter()
+            sources = input_spans(context.plan.slices, partitions)
+            corpus = partitions.corpus(number, positions_of(alive), sources, context.workers)
+            decision = decide(stage, context.engine, corpus)
+            removed += [len(drops.row) for drops in decision.drops]
+            save_decision(path, decision, time.perf_counter() - started)
+            del corpus, decision  # up to 20 bytes per document
     remove(partitions.scratch(number))  # after the decision is stored: a kill in between leaves records without files
     return load_decision(path, partitions, number)
 

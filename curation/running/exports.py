@@ -24,6 +24,7 @@ from curation.reading.sampling import read_sampled
 from curation.running.intermediate import Numbering, with_ids
 from curation.running.write_phase import PARQUET_OPTIONS, document_schema, in_schema
 from curation.system.files import commit, file_sha256, remove
+from curation.system.steps import each
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Output
@@ -52,7 +53,8 @@ def write_raw(context: RunContext, numbering: Numbering) -> dict[str, str]:
     engine, recipe = context.engine, context.plan.recipe
 
     def tables() -> Iterator[pa.Table]:
-        for input_slice, base in zip(numbering.slices, numbering.offsets.tolist(), strict=True):
+        for input_slice in each(numbering.slices, "writing raw/", "slice"):
+            base = int(numbering.offsets[input_slice.index])
             for batch, _ in read_sampled(engine, input_slice, context.batch_bytes, recipe.seed):
                 if len(batch.frame):
                     yield in_schema(with_ids(engine.to_arrow(batch.frame), input_slice.source, base), schema)
@@ -65,7 +67,7 @@ def write_cleaned(output: Output, folder: Path) -> dict[str, str]:
     paths = part_files(folder / "documents")
 
     def tables() -> Iterator[pa.Table]:
-        for path in paths:
+        for path in each(paths, "writing cleaned/", "part"):
             file = pq.ParquetFile(path)
             yield from (file.read_row_group(group) for group in range(file.num_row_groups))
 

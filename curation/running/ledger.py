@@ -29,6 +29,11 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     write_seconds: float = 0.0
     stages: list[StageCount] = []
 
+    def read_counts(self) -> tuple[int, int]:
+        """Return the number of documents that the segment read of the slice, and the bytes of their text."""
+        first = self.stages[0] if self.stages else None
+        return (first.documents_in, first.bytes_in) if first else (self.documents, self.bytes_read)
+
 
 def total_stages(stages: Sequence[StageCount], records: Iterable[SliceRecord]) -> None:
     """Add the counts of every slice to the stages at the same position, in place."""

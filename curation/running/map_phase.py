@@ -25,6 +25,7 @@ from curation.running.intermediate import REMOVED_SCHEMA, Partitions, PartitionW
 from curation.running.ledger import SliceRecord
 from curation.running.plan import check_stage_files
 from curation.running.stored_plan import Loaded, Plan, Stored, load_plan, load_shared, with_urls
+from curation.running.task_records import RunningNote
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
 from curation.stages.cutting import cut_texts
@@ -169,14 +170,16 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
         PartitionWriter(documents, keys) as partition,
         TableFile(removed, REMOVED_SCHEMA) as removed_file,
         open(rejected, "wb") as rejected_file,
+        RunningNote(job.folder, number) as note,
     ):
         for frame in _frames(task, record, rejected_file):
-            check_interrupts()  # signals reach the main thread, which waits for this one; processes finish their slice
+            check_interrupts()
             frame = _apply_stages(task, frame, record, removed_file)
             started = time.perf_counter()
             partition.write(_documents(task, frame), _keys(task, frame))
             record.write_seconds += time.perf_counter() - started
-        record.documents, record.removed = partition.documents.rows, removed_file.rows
+            record.documents, record.removed = partition.documents.rows, removed_file.rows
+            note.write(*record.read_counts(), record.documents)
     names = [plan.recipe.stage_names[k] for k in task.numbers]
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))

@@ -1,103 +1,343 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress of a run: bars in a terminal, plain lines elsewhere.
+"""Progress of a run: bars on a terminal, a line every 30 seconds elsewhere, events for programs.
 
-Progress counts done-records on disk, so it is correct for threads, processes, clusters and resumed runs.
+Phases and slow loops report only counts (`curation.system.steps.Count`). This module alone decides how they look.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from curation.errors import counted
-from curation.system.terminal import print_error, printable_line, write_event
+from curation.system.interrupts import before_answer
+from curation.system.steps import Count
+from curation.system.terminal import print_error, printable_line, short_number, write_event
 
-POLL_SECONDS = 0.2
+REPORT_SECONDS = 30.0  # between lines and events
+NOTEBOOK_SECONDS = 5.0
+DRAW_SECONDS = 0.2
+SHORT_LOOP_SECONDS = 0.5  # a loop that ends earlier gets no bar
+LISTING_SHARE = 20  # counting may list large folders: it takes at most 1/20 of the time
+WIDE_COLUMNS = 150  # terminals with fewer columns show short numbers and no bar
+MIN_LABEL = 12
+MIN_ETA_SECONDS = 2.0
+
+
+class Phase:
+    """A phase or loop that a display shows."""
+
+    def __init__(self, label: str, total: int, count: Callable[[], Count], unit: str, is_loop: bool) -> None:
+        self.label, self.total, self.unit, self.is_loop = label, total, unit, is_loop
+        self._count = count
+        self._started = time.perf_counter()
+        self._first: Count | None = None
+        self.last = Count(0)
+        self.is_shown = not is_loop
+        self.count_seconds = 0.0
+
+    def poll(self) -> None:
+        """Count again."""
+        before = time.perf_counter()
+        self.last = self._count()
+        self._first = self._first or self.last
+        self.count_seconds = time.perf_counter() - before
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the phase began."""
+        return time.perf_counter() - self._started
+
+    @property
+    def share(self) -> float:
+        """Part of the work that is done, from 0 to 1."""
+        return self._share_of(self.last)
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """Speed since the phase began. Tasks that an earlier run has done do not count."""
+        if self.last.bytes is None or self._first is None or self.seconds <= 0:
+            return None
+        return (self.last.bytes - (self._first.bytes or 0)) / self.seconds
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimated seconds to the end; None as long as too little is known."""
+        if self._first is None or self.seconds < MIN_ETA_SECONDS:
+            return None
+        gained = self.share - self._share_of(self._first)
+        return self.seconds * (1 - self.share) / gained if gained > 0 else None
+
+    def _share_of(self, count: Count) -> float:
+        return min(count.done / self.total if self.total else 0.0, 1.0) if count.share is None else count.share
+
+    def facts(self) -> dict[str, Any]:
+        """Return the counts for programs."""
+        rate, left = self.bytes_per_second, self.seconds_left
+        return {
+            "phase": self.label,
+            "done": self.last.done,
+            "tasks": self.total,
+            "documents": self.last.documents,
+            "bytes": self.last.bytes,
+            "kept": self.last.kept,
+            "bytes_per_second": None if rate is None else round(rate),
+            "seconds": round(self.seconds, 3),
+            "seconds_left": None if left is None else round(left, 1),
+            "memory_bytes": resident_bytes(),
+        }
+
+    def numbers(self, is_done: bool = False, is_short: bool = False) -> list[str]:
+        """Return the counts for people. `is_short`: for a terminal of 80 columns."""
+        last, rate, parts = self.last, self.bytes_per_second, []
+        if self.unit and not is_done:
+            of = f" of {counted(self.total, self.unit)}" if self.total else f" {self.unit}s"
+            parts.append(f"{last.done:,}/{self.total:,}" if is_short and self.total else f"{last.done:,}{of}")
+        if last.documents is not None:
+            parts.append(f"{short_number(last.documents)} docs" if is_short else counted(last.documents, "document"))
+        if last.bytes is not None:
+            speed = f"{rate / 1e6:,.1f} MB/s" if rate else ""
+            size = f"{last.bytes / 1e6:,.1f} MB"
+            parts.append((speed or size) if is_short else f"{size} ({speed})" if speed else size)
+        if last.kept is not None:
+            parts.append(f"{short_number(last.kept) if is_short else f'{last.kept:,}'} kept")
+        if is_done:
+            return parts
+        left = self.seconds_left
+        parts.append(f"{span(self.seconds)} so far" if left is None else f"{span(left)} left")
+        return [*parts, f"{'' if is_short else 'memory '}{resident_bytes() / 1e6:,.0f} MB"]
 
 
 class Progress:
-    """Progress that shows nothing, the default of the library. Subclasses override both methods."""
+    """Progress that shows nothing. Subclasses override the methods `log`, `began`, `progressed` and `ended`."""
+
+    every = 0.0  # seconds between calls of `progressed`; 0: never
+    loop_delay = 0.0  # seconds before a loop is shown
 
     def log(self, line: str) -> None:
         """Show a line of text."""
 
     @contextmanager
-    def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
-        """Show the phase `label` while the context is open: `total` tasks, whose done-records appear in `folder`."""
-        yield
+    def watch(
+        self, label: str, total: int, count: Callable[[], Count], *, unit: str = "task", is_loop: bool = False
+    ) -> Iterator[None]:
+        """Show a phase while the context is open.
+
+        label    what the phase does
+        total    number of its tasks; 0 if it is unknown
+        count    function that returns what is done so far. Another thread calls it
+        unit     singular of what `total` counts; "" for a phase that cannot count
+        is_loop  whether it is a step of another phase, shown only if it takes long
+        """
+        if not self.every:
+            yield
+            return
+        phase, stop = Phase(label, total, count, unit, is_loop), threading.Event()
+        if phase.is_shown:
+            self.began(phase)
+        watcher = threading.Thread(target=self._follow, args=(phase, stop), daemon=True)
+        watcher.start()
+        try:
+            yield
+        except BaseException:
+            self._stop(watcher, stop, phase, is_complete=False)
+            raise
+        self._stop(watcher, stop, phase, is_complete=True)
+
+    def _follow(self, phase: Phase, stop: threading.Event) -> None:
+        phase.poll()
+        wait = max(self.every, self.loop_delay) if phase.is_loop else self.every
+        while not stop.wait(max(wait, LISTING_SHARE * phase.count_seconds)):
+            phase.poll()
+            if not phase.is_shown:
+                phase.is_shown = True
+                self.began(phase)
+            self.progressed(phase)
+            wait = self.every
+
+    def _stop(self, watcher: threading.Thread, stop: threading.Event, phase: Phase, is_complete: bool) -> None:
+        stop.set()
+        watcher.join()
+        if phase.is_shown:
+            with suppress(OSError):  # an interrupted phase may have lost its folder
+                phase.poll()
+            self.ended(phase, is_complete)
+
+    def began(self, phase: Phase) -> None:
+        """Show the beginning of a phase."""
+
+    def progressed(self, phase: Phase) -> None:
+        """Show the counts of a phase."""
+
+    def ended(self, phase: Phase, is_complete: bool) -> None:
+        """Show the end of a phase; `is_complete` is false after an error."""
 
 
 class Lines(Progress):
-    """Progress as lines on standard error: one when a phase begins and one when it ends."""
+    """Progress as lines on standard error: at the begin and the end of a phase, and every `seconds` between."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.every = seconds or REPORT_SECONDS
 
     def log(self, line: str) -> None:
         print_error(printable_line(line))
 
-    @contextmanager
-    def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
-        started = time.perf_counter()
-        self.log(f"{label}: {counted(total, 'task')}")
-        yield
-        self.log(f"{label}: done in {time.perf_counter() - started:.1f} s")
+    def began(self, phase: Phase) -> None:
+        if phase.total and not phase.is_loop:
+            self.log(f"{phase.label}: {counted(phase.total, phase.unit)}")
+
+    def progressed(self, phase: Phase) -> None:
+        self.log(f"{phase.label}: {', '.join(phase.numbers())}")
+
+    def ended(self, phase: Phase, is_complete: bool) -> None:
+        if is_complete:
+            self.log(f"{phase.label}: {', '.join([f'done in {phase.seconds:.1f} s', *phase.numbers(is_done=True)])}")
 
 
 class JsonLines(Progress):
-    """Progress for programs: events `progress`, `phase_began` and `phase_ended`, one JSON object per line."""
+    """Progress for programs: events as JSON lines. `curation.system.terminal.EVENTS` lists their keys."""
+
+    def __init__(self) -> None:
+        self.every = REPORT_SECONDS
 
     def log(self, line: str) -> None:
         write_event("progress", text=line)
 
-    @contextmanager
-    def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
-        started = time.perf_counter()
-        write_event("phase_began", phase=label, tasks=total)
-        yield
-        write_event("phase_ended", phase=label, tasks=total, seconds=round(time.perf_counter() - started, 3))
+    def began(self, phase: Phase) -> None:
+        write_event("phase_began", phase=phase.label, tasks=phase.total)
+
+    def progressed(self, phase: Phase) -> None:
+        write_event("phase_progressed", **phase.facts())
+
+    def ended(self, phase: Phase, is_complete: bool) -> None:
+        if is_complete:
+            kept = ("phase", "tasks", "documents", "bytes", "kept", "seconds")
+            write_event("phase_ended", **{name: value for name, value in phase.facts().items() if name in kept})
 
 
 class Bars(Progress):
-    """Progress as a bar per phase on standard error, from the number of done-records in its folder."""
+    """Progress as a line per phase on a terminal, redrawn several times per second."""
+
+    every, loop_delay = DRAW_SECONDS, SHORT_LOOP_SECONDS
 
     def __init__(self) -> None:
         from rich.console import Console
 
         self.console = Console(stderr=True)
+        self._lock = threading.RLock()
+        self._tasks: dict[Phase, Any] = {}
+        self._drawing: Any = None
+        self._revoke: Callable[[], None] = lambda: None
+        self._is_closed = False
 
     def log(self, line: str) -> None:
-        self.console.print(printable_line(line), markup=False, highlight=False)
+        self.console.print(printable_line(line), markup=False, highlight=False, soft_wrap=True)
 
-    @contextmanager
-    def watch(self, label: str, folder: Path, total: int) -> Iterator[None]:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    def began(self, phase: Phase) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            if self._drawing is None:
+                self._drawing = self._start()
+                self._revoke = before_answer(self.close)
+            self._tasks[phase] = self._drawing.add_task(printable_line(phase.label), total=None, numbers="")
 
-        name = TextColumn("{task.description:<24}", markup=False)
-        columns = [name, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
-        stop = threading.Event()
-        with Progress(*columns, console=self.console) as bars:
-            task = bars.add_task(printable_line(label), total=total)
+    def progressed(self, phase: Phase) -> None:
+        with self._lock:
+            if self._drawing is not None:
+                self._draw(phase, phase.numbers(is_short=self._is_narrow))
 
-            def poll() -> None:
-                while not stop.wait(POLL_SECONDS):
-                    bars.update(task, completed=_done(folder))
+    def ended(self, phase: Phase, is_complete: bool) -> None:
+        with self._lock:
+            if self._drawing is None:
+                return
+            if phase.is_loop:
+                self._drawing.remove_task(self._tasks.pop(phase))
+            else:
+                begun = [f"done in {phase.seconds:.1f} s"] if is_complete else ["stopped"]
+                self._draw(phase, [*begun, *phase.numbers(True, self._is_narrow)])
+                self._tasks.pop(phase)
+            if not self._tasks:
+                self._stop_drawing()
 
-            watcher = threading.Thread(target=poll, daemon=True)
-            watcher.start()
-            try:
-                yield
-            finally:
-                stop.set()
-                watcher.join()
-                bars.update(task, completed=_done(folder))
+    def close(self) -> None:
+        """Stop drawing, so that the terminal can show an answer to a signal."""
+        with self._lock:
+            self._is_closed = True
+            self._stop_drawing()
+
+    def _stop_drawing(self) -> None:
+        if self._drawing is not None:
+            self._drawing.stop()
+            self._drawing = None
+            self._revoke()
+
+    @property
+    def _is_narrow(self) -> bool:
+        return bool(self.console.width < WIDE_COLUMNS)
+
+    def _start(self) -> Any:
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
+
+        label, numbers = (
+            TextColumn(f"{{task.{name}}}", markup=False, table_column=Column(no_wrap=True))
+            for name in ("description", "fields[numbers]")
+        )
+        bar = [] if self._is_narrow else [BarColumn(20)]
+        drawing = Progress(label, *bar, numbers, console=self.console, refresh_per_second=1 / DRAW_SECONDS)
+        drawing.start()
+        return drawing
+
+    def _draw(self, phase: Phase, parts: list[str]) -> None:
+        knows_share = phase.total or phase.last.share is not None
+        share = {"total": 1.0, "completed": phase.share} if knows_share else {}
+        numbers, label = ", ".join(parts), printable_line(phase.label)
+        room = max(self.console.width - len(numbers) - 1, MIN_LABEL)
+        label = label if len(label) <= room or not self._is_narrow else f"{label[: room - 1]}…"
+        self._drawing.update(self._tasks[phase], description=label, numbers=numbers, **share)
 
 
-def _done(folder: Path) -> int:
-    return sum(1 for _ in folder.glob("*.json"))
+def choose_progress(wanted: Progress | bool = True) -> Progress:
+    """Return the display for `True`: bars if standard error is a terminal, lines in notebooks and elsewhere. `False`
+    shows nothing."""
+    if isinstance(wanted, Progress):
+        return wanted
+    if not wanted:
+        return Progress()
+    if sys.stderr.isatty():
+        return Bars()
+    return Lines(NOTEBOOK_SECONDS if "ipykernel" in sys.modules else REPORT_SECONDS)
 
 
-def choose_progress() -> Progress:
-    """Return `Bars` if standard error is a terminal, else `Lines`."""
-    return Bars() if sys.stderr.isatty() else Lines()
+def span(seconds: float) -> str:
+    """Return a time as `45 s`, `3 min` or `2 h 05 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process and its child processes; pages that they share count several times."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = 0
+    for process in ["self", *_children()]:
+        with suppress(OSError, ValueError, IndexError):  # it has ended
+            total += int(Path(f"/proc/{process}/statm").read_bytes().split()[1]) * page
+    return total
+
+
+def _children() -> list[str]:
+    found: list[str] = []
+    with suppress(OSError):  # kernels without this file
+        for task in os.listdir("/proc/self/task"):
+            with suppress(OSError):  # the thread has ended
+                found += Path(f"/proc/self/task/{task}/children").read_text().split()
+    return found

@@ -19,6 +19,7 @@ from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions,
 from curation.running.ledger import SliceRecord
 from curation.stages.saved_index import SavedIndex
 from curation.system.files import commit, file_sha256, numbered_path
+from curation.system.steps import each
 
 MAX_REMOVED_ROWS = 250_000  # in one file of removed/
 REMOVED_OUTPUT = pa.schema(
@@ -74,7 +75,7 @@ def write_removed(
     """
     digests: dict[str, str] = {}
     pending: list[pa.Table] = []
-    for number in range(len(numbering.slices)):
+    for number in each(range(len(numbering.slices)), "writing removed/", "slice"):
         pending.append(_removed_of_slice(number, numbering, segments, duplicates))
         last = number == len(numbering.slices) - 1
         while sum(map(len, pending)) >= MAX_REMOVED_ROWS or (last and (any(map(len, pending)) or not digests)):

@@ -8,7 +8,7 @@ from typing import Any
 
 from curation.errors import counted
 from curation.packing.forms import FORMS
-from curation.system.terminal import printable_line
+from curation.system.terminal import printable_line, short_number
 
 SHORT = "short"  # the reason of a rule for a minimum number of words
 
@@ -83,16 +83,6 @@ def funnel_line(content: dict[str, Any]) -> str:
         tokens = content["tokens"]
         steps.append(f"[tokens] total={short_number(tokens['count'])}{shards_shown} per_byte={tokens['per_byte']:.3f}")
     return "  ".join(steps)
-
-
-def short_number(number: int) -> str:
-    """Return a number in three digits and a unit: 999, 1.0k, 12.3k, 600k, 1.0M, 180M."""
-    value, unit = float(number), ""
-    for unit in ("", "k", "M"):
-        if value < 999.5 or unit == "M":
-            break
-        value /= 1000
-    return f"{value:.1f}{unit}" if unit and value < 99.95 else f"{value:.0f}{unit}"
 
 
 # The funnel as rows

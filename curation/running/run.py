@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -45,10 +46,10 @@ from curation.running.exports import write_exports
 from curation.running.input_warnings import nothing_kept
 from curation.running.intermediate import Numbering
 from curation.running.ledger import SliceRecord, check_ledger, total_stages
-from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice, run_stored, store_job
+from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice
 from curation.running.memory import Resources, choose, explain_memory_errors, read_limits, read_processors
 from curation.running.plan import Preflight, check_same, identity_in, make_plan, preflight
-from curation.running.progress import Progress
+from curation.running.progress import Progress, choose_progress
 from curation.running.removed import RemovedRows, ids_of, write_rejected, write_removed
 from curation.running.report import build, check_minima, tokenizer_warning, write_report
 from curation.running.run_folder import (
@@ -63,6 +64,8 @@ from curation.running.run_folder import (
 )
 from curation.running.stored_plan import Plan, Stored, urls_of
 from curation.running.stream_inputs import clear_work, collect
+from curation.running.task_phase import Task, run_tasks, stored_sizes
+from curation.running.task_records import Counts, Decoder
 from curation.running.warm_up import warm_up_recipe
 from curation.running.write_phase import (
     OutputJob,
@@ -76,10 +79,18 @@ from curation.stages import Stage
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
 from curation.system.addresses import address_fault
-from curation.system.files import local_output, make_folder, numbered_path, read_json, remove, sync_folder
+from curation.system.files import local_output, remove, sync_folder
 from curation.system.interrupts import begin_writing
-from curation.system.interrupts import check as check_interrupts
+from curation.system.steps import each, shown_by
 
+SLICE_RECORDS = Decoder(
+    lambda content: msgspec.convert(content, SliceRecord),
+    lambda record: Counts(*record.read_counts(), record.documents),
+    removes=True,
+)
+PART_RECORDS: Decoder[dict[str, Any]] = Decoder(
+    dict, lambda record: Counts(record["documents"], record["bytes"], record["documents"]), removes=False
+)
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
 
 
@@ -109,7 +120,7 @@ def run(
     workers: int = 0,
     scheduler: str = "threads",
     slice_bytes: int = 0,
-    progress: Progress | None = None,
+    progress: Progress | bool = True,
 ) -> RunResult:
     """Run a recipe, write its output folder, and return the report.
 
@@ -124,8 +135,8 @@ def run(
     workers      tasks at once; 0 (default) uses every processor of this process, or fewer if memory is short
     scheduler    "threads" (default), "processes" or the address of a Dask scheduler, such as "tcp://HOST:PORT"
     slice_bytes  maximum input bytes of a slice; 0 (default) lets the runner choose
-    progress     `Lines()` or `Bars()` of `curation.running.progress`, which write to standard error; None (default)
-                 shows nothing
+    progress     True (default): show progress on standard error, as bars in a terminal, else as lines. False: show
+                 nothing. Or a display of `curation.running.progress`
 
     Raises the errors of `curation.errors`: RecipeError, InputError, TokenizerError and EngineError for wrong arguments;
     OutputError if `output` holds another run or other files, or if its disk is too small; InputError if an input
@@ -134,13 +145,14 @@ def run(
     """
     check_readable(recipe)
     started = time.perf_counter()
-    progress = progress or Progress()
+    progress = choose_progress(progress)
     folder = Path(os.path.realpath(local_output(output)))  # `resolve` fails for a link to itself
     choice = choose_engine(engine)
     _check_session(workers, scheduler, slice_bytes)
-    checked = preflight(recipe, folder)  # before anything is read
+    with shown_by(progress):
+        checked = preflight(recipe, folder)  # before anything is read
     begin_writing()
-    with locked(folder, progress):
+    with locked(folder, progress), shown_by(progress):
         if not force and (report := find_finished(folder)):
             return _repeat_result(recipe, folder, report, checked, progress)
         module = load_engine(choice.name)
@@ -155,6 +167,8 @@ def run(
         progress.log(f"memory: {resources}")
         warm_up_recipe(recipe, choice.name, resources.workers, progress)
         with explain_memory_errors(resources), module.open_session(resources.workers, scheduler) as session:
+            if session.dashboard:
+                progress.log(f"Dask dashboard: {session.dashboard}")
             context = RunContext(
                 plan=plan,
                 stored_plan=stored,
@@ -204,7 +218,9 @@ def _make_plan(
     with explain_memory_errors(resources):
         if force or not plan_path(folder).exists():
             check_empty(folder, force)
-            local_files = [file if is_hub(file.path) else probe(file) for file in checked.files]
+            local_files = [
+                file if is_hub(file.path) else probe(file) for file in each(checked.files, "checking inputs", "file")
+            ]
             if force:  # only after every check of the new run
                 discard(folder)
             clear_work(folder / WORK)
@@ -286,27 +302,6 @@ def _size_of(files: Sequence[SourceFile]) -> int:
 # Phases
 
 
-def _run_tasks(
-    context: RunContext,
-    label: str,
-    function: Callable[..., None],
-    job: Any,
-    folder: Path,
-    items: Sequence[tuple[Any, ...]],
-) -> list[Any]:
-    """Run `function(plan, job, *item)` for each item without a done-record, and return the records of all items.
-
-    An item is a tuple: its number, counted from 0, and the further arguments of its task.
-    """
-    make_folder(folder)
-    records = [numbered_path(folder, item[0], ".json") for item in items]
-    task = partial(run_stored, function, type(job), context.stored_plan, store_job(job, folder))
-    check_interrupts()
-    with context.progress.watch(label, folder, len(items)):
-        context.session.map(task, [item for item, path in zip(items, records, strict=True) if not path.exists()])
-    return [read_json(path) for path in records]
-
-
 def _execute(context: RunContext) -> dict[str, Any]:
     recipe = context.plan.recipe
     counts = [
@@ -333,7 +328,9 @@ def _execute(context: RunContext) -> dict[str, Any]:
     folders = [segment_folder(context, segment.number) for segment in segments]
     parts, part_records = _write_documents(context, state, numbering)
     with ThreadPoolExecutor(1) as background:  # side files and tokens keep one processor busy each
-        side_files = background.submit(_write_side_files, context, folders, numbering, first_records, removed)
+        side_files = background.submit(
+            copy_context().run, _write_side_files, context, folders, numbering, first_records, removed
+        )
         numbered = [(part.number, part.source) for part in parts]
         tokens = write_tokens(recipe, _outputs_folder(context), numbered, part_records, context.folder)
     digests = side_files.result()
@@ -376,12 +373,11 @@ def _run_segment(
     )
     names = [context.plan.recipe.stage_names[k] for k in segment.row_stages]
     label = " + ".join([*([] if state else ["read"]), *names]) or "keys"
-    items = [
-        (input_slice.index, *([urls] if state is None and (urls := urls_of(input_slice)) else []))
-        for input_slice in slices
+    tasks = [
+        Task(input_slice.index, size, (urls,) if state is None and (urls := urls_of(input_slice)) else ())
+        for input_slice, size in zip(slices, stored_sizes(slices), strict=True)
     ]
-    records = _run_tasks(context, label, run_slice, job, job.folder, items)
-    return [msgspec.convert(record, SliceRecord) for record in records]
+    return run_tasks(context, label, run_slice, job, job.folder, tasks, SLICE_RECORDS)
 
 
 def _outputs_folder(context: RunContext) -> Path:
@@ -405,7 +401,8 @@ def _write_documents(
         documents=context.folder / "documents",
     )
     label = "write + tokenise" if output.formats else "write"
-    records = _run_tasks(context, label, write_output_part, job, job.work, [(part.number,) for part in parts])
+    tasks = [Task(part.number, part.documents) for part in parts]
+    records = run_tasks(context, label, write_output_part, job, job.work, tasks, PART_RECORDS)
     if not records:
         schema = document_schema(context.plan.slices, context.plan.recipe.stages)
         empty_part = write_empty_documents(job.documents, schema)

@@ -29,6 +29,8 @@ from curation.reading.urls import scrubbed, shown
 from curation.recipes.recipe import Recipe
 from curation.running.progress import Progress
 from curation.system.files import commit, numbered_path, read_json, remove, write_json
+from curation.system.interrupts import check as check_interrupts
+from curation.system.steps import Count
 
 MAX_FILE_BYTES = 32 << 20  # of text
 MAX_FILE_ROWS = 100_000
@@ -128,7 +130,8 @@ class _Source:
         while not (self.saved and self.saved[-1].done):
             before = self.documents + self.skipped
             try:
-                self._read(engine)
+                with progress.watch(f"collecting {self.file.source}", 0, self._count, unit=""):
+                    self._read(engine)
             except ConnectionError as error:
                 progressed = self.documents + self.skipped > before
                 tries, wait = (MAX_TRIES, FIRST_WAIT_SECONDS) if progressed else (tries - 1, wait * 2)
@@ -137,10 +140,16 @@ class _Source:
                         f"{self.file.path}: the connection broke after {self.documents:,} documents, {MAX_TRIES} times "
                         f"({scrubbed(error)}). They are kept. Rerun the same command without --force to resume"
                     ) from None
+                check_interrupts()
                 time.sleep(wait)
         progress.log(f"{self.file.source}: {self.documents:,} documents, {self.bytes / 1e6:,.1f} MB collected")
         paths = [numbered_path(self.folder, number, ".arrow") for number in range(len(self.saved))]
         return Collected([self._as_file(path) for path in paths], self.documents, self.bytes, self.skipped)
+
+    def _count(self) -> Count:
+        limits = zip((self.documents, self.bytes), self.remaining, strict=True)
+        share = max((done / limit for done, limit in limits if limit > 0), default=None)
+        return Count(len(self.saved), self.documents, self.bytes, share=None if share is None else min(share, 1.0))
 
     @property
     def documents(self) -> int:
@@ -173,6 +182,7 @@ class _Source:
         start = self.saved[-1].place if self.saved else None
         try:
             for table, place in self._batches(start):
+                check_interrupts()
                 done = self._take(engine, table)
                 self.next.place = place
                 if done or self.next.bytes >= MAX_FILE_BYTES or self.next.rows >= MAX_FILE_ROWS:

@@ -34,6 +34,7 @@ from curation.running.run_folder import REPORT, WORK, plan_path
 from curation.stages.outcome import StageCount
 from curation.system.files import as_json, file_sha256, read_json
 from curation.system.path_advice import advice as path_advice
+from curation.system.steps import each
 
 COLUMNS = {
     "documents": {"doc": pa.int64(), "source": pa.string(), "text": pa.large_string()},
@@ -112,7 +113,9 @@ def _files(folder: Path, content: dict[str, Any]) -> list[str]:
     links = {name for name, mode in modes.items() if stat.S_ISLNK(mode)}
     expected = content["outputs"] | {HTML: content.get("report_html", "")}
     problems = [_link(name) for name in sorted(links)]
-    for name, sha256 in expected.items():
+    names = [*expected]
+    for name in each(names, "reading outputs", "file", size=lambda name: _size(folder / name)):
+        sha256 = expected[name]
         if not stat.S_ISREG(modes.get(name, 0)):
             links_on_path = links & {name, *(parent.as_posix() for parent in PurePosixPath(name).parents)}
             fault = "is no regular file" if name in modes else "is missing"
@@ -121,6 +124,15 @@ def _files(folder: Path, content: dict[str, Any]) -> list[str]:
             problems.append(f"{_shown(name)} has changed: its SHA-256 is not the one in report.json")
     foreign = sorted(modes.keys() - expected.keys() - {REPORT} - links)
     return problems + [f"{_shown(name)} is not part of the run" for name in foreign if not _is_cache(name, content)]
+
+
+def _size(path: Path) -> int:
+    """The bytes of a regular file; 0 for everything else, to which no link is followed."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _shown(name: str) -> str:
@@ -209,7 +221,7 @@ def _ascending(folder: Path, name: str, copies: int = 0) -> Generator[str, None,
     `doc` may fall `copies` times, at the start of a file: another copy of an input begins there.
     """
     rows, last = 0, -1
-    for path in part_files(folder / name):
+    for path in each(part_files(folder / name), f"checking the order of {name}/", "file"):
         try:
             doc = pq.read_table(path, columns=["doc"]).column("doc").combine_chunks()
         except (OSError, ValueError) as error:
@@ -232,7 +244,7 @@ def _pairs(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     if "megatron" not in content["recipe"]["output"]["formats"]:
         return
     count = documents = 0
-    for path in sorted((folder / "tokens").glob("*.idx")):
+    for path in each(sorted((folder / "tokens").glob("*.idx")), "checking pairs", "pair"):
         try:
             pair = check_pair(path.with_suffix(""), tokens["vocabulary"])
         except (CurationError, OSError) as error:
@@ -316,7 +328,7 @@ def _sources(content: dict[str, Any]) -> list[str]:
 def _expected(folder: Path, shares: Mapping[str, float], seed: int) -> Counts:
     """Count documents per source and split, assigned by the texts in `documents/`."""
     names, expected = split_names(shares), Counter[tuple[str, str]]()
-    for path in (folder / "documents").glob("*.parquet"):
+    for path in each(part_files(folder / "documents"), "assigning splits", "file"):
         for batch in pq.ParquetFile(path).iter_batches(BATCH_DOCUMENTS, columns=["source", "text"]):
             texts = batch.column("text").cast(pa.large_binary()).to_pylist()
             numbers = assign_splits(texts, shares, seed)
@@ -360,6 +372,7 @@ def _shared_between_splits(folder: Path, content: dict[str, Any]) -> Iterator[st
 def _token_hashes(prefixes: list[Path]) -> np.ndarray:
     hashed = bytearray()
     for prefix in prefixes:
-        for ids in IndexedReader(prefix):
+        reader = IndexedReader(prefix)
+        for ids in each(reader, f"comparing {prefix.name}", "document", total=len(reader)):
             hashed += hashlib.blake2b(ids, digest_size=16).digest()
     return np.unique(np.frombuffer(bytes(hashed), "S16"))

@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
@@ -29,11 +29,14 @@ from curation.kernels.cache import FOLDER, is_installed
 from curation.running.memory import count_compilers, read_limits, read_processors
 from curation.running.progress import Lines, Progress
 from curation.system.files import write_json
+from curation.system.interrupts import check as check_interrupts
+from curation.system.steps import Count
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
     from curation.stages import Stage
 
+POLL_SECONDS = 0.1  # between two looks for a signal
 MARKERS = "groups"
 TEXTS = ("The first text, of one line.", "Zwei Zeilen\nmit e\u0301, 中文 and <b>HTML</b>.", None, "")
 NGRAM, PERMUTATIONS, BAND_ROWS = 2, 12, 3
@@ -218,19 +221,29 @@ def warm_up(groups: Sequence[str], progress: Progress, workers: int) -> None:
     missing = missing_groups(groups)
     if not missing:
         return
-    progress.log(f"{LABEL}: {', '.join(missing)}")
     queue: SimpleQueue[str] = SimpleQueue()
     for group in missing:
         queue.put(group)
     count = max(1, min(workers, len(missing)))
-    with contextlib.ExitStack() as processes, ThreadPoolExecutor(count) as pool:
+
+    def compiled() -> Count:
+        return Count(len(missing) - len(missing_groups(missing)))
+
+    with (
+        progress.watch(LABEL, len(missing), compiled, unit="group"),
+        contextlib.ExitStack() as processes,
+        ThreadPoolExecutor(count) as pool,
+    ):
         compilers: list[subprocess.Popen[str]] = []
         try:
             while len(compilers) < count:
                 compilers.append(processes.enter_context(_compiler()))
-            done = [pool.submit(_feed, compiler, queue) for compiler in compilers]
-            for finished in as_completed(done):
-                finished.result()
+            unfinished = {pool.submit(_feed, compiler, queue) for compiler in compilers}
+            while unfinished:
+                finished, unfinished = wait(unfinished, POLL_SECONDS, return_when=FIRST_COMPLETED)
+                check_interrupts()
+                for future in finished:
+                    future.result()
         except BaseException:  # the threads of the pool wait for answers
             for compiler in compilers:
                 compiler.kill()

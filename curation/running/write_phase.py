@@ -26,9 +26,11 @@ from curation.packing.token_files import token_files
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import Output
 from curation.running.intermediate import Partitions, open_partition, with_ids
+from curation.running.task_records import RunningNote
 from curation.stages import Stage
 from curation.stages.base import added_columns
 from curation.system.files import begin_sync, commit, file_sha256, numbered_path, write_json
+from curation.system.interrupts import check as check_interrupts
 
 if TYPE_CHECKING:
     from curation.running.stored_plan import Plan
@@ -131,11 +133,13 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
         commit(path) as temporary,
         pa.OSFile(str(temporary), "wb") as file,
         pq.ParquetWriter(file, schema, **PARQUET_OPTIONS) as writer,
+        RunningNote(job.work, number) as note,
     ):
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
             name = plan.recipe.tokenizer.name
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
         for table in _row_groups(_kept_documents(plan, job, part, mask, schema)):
+            check_interrupts()
             writer.write_table(table)
             begin_sync(file.fileno())
             _digest_documents(digest, table)
@@ -143,6 +147,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
             tally["bytes"] += int(pc.sum(pc.binary_length(table.column(TEXT))).as_py() or 0)
             if tokens:
                 tokens.write(table.column(TEXT))
+            note.write(tally["documents"], tally["bytes"], tally["documents"])
     if tokens:
         tally |= tokens.counts()
     tally |= {

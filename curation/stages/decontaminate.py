@@ -28,6 +28,7 @@ from curation.stages.base import RowStage, Stage, counts_line
 from curation.stages.ngram_dedup import COMPARISONS
 from curation.stages.outcome import Outcome, StageCount
 from curation.system.files import known_sha256
+from curation.system.steps import each
 
 REASON = "contaminated"
 SLICE_BYTES = BATCH_BYTES = 16 << 20
@@ -174,7 +175,7 @@ def _load(texts: _Texts) -> NgramTable:
     names = tuple(dict.fromkeys(file.source for file in sources))
     batches = [np.zeros(0, np.uint64)]
     owners = [np.zeros(0, np.int32)]
-    for file in sources:
+    for file in each(sources, "reading evaluation texts", "file", size=lambda file: max(file.bytes, 0)):
         for hashes in texts.hashes(file):
             batches.append(hashes)
             owners.append(np.full(len(hashes), names.index(file.source), np.int32))

@@ -16,6 +16,7 @@ from curation.stages.base import CorpusStage, RowStage, Stage
 from curation.stages.checks import checked_decision, checked_keys, checked_outcome, stage_errors
 from curation.stages.outcome import Corpus, Decision, Outcome
 from curation.system.files import commit, make_folder, sync_files
+from curation.system.steps import each
 
 
 def apply_stage(engine: Engine, frame: Frame, stage: RowStage) -> tuple[Frame, Outcome]:
@@ -69,7 +70,7 @@ def run_phases(stage: CorpusStage, engine: Engine, corpus: Corpus) -> None:
         raise StageError(f"phases must have different names of letters, digits and '_', not {names}")
     for phase in phases:
         folder = corpus.scratch / phase.name
-        for number in range(phase.tasks(corpus)):
+        for number in each(range(phase.tasks(corpus)), phase.name, "task"):
             record = folder / f"{number:05d}.done"
             if not record.exists():
                 make_folder(folder)

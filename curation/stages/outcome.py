@@ -14,6 +14,7 @@ import numpy as np
 from curation.contract import Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
+from curation.system.steps import each
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,7 +163,10 @@ class Corpus:
         """Yield functions that read the texts at `rows[positions]` (`positions` ascending), one stored batch each.
         Other threads may call the functions."""
         rows = self.rows[positions]
-        for partition, first, last in self._pieces(rows):
+        pieces = each(
+            self._pieces(rows), "reading texts", "document", total=len(rows), worth=lambda piece: piece[2] - piece[1]
+        )
+        for partition, first, last in pieces:
             yield from self.storage.read_texts(partition, rows[first:last])
 
     def select(self, positions: np.ndarray) -> Corpus:

@@ -33,6 +33,7 @@ from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
 from curation.stages.similarity import Similarity
 from curation.system.files import commit, make_folder, remove, sync_folder, write_json
+from curation.system.steps import each
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
@@ -79,9 +80,9 @@ def write_index(
     make_folder(work)
     documents = len(corpus.rows)
     with commit(work / IDS) as path, pa.ipc.new_file(str(path), pa.schema([(ID, pa.large_string())])) as writer:
-        for start in range(0, documents, IDS_AT_ONCE):
+        for start in each(range(0, documents, IDS_AT_ONCE), "writing ids of the index", "batch"):
             writer.write_batch(pa.record_batch([ids_of(corpus.rows[start : start + IDS_AT_ONCE])], [ID]))
-    for band, column in enumerate(bands):
+    for band, column in enumerate(each(bands, "writing bands of the index", "band")):
         _write_band(work, band, corpus.column(column))
     write_similarity(np.arange(documents, dtype=position_type(documents)), work)
     files = {path.name: _described(path) for path in sorted(work.iterdir())}
@@ -239,7 +240,7 @@ def find_matches(
     `similarities` takes the positions of candidates and returns two comparison objects: that of the candidates and that
     of the index. Pairs with a similarity of at least `threshold` match, and those with NaN."""
     hits = np.zeros(len(corpus.rows), np.int32)
-    for band, column in enumerate(bands):
+    for band, column in enumerate(each(bands, "searching the index", "band")):
         sorted_keys = index.keys(band)
         for batch in batches_of(len(hits)):
             keys = corpus.column(column, np.arange(batch.start, batch.stop))
@@ -248,7 +249,8 @@ def find_matches(
     mine, others = similarities(candidates)
     details = {"documents": index.documents, "candidates": len(candidates), "compared": 0, "alike": 0, "crowded": 0}
     matches = [(candidates[:0], np.zeros(0, np.int64), np.zeros(0))]
-    for batch in batches_by_size(np.cumsum(hits[candidates], dtype=np.int64), PAIRS_AT_ONCE):
+    batches = batches_by_size(np.cumsum(hits[candidates], dtype=np.int64), PAIRS_AT_ONCE)
+    for batch in each(batches, "comparing with the index", "batch"):
         pairs = _pairs(corpus, bands, index, candidates[batch], details)
         numbers = batch.start + pairs.new
         possible = np.flatnonzero(mine.bound_between(others, numbers, pairs.old) >= threshold)

@@ -30,6 +30,7 @@ from curation.errors import IntegrityError
 from curation.kernels.files import read_ranges
 from curation.kernels.hashing import GOLDEN
 from curation.kernels.rewrite import RewriteSteps
+from curation.system.steps import each
 
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
@@ -240,7 +241,7 @@ def read_ahead(function: Callable[[Any], Result], items: Iterable[Any], workers:
 def measure_pairs(similarity: Similarity, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Return the similarity of each pair, float64, computed in batches."""
     value = np.empty(len(left))
-    for batch in batches_of(len(left)):
+    for batch in each(batches_of(len(left)), "measuring pairs", "batch"):
         value[batch] = similarity.of(left[batch], right[batch])
     return value
 
@@ -254,7 +255,7 @@ def find_candidates(engine: Engine, corpus: Corpus, bands: Sequence[str]) -> np.
         return keys, engine.group_leaders(keys[:, None], workers=-(-corpus.workers // concurrent))
 
     shared = np.zeros(len(corpus.rows), bool)
-    for keys, leaders in read_ahead(group, bands, concurrent):
+    for keys, leaders in each(read_ahead(group, bands, concurrent), "finding candidates", "band", total=len(bands)):
         for batch in batches_of(len(keys)):
             number = np.arange(batch.start, batch.stop)
             follows = (leaders[batch] != number) & (keys[batch] != 0)
@@ -332,11 +333,11 @@ class Grouping:
     def join_bands(self) -> None:
         """Join candidates that share a band and are near-duplicates, band after band."""
         leaders = read_ahead(self._leaders, range(self.bands))
-        for band in range(self.bands):
+        for band in each(range(self.bands), "comparing candidates", "band"):
             self._join_band(band, next(leaders))
 
     def _join_band(self, band: int, leader: np.ndarray) -> None:
-        for batch in batches_of(len(leader)):
+        for batch in each(batches_of(len(leader)), f"comparing band {band + 1}", "batch"):
             self._compare(leader[batch], np.arange(batch.start, batch.stop))
         small, large = self._split_members(leader)
         for part in _partition(leader[small]):

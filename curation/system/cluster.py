@@ -11,7 +11,6 @@ import asyncio
 import logging
 import multiprocessing
 import multiprocessing.connection
-import os
 import signal
 import threading
 import uuid
@@ -22,11 +21,11 @@ from functools import partial
 from typing import Any
 
 from curation.errors import EngineError, OutOfMemoryError
-from curation.system.interrupts import Interrupted
+from curation.system.interrupts import Stop, announce, end, request_stop, run_task, wait_for
 
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 POLL_SECONDS = 5
-CLEAN_UP_SECONDS = 1.0
+CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
 # Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
 CLIENT_LOGS = tuple(f"distributed.{name}" for name in ("client", "core", "batched", "utils"))
 RESUME_ADVICE = "Completed work is kept. Rerun the same command without --force to resume"
@@ -35,61 +34,82 @@ log = logging.getLogger(__name__)
 
 
 class DaskSession:
-    """A session that maps a function over items with `get`, a Dask scheduler: (graph, names of results) -> results."""
+    """A session that maps a function over items with `get`, a Dask scheduler: (graph, names of results) -> results.
 
-    def __init__(self, get: Callable[..., Any]) -> None:
+    dashboard  address of the cluster's dashboard; "" without one
+    """
+
+    def __init__(self, get: Callable[..., Any], dashboard: str = "") -> None:
         self.get = get
+        self.dashboard = dashboard
 
     def map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return the result of `function` for each item, in order. The first error stops the rest and is raised."""
+        """Return the result of `function` for each item, in order. The first error stops the rest and is raised.
+
+        A signal ends the wait at once. Running tasks of this process then end at their next safe point.
+        """
         # A plain graph: 10,000 delayed objects take six seconds. Dask starts with the greatest name.
         run = uuid.uuid4().hex
         names = [f"{run}-{number:09d}" for number in reversed(range(len(items)))]
-        tasks = [(partial(function, item),) for item in items]
-        return list(self.get(dict(zip(names, tasks, strict=True)), names))
+        stop = Stop()
+        tasks = [(partial(run_task, stop, function, item),) for item in items]
+        try:
+            return list(wait_for(partial(self.get, dict(zip(names, tasks, strict=True)), names)))
+        except KeyboardInterrupt:
+            stop.set()
+            raise
 
 
 @contextmanager
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """A pool of `workers` spawned processes, which end when this process ends, even if it is killed.
 
-    After an error, running tasks are completed and no other task starts.
+    After an error, running tasks are completed and no other task starts. After a signal, running tasks end at their
+    next safe point, or with their process.
     """
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_begin_worker)
+    context = multiprocessing.get_context("spawn")
+    watched, alive = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(watched,))
     try:
         yield pool
-    except BaseException:
-        pool.shutdown(cancel_futures=True)
+    except KeyboardInterrupt:
+        alive.close()  # the workers read the end of the pipe
         raise
-    pool.shutdown()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        alive.close()
+        watched.close()
 
 
-def _begin_worker() -> None:
+def _begin_worker(watched: multiprocessing.connection.Connection) -> None:
     """Ignore signals of the terminal and watch the parent: a killed parent cannot end its workers, which would keep
     writing into a folder that another run may have locked."""
+    announce(str, lambda code: "")  # the parent speaks
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end_worker)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
 
 
 def _end_worker(number: int, _: Any) -> None:
-    """Give the task time to remove incomplete files. The pool treats the exception as the task's, so a timer ends the
-    process."""
-    threading.Timer(CLEAN_UP_SECONDS, os._exit, (128 + number,)).start()
-    raise Interrupted(number)
+    """Let the task end at its next safe point, or with the process."""
+    request_stop(number)
+    threading.Timer(CLEAN_UP_SECONDS, end, (128 + number,)).start()
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(watched: multiprocessing.connection.Connection) -> None:
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])  # a pipe that the system closes
-        os._exit(1)
+    if parent is None:
+        return
+    multiprocessing.connection.wait([watched, parent.sentinel])  # pipes that the system closes
+    request_stop(signal.SIGTERM)
+    multiprocessing.connection.wait([parent.sentinel], CLEAN_UP_SECONDS)
+    end(1)
 
 
 @contextmanager
-def connect(cluster: Any) -> Iterator[Callable[..., list[Any]]]:
-    """Dask's `get` on a cluster: a cluster object, or the address of a scheduler.
+def connect(cluster: Any) -> Iterator[DaskSession]:
+    """A session on a cluster: a cluster object, or the address of a scheduler.
 
     Raises EngineError if no scheduler answers, if the cluster has no worker for `PATIENCE_SECONDS`, or if the scheduler
     disappears; OutOfMemoryError if workers keep dying on the same task.
@@ -98,11 +118,16 @@ def connect(cluster: Any) -> Iterator[Callable[..., list[Any]]]:
 
     with _silent(CLIENT_LOGS):
         try:
-            client = Client(cluster)
+            client = wait_for(partial(Client, cluster))
         except OSError as error:
             raise EngineError(f"no scheduler answers at {cluster}: {error}. Start one with `dask scheduler`") from error
         with client:
-            yield partial(_get, client)
+            yield DaskSession(partial(_get, client), _dashboard(client))
+
+
+def _dashboard(client: Any) -> str:
+    has_one = "dashboard" in client.scheduler_info().get("services", {})
+    return str(client.dashboard_link) if has_one else ""
 
 
 @contextmanager

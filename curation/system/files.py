@@ -23,6 +23,7 @@ from typing import Any
 import orjson
 
 from curation.errors import InputError, IntegrityError, OutputError
+from curation.system import interrupts
 from curation.system.os_errors import explain, fault_of
 from curation.system.path_advice import unreplaced
 
@@ -31,6 +32,7 @@ LARGEST_ID = 1 << 22  # maximum process and thread id on Linux
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 SYNC_FILE_RANGE_WRITE = 2
 _LIBC = ctypes.CDLL(None)
+_open_temporaries: set[Path] = set()  # of this process
 
 
 @contextmanager
@@ -51,6 +53,7 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
     temporaries = [path.with_name(f"{path.name}.{thread}{TEMPORARY}") for path in paths]
     folder = paths[0].parent
     make_folder(folder)
+    _open_temporaries.update(temporaries)
     try:
         yield temporaries
         for temporary in temporaries:
@@ -62,7 +65,18 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
         for temporary in temporaries:
             temporary.unlink(missing_ok=True)
         raise
+    finally:
+        _open_temporaries.difference_update(temporaries)
     sync_folder(folder)
+
+
+def _remove_temporaries() -> None:
+    """Delete the files of open `commit` blocks, when a signal ends the process inside them."""
+    for temporary in [*_open_temporaries]:
+        temporary.unlink(missing_ok=True)
+
+
+interrupts.at_end(_remove_temporaries)
 
 
 def sweep_dead(*paths: Path) -> None:

@@ -1,22 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals: SIGINT, SIGTERM and SIGHUP end `curate` with one message and no temporary files. A rerun resumes.
 
-A signal raises `Interrupted` in the main thread. Before the first write of a run it ends the process at once instead,
-because libraries catch and drop exceptions while they load. `check` raises an exception that was dropped later.
-The library does not own the process: without `install` the other functions have no effect.
+A thread receives the signals and answers at once. No exception is raised in the middle of other code: inside an import
+it would leave a lock of Python held, and libraries drop it while they load. `check` raises `Interrupted` at safe
+points instead. A process that reaches no safe point within GRACE_SECONDS is ended, as by a second signal. So is a
+process that has not written anything yet.
+
+The library does not own the process: without `install` no signal is handled here.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from types import FrameType
+from typing import Any, TypeVar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_received = _signals = 0
-_writing = False
-_notice = b"curate: interrupted\n"
+GRACE_SECONDS = 3.5  # from the first signal to the end of the process
+POLL_SECONDS = 0.05
+ANSWER_SECONDS = 0.2  # for other threads to prepare an answer
+CLEAN_UP_SECONDS = 0.5
+STOPPING = {signal.SIGINT: "stopping; press again to stop at once"}  # other signals have nobody who presses
+Value = TypeVar("Value")
+
+_received = 0
+_writing = _is_installed = _is_listening = False
+_at_end: list[Callable[[], Any]] = []
+_before_answer: list[Callable[[], Any]] = []
+_task = threading.local()
+_stopping: Callable[[str], str] = "curate: {}".format
+_ended: Callable[[int], str] = lambda code: "curate: interrupted"  # noqa: E731  a default
 
 
 class Interrupted(KeyboardInterrupt):
@@ -24,46 +44,166 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
+        self.number = number
         self.exit_code = 128 + number
+
+    def __reduce__(self) -> tuple[type[Interrupted], tuple[int]]:  # to pass from a worker process
+        return Interrupted, (self.number,)
+
+
+class Stop(threading.Event):
+    """Set when a session is stopped. Other processes get their own, which nobody sets."""
+
+    def __reduce__(self) -> tuple[type[Stop], tuple[()]]:
+        return Stop, ()
 
 
 def install() -> None:
-    """Install handlers for `SIGNALS`, except for signals that the parent made this process ignore, as `nohup` does."""
+    """Let `SIGNALS` end the process, except signals that the parent made this process ignore, as `nohup` does."""
+    global _is_installed
+    _is_installed = True
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _handle)
 
 
-def announce(line: str) -> None:
-    """Set the line that is printed on standard error when a signal ends the process at once."""
-    global _notice
-    _notice = f"{line}\n".encode()
+def listen() -> None:
+    """Receive signals in a thread from now on, if they are installed.
+
+    Call it after the allocators are configured: glibc gives an earlier thread a second arena, about 15 MB of a run.
+    """
+    global _is_listening
+    if _is_listening or not _is_installed:
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_listen, args=(reading,), daemon=True).start()
+    _is_listening = True
+
+
+def announce(stopping: Callable[[str], str], ended: Callable[[int], str]) -> None:
+    """Set the lines that are printed on standard error: `stopping` of the answer to a signal, and `ended` of the exit
+    code if the process is ended before the command returns; "" prints nothing."""
+    global _stopping, _ended
+    _stopping, _ended = stopping, ended
+
+
+def at_end(function: Callable[[], Any]) -> None:
+    """Call `function` before this module ends the process. It gets half a second."""
+    _at_end.append(function)
+
+
+def before_answer(function: Callable[[], Any]) -> Callable[[], None]:
+    """Call `function` before a signal is answered, to clear the terminal; return a function that revokes this."""
+    _before_answer.append(function)
+
+    def revoke() -> None:
+        with suppress(ValueError):
+            _before_answer.remove(function)
+
+    return revoke
 
 
 def begin_writing() -> None:
     """Mark the first write: from now on a signal lets the program remove incomplete files. Raises Interrupted."""
     global _writing
+    listen()
     _writing = True
     check()
 
 
 def check() -> None:
-    """Raise Interrupted if a signal came and other code dropped its exception."""
+    """Raise Interrupted if a signal has come, or if the session of this task has been stopped."""
     if _received:
         raise Interrupted(_received)
+    stop: Stop | None = getattr(_task, "stop", None)
+    if stop is not None and stop.is_set():
+        raise Interrupted(signal.SIGINT)
 
 
-def _handle(number: int, _: FrameType | None) -> None:
-    """Raise at the first signal, ignore the second (it would interrupt the clean-up), end the process at the third."""
-    global _received, _signals
-    _signals += 1
-    if not _writing or _signals > 2:
+def request_stop(number: int) -> None:
+    """Let `check` raise Interrupted from now on, in all threads."""
+    global _received
+    _received = _received or number
+
+
+def run_task(stop: Stop, function: Callable[..., Value], *arguments: Any) -> Value:
+    """Call `function`, in which `check` raises Interrupted once `stop` is set."""
+    _task.stop = stop
+    try:
+        check()
+        return function(*arguments)
+    finally:
+        _task.stop = None
+
+
+def wait_for(function: Callable[[], Value]) -> Value:
+    """Return the result of `function`, called in another thread. Raises Interrupted as soon as a signal comes."""
+    result: Future[Value] = Future()
+    threading.Thread(target=_fill, args=(result, function), daemon=True).start()
+    while not result.done():
+        with suppress(TimeoutError):
+            result.exception(POLL_SECONDS)
+        check()
+    return result.result()
+
+
+def _fill(result: Future[Value], function: Callable[[], Value]) -> None:
+    try:
+        result.set_result(function())
+    except BaseException as error:
+        result.set_exception(error)
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    """End the process, unless the thread listens, which has the signal from Python's wake-up descriptor."""
+    if not _is_listening:
+        end(128 + number)
+
+
+def _listen(descriptor: int) -> None:
+    deadline = None
+    while True:
+        wait = None if deadline is None else max(deadline - time.monotonic(), 0)
+        if not select.select([descriptor], [], [], wait)[0]:
+            end(128 + _received)
+        for number in os.read(descriptor, 64):
+            if number not in SIGNALS:
+                continue
+            if _received or not _writing:
+                end(128 + (_received or number))
+            deadline = time.monotonic() + GRACE_SECONDS
+            request_stop(number)
+            for function in (*_before_answer,):
+                _call(function, ANSWER_SECONDS)
+            _print(_stopping(STOPPING.get(signal.Signals(number), "stopping")))
+
+
+def end(code: int) -> None:
+    """Remove incomplete files and end the process."""
+    for function in _at_end:
+        _call(function, CLEAN_UP_SECONDS)
+    _print(_call(lambda: _ended(code), ANSWER_SECONDS) or "")
+    os._exit(code)
+
+
+def _call(function: Callable[[], Value], seconds: float) -> Value | None:
+    """Return the result of `function`; None if it takes longer or fails."""
+    result: Future[Value] = Future()
+    threading.Thread(target=_fill, args=(result, function), daemon=True).start()
+    with suppress(BaseException):
+        return result.result(seconds)
+    return None
+
+
+def _print(line: str) -> None:
+    if line:
         with suppress(OSError):  # standard error is closed
-            os.write(2, _notice)
-        os._exit(128 + number)
-    if not _received:
-        _received = number
-        raise Interrupted(number)
+            os.write(2, f"{line}\n".encode(errors="backslashreplace"))
 
 
-__all__ = ["Interrupted", "announce", "begin_writing", "check", "install"]
+__all__ = [
+    "Interrupted", "Stop", "announce", "at_end", "before_answer", "begin_writing", "check", "end", "install", "listen",
+    "request_stop", "run_task", "wait_for",
+]  # fmt: skip

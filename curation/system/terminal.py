@@ -14,6 +14,20 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+# The events of `--log json`: name -> keys besides `event` and `time`. A `result` has more, by command.
+EVENTS = {
+    "progress": ("text",),
+    "phase_began": ("phase", "tasks"),
+    "phase_progressed": (
+        "phase", "done", "tasks", "documents", "bytes", "kept", "bytes_per_second", "seconds", "seconds_left",
+        "memory_bytes",
+    ),
+    "phase_ended": ("phase", "tasks", "documents", "bytes", "kept", "seconds"),
+    "warning": ("text",),
+    "stopping": ("text",),
+    "error": ("text", "exit_code"),
+    "result": ("command", "exit_code"),
+}  # fmt: skip
 UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # all control characters but tab and newline
 UNSAFE_IN_LINE = re.compile(rf"[\t\n]|{UNSAFE.pattern}")
 
@@ -30,6 +44,16 @@ def printable_line(text: object) -> str:
 
 def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
+
+
+def short_number(number: int) -> str:
+    """Return a number in three digits and a unit: 999, 1.0k, 12.3k, 600k, 1.0M, 180M."""
+    value, unit = float(number), ""
+    for unit in ("", "k", "M"):
+        if value < 999.5 or unit == "M":
+            break
+        value /= 1000
+    return f"{value:.1f}{unit}" if unit and value < 99.95 else f"{value:.0f}{unit}"
 
 
 def print_line(text: object = "", end: str = "\n") -> None:
@@ -129,6 +153,6 @@ class _Event(logging.Formatter):
 
 
 __all__ = [
-    "as_json_line", "log_as_json", "print_error", "print_line", "printable", "printable_line", "protect_streams",
-    "stdout_is_lost", "write_event",
+    "EVENTS", "as_json_line", "log_as_json", "print_error", "print_line", "printable", "printable_line",
+    "protect_streams", "short_number", "stdout_is_lost", "write_event",
 ]  # fmt: skip

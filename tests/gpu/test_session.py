@@ -31,7 +31,7 @@ def clusters(session, monkeypatch):
     @contextmanager
     def connect(address):
         addresses.append(address)
-        yield "the cluster's get"
+        yield SimpleNamespace(get="the cluster's get")
 
     monkeypatch.setitem(sys.modules, "dask_cuda", SimpleNamespace(LocalCUDACluster=cluster))
     monkeypatch.setattr(session, "connect", connect)

@@ -23,9 +23,9 @@ from curation.packing import vocabularies
 from curation.packing.indexed import IndexedReader
 from curation.reading.inputs import Input
 from curation.recipes.recipe import load_recipe, shipped_recipes
-from curation.running.report_text import short_number
 from curation.running.run import run
 from curation.running.verify import verify
+from curation.system.terminal import short_number
 from tests.oracle import pipelines
 from tests.oracle.pipelines import Outcome
 from tests.pipelines.made import as_jsonl, as_wet, assert_outcome, fasttext_language, made_texts, read_wet, run_recipe

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from curation.errors import EngineError, OutOfMemoryError
+from curation.recipes.recipe import load_recipe
 from curation.running.run import run
 from curation.running.verify import verify
 from curation.system import cluster as cluster_module
-from tests.runs import digests, made_texts, recipe_of, records_of
+from tests.runs import data_digests, digests, made_texts, recipe_of, records_of
 
 pytest.importorskip("distributed", reason="the optional extra `distributed` is not installed")
 
@@ -177,6 +179,37 @@ def test_no_worker_is_left(cluster: Cluster, place: Place, expected: dict[str, s
     output = place.run("left", scheduler=address)
     assert len(cluster.take_marks()) == len(done) > 0
     assert digests(output) == expected
+
+
+def test_ctrl_c_ends_a_run_whose_workers_do_not_answer(cluster: Cluster, place: Place, tmp_path: Path):
+    address = cluster.provide(1)
+    stages = yaml.safe_dump({"stages": [{"kind": "exact_dedup"}]})
+    (tmp_path / "recipe.yaml").write_text(stages)
+    path, out = place.folder / "made.jsonl", tmp_path / "out"
+    command = [sys.executable, "-m", "curation", "run", "recipe.yaml", "-i", str(path), "-o", str(out)]
+    alive = [worker for worker in cluster.workers if worker.poll() is None]
+    for worker in alive:
+        worker.send_signal(signal.SIGSTOP)
+    try:
+        with subprocess.Popen(
+            [*command, "--engine", "cpu", "--scheduler", address], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as run_process:  # fmt: skip
+            assert run_process.stderr
+            shown = next(line for line in run_process.stderr if "1 task" in line)
+            started = time.monotonic()
+            run_process.send_signal(signal.SIGINT)
+            shown = run_process.stderr.readline()
+            assert shown == "curate: stopping; press again to stop at once\n" and time.monotonic() - started < 0.5
+            assert run_process.wait(20) == 130 and time.monotonic() - started < 5
+            assert run_process.stderr.read() == "curate: interrupted; rerun the same command to resume\n"
+    finally:
+        for worker in alive:
+            worker.send_signal(signal.SIGCONT)
+    recipe = load_recipe(tmp_path / "recipe.yaml", input=str(path))
+    run(recipe, out, engine="cpu", scheduler=address, progress=False)
+    run(recipe, tmp_path / "whole", engine="cpu", progress=False)
+    assert data_digests(out) == data_digests(tmp_path / "whole")
 
 
 def test_the_scheduler_is_gone(cluster: Cluster, place: Place, caplog: pytest.LogCaptureFixture):

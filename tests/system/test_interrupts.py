@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals, lost streams and killed parents: one message, no temporary files, nothing that goes on, the same bytes."""
 
+import fcntl
 import os
+import pickle
+import pty
+import random
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +22,7 @@ import yaml
 from curation.cli import main
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
+from curation.system import interrupts
 from curation.system.files import TEMPORARY
 from curation.system.terminal import printable, printable_line
 from tests.runs import data_digests, files_below, made_texts, recipe_of, records_of
@@ -37,7 +46,7 @@ sys.exit(command())
 """
 
 
-STAGES = [{"kind": "filter", "name": "größe", "rules": [{"measure": "words", "min": 5}]}]
+STAGES = [{"kind": "filter", "name": "größe", "rules": [{"measure": "words", "min": 5}]}, {"kind": "exact_dedup"}]
 
 
 def write_corpus(folder: Path) -> Path:
@@ -145,6 +154,166 @@ def test_a_group_that_is_ended_twice_leaves_no_temporary_files(
     assert stopped.returncode == 143, stopped.stderr
     assert "Traceback" not in stopped.stderr and stopped.stderr.count("curate: interrupted") == 1
     assert not [path for path in files_below(tmp_path / "out") if path.endswith(TEMPORARY)]
+
+
+# A run that is stuck, as in a compiler or on a slow disk: no safe point comes for a minute.
+STUCK = """
+import os, pathlib, sys, time
+from importlib import import_module
+
+def stuck(*arguments, **settings):
+    pathlib.Path(os.environ["MARK"]).touch()
+    time.sleep(60)
+
+module, name = os.environ["PLACE"].split(":")
+setattr(import_module(module), name, stuck)
+
+if __name__ == "__main__":
+    from curation.__main__ import command
+    sys.exit(command())
+"""
+PLACES = {
+    "while kernels compile": ("curation.running.map_phase:apply_stage", "threads"),
+    "while workers compile": ("curation.running.map_phase:apply_stage", "processes"),
+    "while a file is read": ("curation.reading.lines:read_after", "threads"),
+    "in a corpus stage": ("curation.running.corpus_phase:decide", "threads"),
+    "while documents are written": ("curation.running.write_phase:_digest_documents", "threads"),
+}
+ANSWER, RESUME = (
+    "curate: stopping; press again to stop at once",
+    "curate: interrupted; rerun the same command to resume",
+)
+
+
+class Stuck:
+    """A process that is stuck at a place, on a terminal of its own."""
+
+    def __init__(self, folder: Path, place: str, scheduler: str) -> None:
+        (folder / "stuck.py").write_text(STUCK)
+        mark = folder / "mark"
+        leader, follower = pty.openpty()
+        path = str(folder / "made.jsonl")
+        command = [sys.executable, "stuck.py", "run", "short.yaml", "-i", path, "-o", "out", "--engine", "cpu"]
+        self.process = subprocess.Popen(
+            [*command, "--scheduler", scheduler], cwd=folder, stdin=follower, stdout=follower, stderr=follower,
+            preexec_fn=own_terminal, start_new_session=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PLACE": place, "MARK": str(mark), "TERM": "xterm"},
+        )  # fmt: skip
+        os.close(follower)
+        self.terminal, self.shown = leader, ""
+        self._read_until(mark.exists, 60)
+        self.pressed = 0.0
+
+    def press(self) -> float:
+        """Types Ctrl-C; gives the seconds until the answer or the end."""
+        self.pressed, before = time.monotonic(), self.shown.count("curate: ")
+        os.write(self.terminal, b"\x03")
+        self._read_until(lambda: self.shown.count("curate: ") > before, 10)
+        return time.monotonic() - self.pressed
+
+    def end(self) -> float:
+        """Waits; gives the seconds since the last Ctrl-C."""
+        self._read_until(lambda: self.process.poll() is not None, 20)
+        return time.monotonic() - self.pressed
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.terminal)
+
+    def _read_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, self.shown
+            if select.select([self.terminal], [], [], 0.01)[0]:
+                with suppress(OSError):  # nothing has the terminal open
+                    self.shown += os.read(self.terminal, 4096).decode(errors="replace")
+
+
+def own_terminal() -> None:
+    default_signals()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_ctrl_c_is_answered_at_once_and_ends_a_stuck_run(
+    place: str, corpus: Path, whole: dict[str, str], tmp_path: Path
+):
+    stuck = Stuck(tmp_path, *PLACES[place])
+    try:
+        assert stuck.press() < 0.5 and ANSWER in stuck.shown
+        assert stuck.end() < 5
+    finally:
+        stuck.close()
+    assert stuck.process.returncode == 130 and stuck.shown.rstrip().endswith(RESUME), stuck.shown
+    assert stuck.shown.count("curate: ") == 2 and "Traceback" not in stuck.shown
+    assert not [path for path in files_below(tmp_path / "out") if path.endswith(TEMPORARY)]
+    recipe = load_recipe(tmp_path / "short.yaml", input=str(corpus))
+    run(recipe, tmp_path / "out", engine="cpu", progress=False)
+    assert data_digests(tmp_path / "out") == whole
+
+
+def test_a_second_ctrl_c_ends_a_stuck_run_at_once(corpus: Path, tmp_path: Path):
+    stuck = Stuck(tmp_path, *PLACES["in a corpus stage"])
+    try:
+        assert stuck.press() < 0.5 and ANSWER in stuck.shown
+        stuck.press()
+        assert stuck.end() < 1
+    finally:
+        stuck.close()
+    assert stuck.process.returncode == 130 and stuck.shown.rstrip().endswith(RESUME)
+
+
+READY = """
+import os, sys
+from curation.system import interrupts
+
+if __name__ == "__main__":
+    interrupts.install()
+    os.write(1, b"ready\\n")
+    from curation.__main__ import command
+    sys.exit(command())
+"""
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_a_signal_at_any_moment_of_the_start_ends_a_run(scheduler: str, corpus: Path, tmp_path: Path):
+    """An exception inside an import would leave its lock held: the run, or a worker of it, would wait for ever."""
+    (tmp_path / "ready.py").write_text(READY)
+    command = [sys.executable, "ready.py", "run", "-i", corpus.name, "-o", "out", "--scheduler", scheduler]
+    chance = random.Random()
+    for number in range(3):
+        moment = (number + chance.random()) * 0.45  # seconds
+        process = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            preexec_fn=default_signals, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        with process:
+            assert process.stdout and process.stdout.readline() == "ready\n"
+            time.sleep(moment)
+            os.killpg(process.pid, signal.SIGINT)
+            _, shown = process.communicate(timeout=10)
+        assert process.returncode in (130, 0), (moment, shown)  # 0: the run was quicker
+        assert "Traceback" not in shown and (RESUME in shown) == (process.returncode == 130), (moment, shown)
+
+
+def test_python_gets_an_interrupt_while_tasks_run(corpus: Path, tmp_path: Path):
+    """The library leaves Ctrl-C to Python; a stopped session stops its tasks between two batches."""
+    stop, seen = interrupts.Stop(), []
+
+    def task() -> None:
+        seen.append("began")
+        stop.set()
+        interrupts.check()
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.run_task(stop, task)
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.run_task(stop, task)
+    interrupts.check()  # only the tasks of that session are stopped
+    assert seen == ["began"] and not pickle.loads(pickle.dumps(stop)).is_set()
+    error = pickle.loads(pickle.dumps(interrupts.Interrupted(15)))
+    assert (error.exit_code, str(error)) == (143, "SIGTERM")
 
 
 @pytest.mark.parametrize("begin", ["pass", "interrupts.begin_writing()"])

@@ -14,6 +14,7 @@ from curation.errors import RecipeError, counted
 from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Documents, TokenStream
 from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, shard_path, write_array, write_tensor
+from curation.system.steps import each
 
 
 class Summary(msgspec.Struct):
@@ -61,7 +62,7 @@ class Blocks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         stream = TokenStream(documents)
         files = []
-        for number, first in enumerate(range(0, count, self.shard_blocks)):
+        for number, first in enumerate(each(range(0, count, self.shard_blocks), "writing blocks", "file")):
             rows = min(self.shard_blocks, count - first)
             path = shard_path(folder, split, number, f".{self.file_type}")
             batches = _row_batches(stream, rows, length, pad_id)

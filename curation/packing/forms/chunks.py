@@ -14,6 +14,7 @@ from curation.errors import RecipeError, counted
 from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Batch, Documents
 from curation.packing.forms.shards import check_counts, entry, require_torch, shard_path, write_array, write_tensor
+from curation.system.steps import each
 
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 HISTOGRAM_BINS = 16
@@ -65,7 +66,10 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
         shard = _Shard(self, folder, split, dtype)
         length_counts = np.zeros(self.length + 1, np.int64)  # chunks of each length, with dropped ones
-        for ids, lengths in documents:
+        batches = each(
+            documents, "writing chunks", "document", total=documents.count, worth=lambda batch: len(batch[1])
+        )
+        for ids, lengths in batches:
             chunk_lengths = cut_lengths(lengths, self.length)
             length_counts += np.bincount(chunk_lengths, minlength=self.length + 1)
             kept = chunk_lengths >= self.min_tokens

@@ -19,6 +19,7 @@ from curation.packing.forms.base import Form
 from curation.packing.forms.chunks import cut_lengths
 from curation.packing.forms.documents import Documents
 from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, shard_path, write_array
+from curation.system.steps import each
 
 
 class Summary(msgspec.Struct):
@@ -54,7 +55,7 @@ class Packed(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
         packing = pack(starts, lengths, self.length)
         rows = len(packing.first_segments) - 1
         files = []
-        for number, first in enumerate(range(0, rows, self.shard_rows)):
+        for number, first in enumerate(each(range(0, rows, self.shard_rows), "writing packed", "file")):
             last = min(first + self.shard_rows, rows)
             path = shard_path(folder, split, number, ".npy")
             batches = _row_batches(documents, packing, (first, last), self.length, pad_id)

@@ -15,6 +15,7 @@ from curation.packing.forms.base import Count, Form
 from curation.packing.forms.documents import Documents, TokenStream
 from curation.packing.forms.shards import WRITE_TOKENS, check_counts, entry, shard_path
 from curation.system.files import commit
+from curation.system.steps import each
 
 if TYPE_CHECKING:
     from curation.packing.tokenization import Tokenizer
@@ -62,7 +63,9 @@ class TokenShards(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def write(self, documents: Documents, folder: Path, split: str, dtype: np.dtype, pad_id: int) -> dict[str, Any]:
         stream = TokenStream(documents)
         files = []
-        for number, first in enumerate(range(0, documents.tokens, self.shard_tokens)):
+        for number, first in enumerate(
+            each(range(0, documents.tokens, self.shard_tokens), "writing token shards", "file")
+        ):
             path = shard_path(folder, split, number, ".bin")
             remaining = tokens = min(self.shard_tokens, documents.tokens - first)
             with commit(path) as temporary, open(temporary, "wb") as file:
