@@ -47,7 +47,9 @@ def init(options: argparse.Namespace) -> int:
     inputs, console = surveyed.inputs, options.console
     text = starting_recipe(surveyed, options.output)
     texts = {
-        found.settings["path"].removeprefix("@"): "\n".join([*found.listed, ""]) for found in inputs if found.listed
+        suggested.settings["path"].removeprefix("@"): "\n".join([*suggested.listed, ""])
+        for suggested in inputs
+        if suggested.listed
     }
     for name in texts:
         if os.path.exists(name) and not options.force:
@@ -59,10 +61,10 @@ def init(options: argparse.Namespace) -> int:
     except OSError as error:
         raise OutputError(f"the recipe cannot be written: {explain(OSError(error.errno, '', str(path)))}") from None
     console.info(f"{path}: {counted(len(inputs), 'input')}, the stages of the default recipe")
-    for found in inputs[:MAX_SHOWN_INPUTS]:
-        settings = ", ".join(f"{name} {value}" for name, value in found.settings.items() if name != "path")
-        console.info(f"  {found.settings['path']}{f' ({settings})' if settings else ''}")
-        for line in describe(found):
+    for suggested in inputs[:MAX_SHOWN_INPUTS]:
+        settings = ", ".join(f"{name} {value}" for name, value in suggested.settings.items() if name != "path")
+        console.info(f"  {suggested.settings['path']}{f' ({settings})' if settings else ''}")
+        for line in describe(suggested):
             console.info(f"    {line}")
     if surveyed.unused:
         named, more = ", ".join(list(surveyed.unused)[:MAX_SHOWN_UNUSED]), len(surveyed.unused) - MAX_SHOWN_UNUSED

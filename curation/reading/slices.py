@@ -14,21 +14,21 @@ MAX_FILES_PER_SLICE = 1000
 
 
 def plan_slices(
-    files: Sequence[SourceFile], slice_bytes: int, *, least_bytes: int | None = None, workers: int = 1
+    files: Sequence[SourceFile], slice_bytes: int, *, min_bytes: int | None = None, workers: int = 1
 ) -> list[Slice]:
     """Return the slices of all files, numbered in order.
 
     slice_bytes   size of a slice, in stored bytes of its files (uncompressed bytes for Parquet)
-    least_bytes   minimum size; slices then shrink towards the end: half of each worker's share of the remaining bytes
+    min_bytes   minimum size; slices then shrink towards the end: half of each worker's share of the remaining bytes
                   (guided self-scheduling: Polychronopoulos and Kuck, 1987), so no worker waits long for the last one.
                   None: all slices have the same size
-    workers       number of workers, for `least_bytes`
+    workers       number of workers, for `min_bytes`
 
     Raises InputError for a file that cannot be opened, or is not the Parquet file that it should be.
     """
 
     def size(remaining: int) -> int:
-        return slice_bytes if least_bytes is None else min(slice_bytes, max(remaining // (2 * workers), least_bytes))
+        return slice_bytes if min_bytes is None else min(slice_bytes, max(remaining // (2 * workers), min_bytes))
 
     return [Slice(index=index, ranges=ranges) for index, ranges in enumerate(_grouped(files, size))]
 

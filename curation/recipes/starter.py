@@ -14,7 +14,7 @@ import yaml
 
 from curation.errors import counted
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
-from curation.recipes.survey import Found, Survey
+from curation.recipes.survey import SuggestedInput, Survey
 from curation.stages import FuzzyDedup
 
 EXAMPLE = "data/*.jsonl.gz"
@@ -46,8 +46,8 @@ def starting_recipe(survey: Survey, name: str) -> str:
     """
     content = yaml.safe_load(shipped_recipes()[DEFAULT_RECIPE])
     lines = [HEAD.format(name=name), *_unused(survey.unused), f"# {COMMENTS['input']}", "input:"]
-    for found in survey.inputs or [Found({"path": EXAMPLE})]:
-        lines += [*(f"  # {line}" for line in describe(found)), f"  - {_flow(found.settings)}"]
+    for suggested in survey.inputs or [SuggestedInput({"path": EXAMPLE})]:
+        lines += [*(f"  # {line}" for line in describe(suggested)), f"  - {_flow(suggested.settings)}"]
     lines.append("stages:")
     for stage in content["stages"]:
         lines += [f"  # {COMMENTS[stage['kind']]}", f"  - {_flow(stage)}"]
@@ -56,24 +56,24 @@ def starting_recipe(survey: Survey, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def describe(found: Found) -> Iterator[str]:
+def describe(suggested: SuggestedInput) -> Iterator[str]:
     """Yield lines on an input: its files, the other columns with text, and a guessed encoding."""
-    if found.files:
-        size = f"{found.bytes / 1e6:,.1f} MB" if found.bytes >= 1e5 else counted(found.bytes, "byte")
-        yield f"{counted(found.files, 'file')}, {size}{_lengths(found)}"
-    encoding = found.settings.get("encoding", "")
+    if suggested.files:
+        size = f"{suggested.bytes / 1e6:,.1f} MB" if suggested.bytes >= 1e5 else counted(suggested.bytes, "byte")
+        yield f"{counted(suggested.files, 'file')}, {size}{_lengths(suggested)}"
+    encoding = suggested.settings.get("encoding", "")
     if encoding in GUESSED:
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
-    if found.settings.get("format") == "text" or found.settings["path"].endswith(".txt"):
+    if suggested.settings.get("format") == "text" or suggested.settings["path"].endswith(".txt"):
         yield 'each file is one document; separator: "\\n\\n" makes each paragraph one'
 
 
-def _lengths(found: Found) -> str:
+def _lengths(suggested: SuggestedInput) -> str:
     """Mean bytes of the text column and of other columns in the first records of a file."""
-    columns = {facts.column for facts in found.facts if facts.column}
+    columns = {facts.column for facts in suggested.facts if facts.column}
     if len(columns) > 1:
         return f"; text columns by file: {', '.join(sorted(columns))}"
-    others = dict(next((facts.others for facts in found.facts if facts.others), ()))
+    others = dict(next((facts.others for facts in suggested.facts if facts.others), ()))
     [column] = columns or [""]
     if column not in others:
         return ""

@@ -44,13 +44,13 @@ class Facts(NamedTuple):
     """What a file needs to be read.
 
     column    text column; "" for a format without columns
-    found     whether a run finds the column by its name
+    is_usual  whether a run finds the column by its name
     encoding  "" for UTF-8
     others    further columns with text -> mean bytes; `column` is among them
     """
 
     column: str = ""
-    found: bool = True
+    is_usual: bool = True
     encoding: str = ""
     others: tuple[tuple[str, float], ...] = ()
 
@@ -62,11 +62,11 @@ class Facts(NamedTuple):
     @property
     def is_doubtful(self) -> bool:
         """Whether the column was chosen for its length alone and has less text than a sentence."""
-        chosen = not self.found and self.column in dict(self.others) and not LIKELY.search(self.column)
+        chosen = not self.is_usual and self.column in dict(self.others) and not LIKELY.search(self.column)
         return chosen and dict(self.others)[self.column] < MIN_TEXT_BYTES
 
 
-class Found(NamedTuple):
+class SuggestedInput(NamedTuple):
     """An input of the recipe.
 
     settings  of the input, with its path
@@ -86,7 +86,7 @@ class Found(NamedTuple):
 class Survey(NamedTuple):
     """The inputs for a recipe, and the files that none of them reads: path -> reason."""
 
-    inputs: list[Found]
+    inputs: list[SuggestedInput]
     unused: dict[str, str]
 
 
@@ -97,19 +97,19 @@ def survey(entries: Sequence[AnyInput], recipe: str = "recipe.yaml") -> Survey:
 
     Raises InputError for an input that does not exist or in which no text is found.
     """
-    inputs: list[Found] = []
+    inputs: list[SuggestedInput] = []
     unused: dict[str, str] = {}
     for entry in entries:
-        found, left = _surveyed(entry)
-        inputs += found
+        suggested, left = _surveyed(entry)
+        inputs += suggested
         unused |= left
     unused.pop(os.path.normpath(recipe), None)
-    return Survey([_with_list(found, recipe) for found in _with_unique_names(inputs)], unused)
+    return Survey([_with_list(suggested, recipe) for suggested in _with_unique_names(inputs)], unused)
 
 
-def _surveyed(entry: AnyInput) -> tuple[list[Found], dict[str, str]]:
+def _surveyed(entry: AnyInput) -> tuple[list[SuggestedInput], dict[str, str]]:
     if not isinstance(entry, FilesInput) or is_remote(entry.path):
-        return [Found({"path": entry.path})], {}
+        return [SuggestedInput({"path": entry.path})], {}
     settings = {"path": entry.path}
     if not split_suffix(entry.path)[0] and os.path.isfile(os.path.expanduser(entry.path)):
         settings["format"] = _format_of(entry.path)
@@ -119,8 +119,8 @@ def _surveyed(entry: AnyInput) -> tuple[list[Found], dict[str, str]]:
     files = find_files([entry] if is_whole else _known_matches(entry))
     facts, failures = _facts_of(files)
     if files and not os.path.isfile(os.path.expanduser(entry.path)):  # files that nobody named may hold no documents
-        failures |= {path: _no_text(path, found) for path, found in facts.items() if found.is_doubtful}
-        facts = {path: found for path, found in facts.items() if path not in failures}
+        failures |= {path: _no_text(path, entry) for path, entry in facts.items() if entry.is_doubtful}
+        facts = {path: entry for path, entry in facts.items() if path not in failures}
     if failures and len(failures) == len(facts) + len(failures):
         raise next(iter(failures.values()))
     unused |= {_shown(path, entry.path): str(error) for path, error in failures.items()}
@@ -130,9 +130,9 @@ def _surveyed(entry: AnyInput) -> tuple[list[Found], dict[str, str]]:
     groups = _grouped([file for file in files if _suffix(file.path) in known and file.path not in failures], facts)
     if len(groups) == 1 and not failures and is_whole:
         [group] = groups
-        return [_found(settings | _common(group, facts), group, facts)], unused
+        return [_suggested(settings | _common(group, facts), group, facts)], unused
     inputs = [
-        _found({"path": path} | _name_of(entry.path, path, group) | _common(group, facts), members, facts)._replace(
+        _suggested({"path": path} | _name_of(entry.path, path, group) | _common(group, facts), members, facts)._replace(
             listed=tuple(_shown(file.path, entry.path) for file in members) if path == LIST_MARK else ()
         )
         for group in groups
@@ -149,9 +149,9 @@ def _no_text(path: str, facts: Facts) -> InputError:
     )
 
 
-def _found(settings: dict[str, str], files: Sequence[SourceFile], facts: dict[str, Facts]) -> Found:
+def _suggested(settings: dict[str, str], files: Sequence[SourceFile], facts: dict[str, Facts]) -> SuggestedInput:
     own = tuple(facts[file.path] for file in files if file.path in facts)
-    return Found(settings, len(files), sum(max(file.bytes, 0) for file in files), own)
+    return SuggestedInput(settings, len(files), sum(max(file.bytes, 0) for file in files), own)
 
 
 # Groups of files with equal settings, and patterns that match them
@@ -176,7 +176,7 @@ def _grouped(files: Sequence[SourceFile], facts: dict[str, Facts]) -> list[list[
 
 def _needs(facts: Facts) -> tuple[str, str]:
     """The settings in which files of one input must agree; a column that a run finds by its name is none."""
-    return ("" if facts.found else facts.column), facts.encoding
+    return ("" if facts.is_usual else facts.column), facts.encoding
 
 
 def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, str]:
@@ -252,24 +252,24 @@ def _name_of(asked: str, path: str, group: Sequence[SourceFile]) -> dict[str, st
     return {"name": f"{stem or 'input'}-{group[0].format}"} if glob.has_magic(path) or path == LIST_MARK else {}
 
 
-def _with_list(found: Found, recipe: str) -> Found:
+def _with_list(suggested: SuggestedInput, recipe: str) -> SuggestedInput:
     """An input with the path of its list, beside the recipe. The suffix `.list` is that of no format."""
-    if not found.listed:
-        return found
-    path = f"{os.path.splitext(recipe)[0]}.{found.settings['name']}.list"
-    return found._replace(settings=found.settings | {"path": f"{LIST_MARK}{path}"})
+    if not suggested.listed:
+        return suggested
+    path = f"{os.path.splitext(recipe)[0]}.{suggested.settings['name']}.list"
+    return suggested._replace(settings=suggested.settings | {"path": f"{LIST_MARK}{path}"})
 
 
-def _with_unique_names(inputs: Sequence[Found]) -> list[Found]:
+def _with_unique_names(inputs: Sequence[SuggestedInput]) -> list[SuggestedInput]:
     """The inputs, with numbers after names that occur again."""
     seen: dict[str, int] = {}
     unique = []
-    for found in inputs:
-        if name := found.settings.get("name"):
+    for suggested in inputs:
+        if name := suggested.settings.get("name"):
             seen[name] = seen.get(name, 0) + 1
             numbered = name if seen[name] == 1 else f"{name}-{seen[name]}"
-            found = found._replace(settings=found.settings | {"name": numbered})
-        unique.append(found)
+            suggested = suggested._replace(settings=suggested.settings | {"name": numbered})
+        unique.append(suggested)
     return unique
 
 
@@ -426,4 +426,4 @@ def _of_records(records: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     return columns
 
 
-__all__ = ["Facts", "Found", "Survey", "encoding_of", "likeliest", "survey"]
+__all__ = ["Facts", "SuggestedInput", "Survey", "encoding_of", "likeliest", "survey"]

@@ -169,12 +169,12 @@ def size_of(files: Sequence[SourceFile]) -> int:
 
 def _stages(recipe: Recipe, survey: Survey) -> list[StageEstimate]:
     estimates = []
-    for stage, found in zip(recipe.stages, survey.stages, strict=True):
-        entry = StageEstimate(name=found.name, kind=found.kind, explained=stage.explain())
+    for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
+        entry = StageEstimate(name=sampled.name, kind=sampled.kind, explained=stage.explain())
         if not stage.compares:
-            entry.documents_in, entry.documents_out = round(found.documents_in), round(found.documents_out)
-            entry.edited = round(found.edited)
-            entry.reasons = {name: round(count) for name, count in found.reasons.items()}
+            entry.documents_in, entry.documents_out = round(sampled.documents_in), round(sampled.documents_out)
+            entry.edited = round(sampled.edited)
+            entry.reasons = {name: round(count) for name, count in sampled.reasons.items()}
         estimates.append(entry)
     return estimates
 

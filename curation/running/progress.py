@@ -335,9 +335,9 @@ def resident_bytes() -> int:
 
 
 def _children() -> list[str]:
-    found: list[str] = []
+    children: list[str] = []
     with suppress(OSError):  # kernels without this file
         for task in os.listdir("/proc/self/task"):
             with suppress(OSError):  # the thread has ended
-                found += Path(f"/proc/self/task/{task}/children").read_text().split()
-    return found
+                children += Path(f"/proc/self/task/{task}/children").read_text().split()
+    return children

@@ -287,7 +287,7 @@ def _slice_planner(slice_bytes: int, resources: Resources) -> Callable[[Sequence
         return partial(plan_slices, slice_bytes=slice_bytes)
     max_bytes = max(resources.max_slice_bytes, resources.batch_bytes)
     min_bytes = min(max(MIN_SLICE_BYTES, resources.batch_bytes // 4), max_bytes)
-    return partial(plan_slices, slice_bytes=max_bytes, least_bytes=min_bytes, workers=resources.workers)
+    return partial(plan_slices, slice_bytes=max_bytes, min_bytes=min_bytes, workers=resources.workers)
 
 
 def _describe_inputs(plan: Plan) -> str:
