@@ -21,12 +21,14 @@ from curation.running.progress import Lines
 from curation.running.warm_up import GROUPS, warm_up
 from curation.system.terminal import print_line
 
+MODULE = "curation.running.wheel_kernels"  # `__name__` is `__main__` if Python runs it
+
 
 def compile_for_wheel(groups: Sequence[str]) -> Path:
     """Compile groups of kernels into INSTALLED, in place of what is there, and return that folder."""
     with TemporaryDirectory() as folder:
         cpu = {"NUMBA_CPU_NAME": WHEEL_CPU, "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in WHEEL_FEATURES)}
-        command = [sys.executable, "-m", __name__, *groups]
+        command = [sys.executable, "-m", MODULE, *groups]
         subprocess.run(command, env=os.environ | cpu | {"NUMBA_CACHE_DIR": folder}, check=True)
         [made] = Path(folder).iterdir()
         shutil.rmtree(INSTALLED, ignore_errors=True)
