@@ -24,8 +24,9 @@ from curation.kernels.hashing import table_mask
 from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
+from curation.kernels.vector_scan import allocate_positions
 from curation.kernels.words import character_lanes
-from curation.measures import NUM_MEASURES, Measure, wanted
+from curation.measures import NUM_MEASURES, Measure, wanted, wanted_scan
 from curation.models.fasttext import Classifier
 
 
@@ -81,9 +82,12 @@ def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
     valid = np.ones(len(text), bool) if nulls is None else nulls
     out = np.zeros((NUM_MEASURES, len(text)), np.int64)
     unicode = tables.load_tables()
-    scratch = _measure_scratch(int(np.diff(offsets).max(initial=0)))
+    longest = int(np.diff(offsets).max(initial=0))
+    scratch = _measure_scratch(longest)
+    lanes, _ = character_lanes(unicode)
     measure_rows(
-        data, offsets, valid, *unicode[:3], *character_lanes(unicode), *wanted(tuple(names)), scratch, out
+        data, offsets, valid, *unicode[:3], lanes, *wanted_scan(tuple(names)), *wanted(tuple(names)),
+        allocate_positions(longest), scratch, out,
     )  # fmt: skip
     return {name: out[Measure[name]] for name in names}
 
