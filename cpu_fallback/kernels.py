@@ -9,12 +9,12 @@ import numpy as np
 from curation.kernels.cache import kernel
 from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import combine64, murmur3_x64_128
-from curation.kernels.measures import count_distinct_words, count_duplicate_lines, count_ngrams
 from curation.kernels.minhash import band_key, common_count, keep_distinct, shingle_hashes, signature
 from curation.kernels.ngrams import find_ngrams
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
 from curation.kernels.vector_scan import scan_document
+from curation.kernels.vector_tables import count_distinct_words, count_duplicate_lines, count_ngrams
 
 MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster than sorting all hashes together
 
@@ -54,8 +54,7 @@ def measure_rows(
     data, offsets, valid, pages, records, flags, lanes, classes, marks, lines, distinct, max_ngram, coverage, positions,
     scratch, out,
 ):  # fmt: skip
-    word_hash, word_end, active, active_hash, active_slot, keys, stamps, counts = scratch
-    generation = np.zeros(1, np.int32)
+    word_hash, word_end, active, active_hash, active_slot, keys, counts = scratch
     for row in range(len(valid)):
         if not valid[row]:
             continue
@@ -64,13 +63,13 @@ def measure_rows(
             word_hash, word_end, active_hash, active, out, row,
         )  # fmt: skip
         if lines:
-            count_duplicate_lines(active_hash, active, text_lines, keys, stamps, counts, generation, out, row)
+            count_duplicate_lines(active_hash, active, text_lines, keys, out, row)
         if distinct:
-            count_distinct_words(word_hash, words, keys, stamps, counts, generation, out, row)
+            count_distinct_words(word_hash, words, keys, out, row)
         if max_ngram:
             count_ngrams(
-                words, max_ngram, coverage, word_hash, word_end, active, active_hash, active_slot, keys, stamps, counts,
-                generation, out, row,
+                words, max_ngram, coverage, word_hash, word_end, active, active_hash, active_slot, keys, counts, out,
+                row,
             )  # fmt: skip
 
 

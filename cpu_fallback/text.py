@@ -72,7 +72,6 @@ def _measure_scratch(longest: int) -> tuple[np.ndarray, ...]:
         np.empty(words, np.uint64),
         np.empty(words, np.int64),
         np.empty(slots, np.uint64),
-        np.zeros(slots, np.int32),
         np.empty(slots, np.int32),
     )
 

@@ -600,7 +600,7 @@ def _characters_between(word_end, first, after):
 
 
 @kernel
-def _write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
+def write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
     best = 1
     position = 0
     for c in range(repeated):
@@ -613,7 +613,7 @@ def _write_top(n, words, word_end, active, active_slot, repeated, counts, out, r
 
 
 @kernel
-def _write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row):
+def write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row):
     """Walk through the n-grams greedily; a negative count marks an n-gram seen before."""
     free = 0
     characters = 0
@@ -631,7 +631,7 @@ def _write_duplicates(n, word_end, active, active_slot, repeated, counts, out, r
 
 
 @kernel
-def _write_covered(n, word_end, active, repeated, out, row):
+def write_covered(n, word_end, active, repeated, out, row):
     free = 0
     characters = 0
     for c in range(repeated):
@@ -672,10 +672,10 @@ def count_ngrams(
         )
         repeated = _keep_repeated(active, active_hash, active_slot, num_counted, counts)
         if n <= 4:
-            _write_top(n, words, word_end, active, active_slot, repeated, counts, out, row)
+            write_top(n, words, word_end, active, active_slot, repeated, counts, out, row)
         else:
             if coverage:
-                _write_covered(n, word_end, active, repeated, out, row)
-            _write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row)
+                write_covered(n, word_end, active, repeated, out, row)
+            write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row)
         if repeated == 0 and n >= 4:
             break
