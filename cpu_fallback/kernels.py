@@ -9,11 +9,12 @@ import numpy as np
 from curation.kernels.cache import kernel
 from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import combine64, murmur3_x64_128
-from curation.kernels.minhash import band_key, common_count, keep_distinct, shingle_hashes, signature
+from curation.kernels.minhash import band_key, common_count, keep_distinct, signature
 from curation.kernels.ngrams import find_ngrams
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
 from curation.kernels.vector_scan import scan_document
+from curation.kernels.vector_shingles import shingle_hashes
 from curation.kernels.vector_tables import count_distinct_words, count_duplicate_lines, count_ngrams
 
 MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster than sorting all hashes together
@@ -95,18 +96,18 @@ def classify_rows(
 
 
 @kernel
-def sign_rows(data, offsets, valid, ngram, by_character, a, b, pages, records, flags, hashes, out):
+def sign_rows(data, offsets, valid, ngram, by_character, a, b, pages, records, flags, words, hashes, out):
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
-        count = shingle_hashes(data, offsets[row], end, ngram, by_character, pages, records, flags, hashes)
+        count = shingle_hashes(data, offsets[row], end, ngram, by_character, pages, records, flags, words, hashes)
         signature(hashes, count, a, b, out[row])
 
 
 @kernel
-def key_rows(data, offsets, valid, ngram, by_character, a, b, rows, pages, records, flags, hashes, signed, out):
+def key_rows(data, offsets, valid, ngram, by_character, a, b, rows, pages, records, flags, words, hashes, signed, out):
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
-        count = shingle_hashes(data, offsets[row], end, ngram, by_character, pages, records, flags, hashes)
+        count = shingle_hashes(data, offsets[row], end, ngram, by_character, pages, records, flags, words, hashes)
         signature(hashes, count, a, b, signed)
         for band in range(len(out)):
             out[band, row] = band_key(signed, band * rows, rows)
@@ -145,13 +146,13 @@ def sort_hashes(hashes, spare, bucket_ends):
 
 
 @kernel
-def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flags, hashes, spare, ends):
+def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flags, words, hashes, spare, ends):
     bucket_ends = np.empty(1 << 16, np.int64)
     o = 0
     for row in range(len(valid)):
         if valid[row]:
             count = shingle_hashes(
-                data, offsets[row], offsets[row + 1], ngram, by_character, pages, records, flags, hashes[o:]
+                data, offsets[row], offsets[row + 1], ngram, by_character, pages, records, flags, words, hashes[o:]
             )
             sort_hashes(hashes[o : o + count], spare, bucket_ends)
             o = keep_distinct(hashes, o, o + count, o)
@@ -159,10 +160,10 @@ def shingle_rows(data, offsets, valid, ngram, by_character, pages, records, flag
 
 
 @kernel
-def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, hashes, hits, owner):
+def find_rows(data, offsets, valid, ngram, keys, owners, pages, records, flags, words, hashes, hits, owner):
     for row in range(len(valid)):
         end = offsets[row + 1] if valid[row] else offsets[row]
-        count = shingle_hashes(data, offsets[row], end, ngram, False, pages, records, flags, hashes)
+        count = shingle_hashes(data, offsets[row], end, ngram, False, pages, records, flags, words, hashes)
         hits[row], owner[row] = find_ngrams(hashes, count, keys, owners)
 
 

@@ -17,6 +17,7 @@ from curation.kernels.cache import kernel
 
 WIDTH = 64  # bytes of a mask
 NO_BITS, ONE = np.uint64(0), np.uint64(1)
+SPACE_STARTS = (0xC2, 0xE1, 0xE2, 0xE3)  # first bytes of white space beyond ASCII, and of other characters
 BLOCK = ir.VectorType(ir.IntType(8), WIDTH)
 WORD, DOUBLE_WORD = ir.IntType(64), ir.IntType(128)
 
@@ -112,7 +113,7 @@ def _marks(block: _Block) -> tuple[Any, ...]:
 
 
 def _spaces(block: _Block) -> tuple[Any, ...]:
-    return block.between((9, 13), (28, 32)), block.between((0xC2, 0xFF))
+    return block.between((9, 13), (28, 32)), block.either(*(block.between((byte, byte)) for byte in SPACE_STARTS))
 
 
 # (white space, line breaks, letters, bytes of characters beyond ASCII, their bytes after the first, ".", "#");
@@ -121,7 +122,7 @@ text_masks = _masks_of(_text, 7)
 class_masks = _masks_of(_classes, 4)  # ASCII (digits, capitals, punctuation, brackets)
 # (ends of sentences; bytes after which the end may be hidden; ":"; "/"; "w")
 mark_masks = _masks_of(_marks, 5)
-space_masks = _masks_of(_spaces, 2)  # (ASCII white space, first bytes of other characters)
+space_masks = _masks_of(_spaces, 2)  # (ASCII white space, bytes of SPACE_STARTS)
 
 
 @intrinsic

@@ -61,15 +61,15 @@ def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
     out[M_DUP_LINE_CHARS, row] = characters
     mask = _empty_table(keys, text_lines)
     duplicates = characters = 0
-    k = at(0)
-    while k < at(text_lines):
-        paragraph = line_hash[k]
-        length = line_mark[k] >> 1
-        k += at(1)
-        while k < at(text_lines) and line_mark[k] & 1 == 0:
-            paragraph = combine64(paragraph, line_hash[k])
-            length += 1 + (line_mark[k] >> 1)
-            k += at(1)
+    line = at(0)
+    while line < at(text_lines):
+        paragraph = line_hash[line]
+        length = line_mark[line] >> 1
+        line += at(1)
+        while line < at(text_lines) and line_mark[line] & 1 == 0:
+            paragraph = combine64(paragraph, line_hash[line])
+            length += 1 + (line_mark[line] >> 1)
+            line += at(1)
         slot, key = _slot_of(keys, mask, paragraph)
         repeated = int(keys[slot] == key)
         keys[slot] = key
