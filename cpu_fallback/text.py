@@ -24,8 +24,10 @@ from curation.kernels.hashing import table_mask
 from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
+from curation.kernels.vector_scan import allocate_positions
+from curation.kernels.vector_shingles import allocate_words
 from curation.kernels.words import character_lanes
-from curation.measures import NUM_MEASURES, Measure, wanted
+from curation.measures import NUM_MEASURES, Measure, wanted, wanted_scan
 from curation.models.fasttext import Classifier
 
 
@@ -71,7 +73,6 @@ def _measure_scratch(longest: int) -> tuple[np.ndarray, ...]:
         np.empty(words, np.uint64),
         np.empty(words, np.int64),
         np.empty(slots, np.uint64),
-        np.zeros(slots, np.int32),
         np.empty(slots, np.int32),
     )
 
@@ -81,9 +82,12 @@ def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
     valid = np.ones(len(text), bool) if nulls is None else nulls
     out = np.zeros((NUM_MEASURES, len(text)), np.int64)
     unicode = tables.load_tables()
-    scratch = _measure_scratch(int(np.diff(offsets).max(initial=0)))
+    longest = int(np.diff(offsets).max(initial=0))
+    scratch = _measure_scratch(longest)
+    lanes, _ = character_lanes(unicode)
     measure_rows(
-        data, offsets, valid, *unicode[:3], *character_lanes(unicode), *wanted(tuple(names)), scratch, out
+        data, offsets, valid, *unicode[:3], lanes, *wanted_scan(tuple(names)), *wanted(tuple(names)),
+        allocate_positions(longest), scratch, out,
     )  # fmt: skip
     return {name: out[Measure[name]] for name in names}
 
@@ -119,41 +123,44 @@ def _items(offsets: np.ndarray, by_character: bool) -> np.ndarray:
 
 def _shingle_arguments(text: pd.Series) -> tuple:
     data, offsets, nulls = buffers_of(text)
-    return data, offsets, np.ones(len(text), bool) if nulls is None else nulls
+    words = allocate_words(int(np.diff(offsets).max(initial=0)))
+    return data, offsets, np.ones(len(text), bool) if nulls is None else nulls, words
 
 
 def signatures(text: pd.Series, ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    data, offsets, valid = _shingle_arguments(text)
+    data, offsets, valid, words = _shingle_arguments(text)
     out = np.empty((len(text), len(a)), np.uint32)
     hashes = np.empty(_items(offsets, by_character).max(initial=0), np.uint64)
-    sign_rows(data, offsets, valid, ngram, by_character, a, b, *tables.load_tables()[:3], hashes, out)
+    sign_rows(data, offsets, valid, ngram, by_character, a, b, *tables.load_tables()[:3], words, hashes, out)
     return out
 
 
 def band_keys(text: pd.Series, ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray, rows: int) -> np.ndarray:
-    data, offsets, valid = _shingle_arguments(text)
+    data, offsets, valid, words = _shingle_arguments(text)
     out = np.empty((len(a) // rows, len(text)), np.uint64)  # contiguous per band: a band is one column of the result
     hashes = np.empty(_items(offsets, by_character).max(initial=0), np.uint64)
     signed = np.empty(
         len(a), np.uint32
     )  # one document at a time: signatures of short documents are larger than their text
-    key_rows(data, offsets, valid, ngram, by_character, a, b, rows, *tables.load_tables()[:3], hashes, signed, out)
+    key_rows(
+        data, offsets, valid, ngram, by_character, a, b, rows, *tables.load_tables()[:3], words, hashes, signed, out
+    )
     return out.T
 
 
 def shingles(text: pd.Series, ngram: int, by_character: bool) -> tuple[np.ndarray, np.ndarray]:
-    data, offsets, valid = _shingle_arguments(text)
+    data, offsets, valid, words = _shingle_arguments(text)
     items = _items(offsets, by_character)
     hashes, spare = np.empty(items.sum(), np.uint64), np.empty(items.max(initial=0), np.uint64)
     ends = np.zeros(len(text) + 1, np.int64)
-    shingle_rows(data, offsets, valid, ngram, by_character, *tables.load_tables()[:3], hashes, spare, ends)
+    shingle_rows(data, offsets, valid, ngram, by_character, *tables.load_tables()[:3], words, hashes, spare, ends)
     return hashes[: ends[-1]], ends
 
 
 def ngram_hits(text: pd.Series, table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
-    data, offsets, valid = _shingle_arguments(text)
+    data, offsets, valid, words = _shingle_arguments(text)
     hits, owner = np.empty(len(text), np.int64), np.empty(len(text), np.int32)
     hashes = np.empty(_items(offsets, False).max(initial=0), np.uint64)
     unicode = tables.load_tables()
-    find_rows(data, offsets, valid, ngram, table.keys, table.owners, *unicode[:3], hashes, hits, owner)
+    find_rows(data, offsets, valid, ngram, table.keys, table.owners, *unicode[:3], words, hashes, hits, owner)
     return hits, owner

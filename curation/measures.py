@@ -281,3 +281,25 @@ def wanted(names: tuple[str, ...]) -> Wanted:
         max_ngram=max((int(match[2]) for match in ngrams), default=0),
         coverage=any(match[1] == "covered" for match in ngrams),
     )
+
+
+CLASSES = ("alphabetic", "alphanumeric", "digit", "uppercase", "bracket", "punctuation", "unspaced")
+
+
+class WantedScan(NamedTuple):
+    """The parts of a scan that a set of measures needs, for an engine that can leave them out.
+
+    classes   counts of characters by class
+    marks     ends of sentences and URLs
+    """
+
+    classes: bool
+    marks: bool
+
+
+def wanted_scan(names: tuple[str, ...]) -> WantedScan:
+    """Return the parts of a scan that the measures `names` need."""
+    return WantedScan(
+        classes=any(f"{kind}_characters" in names for kind in CLASSES),
+        marks=any(name in names for name in ("sentences", "urls", "url_characters")),
+    )

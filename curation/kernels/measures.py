@@ -129,7 +129,7 @@ def _is_space(data, i, end, pages, records, lanes):
 
 
 @kernel
-def _url_start(data, i, word, end, pages, records, lanes):
+def url_start(data, i, word, end, pages, records, lanes):
     """Distance from `i`, a ':' or '.', back to the start of a URL; 0 if there is none, or if white space follows."""
     if byte_at(data, i) == 46:
         if (
@@ -167,7 +167,7 @@ def _last_code_point(data, start, end):
 
 
 @kernel
-def _ends_sentence(data, start, end):
+def ends_in_sentence_mark(data, start, end):
     """Whether the last character of the word before closing quotes and brackets ends a sentence in some script."""
     while end > start:
         cp = _last_code_point(data, start, end)
@@ -202,7 +202,7 @@ def _listed_bits(key):
 
 
 @kernel
-def _flush_lanes(counters, out, row):
+def flush_lanes(counters, out, row):
     """Add the eight-bit counters to their measures."""
     byte = np.uint64(0xFF)
     out[M_ALPHABETIC, row] += np.int64(counters >> np.uint64(LANE_ALPHABETIC) & byte)
@@ -225,13 +225,13 @@ def count_ascii(data, start, end, byte_lanes, out, row):
         for k in range(i, stop):
             counters += byte_lanes[np.uint64(byte_at(data, k))]
         hash_signs += int(counters >> np.uint64(LANE_HASH_SIGN) & np.uint64(0xFF))
-        _flush_lanes(counters & ~np.uint64(0xFF << LANE_HASH_SIGN), out, row)
+        flush_lanes(counters & ~np.uint64(0xFF << LANE_HASH_SIGN), out, row)
         i = stop
     return hash_signs
 
 
 @kernel
-def _count_line_end(data, last_word, last_end, out, row):
+def count_line_end(data, last_word, last_end, out, row):
     """Count the measures that depend on the last characters of a text line."""
     cp = _last_code_point(data, last_word, last_end)
     if cp == 0x2026:
@@ -332,7 +332,7 @@ def scan_document(
                             ellipses += 1
                             dots = 0
                     if url_at < 0:
-                        back = _url_start(data, i + k, word, end, pages, records, lanes)
+                        back = url_start(data, i + k, word, end, pages, records, lanes)
                         if back > 0:
                             url_at = word_characters + k - back
                 i += length
@@ -358,7 +358,7 @@ def scan_document(
                                 ellipses += 1
                                 dots = 0
                         if url_at < 0:
-                            back = _url_start(data, i, word, end, pages, records, lanes)
+                            back = url_start(data, i, word, end, pages, records, lanes)
                             if back > 0:
                                 url_at = word_characters - back
                     width = 1
@@ -371,7 +371,7 @@ def scan_document(
                     elif cp == 0x27E8 or cp == 0x27E9:
                         counters += bracket
                     if in_lanes == MAX_LANE:
-                        _flush_lanes(counters, out, row)
+                        flush_lanes(counters, out, row)
                         counters = np.uint64(0)
                         in_lanes = 0
                 for k in range(width):
@@ -400,7 +400,7 @@ def scan_document(
             byte = byte_at(data, i - 1)
             ends_sentence = bool((byte == 46) | (byte == 33) | (byte == 63))
             if (byte >= 0x80) | (byte == 34) | (byte == 39) | (byte == 41) | (byte == 93) | (byte == 125):
-                ends_sentence = _ends_sentence(data, word, i)
+                ends_sentence = ends_in_sentence_mark(data, word, i)
             sentences += int(ends_sentence)
             if word_characters > longest:
                 longest = word_characters
@@ -455,7 +455,7 @@ def scan_document(
                     this_line = combine64(this_line, mix64(gap ^ NUL_GAP))
                 if line_length <= SHORT_LINE_CHARACTERS:
                     out[M_SHORT, row] += 1
-                _count_line_end(data, last_word, last_end, out, row)
+                count_line_end(data, last_word, last_end, out, row)
                 line_hash[text_lines] = this_line
                 line_mark[text_lines] = 2 * line_length + new_paragraph
                 out[M_PARAGRAPHS, row] += new_paragraph
@@ -471,13 +471,13 @@ def scan_document(
         line_length = characters - line_start
         if line_length <= SHORT_LINE_CHARACTERS:
             out[M_SHORT, row] += 1
-        _count_line_end(data, last_word, last_end, out, row)
+        count_line_end(data, last_word, last_end, out, row)
         line_hash[text_lines] = this_line
         line_mark[text_lines] = 2 * line_length + new_paragraph
         out[M_PARAGRAPHS, row] += new_paragraph
         text_lines += 1
 
-    _flush_lanes(counters, out, row)
+    flush_lanes(counters, out, row)
     stop_bits &= FUNCTION_WORD - 1
     stop_words = 0
     while stop_bits:
@@ -600,7 +600,7 @@ def _characters_between(word_end, first, after):
 
 
 @kernel
-def _write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
+def write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
     best = 1
     position = 0
     for c in range(repeated):
@@ -613,7 +613,7 @@ def _write_top(n, words, word_end, active, active_slot, repeated, counts, out, r
 
 
 @kernel
-def _write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row):
+def write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row):
     """Walk through the n-grams greedily; a negative count marks an n-gram seen before."""
     free = 0
     characters = 0
@@ -631,7 +631,7 @@ def _write_duplicates(n, word_end, active, active_slot, repeated, counts, out, r
 
 
 @kernel
-def _write_covered(n, word_end, active, repeated, out, row):
+def write_covered(n, word_end, active, repeated, out, row):
     free = 0
     characters = 0
     for c in range(repeated):
@@ -672,10 +672,10 @@ def count_ngrams(
         )
         repeated = _keep_repeated(active, active_hash, active_slot, num_counted, counts)
         if n <= 4:
-            _write_top(n, words, word_end, active, active_slot, repeated, counts, out, row)
+            write_top(n, words, word_end, active, active_slot, repeated, counts, out, row)
         else:
             if coverage:
-                _write_covered(n, word_end, active, repeated, out, row)
-            _write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row)
+                write_covered(n, word_end, active, repeated, out, row)
+            write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row)
         if repeated == 0 and n >= 4:
             break

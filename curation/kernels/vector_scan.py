@@ -1,0 +1,511 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`measures.scan_document` for the CPU: the same measures and word hashes, by masks of 64 bytes.
+
+`find_words` turns masks into positions. Then each loop does one thing for all words, or for all lines: LLVM compiles
+such loops to vector code, and they have few branches. Positions are bytes of `data`. `allocate_positions` describes the
+arrays beyond those of `measures`.
+"""
+
+import numpy as np
+
+from curation.kernels import utf8
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import FMIX_1, FMIX_2, GOLDEN, combine64, load64, load_tail
+from curation.kernels.masks import (
+    NO_BITS,
+    ONE,
+    append_positions,
+    class_masks,
+    count_bits,
+    first_bits,
+    fold_product,
+    lowest_bit,
+    mark_masks,
+    text_masks,
+)
+from curation.kernels.measures import (
+    M_ALPHABETIC,
+    M_ALPHANUMERIC,
+    M_BRACKETS,
+    M_BULLETS,
+    M_BULLETS_STAR,
+    M_BYTES,
+    M_CHARACTERS,
+    M_DIGITS,
+    M_ELLIPSES,
+    M_ELLIPSIS_CHARS,
+    M_FUNCTION_WORDS,
+    M_HASHES,
+    M_LINE_CHARACTERS,
+    M_LINES,
+    M_MAX_WORD,
+    M_NEWLINES,
+    M_NUM_2GRAMS,
+    M_NUM_3GRAMS,
+    M_PARAGRAPHS,
+    M_PUNCTUATION,
+    M_SENTENCES,
+    M_SHORT,
+    M_SPACES,
+    M_STOP_WORDS,
+    M_SYMBOL_CHARS,
+    M_SYMBOLS,
+    M_TEXT_LINES,
+    M_UPPERCASE,
+    M_URL_CHARS,
+    M_URLS,
+    M_WITH_LETTER,
+    M_WORD_CHARACTERS,
+    M_WORDS,
+    SHORT_LINE_CHARACTERS,
+    count_line_end,
+    ends_in_sentence_mark,
+    flush_lanes,
+    url_start,
+)
+from curation.kernels.tables import LINE_BREAK
+from curation.kernels.utf8 import byte_at
+from curation.kernels.words import LANE_ALPHABETIC, LANE_BRACKET, finish_word
+from curation.measures import ENGLISH_FUNCTION_WORDS, GOPHER_STOP_WORDS
+
+at = np.uint64
+
+
+def short_key(word: str) -> np.uint32:
+    """The key of `_short_key` of a listed word."""
+    assert len(word) <= 4, f"{word}: only listed words of up to four letters are found"
+    return np.uint32(int.from_bytes(word.encode().ljust(4, b"\xff"), "little"))
+
+
+STOP_KEYS = tuple(map(short_key, GOPHER_STOP_WORDS))
+FUNCTION_KEYS = tuple(map(short_key, ENGLISH_FUNCTION_WORDS))
+ABSENT = np.uint32(0xFFFFFFFF)
+CASE_BITS = np.uint32(0x20202020)  # bit 0x20 is the case of an ASCII letter
+
+
+def allocate_positions(longest: int) -> tuple[np.ndarray, ...]:
+    """The arrays that a scan writes, for documents of up to `longest` bytes."""
+    blocks = longest // 64 + 2
+    return (
+        np.empty(longest + 9, np.int64),  # edges: where words start and end, alternating
+        np.empty(longest, np.int64),  # breaks: where line breaks start
+        np.empty(longest, np.int64),  # words_before: number of words before each break
+        np.empty(longest // 3 + 1, np.int64),  # addresses: where URLs may start
+        np.empty(longest // 2 + 65, np.uint32),  # short_words: keys of `_short_key`
+        np.empty(blocks, np.uint64),  # characters: masks of first bytes of characters
+        np.empty(blocks, np.int64),  # characters_before: number of characters before each mask
+        np.empty(blocks, np.uint64),  # visible_characters: the same without white space
+        np.empty(blocks, np.int64),  # visible_before
+    )
+
+
+@kernel
+def _read_beyond_ascii(data, base, firsts, pages, records, flags, lanes, out, row):
+    """Masks of white space, line breaks and letters among the characters that start at the bits `firsts` of the 64
+    bytes from `base`, and of white space in the first bytes of the next 64. Adds their classes to the measures."""
+    spaces = breaks = letters = next_spaces = NO_BITS
+    counters = NO_BITS
+    while firsts:
+        k = lowest_bit(firsts)
+        bit = firsts & (~firsts + ONE)
+        firsts &= firsts - ONE
+        code_point, width = utf8.decode(data, base + k)
+        record = utf8.record_of(pages, records, code_point)
+        lane = lanes[at(record)]
+        if lane != NO_BITS:
+            counters += lane
+            letters |= (lane >> at(LANE_ALPHABETIC) & ONE) << at(k)
+            if code_point == 0x2026:
+                out[M_ELLIPSIS_CHARS, row] += 1
+            elif code_point == 0x27E8 or code_point == 0x27E9:
+                counters += at(1 << LANE_BRACKET)
+            continue
+        spaces |= first_bits(width) << at(k)
+        if k + width > 64:
+            next_spaces = first_bits(k + width - 64)
+        if flags[at(record)] & np.uint32(LINE_BREAK) != np.uint32(0):
+            breaks |= bit
+    flush_lanes(counters, out, row)
+    return spaces, breaks, letters, next_spaces
+
+
+@kernel
+def _count_classes(data, base, valid, letters, out, row):
+    """Add the classes of the ASCII characters among the `valid` of the 64 bytes from `base`."""
+    digits, capitals, punctuation, brackets = class_masks(data, base)
+    num_letters, num_digits = count_bits(letters), count_bits(digits & valid)
+    out[M_ALPHABETIC, row] += num_letters
+    out[M_DIGITS, row] += num_digits
+    out[M_ALPHANUMERIC, row] += num_letters + num_digits
+    out[M_UPPERCASE, row] += count_bits(capitals & valid)
+    out[M_PUNCTUATION, row] += count_bits(punctuation & valid)
+    out[M_BRACKETS, row] += count_bits(brackets & valid)
+
+
+@kernel
+def _count_hidden_ends(data, base, ends, edges, num_edges):
+    """How many of the words that end at the bits `ends` end a sentence before quotes, brackets or beyond ASCII."""
+    count = 0
+    k = num_edges - 1
+    while ends:
+        end = base + lowest_bit(ends)
+        ends &= ends - ONE
+        while edges[at(k)] != end:
+            k -= 1
+        count += int(ends_in_sentence_mark(data, edges[at(k - 1)], end))
+        k = num_edges - 1
+    return count
+
+
+@kernel
+def find_words(
+    data, start, end, pages, records, flags, lanes, classes, marks, edges, breaks, words_before, addresses, characters,
+    characters_before, visible_characters, visible_before, out, row,
+):  # fmt: skip
+    """Write the positions, and the measures that need neither hashes nor lines; return (words, breaks, addresses)."""
+    num_edges = num_breaks = num_addresses = num_characters = num_visible = 0
+    with_letter = sentences = hash_signs = ellipses = 0
+    free = start  # the next ellipsis starts here or later
+    next_spaces = last_visible = letter_carry = NO_BITS
+    last_ends = last_hidden = last_dots = last_colons = last_slashes = last_ws = NO_BITS
+    block = 0
+    base = start
+    while base < end:
+        spaces, line_breaks, letters, beyond, laters, dots, hashes = text_masks(data, base)
+        valid = ~NO_BITS if end - base >= 64 else first_bits(end - base)
+        beyond &= valid
+        letters &= valid
+        line_breaks &= valid
+        dots &= valid
+        hash_signs += count_bits(hashes & valid)
+        if classes:
+            _count_classes(data, base, valid, letters, out, row)
+        spaces |= next_spaces
+        next_spaces = NO_BITS
+        if beyond:
+            more_spaces, more_breaks, more_letters, next_spaces = _read_beyond_ascii(
+                data, base, beyond & ~laters, pages, records, flags, lanes, out, row
+            )
+            spaces |= more_spaces
+            line_breaks |= more_breaks
+            letters |= more_letters
+
+        visible = ~spaces & valid
+        firsts = valid & ~laters
+        characters[at(block)], characters_before[at(block)] = firsts, num_characters
+        num_characters += count_bits(firsts)
+        firsts &= visible
+        visible_characters[at(block)], visible_before[at(block)] = firsts, num_visible
+        num_visible += count_bits(firsts)
+        block += 1
+        changes = visible ^ (visible << ONE | last_visible)
+        ends = changes & ~visible
+        last_visible = visible >> at(63)
+        first_edge = num_edges
+        num_edges = append_positions(changes, base, edges, num_edges)
+        # The sum carries a bit to the end of each word that has a letter.
+        total = visible + letters
+        carry = at(total < visible)
+        total += letter_carry
+        letter_carry = carry | at(total < letter_carry)
+        with_letter += count_bits(total & ~visible)
+        while line_breaks:
+            k = lowest_bit(line_breaks)
+            breaks[at(num_breaks)] = base + k
+            words_before[at(num_breaks)] = (first_edge + count_bits(changes & ((ONE << at(k) << ONE) - ONE))) >> 1
+            num_breaks += 1
+            line_breaks &= line_breaks - ONE
+
+        triples = dots & (dots << ONE | last_dots >> ONE) & (dots << at(2) | last_dots)
+        last_dots = dots >> at(62)
+        while triples:
+            position = base + lowest_bit(triples)
+            triples &= triples - ONE
+            if position >= free:
+                ellipses += 1
+                free = position + 3
+        if marks:
+            sentence_ends, hidden, colons, slashes, ws = mark_masks(data, base)
+            sentences += count_bits(ends & (sentence_ends << ONE | last_ends))
+            hidden_ends = ends & (hidden << ONE | last_hidden)
+            last_ends, last_hidden = sentence_ends >> at(63), hidden >> at(63)
+            if hidden_ends:
+                sentences += _count_hidden_ends(data, base, hidden_ends, edges, num_edges)
+            # "://" is complete at its second stroke, "www." at its full stop.
+            strokes = slashes & (slashes << ONE | last_slashes) & (colons << at(2) | last_colons)
+            stops = dots & (ws << ONE | last_ws >> at(2)) & (ws << at(2) | last_ws >> ONE) & (ws << at(3) | last_ws)
+            last_slashes, last_colons, last_ws = slashes >> at(63), colons >> at(62), ws >> at(61)
+            found = (strokes | stops) & valid
+            while found:
+                k = lowest_bit(found)
+                addresses[at(num_addresses)] = base + k - (2 if strokes >> at(k) & ONE else 0)
+                num_addresses += 1
+                found &= found - ONE
+        base += 64
+    characters[at(block)], characters_before[at(block)] = NO_BITS, num_characters
+    visible_characters[at(block)], visible_before[at(block)] = NO_BITS, num_visible
+    if last_visible:
+        if num_edges & 1:
+            edges[at(num_edges)] = end
+            num_edges += 1
+        if marks:
+            sentences += int(ends_in_sentence_mark(data, edges[at(num_edges - 2)], end))
+    out[M_WITH_LETTER, row] = with_letter + int(letter_carry)
+    out[M_SENTENCES, row] = sentences
+    out[M_HASHES, row] = hash_signs
+    out[M_ELLIPSES, row] = ellipses + out[M_ELLIPSIS_CHARS, row]
+    out[M_SYMBOLS, row] = hash_signs + out[M_ELLIPSES, row]
+    out[M_SYMBOL_CHARS, row] = hash_signs + out[M_ELLIPSIS_CHARS, row]
+    out[M_CHARACTERS, row] = num_characters
+    out[M_WORD_CHARACTERS, row] = num_visible
+    out[M_SPACES, row] = num_characters - num_visible
+    return num_edges >> 1, num_breaks, num_addresses
+
+
+@kernel
+def _count_before(masks, before, offset):
+    """Number of characters that start in the first `offset` bytes of the document, by masks and their running sum."""
+    block = at(offset) >> at(6)
+    return before[block] + count_bits(masks[block] & first_bits(offset & 63))
+
+
+@kernel
+def _short_key(rest, num_bytes):
+    """A word of up to four bytes as a uint32, filled up with 0xFF, which UTF-8 does not have; ABSENT for a longer
+    word. `rest` has its first bytes."""
+    return np.uint32(rest | ~first_bits(8 * min(num_bytes, 4)) | (NO_BITS - at(num_bytes > 4)))
+
+
+@kernel
+def load_words(data, words, edges, last_block, pending, short_words):
+    """Write what `hash_words` needs: `last_block` of the whole blocks of eight bytes, with the blocks before it hashed
+    into it, and `pending`, the bytes after them. Write `short_words`, uint32, the keys of `_short_key`.
+
+    A word of fewer than eight bytes reads eight too, since the branch cannot be predicted.
+    """
+    safe = words  # words with eight readable bytes after them
+    while safe > 0 and edges[at(2 * safe - 1)] + 8 > len(data):
+        safe -= 1
+    for w in range(safe):
+        word = edges[at(2 * w)]
+        num_bytes = edges[at(2 * w + 1)] - word
+        whole = NO_BITS - at(num_bytes >= 8)
+        block = load64(data, word) & whole
+        i = word + int(whole & at(8))
+        left = num_bytes - int(whole & at(8))
+        while left >= 8:
+            block = combine64(ONE, block) * FMIX_1 + load64(data, i)
+            i += 8
+            left -= 8
+        rest = load64(data, i) & first_bits(8 * left)
+        last_block[at(w)] = block
+        pending[at(w)] = rest
+        short_words[at(w)] = _short_key(rest, num_bytes)
+    for w in range(safe, words):
+        i, end = edges[at(2 * w)], edges[at(2 * w + 1)]
+        short_words[at(w)] = _short_key(load_tail(data, i, min(end - i, 4)), end - i)
+        block = NO_BITS
+        first = i
+        while end - i >= 8:
+            block = load64(data, i) if i == first else combine64(ONE, block) * FMIX_1 + load64(data, i)
+            i += 8
+        last_block[at(w)] = block
+        pending[at(w)] = load_tail(data, i, end - i)
+
+
+@kernel
+def hash_words(words, edges, pending, word_hash):
+    """Replace the last blocks in `word_hash` by the hashes of the words, those of `words.finish_word`."""
+    for w in range(at(words)):
+        num_bytes = edges[at(2) * w + ONE] - edges[at(2) * w]
+        whole = NO_BITS - at(num_bytes >= 8)
+        word_hash[w] = finish_word(combine64(ONE, word_hash[w]) & whole, pending[w], num_bytes)
+
+
+@kernel
+def _count_equal(short_words, words, key, case):
+    """How many keys equal `key` when the bits of `case` are set in them."""
+    count = np.uint32(0)
+    for w in range(at(words)):
+        count += np.uint32((short_words[w] | case) == key)
+    return int(count)
+
+
+@kernel
+def count_listed(short_words, words, out, row):
+    """Write the measures of listed words. One fast loop per listed word takes less time than a table."""
+    for k in range(at(64)):
+        short_words[at(words) + k] = ABSENT
+    padded = words + 63 & ~63  # whole vectors
+    for key in STOP_KEYS:
+        out[M_STOP_WORDS, row] += int(_count_equal(short_words, padded, key, np.uint32(0)) > 0)
+    for key in FUNCTION_KEYS:
+        out[M_FUNCTION_WORDS, row] += _count_equal(short_words, padded, key, CASE_BITS)
+
+
+@kernel
+def measure_words(start, words, edges, visible_characters, visible_before, word_end, out, row):
+    """Write `word_end` and the length of the longest word."""
+    longest = before = 0
+    for w in range(at(words)):
+        visible = _count_before(visible_characters, visible_before, edges[at(2) * w + ONE] - start)
+        longest = max(longest, visible - before)
+        before = visible
+        word_end[w] = visible
+    out[M_MAX_WORD, row] = longest
+
+
+@kernel
+def _count_urls(
+    data, start, end, words, edges, addresses, num_addresses, word_end, visible_characters, visible_before, pages,
+    records, lanes, out, row,
+):  # fmt: skip
+    """Write the measures of URLs; only the first URL of a word counts."""
+    counted = -1
+    low = 0
+    for k in range(num_addresses):
+        address = addresses[k]
+        high = words
+        while high - low > 1:
+            middle = (low + high) >> 1
+            if edges[2 * middle] <= address:
+                low = middle
+            else:
+                high = middle
+        if low == counted:
+            continue
+        back = url_start(data, address, edges[2 * low], end, pages, records, lanes)
+        if back > 0:
+            counted = low
+            out[M_URLS, row] += 1
+            out[M_URL_CHARS, row] += word_end[low]
+            out[M_URL_CHARS, row] -= _count_before(visible_characters, visible_before, address - back - start)
+
+
+@kernel
+def _load_upto8(data, i, count):
+    if count >= 8:
+        return load64(data, i)
+    if i + 8 <= len(data):
+        return load64(data, i) & first_bits(8 * count)
+    return load_tail(data, i, count)
+
+
+@kernel
+def _hash_bytes(data, start, end):
+    """A hash of data[start:end] that only this document uses: 16 bytes per multiplication."""
+    state = at(end - start) * GOLDEN
+    i = start
+    while end - i > 16:
+        state = fold_product(load64(data, i) ^ FMIX_1, load64(data, i + 8) ^ state)
+        i += 16
+    first = _load_upto8(data, i, end - i)
+    second = _load_upto8(data, i + 8, end - i - 8) if end - i > 8 else NO_BITS
+    return fold_product(fold_product(first ^ FMIX_1, second ^ state) ^ GOLDEN, FMIX_2)
+
+
+@kernel
+def _count_line_start(data, word, out, row):
+    """Count a text line whose first word is a bullet or starts with one."""
+    byte = byte_at(data, word)
+    if byte == 45 or (byte == 0xE2 and byte_at(data, word + 1) == 0x80 and byte_at(data, word + 2) == 0xA2):
+        out[M_BULLETS, row] += 1
+        out[M_BULLETS_STAR, row] += 1
+    elif byte == 42:
+        out[M_BULLETS_STAR, row] += 1
+
+
+@kernel
+def scan_lines(
+    data, start, end, words, edges, breaks, num_breaks, words_before, characters, characters_before, hashed, line_hash,
+    line_mark, out, row,
+):  # fmt: skip
+    """Write the measures of lines, `line_mark` and, if `hashed`, `line_hash`; return the number of text lines."""
+    lines = text_lines = newlines = line_ends = short = paragraphs = 0
+    new_paragraph = 1
+    word = 0
+    line = start
+    k = 0
+    while k < num_breaks or line < end:
+        limit, next_word = end, words
+        if k < num_breaks:
+            limit, next_word = breaks[at(k)], words_before[at(k)]
+        lines += 1
+        if word == next_word:
+            new_paragraph = 1
+        else:
+            _count_line_start(data, edges[at(2 * word)], out, row)
+            count_line_end(data, edges[at(2 * next_word - 2)], edges[at(2 * next_word - 1)], out, row)
+            word = next_word
+            length = _count_before(characters, characters_before, limit - start)
+            length -= _count_before(characters, characters_before, line - start)
+            short += int(length <= SHORT_LINE_CHARACTERS)
+            if hashed:
+                line_hash[at(text_lines)] = _hash_bytes(data, line, limit)
+                line_mark[at(text_lines)] = 2 * length + new_paragraph
+            paragraphs += new_paragraph
+            text_lines += 1
+            new_paragraph = 0
+        if k == num_breaks:
+            break
+        k += 1
+        line_ends += 1
+        byte = byte_at(data, limit)
+        line = limit + 1
+        if byte == 10:
+            newlines += 1
+        elif byte == 13:
+            if line < end and byte_at(data, line) == 10:
+                newlines += 1
+                line_ends += 1
+                line += 1
+                k += 1
+        elif byte >= 0x80:
+            line = limit + utf8.decode(data, limit)[1]
+    out[M_LINES, row] = lines
+    out[M_TEXT_LINES, row] = text_lines
+    out[M_PARAGRAPHS, row] = paragraphs
+    out[M_SHORT, row] = short
+    out[M_NEWLINES, row] = newlines
+    out[M_LINE_CHARACTERS, row] = out[M_CHARACTERS, row] - line_ends
+    return text_lines
+
+
+@kernel
+def scan_document(
+    data, start, end, pages, records, flags, lanes, classes, marks, hashed, positions, word_hash, word_end, line_hash,
+    line_mark, out, row,
+):  # fmt: skip
+    """Write the measures that need the text, and `word_hash` and `word_end`; return (words, text lines).
+
+    classes     whether the measures of classes of characters are wanted; without, some of them are too small
+    marks       the same for sentences and URLs
+    hashed      whether `line_hash` and `line_mark` are wanted
+    positions   the arrays of this module
+    """
+    edges, breaks, words_before, addresses, short_words, characters, characters_before = positions[:7]
+    visible_characters, visible_before = positions[7:]
+    words, num_breaks, num_addresses = find_words(
+        data, start, end, pages, records, flags, lanes, classes, marks, edges, breaks, words_before, addresses,
+        characters, characters_before, visible_characters, visible_before, out, row,
+    )  # fmt: skip
+    load_words(data, words, edges, word_hash, line_hash, short_words)
+    hash_words(words, edges, line_hash, word_hash)
+    count_listed(short_words, words, out, row)
+    measure_words(start, words, edges, visible_characters, visible_before, word_end, out, row)
+    if num_addresses:
+        _count_urls(
+            data, start, end, words, edges, addresses, num_addresses, word_end, visible_characters, visible_before,
+            pages, records, lanes, out, row,
+        )  # fmt: skip
+    text_lines = scan_lines(
+        data, start, end, words, edges, breaks, num_breaks, words_before, characters, characters_before, hashed,
+        line_hash, line_mark, out, row,
+    )  # fmt: skip
+    if marks and (words == 0 or not ends_in_sentence_mark(data, edges[at(2 * words - 2)], edges[at(2 * words - 1)])):
+        out[M_SENTENCES, row] += int(words > 0)
+    out[M_BYTES, row] = end - start
+    out[M_WORDS, row] = words
+    out[M_NUM_2GRAMS, row] = max(words - 1, 0)
+    out[M_NUM_3GRAMS, row] = max(words - 2, 0)
+    return words, text_lines

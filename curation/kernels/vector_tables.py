@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hash tables of `measures` for the CPU: the same measures, by loops with few branches that depend on the text.
+
+A table is emptied before it is filled, since an empty key then needs no stamp, and a new key no branch. It is as large
+as its items need, and mostly fits into the first cache. Arrays as in `measures`.
+
+Three of four 2-grams occur once in real text. A table of bytes, which takes a few of these for repeated, rejects most
+of them. Only the others are counted by their hashes.
+"""
+
+import numpy as np
+
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import FMIX_1, combine64, table_mask
+from curation.kernels.measures import (
+    M_DISTINCT,
+    M_DUP_LINE_CHARS,
+    M_DUP_LINES,
+    M_DUP_PARAGRAPH_CHARS,
+    M_DUP_PARAGRAPHS,
+    write_covered,
+    write_duplicates,
+    write_top,
+)
+
+at = np.uint64
+FREE = np.uint64(0)  # key of an empty slot
+ZERO = FMIX_1  # key of the hash 0
+
+
+@kernel
+def _empty_table(keys, items):
+    """Empty the slots that a table of `items` needs; return its index mask."""
+    mask = table_mask(items)
+    keys[: np.int64(mask) + 1] = FREE
+    return mask
+
+
+@kernel
+def _slot_of(keys, mask, hashed):
+    """(slot of a hash, the key to store there): the slot has this key or is free."""
+    key = hashed if hashed != FREE else ZERO
+    slot = key & mask
+    while keys[slot] != key and keys[slot] != FREE:
+        slot = slot + at(1) & mask
+    return slot, key
+
+
+@kernel
+def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
+    """Write the measures of `measures.count_duplicate_lines`."""
+    mask = _empty_table(keys, text_lines)
+    duplicates = characters = 0
+    for k in range(at(text_lines)):
+        slot, key = _slot_of(keys, mask, line_hash[k])
+        repeated = int(keys[slot] == key)
+        keys[slot] = key
+        duplicates += repeated
+        characters += (line_mark[k] >> 1) * repeated
+    out[M_DUP_LINES, row] = duplicates
+    out[M_DUP_LINE_CHARS, row] = characters
+    mask = _empty_table(keys, text_lines)
+    duplicates = characters = 0
+    line = at(0)
+    while line < at(text_lines):
+        paragraph = line_hash[line]
+        length = line_mark[line] >> 1
+        line += at(1)
+        while line < at(text_lines) and line_mark[line] & 1 == 0:
+            paragraph = combine64(paragraph, line_hash[line])
+            length += 1 + (line_mark[line] >> 1)
+            line += at(1)
+        slot, key = _slot_of(keys, mask, paragraph)
+        repeated = int(keys[slot] == key)
+        keys[slot] = key
+        duplicates += repeated
+        characters += length * repeated
+    out[M_DUP_PARAGRAPHS, row] = duplicates
+    out[M_DUP_PARAGRAPH_CHARS, row] = characters
+
+
+@kernel
+def count_distinct_words(word_hash, words, keys, out, row):
+    """Write the number of distinct words."""
+    mask = _empty_table(keys, words)
+    distinct = 0
+    for w in range(at(words)):
+        slot, key = _slot_of(keys, mask, word_hash[w])
+        distinct += int(keys[slot] == FREE)
+        keys[slot] = key
+    out[M_DISTINCT, row] = distinct
+
+
+@kernel
+def _find_candidates(words, word_hash, seen, active, active_hash):
+    """Write the positions and hashes of the 2-grams that may repeat, and return their number.
+
+    seen   uint8, at least 16 items per word, and 64
+    """
+    if words < 2:
+        return 0
+    for w in range(at(words - 1)):
+        active_hash[w] = combine64(word_hash[w], word_hash[w + at(1)])
+    mask = (table_mask(words) << at(2)) | at(3)
+    seen[: np.int64(mask) + 1] = 0
+    for w in range(at(words - 1)):
+        slot = active_hash[w] >> at(32) & mask
+        seen[slot] = seen[slot] << np.uint8(1) | np.uint8(1)
+    candidates = at(0)
+    for w in range(at(words - 1)):
+        hashed = active_hash[w]
+        active[candidates] = w
+        active_hash[candidates] = hashed
+        candidates += at(seen[hashed >> at(32) & mask] > 1)
+    return np.int64(candidates)
+
+
+@kernel
+def _extend(n, word_hash, active, active_hash, num_active):
+    """Replace the (n-1)-grams by the n-grams whose two (n-1)-grams are active; return their number."""
+    extended = at(0)
+    for c in range(at(max(num_active - 1, 0))):
+        position = active[c]
+        active[extended] = position
+        active_hash[extended] = active_hash[c]
+        extended += at(active[c + at(1)] == position + 1)
+    for c in range(extended):
+        active_hash[c] = combine64(active_hash[c], word_hash[at(active[c] + n - 1)])
+    return np.int64(extended)
+
+
+@kernel
+def _count_repeated(active, active_hash, active_slot, num_active, keys, counts):
+    """Count the active n-grams, keep those that occur more than once, and return their number."""
+    mask = _empty_table(keys, num_active)
+    counts[: np.int64(mask) + 1] = 0
+    for c in range(at(num_active)):
+        slot, key = _slot_of(keys, mask, active_hash[c])
+        keys[slot] = key
+        counts[slot] += 1
+        active_slot[c] = np.int64(slot)
+    repeated = at(0)
+    for c in range(at(num_active)):
+        active[repeated], active_hash[repeated], active_slot[repeated] = active[c], active_hash[c], active_slot[c]
+        repeated += at(counts[at(active_slot[c])] > 1)
+    return np.int64(repeated)
+
+
+@kernel
+def count_ngrams(
+    words, max_ngram, coverage, word_hash, word_end, active, active_hash, active_slot, keys, counts, out, row
+):
+    """Write the measures of `measures.count_ngrams`."""
+    repeated = _find_candidates(words, word_hash, keys.view(np.uint8), active, active_hash)
+    for n in range(2, max_ngram + 1):
+        if n > 2:
+            repeated = _extend(n, word_hash, active, active_hash, repeated)
+        repeated = _count_repeated(active, active_hash, active_slot, repeated, keys, counts)
+        if n <= 4:
+            write_top(n, words, word_end, active, active_slot, repeated, counts, out, row)
+        else:
+            if coverage:
+                write_covered(n, word_end, active, repeated, out, row)
+            write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row)
+        if repeated == 0 and n >= 4:
+            break
