@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from curation.cli.console import Console
 from curation.cli.options import NOTHING_KEPT
+from curation.errors import counted
 from curation.system import interrupts
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace) -> RunR
     settings = {name: getattr(options, name) for name in RUN_OPTIONS}
     finished = run(recipe, folder, progress=console.progress(), **settings)
     if finished.already_complete:
-        console.info(f"already complete: {folder}")
+        kept = counted(finished.report["documents"]["kept"], "document")
+        console.info(f"already complete: {folder}, {kept} kept; --force runs it again")
     else:
         _show(finished, folder, options)
     return finished
@@ -51,7 +53,7 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
         from curation.running.report_text import print_funnel
 
         print_funnel(report)
-        console.info(f"{report['seconds']:.1f} s; results are in {folder}/, counts in {folder}/report.json")
+        console.info(f"{report['seconds']:.1f} s; results are in {folder}/, the report is {folder}/report.html")
         return
     for warning in report["warnings"]:
         if warning != finished.nothing_kept or options.allow_empty:  # `conclude` reports it as an error

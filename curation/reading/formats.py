@@ -36,7 +36,8 @@ READERS: dict[str, Callable[[FileRange, int], Iterator[Documents]]] = {
 TEXT_COLUMNS = ("text", "content", "body", "raw_content", "article", "description", "document")
 PROBED_RECORDS = 100
 SET = {  # remedies, by setting of an input
-    "text_column": "Set text_column of the input in the recipe, or give --text-column NAME",
+    "text_column": "Set text_column of the input in the recipe, or give --text-column NAME; for files of several "
+    "kinds, curate init FOLDER writes a recipe",
     "columns": "Set columns of the input in the recipe",
 }
 SIGNATURES = {  # first bytes that no text has

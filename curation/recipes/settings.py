@@ -149,7 +149,7 @@ def rules_setting(text: str) -> str:
     for name in listed[1:-1].split(", ") if listed != text.strip() else ():
         if name not in RULE_SETS:
             advice = f"Give names of rule sets, or rules in YAML: {{words: {EXAMPLE}}}"
-            raise RecipeError(f"no rule set named {name!r}{nearest(name, RULE_SETS)}. {advice}")
+            raise RecipeError(f"no rule set named {name!r}{near_or_nothing(name, RULE_SETS) or '.'} {advice}")
     return f"stages.{FILTER}.rules={listed}"
 
 

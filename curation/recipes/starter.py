@@ -28,7 +28,7 @@ HEAD = """\
 # List all settings: curate recipes --schema
 """
 COMMENTS = {
-    "input": "files, folders, globs or URLs, one input each; name: is its name in the outputs",
+    "input": "files, folders, globs or URLs, one input each, from the working directory; name: is its name in outputs",
     "rewrite": "Unicode form; also markup: strip (tags), whitespace: collapse, lowercase: true",
     "filter": "published for English; for other languages use rules: gopher_repetition, or your own rules",
     "exact_dedup": "keeps the first of equal texts; compare: lowercase ignores case and outer white space",

@@ -143,7 +143,7 @@ def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
             part.file.format for input_slice in slices if input_slice.source == source for part in input_slice.ranges
         }
         if formats & {*ENCODED}:
-            return "; set encoding: of the input to the encoding of its files, such as latin-1"
+            return f"; set encoding: of the input, such as latin-1 (--set input.{source}.encoding=latin-1)"
         return "; convert the input to UTF-8, which its format requires"
     return next(hint for mark, hint in HINTS if mark in error)
 

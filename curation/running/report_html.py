@@ -21,7 +21,7 @@ from curation.system.terminal import printable_line
 
 MAX_BYTES = 1_500_000
 MAX_REASONS, MAX_SOURCES, MAX_OUTPUTS, MAX_WARNINGS = 40, 200, 400, 100  # shown; the rest is counted
-SHORT_LIST = 6  # reasons that are shown without a click
+SHORT_LIST = 12  # reasons that are shown without a click
 MAX_CHARACTERS = 300  # of a name, reason, path or line
 MAX_RECIPE_CHARACTERS = 200_000
 
@@ -89,7 +89,7 @@ def as_html(content: dict[str, Any]) -> str:
 </head>
 <body>
 <h1>{name}</h1>
-<p class="quiet">Engine {engine}; {content["seconds"]:,.1f} s; {shown_bytes(content["peak_memory_bytes"])} of memory</p>
+<p class="quiet">Engine {engine}; {content["seconds"]:,.1f} s; {_size(content.get("peak_memory_bytes", 0))} of memory</p>
 {_tiles(content)}
 {"".join(sections)}
 <p class="quiet">{_shown(funnel_line(content))}</p>
@@ -102,6 +102,10 @@ def _shown(text: object) -> str:
     """Return text from outside for the page: on one line, cut, escaped."""
     line = printable_line(text)
     return html.escape(line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}…")
+
+
+def _size(size: float) -> str:
+    return f"{size / 1e6:,.1f} MB" if 1e6 <= size < 1e7 else shown_bytes(size)
 
 
 def _section(title: str, body: str) -> str:
@@ -122,7 +126,7 @@ def _tiles(content: dict[str, Any]) -> str:
     text = _share(sizes["kept"], sizes["read"])
     tiles = [
         (f"{documents['kept']:,}", f"documents kept, {kept:.1%} of {documents['read']:,}"),
-        (shown_bytes(sizes["kept"]), f"of text kept, {text:.1%} of {shown_bytes(sizes['read'])}"),
+        (_size(sizes["kept"]), f"of text kept, {text:.1%} of {_size(sizes['read'])}"),
         (f"{documents['removed']:,}", "documents removed; no tokens written"),
     ]
     if tokens:
@@ -151,7 +155,7 @@ def _funnel(content: dict[str, Any]) -> str:
     before = documents["read"]
     for stage in content["stages"]:
         rows.append(_band(before, stage["documents_out"], read))
-        rows.append(_reasons(stage["reasons"], read))
+        rows.append(_reasons(stage["reasons"], read, stage["name"]))
         rows.append(_bar(stage["name"], stage["documents_out"], read, stage["bytes_out"]))
         before = stage["documents_out"]
     if documents["copies"]:
@@ -164,7 +168,7 @@ def _bar(name: str, documents: int, read: int, size: int) -> str:
     return (
         f'<div class="step"><span class="name">{_shown(name)}</span>'
         f'<span class="middle"><div class="bar" style="width:{share:.2%}"></div></span>'
-        f'<span class="count">{documents:,}<br><span class="quiet">{documents / read:.1%}, {shown_bytes(size)}</span>'
+        f'<span class="count">{documents:,}<br><span class="quiet">{documents / read:.1%}, {_size(size)}</span>'
         "</span></div>\n"
     )
 
@@ -176,7 +180,7 @@ def _band(before: int, after: int, read: int) -> str:
     return f'<div class="step gap"><span></span><span class="middle">{svg}</span><span></span></div>\n'
 
 
-def _reasons(reasons: dict[str, int], read: int) -> str:
+def _reasons(reasons: dict[str, int], read: int, stage: str = "") -> str:
     ranked = sorted(filter(itemgetter(1), reasons.items()), key=lambda pair: (-pair[1], pair[0]))
     if not ranked:
         return ""
@@ -187,7 +191,8 @@ def _reasons(reasons: dict[str, int], read: int) -> str:
         for name, number in ranked[:MAX_REASONS]
     )
     rows += _rest(len(ranked) - MAX_REASONS, "reason")
-    summary = f"{sum(reasons.values()):,} removed, for {counted(len(ranked), 'reason')}"
+    by = f" by {_shown(stage)}" if stage else ""
+    summary = f"{sum(reasons.values()):,} removed{by}, for {counted(len(ranked), 'reason')}"
     return f"<details{' open' if len(ranked) <= SHORT_LIST else ''}><summary>{summary}</summary>\n{rows}</details>\n"
 
 
@@ -207,8 +212,8 @@ def _sources(sources: Sequence[dict[str, Any]]) -> str:
             f"{entry['documents_read']:,}",
             f"{entry['documents_kept']:,}",
             f"{_share(entry['documents_kept'] - entry['copies'], entry['documents_read']):.1%}",
-            shown_bytes(entry["bytes_read"]),
-            shown_bytes(entry["bytes_kept"]),
+            _size(entry["bytes_read"]),
+            _size(entry["bytes_kept"]),
             f"{entry['tokens']:,}",
             f"{entry['share_before']:.2%}",
             f"{entry['share_after']:.2%}",
@@ -248,17 +253,20 @@ def _data_card(content: dict[str, Any]) -> str:
     names = ", ".join(entry["name"] for entry in content["sources"][:MAX_SOURCES])
     facts = [
         ("Documents", f"{documents['kept']:,}, of which {documents['copies']:,} are further copies"),
-        ("Text", shown_bytes(content["bytes"]["kept"])),
+        ("Text", _size(content["bytes"]["kept"])),
         ("Inputs", names),
         ("Files read", f"{len(content['files']):,}"),
         ("Processing", ", ".join(stage["name"] for stage in content["stages"]) or "none"),
-        ("Edited", f"{documents['edited']:,} documents; malformed UTF-8 was replaced in {documents['repaired']:,}"),
+        (
+            "Edited",
+            f"{documents.get('edited', 0):,} documents; malformed UTF-8 was replaced in {documents.get('repaired', 0):,}",
+        ),
         ("Digest of the documents", content["documents_digest"]),
-        ("Made with", ", ".join(f"{name} {version}" for name, version in content["versions"].items())),
+        ("Made with", ", ".join(f"{name} {version}" for name, version in content.get("versions", {}).items())),
     ]
     if tokens:
         spec = tokens["tokenizer"]
-        shown = f"{spec['name']}, {tokens['vocabulary']:,} entries, SHA-256 {spec['sha256']}"
+        shown = f"{spec['name']}, {tokens['vocabulary']:,} entries, SHA-256 {spec.get('sha256', '')}"
         facts[2:2] = [("Tokens", f"{tokens['count']:,} as {tokens['dtype']}"), ("Tokenizer", shown)]
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{_shown(value)}</dd>\n" for name, value in facts) + "</dl>\n"
 

@@ -29,6 +29,8 @@ class _Documents(msgspec.Struct):
     kept: Count
     removed: Count
     rejected: Count
+    edited: Count = 0
+    repaired: Count = 0
 
 
 class _Bytes(msgspec.Struct):
@@ -70,6 +72,7 @@ class _Source(msgspec.Struct):
 class _Tokenizer(msgspec.Struct):
     name: str
     kind: str
+    sha256: Digest = "0" * 64
 
 
 class _Tokens(msgspec.Struct):
@@ -143,6 +146,8 @@ class _Report(msgspec.Struct):
     seconds: float
     numbers: _Numbers
     funnel: str
+    versions: dict[str, str] = {}
+    peak_memory_bytes: Count = 0
     stage_files: dict[str, dict[str, Digest]] = {}
     report_html: Digest = "0" * 64
     tokenizer: dict[str, Any] = {}

@@ -81,8 +81,9 @@ def test_run_and_run_again(corpus: Path, capsys: pytest.CaptureFixture[str]):
     assert code == 0
     assert "kept" in out and "tokens (gpt2, uint16)" in out and "results are in out/" in out
     assert "engine cpu (asked for); 1 worker; 1 file" in err
+    kept = report_of(Path("out"))["documents"]["kept"]
     code, out, _ = curate(capsys, *command)
-    assert (code, out) == (0, "already complete: out\n")
+    assert (code, out) == (0, f"already complete: out, {kept} documents kept; --force runs it again\n")
     assert "changed: name, stages. Give a new --output, or --force" in failed(capsys, "run", *command[2:])
     code, out, _ = curate(capsys, "run", *command[2:], "--force")
     assert code == 0 and report_of(Path("out"))["recipe"]["name"] == "default"

@@ -343,7 +343,7 @@ def test_some_rows_in_latin_1_bring_a_hint(here: Path, capsys: pytest.CaptureFix
     Path("l.csv").write_bytes(f"id,text\n{ROWS}10,café\n11,café\n".encode("latin-1"))
     code, out, _ = curate(capsys, "run", "-i", "l.csv", "--stages", "exact_dedup", "-o", "out")
     assert code == 0 and "2 of 11 records (18%) were rejected" in out
-    assert "set encoding: of the input to the encoding of its files, such as latin-1" in out
+    assert "set encoding: of the input, such as latin-1 (--set input." in out
 
 
 # Errors of the operating system

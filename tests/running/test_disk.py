@@ -82,12 +82,12 @@ def test_a_run_that_does_not_fit_is_refused_before_it_writes(
     need = needed(recipe, tmp_path / "out")
     with_free(monkeypatch, need - 5)
     with pytest.raises(OutputError) as error:
-        run(recipe, tmp_path / "out", engine="cpu")
+        run(recipe, tmp_path / "out", engine="cpu", progress=False)
     message = str(error.value)
     assert f"({need:,} bytes" in message and f"({need - 5:,} bytes)" in message and "--force-disk" in message
     assert files_below(tmp_path) == []
     with_free(monkeypatch, need)
-    run(recipe, tmp_path / "out", engine="cpu")
+    run(recipe, tmp_path / "out", engine="cpu", progress=False)
 
     with_free(monkeypatch, 1000)
     command = ("tokenize", str(corpus), "-o", str(tmp_path / "tokens"))

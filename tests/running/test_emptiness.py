@@ -27,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 LATIN_TOLD = (
     "nothing is kept: 200 of 200 records were rejected, most of them with the error: text is not valid UTF-8; set "
-    "encoding: of the input to the encoding of its files, such as latin-1"
+    "encoding: of the input, such as latin-1 (--set input.latin.encoding=latin-1)"
 )
 
 
@@ -48,7 +48,7 @@ def test_nothing_kept_exits_with_3_until_it_is_allowed(
         out, err = capsys.readouterr()
         assert err.splitlines()[-1] == f"curate: {LATIN_TOLD}"
         assert err.count("nothing is kept") == 1
-    assert out.startswith("already complete: out\n")
+    assert out.startswith("already complete: out, 0 documents kept; --force")
     assert verify("out") == [] and len((here / "out" / "rejected.jsonl").read_bytes().splitlines()) == 200
     for folder in ("out", "anew"):
         assert main([*command, "-o", folder, "--allow-empty"]) == 0
@@ -118,7 +118,10 @@ def test_the_likely_cause_depends_on_the_input(tmp_path: Path):
     pq.write_table(pa.table({"text": pa.array([None] * 3, pa.string())}), tmp_path / "a.parquet")
     (tmp_path / "a.jsonl").write_bytes(records_of(["one two"] * 3))
     asked = {
-        "a.csv": ({"encoding": "ascii"}, "set encoding: of the input to the encoding of its files, such as latin-1"),
+        "a.csv": (
+            {"encoding": "ascii"},
+            "set encoding: of the input, such as latin-1 (--set input.a.encoding=latin-1)",
+        ),
         "a.parquet": (
             {},
             "most of them with the error: text is null; set text_column: of the input to a field with text",

@@ -287,7 +287,7 @@ def on_terminal(*command: str) -> str:
 
 def test_a_terminal_shows_the_numbers_of_a_phase_and_of_its_slow_loop():
     shown = on_terminal(sys.executable, "-c", TERMINAL)
-    assert re.search(r"read \+ filter +1/3, 1\.\dk docs, \d\.\d MB/s, [\d.]+k? kept, \d s so far, \d+ MB", shown)
+    assert re.search(r"read \+ filter +\d/3, [\d.]+k? docs, \d\.\d MB/s, [\d.]+k? kept, \d s so far, \d+ MB", shown)
     assert re.search(r"inner \\x1b\[2J loop +2/5, \d s so far, \d+ MB", shown)
     assert re.search(r"read \+ filter +done in \d\.\d s, 3\.0k docs, \d\.\d MB/s, 2\.0k kept", shown)
     assert re.search(r"compiling kernels, once per version +done in 0\.0 s", shown)

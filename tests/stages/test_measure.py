@@ -18,7 +18,7 @@ from curation.errors import RecipeError
 from curation.measures import Measure
 from curation.recipes.recipe import parse_recipe
 from curation.running import run as runner
-from curation.running.report_text import RANKS, percentiles
+from curation.running.measured import RANKS, MeasuredDocuments, percentiles
 from curation.running.run import run
 from curation.stages import MeasureStage
 from curation.stages.invoke import apply_stage
@@ -134,7 +134,7 @@ def test_empty_inputs(tmp_path: Path, content: bytes):
     run(recipe_of(tmp_path / "a.jsonl", stages=stages, output=NO_TOKENS), tmp_path / "out", engine="cpu")
     table = pq.read_table(tmp_path / "out" / "documents" / "part-00000.parquet")
     assert table.column_names[4:] == [*Measure.__members__] and not table.to_pandas().iloc[:, 4:].any(axis=None)
-    assert [*percentiles(tmp_path / "out", ["words"])] == (["words"] if content else [])
+    assert [*percentiles(MeasuredDocuments(tmp_path / "out"), ["words"])] == (["words"] if content else [])
 
 
 def test_exports_of_what_was_kept_have_them(tmp_path: Path, corpus: Path):
@@ -165,7 +165,7 @@ def test_percentiles_are_those_of_the_sorted_values(tmp_path: Path, corpus: Path
     output = NO_TOKENS | {"part_documents": 50}
     run(recipe_of(corpus, stages=[{"kind": "measure", "names": NAMES}], output=output), tmp_path / "out", engine="cpu")
     assert len([*(tmp_path / "out" / "documents").iterdir()]) == 3
-    found = percentiles(tmp_path / "out", NAMES)
+    found = percentiles(MeasuredDocuments(tmp_path / "out"), NAMES)
     assert [*found] == [*NAMES]
     for name, values in found.items():
         rows = sorted(value for (value,) in table_rows(tmp_path / "out" / "documents", name))
