@@ -68,6 +68,7 @@ def as_html(content: dict[str, Any]) -> str:
     """Return a report (content of `report.json`) as a complete page."""
     name = _shown(content["recipe"]["name"] or "run")
     engine = f"{_shown(content['engine'])} ({_shown(content['engine_reason'])})"
+    memory = _size(content.get("peak_memory_bytes", 0))
     sections = [
         _warnings(content["warnings"]),
         _section("What happened to the documents", _funnel(content)),
@@ -89,7 +90,7 @@ def as_html(content: dict[str, Any]) -> str:
 </head>
 <body>
 <h1>{name}</h1>
-<p class="quiet">Engine {engine}; {content["seconds"]:,.1f} s; {_size(content.get("peak_memory_bytes", 0))} of memory</p>
+<p class="quiet">Engine {engine}; {content["seconds"]:,.1f} s; {memory} of memory</p>
 {_tiles(content)}
 {"".join(sections)}
 <p class="quiet">{_shown(funnel_line(content))}</p>

@@ -120,7 +120,7 @@ def test_the_likely_cause_depends_on_the_input(tmp_path: Path):
     asked = {
         "a.csv": (
             {"encoding": "ascii"},
-            "set encoding: of the input, such as latin-1 (--set input.a.encoding=latin-1)",
+            "of the input, such as latin-1 (--set input.a.encoding=latin-1)",
         ),
         "a.parquet": (
             {},
