@@ -263,7 +263,7 @@ def _data_card(content: dict[str, Any]) -> str:
             f"{documents.get('edited', 0):,} documents; malformed UTF-8 was replaced in {documents.get('repaired', 0):,}",
         ),
         ("Digest of the documents", content["documents_digest"]),
-        ("Made with", ", ".join(f"{name} {version}" for name, version in content.get("versions", {}).items())),
+        ("Made with", ", ".join(map(" ".join, content.get("versions", {}).items()))),
     ]
     if tokens:
         spec = tokens["tokenizer"]
