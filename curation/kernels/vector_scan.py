@@ -475,35 +475,38 @@ def scan_lines(
 
 @kernel
 def scan_document(
-    data, start, end, pages, records, flags, lanes, classes, marks, hashed, positions, word_hash, word_end, line_hash,
+    data, start, end, pages, records, flags, lanes, wanted, hashed, positions, word_hash, word_end, line_hash,
     line_mark, out, row,
 ):  # fmt: skip
     """Write the measures that need the text, and `word_hash` and `word_end`; return (words, text lines).
 
-    classes     whether the measures of classes of characters are wanted; without, some of them are too small
-    marks       the same for sentences and URLs
+    wanted      a `WantedScan`: the measures of other parts are too small, and without `words` there are no hashes
     hashed      whether `line_hash` and `line_mark` are wanted
     positions   the arrays of this module
     """
+    classes, marks, want_words, want_lines = wanted
     edges, breaks, addresses, short_words, all_changes, changes_before = positions[:6]
     characters, characters_before, visible_characters, visible_before = positions[6:]
     words, num_breaks, num_addresses = find_words(
         data, start, end, pages, records, flags, lanes, classes, marks, edges, breaks, addresses, all_changes,
         changes_before, characters, characters_before, visible_characters, visible_before, out, row,
     )  # fmt: skip
-    load_words(data, words, edges, word_hash, line_hash, short_words)
-    hash_words(words, edges, line_hash, word_hash)
-    count_listed(short_words, words, out, row)
-    measure_words(start, words, edges, visible_characters, visible_before, word_end, out, row)
-    if num_addresses:
+    if want_words:
+        load_words(data, words, edges, word_hash, line_hash, short_words)
+        hash_words(words, edges, line_hash, word_hash)
+        count_listed(short_words, words, out, row)
+        measure_words(start, words, edges, visible_characters, visible_before, word_end, out, row)
+    if want_words and num_addresses:
         _count_urls(
             data, start, end, words, edges, addresses, num_addresses, word_end, visible_characters, visible_before,
             pages, records, lanes, out, row,
         )  # fmt: skip
-    text_lines = scan_lines(
-        data, start, end, words, edges, breaks, num_breaks, all_changes, changes_before, characters, characters_before,
-        hashed, line_hash, line_mark, out, row,
-    )  # fmt: skip
+    text_lines = 0
+    if want_lines:
+        text_lines = scan_lines(
+            data, start, end, words, edges, breaks, num_breaks, all_changes, changes_before, characters,
+            characters_before, hashed, line_hash, line_mark, out, row,
+        )  # fmt: skip
     if marks and (words == 0 or not ends_in_sentence_mark(data, edges[at(2 * words - 2)], edges[at(2 * words - 1)])):
         out[M_SENTENCES, row] += int(words > 0)
     out[M_BYTES, row] = end - start
