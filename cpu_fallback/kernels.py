@@ -52,7 +52,7 @@ def rewrite_rows(data, offsets, valid, form_row, form_data, form_offsets, out, s
 
 @kernel
 def measure_rows(
-    data, offsets, valid, pages, records, flags, lanes, classes, marks, lines, distinct, max_ngram, coverage, positions,
+    data, offsets, valid, pages, records, flags, lanes, wanted, lines, distinct, max_ngram, coverage, positions,
     scratch, out,
 ):  # fmt: skip
     word_hash, word_end, active, active_hash, active_slot, keys, counts = scratch
@@ -60,7 +60,7 @@ def measure_rows(
         if not valid[row]:
             continue
         words, text_lines = scan_document(
-            data, offsets[row], offsets[row + 1], pages, records, flags, lanes, classes, marks, lines, positions,
+            data, offsets[row], offsets[row + 1], pages, records, flags, lanes, wanted, lines, positions,
             word_hash, word_end, active_hash, active, out, row,
         )  # fmt: skip
         if lines:

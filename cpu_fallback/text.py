@@ -86,7 +86,7 @@ def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
     scratch = _measure_scratch(longest)
     lanes, _ = character_lanes(unicode)
     measure_rows(
-        data, offsets, valid, *unicode[:3], lanes, *wanted_scan(tuple(names)), *wanted(tuple(names)),
+        data, offsets, valid, *unicode[:3], lanes, tuple(wanted_scan(tuple(names))), *wanted(tuple(names)),
         allocate_positions(longest), scratch, out,
     )  # fmt: skip
     return {name: out[Measure[name]] for name in names}

@@ -283,7 +283,12 @@ def wanted(names: tuple[str, ...]) -> Wanted:
     )
 
 
-CLASSES = ("alphabetic", "alphanumeric", "digit", "uppercase", "bracket", "punctuation", "unspaced")
+OF_CLASSES = tuple(
+    f"{kind}_characters"
+    for kind in ("alphabetic", "alphanumeric", "digit", "uppercase", "bracket", "punctuation", "unspaced")
+)
+OF_MARKS = ("sentences", "urls", "url_characters")
+OF_SINGLE_WORDS = ("max_word_characters", "stop_words", "function_words", "urls", "url_characters", "distinct_words")
 
 
 class WantedScan(NamedTuple):
@@ -291,15 +296,21 @@ class WantedScan(NamedTuple):
 
     classes   counts of characters by class
     marks     ends of sentences and URLs
+    words     hashes and lengths of single words
+    lines     everything about lines and paragraphs
     """
 
     classes: bool
     marks: bool
+    words: bool
+    lines: bool
 
 
 def wanted_scan(names: tuple[str, ...]) -> WantedScan:
     """Return the parts of a scan that the measures `names` need."""
     return WantedScan(
-        classes=any(f"{kind}_characters" in names for kind in CLASSES),
-        marks=any(name in names for name in ("sentences", "urls", "url_characters")),
+        classes=any(name in OF_CLASSES for name in names),
+        marks=any(name in OF_MARKS for name in names),
+        words=any(name in OF_SINGLE_WORDS or NGRAM_NAME.match(name) for name in names),
+        lines=any("line" in name or "paragraph" in name for name in names),
     )

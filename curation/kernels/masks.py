@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from curation.kernels.cache import kernel
 
 WIDTH = 64  # bytes of a mask
+AHEAD = 512  # bytes from a block to the one that is fetched into the cache meanwhile
 NO_BITS, ONE = np.uint64(0), np.uint64(1)
 SPACE_STARTS = (0xC2, 0xE1, 0xE2, 0xE3)  # first bytes of white space beyond ASCII, and of other characters
 BLOCK = ir.VectorType(ir.IntType(8), WIDTH)
@@ -126,6 +127,22 @@ space_masks = _masks_of(_spaces, 2)  # (ASCII white space, bytes of SPACE_STARTS
 
 
 @intrinsic
+def prefetch(typing_context: Any, data: Any, position: Any) -> Any:
+    """Ask for the cache line of data[position], which may lie behind the end."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        fields = context.make_array(signature.args[0])(context, builder, arguments[0])
+        address = builder.bitcast(builder.gep(fields.data, [arguments[1]]), ir.IntType(8).as_pointer())
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [address, flag(0), flag(3), flag(1)])
+        return context.get_dummy_value()
+
+    return types.none(data, types.int64), generate
+
+
+@intrinsic
 def lowest_bit(typing_context: Any, mask: Any) -> Any:
     """Number of the lowest set bit (int64) of a uint64; 64 if none is set."""
 
@@ -175,4 +192,19 @@ def append_positions(mask, first, out, count):
             out[np.uint64(count + k)] = first + lowest_bit(mask)
             mask &= mask - ONE
         count += 8
+    return after
+
+
+@kernel
+def append_few_positions(mask, first, out, count):
+    """`append_positions` for masks of mostly up to three bits. `out` needs three more items."""
+    after = count + count_bits(mask)
+    for k in range(3):
+        out[np.uint64(count + k)] = first + lowest_bit(mask)
+        mask &= mask - ONE
+    count += 3
+    while count < after:
+        out[np.uint64(count)] = first + lowest_bit(mask)
+        mask &= mask - ONE
+        count += 1
     return after

@@ -12,8 +12,10 @@ from curation.kernels import utf8
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1, FMIX_2, GOLDEN, combine64, load64, load_tail
 from curation.kernels.masks import (
+    AHEAD,
     NO_BITS,
     ONE,
+    append_few_positions,
     append_positions,
     class_masks,
     count_bits,
@@ -21,6 +23,7 @@ from curation.kernels.masks import (
     fold_product,
     lowest_bit,
     mark_masks,
+    prefetch,
     text_masks,
 )
 from curation.kernels.measures import (
@@ -88,10 +91,11 @@ def allocate_positions(longest: int) -> tuple[np.ndarray, ...]:
     blocks = longest // 64 + 2
     return (
         np.empty(longest + 9, np.int64),  # edges: where words start and end, alternating
-        np.empty(longest, np.int64),  # breaks: where line breaks start
-        np.empty(longest, np.int64),  # words_before: number of words before each break
+        np.empty(longest + 3, np.int64),  # breaks: where line breaks start
         np.empty(longest // 3 + 1, np.int64),  # addresses: where URLs may start
         np.empty(longest // 2 + 65, np.uint32),  # short_words: keys of `_short_key`
+        np.empty(blocks, np.uint64),  # all_changes: masks of the edges
+        np.empty(blocks, np.int64),  # changes_before: number of edges before each mask
         np.empty(blocks, np.uint64),  # characters: masks of first bytes of characters
         np.empty(blocks, np.int64),  # characters_before: number of characters before each mask
         np.empty(blocks, np.uint64),  # visible_characters: the same without white space
@@ -100,9 +104,10 @@ def allocate_positions(longest: int) -> tuple[np.ndarray, ...]:
 
 
 @kernel
-def _read_beyond_ascii(data, base, firsts, pages, records, flags, lanes, out, row):
+def _read_beyond_ascii(data, base, firsts, pages, records, flags, lanes, classes, out, row):
     """Masks of white space, line breaks and letters among the characters that start at the bits `firsts` of the 64
-    bytes from `base`, and of white space in the first bytes of the next 64. Adds their classes to the measures."""
+    bytes from `base`, and of white space in the first bytes of the next 64. With `classes`, adds their classes to the
+    measures."""
     spaces = breaks = letters = next_spaces = NO_BITS
     counters = NO_BITS
     while firsts:
@@ -125,7 +130,8 @@ def _read_beyond_ascii(data, base, firsts, pages, records, flags, lanes, out, ro
             next_spaces = first_bits(k + width - 64)
         if flags[at(record)] & np.uint32(LINE_BREAK) != np.uint32(0):
             breaks |= bit
-    flush_lanes(counters, out, row)
+    if classes:
+        flush_lanes(counters, out, row)
     return spaces, breaks, letters, next_spaces
 
 
@@ -159,8 +165,8 @@ def _count_hidden_ends(data, base, ends, edges, num_edges):
 
 @kernel
 def find_words(
-    data, start, end, pages, records, flags, lanes, classes, marks, edges, breaks, words_before, addresses, characters,
-    characters_before, visible_characters, visible_before, out, row,
+    data, start, end, pages, records, flags, lanes, classes, marks, edges, breaks, addresses, all_changes,
+    changes_before, characters, characters_before, visible_characters, visible_before, out, row,
 ):  # fmt: skip
     """Write the positions, and the measures that need neither hashes nor lines; return (words, breaks, addresses)."""
     num_edges = num_breaks = num_addresses = num_characters = num_visible = 0
@@ -171,6 +177,7 @@ def find_words(
     block = 0
     base = start
     while base < end:
+        prefetch(data, base + AHEAD)
         spaces, line_breaks, letters, beyond, laters, dots, hashes = text_masks(data, base)
         valid = ~NO_BITS if end - base >= 64 else first_bits(end - base)
         beyond &= valid
@@ -184,7 +191,7 @@ def find_words(
         next_spaces = NO_BITS
         if beyond:
             more_spaces, more_breaks, more_letters, next_spaces = _read_beyond_ascii(
-                data, base, beyond & ~laters, pages, records, flags, lanes, out, row
+                data, base, beyond & ~laters, pages, records, flags, lanes, classes, out, row
             )
             spaces |= more_spaces
             line_breaks |= more_breaks
@@ -197,11 +204,10 @@ def find_words(
         firsts &= visible
         visible_characters[at(block)], visible_before[at(block)] = firsts, num_visible
         num_visible += count_bits(firsts)
-        block += 1
         changes = visible ^ (visible << ONE | last_visible)
         ends = changes & ~visible
         last_visible = visible >> at(63)
-        first_edge = num_edges
+        all_changes[at(block)], changes_before[at(block)] = changes, num_edges
         num_edges = append_positions(changes, base, edges, num_edges)
         # The sum carries a bit to the end of each word that has a letter.
         total = visible + letters
@@ -209,13 +215,7 @@ def find_words(
         total += letter_carry
         letter_carry = carry | at(total < letter_carry)
         with_letter += count_bits(total & ~visible)
-        while line_breaks:
-            k = lowest_bit(line_breaks)
-            breaks[at(num_breaks)] = base + k
-            words_before[at(num_breaks)] = (first_edge + count_bits(changes & ((ONE << at(k) << ONE) - ONE))) >> 1
-            num_breaks += 1
-            line_breaks &= line_breaks - ONE
-
+        num_breaks = append_few_positions(line_breaks, base, breaks, num_breaks)
         triples = dots & (dots << ONE | last_dots >> ONE) & (dots << at(2) | last_dots)
         last_dots = dots >> at(62)
         while triples:
@@ -241,13 +241,14 @@ def find_words(
                 addresses[at(num_addresses)] = base + k - (2 if strokes >> at(k) & ONE else 0)
                 num_addresses += 1
                 found &= found - ONE
+        block += 1
         base += 64
+    all_changes[at(block)], changes_before[at(block)] = NO_BITS, num_edges
     characters[at(block)], characters_before[at(block)] = NO_BITS, num_characters
     visible_characters[at(block)], visible_before[at(block)] = NO_BITS, num_visible
     if last_visible:
-        if num_edges & 1:
-            edges[at(num_edges)] = end
-            num_edges += 1
+        edges[at(num_edges)] = end
+        num_edges += 1
         if marks:
             sentences += int(ends_in_sentence_mark(data, edges[at(num_edges - 2)], end))
     out[M_WITH_LETTER, row] = with_letter + int(letter_carry)
@@ -264,7 +265,7 @@ def find_words(
 
 @kernel
 def _count_before(masks, before, offset):
-    """Number of characters that start in the first `offset` bytes of the document, by masks and their running sum."""
+    """Number of bits for the first `offset` bytes of the document, by the masks and their running sum."""
     block = at(offset) >> at(6)
     return before[block] + count_bits(masks[block] & first_bits(offset & 63))
 
@@ -417,8 +418,8 @@ def _count_line_start(data, word, out, row):
 
 @kernel
 def scan_lines(
-    data, start, end, words, edges, breaks, num_breaks, words_before, characters, characters_before, hashed, line_hash,
-    line_mark, out, row,
+    data, start, end, words, edges, breaks, num_breaks, all_changes, changes_before, characters, characters_before,
+    hashed, line_hash, line_mark, out, row,
 ):  # fmt: skip
     """Write the measures of lines, `line_mark` and, if `hashed`, `line_hash`; return the number of text lines."""
     lines = text_lines = newlines = line_ends = short = paragraphs = 0
@@ -429,7 +430,8 @@ def scan_lines(
     while k < num_breaks or line < end:
         limit, next_word = end, words
         if k < num_breaks:
-            limit, next_word = breaks[at(k)], words_before[at(k)]
+            limit = breaks[at(k)]
+            next_word = _count_before(all_changes, changes_before, limit + 1 - start) >> 1
         lines += 1
         if word == next_word:
             new_paragraph = 1
@@ -473,35 +475,38 @@ def scan_lines(
 
 @kernel
 def scan_document(
-    data, start, end, pages, records, flags, lanes, classes, marks, hashed, positions, word_hash, word_end, line_hash,
+    data, start, end, pages, records, flags, lanes, wanted, hashed, positions, word_hash, word_end, line_hash,
     line_mark, out, row,
 ):  # fmt: skip
     """Write the measures that need the text, and `word_hash` and `word_end`; return (words, text lines).
 
-    classes     whether the measures of classes of characters are wanted; without, some of them are too small
-    marks       the same for sentences and URLs
+    wanted      a `WantedScan`: the measures of other parts are too small, and without `words` there are no hashes
     hashed      whether `line_hash` and `line_mark` are wanted
     positions   the arrays of this module
     """
-    edges, breaks, words_before, addresses, short_words, characters, characters_before = positions[:7]
-    visible_characters, visible_before = positions[7:]
+    classes, marks, want_words, want_lines = wanted
+    edges, breaks, addresses, short_words, all_changes, changes_before = positions[:6]
+    characters, characters_before, visible_characters, visible_before = positions[6:]
     words, num_breaks, num_addresses = find_words(
-        data, start, end, pages, records, flags, lanes, classes, marks, edges, breaks, words_before, addresses,
-        characters, characters_before, visible_characters, visible_before, out, row,
+        data, start, end, pages, records, flags, lanes, classes, marks, edges, breaks, addresses, all_changes,
+        changes_before, characters, characters_before, visible_characters, visible_before, out, row,
     )  # fmt: skip
-    load_words(data, words, edges, word_hash, line_hash, short_words)
-    hash_words(words, edges, line_hash, word_hash)
-    count_listed(short_words, words, out, row)
-    measure_words(start, words, edges, visible_characters, visible_before, word_end, out, row)
-    if num_addresses:
+    if want_words:
+        load_words(data, words, edges, word_hash, line_hash, short_words)
+        hash_words(words, edges, line_hash, word_hash)
+        count_listed(short_words, words, out, row)
+        measure_words(start, words, edges, visible_characters, visible_before, word_end, out, row)
+    if want_words and num_addresses:
         _count_urls(
             data, start, end, words, edges, addresses, num_addresses, word_end, visible_characters, visible_before,
             pages, records, lanes, out, row,
         )  # fmt: skip
-    text_lines = scan_lines(
-        data, start, end, words, edges, breaks, num_breaks, words_before, characters, characters_before, hashed,
-        line_hash, line_mark, out, row,
-    )  # fmt: skip
+    text_lines = 0
+    if want_lines:
+        text_lines = scan_lines(
+            data, start, end, words, edges, breaks, num_breaks, all_changes, changes_before, characters,
+            characters_before, hashed, line_hash, line_mark, out, row,
+        )  # fmt: skip
     if marks and (words == 0 or not ends_in_sentence_mark(data, edges[at(2 * words - 2)], edges[at(2 * words - 1)])):
         out[M_SENTENCES, row] += int(words > 0)
     out[M_BYTES, row] = end - start

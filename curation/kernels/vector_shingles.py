@@ -7,7 +7,7 @@ import numpy as np
 from curation.kernels import minhash
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1, combine64, load64, load_tail, mix64
-from curation.kernels.masks import NO_BITS, ONE, append_positions, first_bits, lowest_bit, space_masks
+from curation.kernels.masks import AHEAD, NO_BITS, ONE, append_positions, first_bits, lowest_bit, prefetch, space_masks
 from curation.kernels.minhash import BASE, first_bytes, space_width, swap_bytes
 from curation.kernels.vector_scan import hash_words
 
@@ -31,6 +31,7 @@ def _find_words(data, start, end, pages, records, flags, edges):
     last_visible = next_spaces = NO_BITS
     base = start
     while base < end:
+        prefetch(data, base + AHEAD)
         spaces, starts = space_masks(data, base)
         valid = ~NO_BITS if end - base >= 64 else first_bits(end - base)
         spaces |= next_spaces

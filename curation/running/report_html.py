@@ -258,10 +258,8 @@ def _data_card(content: dict[str, Any]) -> str:
         ("Inputs", names),
         ("Files read", f"{len(content['files']):,}"),
         ("Processing", ", ".join(stage["name"] for stage in content["stages"]) or "none"),
-        (
-            "Edited",
-            f"{documents.get('edited', 0):,} documents; malformed UTF-8 was replaced in {documents.get('repaired', 0):,}",
-        ),
+        ("Edited", f"{documents.get('edited', 0):,} documents"),
+        ("Repaired", f"malformed UTF-8 in {documents.get('repaired', 0):,} documents"),
         ("Digest of the documents", content["documents_digest"]),
         ("Made with", ", ".join(map(" ".join, content.get("versions", {}).items()))),
     ]

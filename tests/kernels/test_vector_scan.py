@@ -43,7 +43,7 @@ def scan(data: np.ndarray, start: int, end: int, by_masks: bool) -> Scanned:
     results = word_hash, word_end, line_hash, line_mark, out, 0
     if by_masks:
         positions = vector_scan.allocate_positions(end - start)
-        text = data, start, end, *UNICODE[:3], LANES, True, True, True, positions
+        text = data, start, end, *UNICODE[:3], LANES, (True,) * 4, True, positions
         words, lines = vector_scan.scan_document(*text, *results)
     else:
         words, lines = measures.scan_document(data, start, end, *UNICODE[:3], LANES, BYTE_LANES, *results)

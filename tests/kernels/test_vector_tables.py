@@ -13,7 +13,7 @@ from curation.measures import NUM_MEASURES, Measure
 def hash_lists() -> list[list[int]]:
     """Hashes that repeat, that share their low or high bits, and the hash 0, which marks an empty slot."""
     dice = random.Random(3)
-    lists: list[list[int]] = [[], [0], [0, 0], [1], [0, 1, 0, 1, 0]]
+    lists: list[list[int]] = [[], [0], [0, 0], [1], [0, 1, 0, 1, 0], [3] * 257, [3, 4] * 256]
     for size in (2, 3, 7, 20, 100, 1000):
         for different in (1, 2, 5, 40, 10_000):
             lists.append([dice.randrange(different) for _ in range(size)])
