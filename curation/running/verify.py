@@ -39,6 +39,7 @@ COLUMNS = {
     "documents": {"doc": pa.int64(), "source": pa.string(), "text": pa.large_string()},
     "removed": {"doc": pa.int64()},
 }
+REMOVED_TEXT_COLUMNS = {"bound": pa.float64(), "text": pa.large_string()}  # with `output.removed: text`
 ENTERED = (*OUTPUT_NAMES, INDEX_FOLDER)  # the folders of a run whose files are checked
 BATCH_DOCUMENTS = 10_000
 MAX_SHOWN_RUNS = 5
@@ -80,7 +81,7 @@ def verify(folder: str | Path) -> list[str]:
         return [wrong]
     if changed := _files(folder, content):
         return changed  # damaged files have no usable content
-    if unreadable := [*_tables(folder)]:
+    if unreadable := [*_tables(folder, content)]:
         return unreadable
     checks: tuple[Callable[[Path, dict[str, Any]], Iterator[str]], ...] = (
         _ledger, _documents, _removed, _pairs, split_leaks,
@@ -165,9 +166,11 @@ def _is_cache(name: str, content: dict[str, Any]) -> bool:
     return name.startswith(f"{INDEX_FOLDER}/") or (bool(separator) and f"{prefix}.idx" in content["outputs"])
 
 
-def _tables(folder: Path) -> Iterator[str]:
+def _tables(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     """Yield a message for each part without the columns that the checks read."""
     for name, columns in COLUMNS.items():
+        if name == "removed" and content["recipe"]["output"].get("removed") == "text":
+            columns = columns | REMOVED_TEXT_COLUMNS
         for path in part_files(folder / name):
             try:
                 schema = pq.read_schema(path)
