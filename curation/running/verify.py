@@ -64,7 +64,7 @@ def verify(folder: str | Path) -> list[str]:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise OutputError(_no_run(folder))
+        raise OutputError(no_run(folder))
     if (folder / REPORT).is_symlink():
         return [_link(REPORT)]
     try:
@@ -72,7 +72,7 @@ def verify(folder: str | Path) -> list[str]:
     except IntegrityError as error:
         return [str(error)]
     if content is None:
-        raise OutputError(_no_run(folder))
+        raise OutputError(no_run(folder))
     if not isinstance(content, dict) or content.get("digest") != digest(content):
         return ["report.json has changed: its content does not match its digest"]
     if (folder / "report.json").read_bytes() != as_json(content, indent=True):
@@ -89,8 +89,8 @@ def verify(folder: str | Path) -> list[str]:
     return [problem for check in checks for problem in check(folder, content)]
 
 
-def _no_run(folder: Path) -> str:
-    """The message about a folder without a finished run; it names the run around it, or the runs in it."""
+def no_run(folder: Path) -> str:
+    """Return the message about a folder without a finished run; it names the run around it, or the runs in it."""
     fault = "is a file" if folder.is_file() else "holds no finished run (no report.json)"
     if not os.path.lexists(folder):
         fault = f"does not exist (working directory: {os.getcwd()})"
