@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 else:
     Stages = list[Any]  # msgspec would convert to the base class; `convert_stage` knows all stages
 
+REMOVED = ("text", "ids")
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
 AMBIGUOUS_SUFFIXES = (".json", ".txt")  # of data and of recipes
@@ -63,6 +64,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     index                write `index/`: the keys of documents kept by the last `fuzzy_dedup`. A later run that names
                          the folder as its `index` removes near-duplicates of them
     keep_work            keep `_work/` after success
+    removed              `text`: `removed/` has each text as it reached the stage that removed it, and the bound that
+                         its value broke; `ids`: it has neither
     raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none
     sample               sample batches of the chunks for inspection, in `sample_dataset.pt`
     """
@@ -73,6 +76,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     part_documents: int = 100_000
     index: bool = False
     keep_work: bool = False
+    removed: str = "text"
     splits: dict[str, float] = msgspec.field(default_factory=dict)
     blend: Blend = Blend()
     megatron: Megatron = Megatron()
@@ -87,6 +91,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 raise ValueError(
                     f"no {field} format {getattr(self, field)!r}{nearest(getattr(self, field), EXPORT_FORMATS[1:])}"
                 )
+        if self.removed not in REMOVED:
+            raise ValueError(f"removed must be {' or '.join(REMOVED)}, not {self.removed!r}")
         check_shares(self.splits)
         self._check_void()
         for field, low in (
@@ -96,6 +102,11 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ):
             if getattr(self, field) < low:
                 raise ValueError(f"{field} must be at least {low}, not {getattr(self, field)}")
+
+    @property
+    def keeps_removed_text(self) -> bool:
+        """Whether `removed/` has the texts of the documents."""
+        return self.removed == "text"
 
     def _check_void(self) -> None:
         """ValueError for a setting that has no effect with these formats."""

@@ -27,11 +27,14 @@ class Verdict(NamedTuple):
     reason   index of `reasons` for each removed row, -1 for a kept one; integers, one per row
     reasons  names of the reasons
     value    number shown with the reason, such as the measure; float64, one per row, NaN for kept rows
+    bounds   lowest and highest value that each reason keeps, both inclusive and infinite if there is none; () if no
+             reason has bounds
     """
 
     reason: np.ndarray
     reasons: tuple[str, ...]
     value: np.ndarray
+    bounds: tuple[tuple[float, float], ...] = ()
 
     @classmethod
     def dropping(cls, gone: np.ndarray, reason: str, value: np.ndarray | float = 1.0) -> Verdict:
@@ -43,6 +46,16 @@ class Verdict(NamedTuple):
     def kept(self) -> np.ndarray:
         """True for each kept row, bool."""
         return self.reason < 0
+
+    def broken_bounds(self) -> np.ndarray:
+        """Return the bound that each value breaks: float64, NaN for kept rows and reasons without bounds."""
+        broken = np.full(len(self.reason), np.nan)
+        if self.bounds:
+            gone = np.flatnonzero(self.reason >= 0)
+            low, high = np.array(self.bounds, np.float64)[self.reason[gone]].T
+            value = self.value[gone]
+            broken[gone] = np.where(value < low, low, np.where(value > high, high, np.nan))
+        return broken
 
     def counts(self) -> dict[str, int]:
         """Return the number of removed documents per reason, with zeros, in the order of the rules. Equal reasons are
@@ -76,7 +89,7 @@ def decide(
         measured = {name: values[block] for name, values in wanted.items()}
         cut = {name: column.slice(start, BLOCK_ROWS) for name, column in columns.items()}
         _decide_block(rules, measured, cut, reason[block], value[block])
-    return Verdict(reason, tuple(rule.name for rule in rules), value)
+    return Verdict(reason, tuple(rule.name for rule in rules), value, tuple(rule.bounds for rule in rules))
 
 
 def _decide_block(

@@ -8,18 +8,20 @@ bytes per byte of text (or as named), from a survey of the inputs:
     _work           segment-N/*.arrow                   text after the row stages + 24 and the id, per document
                     segment-N/*.keys.arrow              8 + the keys of the segment's stages, per document
                     outputs/*.ids, *.lengths            2 or 4 per token (the tokenizer's dtype), 4 per document
-                    records of removed documents        80 + the id, per document read
+                    records of removed documents        80 + the id, per document read; the text that row stages remove
     documents       *.parquet                           the sample, compressed: 0.38 to 0.45 on English text
     tokens          *.bin, *.idx                        2 or 4 per token, 20 per document
     other forms     *.npy, *.pt                         bytes of the form's dtype per token, 16 per document
-    removed         *.parquet, rejected.jsonl           30 + the id, per document read; 400 per rejected record
+    removed         *.parquet, rejected.jsonl           30 + the id, per document read; 400 per rejected record;
+                                                        the text that row stages remove, compressed as `documents`
     raw, cleaned    *.jsonl, *.csv, *.parquet           1.05 and 60 per document; Parquet as `documents`
     index           keys, shingles, ids                 `CorpusStage.index_bytes` and the id, per document
 
 A corpus stage may need more during its phases than the outputs need later: `CorpusStage.scratch_bytes` for CANDIDATES
 of the text. The larger of both counts. Every segment keeps its own copy of the text. `copies` multiplies documents,
 tokens and forms. The sum is multiplied by MARGIN for the error of the sample, and FIXED_BYTES are added. Corpus stages
-are assumed to remove nothing, so inputs with many duplicates need less than the estimate.
+are assumed to remove nothing, so inputs with many duplicates need less than the estimate: texts that they remove are
+in `removed` instead of `documents`. With `removed: ids`, neither `removed` nor `_work` has removed texts.
 
 Estimate / true peak of the folder, measured every 10 ms (2026-11-22; real text of 20 MB, default recipe unless named):
 
@@ -47,7 +49,7 @@ from curation.running.map_phase import cut_segments
 from curation.running.memory import shown_bytes
 from curation.running.progress import Progress
 from curation.running.run_folder import bytes_of_run
-from curation.running.survey import Survey, survey_inputs
+from curation.running.survey import ASSUMED_PARQUET, Survey, survey_inputs
 from curation.stages import CorpusStage
 
 MARGIN, FIXED_BYTES = 1.1, 200_000
@@ -121,7 +123,10 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
             parts["tokens"] = ids + IDX_BYTES * survey.kept_documents
         for form in output.chosen():
             parts[form.name] = survey.tokens * form.file_dtype(tokenizer).itemsize + FORM_BYTES * survey.kept_documents
-    ratio = survey.documents_bytes / max(survey.kept_bytes, 1)
+    ratio = survey.documents_bytes / survey.kept_bytes if survey.kept_bytes else ASSUMED_PARQUET
+    if output.keeps_removed_text:
+        parts["_work"] += survey.removed_bytes
+        parts["removed"] += ratio * survey.removed_bytes
     for name, kind, text, rows in (
         ("raw", output.raw, survey.text_bytes, documents),
         ("cleaned", output.cleaned, survey.kept_bytes, survey.kept_documents),

@@ -35,11 +35,34 @@ REMOVED_SCHEMA = pa.schema(
     ]
 )
 
+# What `output.removed: text` adds: the bound that the value broke, and the text as it reached the stage.
+REMOVED_TEXT_SCHEMA = REMOVED_SCHEMA.append(pa.field("bound", pa.float64())).append(pa.field(TEXT, pa.large_string()))
+
 
 def open_partition(path: Path) -> pa.Table:
     """Return the batches of an Arrow IPC file as one table over the memory-mapped file."""
     with pa.memory_map(str(path)) as source:
         return pa.ipc.open_file(source).read_all()
+
+
+def texts_at(path: Path, rows: np.ndarray) -> pa.LargeStringArray:
+    """Return the texts at `rows` (integers, in any order) of an Arrow IPC file, without reading the others."""
+    order = np.argsort(rows, kind="stable")
+    ascending = rows[order]
+    chunks, low = [pa.array([], pa.large_string())], 0
+    for batch in open_partition(path).to_batches():
+        first, last = _bounds(ascending, low, low + len(batch))
+        if first < last:
+            chunks.append(batch.column(TEXT).take(pa.array(ascending[first:last] - low)))
+        low += len(batch)
+    return in_order(chunks, order)
+
+
+def in_order(chunks: Sequence[pa.Array], places: np.ndarray) -> pa.Array:
+    """Return the values of all chunks as one array, with value number k at `places[k]`."""
+    inverse = np.empty(len(places), np.int64)
+    inverse[places] = np.arange(len(places))
+    return pa.concat_arrays(chunks).take(pa.array(inverse))
 
 
 class TableFile:

@@ -21,7 +21,14 @@ from curation.reading.sampling import read_sampled
 from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
 from curation.rules.decide import Verdict
-from curation.running.intermediate import REMOVED_SCHEMA, Partitions, PartitionWriter, TableFile, open_partition
+from curation.running.intermediate import (
+    REMOVED_SCHEMA,
+    REMOVED_TEXT_SCHEMA,
+    Partitions,
+    PartitionWriter,
+    TableFile,
+    open_partition,
+)
 from curation.running.ledger import SliceRecord
 from curation.running.plan import check_stage_files
 from curation.running.stored_plan import Loaded, Plan, Stored, load_plan, load_shared, with_urls
@@ -168,7 +175,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     with (
         commit_all(*paths) as (documents, keys, removed, rejected),
         PartitionWriter(documents, keys) as partition,
-        TableFile(removed, REMOVED_SCHEMA) as removed_file,
+        TableFile(removed, _removed_schema(plan)) as removed_file,
         open(rejected, "wb") as rejected_file,
         RunningNote(job.folder, number) as note,
     ):
@@ -183,6 +190,10 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     names = [plan.recipe.stage_names[k] for k in task.numbers]
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
+
+
+def _removed_schema(plan: Plan) -> pa.Schema:
+    return REMOVED_TEXT_SCHEMA if plan.recipe.output.keeps_removed_text else REMOVED_SCHEMA
 
 
 def _stage_counts(task: _Task) -> list[StageCount]:
@@ -270,7 +281,7 @@ def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: Table
         count.documents_in += len(before)
         count.bytes_in += int(lengths.sum())
         if outcome.verdict is not None:
-            _note_removed(engine, number, before, outcome.verdict, count, removed)
+            _note_removed(task, number, before, outcome.verdict, count, removed)
             lengths = lengths[outcome.verdict.kept]
         if outcome.edited is not None and outcome.edited.any():
             lengths = engine.byte_lengths(frame[TEXT])
@@ -283,17 +294,23 @@ def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: Table
 
 
 def _note_removed(
-    engine: Engine, stage: int, frame: Frame, verdict: Verdict, count: StageCount, removed: TableFile
+    task: _Task, stage: int, frame: Frame, verdict: Verdict, count: StageCount, removed: TableFile
 ) -> None:
     for reason, number in verdict.counts().items():
         count.reasons[reason] = count.reasons.get(reason, 0) + number
     dropped = ~verdict.kept
     if not dropped.any():
         return
-    rows = engine.to_arrow(engine.filter_rows(frame[[ROW, ID]], dropped))
-    reasons = pa.array(verdict.reasons, pa.large_string()).take(pa.array(verdict.reason[dropped]))
-    columns = [rows.column(ROW), rows.column(ID), np.full(len(rows), stage, np.int32), reasons, verdict.value[dropped]]
-    removed.write(pa.table(columns, schema=REMOVED_SCHEMA))
+    schema = _removed_schema(task.plan)
+    names = [name for name in (ROW, ID, TEXT) if name in schema.names]
+    rows = task.engine.to_arrow(task.engine.filter_rows(frame[names], dropped))
+    columns = {name: rows.column(name) for name in names} | {
+        "stage": np.full(len(rows), stage, np.int32),
+        "reason": pa.array(verdict.reasons, pa.large_string()).take(pa.array(verdict.reason[dropped])),
+        "value": verdict.value[dropped],
+        "bound": verdict.broken_bounds()[dropped],
+    }
+    removed.write(pa.table([columns[name] for name in schema.names], schema=schema))
 
 
 def _documents(task: _Task, frame: Frame) -> pa.Table:

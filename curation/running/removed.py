@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from curation.reading.source_files import Slice
 from curation.reading.urls import shown
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
 from curation.running.ledger import SliceRecord
+from curation.running.removed_texts import FILE_BYTES, Texts, file_rows, text_bytes
 from curation.stages.saved_index import SavedIndex
 from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.steps import each
@@ -64,7 +66,7 @@ class RemovedRows(NamedTuple):
 
 def write_removed(
     folder: Path, names: Sequence[str], numbering: Numbering, segments: Sequence[Path],
-    duplicates: Sequence[RemovedRows],
+    duplicates: Sequence[RemovedRows], with_text: bool = False,
 ) -> dict[str, str]:  # fmt: skip
     """Write `removed/part-*.parquet` in the order of `doc`, at least one file; return path -> SHA-256.
 
@@ -72,30 +74,62 @@ def write_removed(
     names       the names of the stages of the recipe
     segments    the folders of all segments, with the rows that rules removed
     duplicates  the rows that corpus stages removed
+    with_text   `removed: text`: add `bound` and `text`
     """
     digests: dict[str, str] = {}
+    texts = Texts(_stores(segments, duplicates), numbering.offsets) if with_text else None
     pending: list[pa.Table] = []
+    size = 0
     for number in each(range(len(numbering.slices)), "writing removed/", "slice"):
-        pending.append(_removed_of_slice(number, numbering, segments, duplicates))
+        pending.append(_removed_of_slice(number, numbering, segments, duplicates, texts))
+        size += text_bytes(pending[-1])
         last = number == len(numbering.slices) - 1
-        while sum(map(len, pending)) >= MAX_REMOVED_ROWS or (last and (any(map(len, pending)) or not digests)):
+        while (
+            sum(map(len, pending)) >= MAX_REMOVED_ROWS
+            or size > FILE_BYTES
+            or (last and (any(map(len, pending)) or not digests))
+        ):
             rows = pa.concat_tables(pending)
+            own = rows.slice(0, file_rows(rows, MAX_REMOVED_ROWS))
             path = folder / f"part-{len(digests):05d}.parquet"
             with commit(path) as temporary:
-                table = _as_removed(rows.slice(0, MAX_REMOVED_ROWS), names, numbering, duplicates)
-                pq.write_table(table, temporary, compression="zstd", compression_level=1)
+                table = _as_removed(own, names, numbering, duplicates)
+                if texts:
+                    texts.write(temporary, own, table)
+                else:
+                    pq.write_table(table, temporary, compression="zstd", compression_level=1)
             digests[f"{folder.name}/{path.name}"] = file_sha256(path)
-            pending = [rows.slice(MAX_REMOVED_ROWS)]
+            pending = [rows.slice(len(own))]
+            size -= text_bytes(own)
     return digests
 
 
+def _stores(segments: Sequence[Path], duplicates: Sequence[RemovedRows]) -> list[Callable[[int], Path]]:
+    """The files with texts: records of removed documents for each segment, partitions for each of `duplicates`."""
+    rules = [partial(numbered_path, folder, suffix=".removed.arrow") for folder in segments]
+    return [*rules, *(removed_rows.partitions.path for removed_rows in duplicates)]
+
+
 def _removed_of_slice(
-    number: int, numbering: Numbering, segments: Sequence[Path], duplicates: Sequence[RemovedRows]
+    number: int, numbering: Numbering, segments: Sequence[Path], duplicates: Sequence[RemovedRows], texts: Texts | None
 ) -> pa.Table:
-    """`doc`, `id`, `source`, `stage`, `reason`, `value` and `kept_row`, which is -1 for rows that a rule removed."""
-    rules = pa.concat_tables([open_partition(numbered_path(folder, number, ".removed.arrow")) for folder in segments])
-    tables = [rules.append_column("kept_row", pa.array(np.full(len(rules), -1)))]
-    tables += [_duplicates_of_slice(number, removed_rows) for removed_rows in duplicates]
+    """`doc`, `id`, `source`, `stage`, `reason`, `value` and `kept_row`, which is -1 for rows that a rule removed; with
+    texts also `bound` and the place of the text."""
+    tables = []
+    for store, folder in enumerate(segments):
+        rules = open_partition(numbered_path(folder, number, ".removed.arrow"))
+        bound = rules.column("bound") if texts else None
+        rules = rules.select(REMOVED_SCHEMA.names).append_column("kept_row", pa.array(np.full(len(rules), -1)))
+        if texts:
+            rules = rules.append_column("bound", bound)
+            rules = texts.located(rules, store, number, np.arange(len(rules)))
+        tables.append(rules)
+    for store, removed_rows in enumerate(duplicates, len(segments)):
+        found, positions = _duplicates_of_slice(number, removed_rows)
+        if texts:
+            found = found.append_column("bound", pa.array(np.full(len(found), np.nan)))
+            found = texts.located(found, store, number, positions)
+        tables.append(found)
     rows = with_ids(pa.concat_tables(tables), numbering.slices[number].source, int(numbering.offsets[number]))
     return rows.sort_by("doc")
 
@@ -120,12 +154,14 @@ def _as_removed(
     return pa.table(columns, REMOVED_OUTPUT.names).cast(REMOVED_OUTPUT).combine_chunks()
 
 
-def _duplicates_of_slice(number: int, removed: RemovedRows) -> pa.Table:
+def _duplicates_of_slice(number: int, removed: RemovedRows) -> tuple[pa.Table, np.ndarray]:
+    """The removed rows of a slice, and their positions in its partition."""
     partitions = removed.partitions
     start, stop = partitions.starts[number], partitions.starts[number + 1]
     bounds = np.array([start, stop], removed.row.dtype)  # bounds of another dtype would copy all rows
     low, high = np.searchsorted(removed.row, bounds)
-    rows = open_partition(partitions.path(number)).select([ROW, ID]).take(pa.array(removed.row[low:high] - start))
+    positions = removed.row[low:high] - start
+    rows = open_partition(partitions.path(number)).select([ROW, ID]).take(pa.array(positions))
     count = high - low
     columns = [
         rows.column(ROW),
@@ -135,7 +171,7 @@ def _duplicates_of_slice(number: int, removed: RemovedRows) -> pa.Table:
         removed.value[low:high],
         removed.kept_row[low:high],
     ]
-    return pa.table(columns, schema=REMOVED_SCHEMA.append(pa.field("kept_row", pa.int64())))
+    return pa.table(columns, schema=REMOVED_SCHEMA.append(pa.field("kept_row", pa.int64()))), positions
 
 
 def ids_of(partitions: Partitions, rows: np.ndarray, numbering: Numbering) -> pa.Array:

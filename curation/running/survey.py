@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -101,6 +102,7 @@ class Survey(msgspec.Struct, kw_only=True):
     documents          documents read, after `sample` of their inputs
     text_bytes         bytes of their text
     rejected           records that are no documents
+    removed_bytes      bytes of the texts that row stages remove
     stages             the stages of the recipe, in order
     segments           bytes of the partitions of each segment, with their keys
     kept_documents     documents of the output with all copies, if corpus stages remove none
@@ -119,6 +121,7 @@ class Survey(msgspec.Struct, kw_only=True):
     documents: float = 0
     text_bytes: float = 0
     rejected: float = 0
+    removed_bytes: float = 0
     kept_documents: float = 0
     kept_bytes: float = 0
     documents_bytes: float = 0
@@ -288,6 +291,7 @@ def _assumed(kind: FileKind, like: Survey, tokenizer: Tokenizer | None) -> Surve
 def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
     survey.documents += measured.documents * scale
     survey.text_bytes += measured.text_bytes * scale
+    survey.removed_bytes += measured.removed_bytes * scale
     survey.segments = [size + more * scale for size, more in zip(survey.segments, measured.segments, strict=True)]
     for name in ("kept_documents", "kept_bytes", "documents_bytes", "tokens"):
         setattr(survey, name, getattr(survey, name) + getattr(measured, name) * scale * copies)
@@ -311,7 +315,9 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
     frame = engine.from_arrow(chunk.table)
     for segment in chain.segments:
         for number in segment.row_stages:
-            frame = _apply_row_stage(engine, frame, cast(RowStage, chain.stages[number]), measured.stages[number])
+            stage, before = cast(RowStage, chain.stages[number]), frame
+            frame, kept = _apply_row_stage(engine, before, stage, measured.stages[number])
+            measured.removed_bytes += int(engine.byte_lengths(before[TEXT])[~kept].sum())
         added = added_columns(recipe.stages[: segment.last])
         size = engine.to_arrow(frame[[ROW, ID, TEXT, *chunk.columns, *added]]).nbytes + 8 * len(frame)
         for number in segment.corpus_stages:
@@ -320,21 +326,22 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
             size += sum(key.nbytes for key in keys.values())
             measured.stages[number].seconds = time.perf_counter() - started
         measured.segments[segment.number] = size
-    for stage, number in ((stage, number) for number, stage in enumerate(measured.stages)):
-        measured.seconds["keys" if recipe.stages[number].compares else "stages"] += stage.seconds
+    for number, entry in enumerate(measured.stages):
+        measured.seconds["keys" if recipe.stages[number].compares else "stages"] += entry.seconds
     _measure_outputs(chain, chunk, engine.to_arrow(frame), measured)
     return measured
 
 
-def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey) -> Frame:
-    survey.documents_in = len(frame)
+def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey) -> tuple[Frame, np.ndarray]:
+    """The frame after the stage, and whether each row before it was kept."""
+    survey.documents_in = rows = len(frame)
     started = time.perf_counter()
     frame, outcome = apply_stage(engine, frame, stage)
     survey.seconds = time.perf_counter() - started
     survey.documents_out = len(frame)
     survey.edited = 0 if outcome.edited is None else int(outcome.edited.sum())
     survey.reasons = {} if outcome.verdict is None else {k: float(n) for k, n in outcome.verdict.counts().items() if n}
-    return frame
+    return frame, np.ones(rows, bool) if outcome.verdict is None else outcome.verdict.kept
 
 
 def _measure_outputs(chain: _Chain, chunk: _Chunk, kept: pa.Table, measured: Survey) -> None:

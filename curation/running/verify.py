@@ -40,6 +40,7 @@ COLUMNS = {
     "documents": {"doc": pa.int64(), "source": pa.string(), "text": pa.large_string()},
     "removed": {"doc": pa.int64()},
 }
+REMOVED_TEXT_COLUMNS = {"bound": pa.float64(), "text": pa.large_string()}  # with `output.removed: text`
 ENTERED = (*OUTPUT_NAMES, INDEX_FOLDER)  # the folders of a run whose files are checked
 BATCH_DOCUMENTS = 10_000
 MAX_SHOWN_RUNS = 5
@@ -64,7 +65,7 @@ def verify(folder: str | Path) -> list[str]:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise OutputError(_no_run(folder))
+        raise OutputError(no_run(folder))
     if (folder / REPORT).is_symlink():
         return [_link(REPORT)]
     try:
@@ -72,7 +73,7 @@ def verify(folder: str | Path) -> list[str]:
     except IntegrityError as error:
         return [str(error)]
     if content is None:
-        raise OutputError(_no_run(folder))
+        raise OutputError(no_run(folder))
     if not isinstance(content, dict) or content.get("digest") != digest(content):
         return ["report.json has changed: its content does not match its digest"]
     if (folder / "report.json").read_bytes() != as_json(content, indent=True):
@@ -81,7 +82,7 @@ def verify(folder: str | Path) -> list[str]:
         return [wrong]
     if changed := _files(folder, content):
         return changed  # damaged files have no usable content
-    if unreadable := [*_tables(folder)]:
+    if unreadable := [*_tables(folder, content)]:
         return unreadable
     checks: tuple[Callable[[Path, dict[str, Any]], Iterator[str]], ...] = (
         _ledger, _documents, _removed, _pairs, split_leaks,
@@ -89,8 +90,8 @@ def verify(folder: str | Path) -> list[str]:
     return [problem for check in checks for problem in check(folder, content)]
 
 
-def _no_run(folder: Path) -> str:
-    """The message about a folder without a finished run; it names the run around it, or the runs in it."""
+def no_run(folder: Path) -> str:
+    """Return the message about a folder without a finished run; it names the run around it, or the runs in it."""
     fault = "is a file" if folder.is_file() else "holds no finished run (no report.json)"
     if not os.path.lexists(folder):
         fault = f"does not exist (working directory: {os.getcwd()})"
@@ -177,9 +178,11 @@ def _is_cache(name: str, content: dict[str, Any]) -> bool:
     return name.startswith(f"{INDEX_FOLDER}/") or (bool(separator) and f"{prefix}.idx" in content["outputs"])
 
 
-def _tables(folder: Path) -> Iterator[str]:
+def _tables(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     """Yield a message for each part without the columns that the checks read."""
     for name, columns in COLUMNS.items():
+        if name == "removed" and content["recipe"]["output"].get("removed") == "text":
+            columns = columns | REMOVED_TEXT_COLUMNS
         for path in part_files(folder / name):
             try:
                 schema = pq.read_schema(path)

@@ -112,6 +112,8 @@ def _checked_verdict(stage: RowStage, verdict: Verdict | None) -> Verdict | None
     last = len(verdict.reasons) - 1
     if len(reason) and not -1 <= reason.min() <= reason.max() <= last:
         raise StageError(f"the verdict has {last + 1} reasons: those of rows must be -1 (keep) to {last}")
+    if verdict.bounds and np.shape(verdict.bounds) != (last + 1, 2):
+        raise StageError(f"the verdict has {last + 1} reasons: bounds must be () or a (lowest, highest) for each")
     return verdict._replace(reason=reason, value=value)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -74,7 +75,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         reason = np.full(len(label), -1, np.int16)
         reason[probability < self.min_probability] = 1
         reason[~wanted] = 0
-        verdict = Verdict(reason, REASONS, np.where(reason < 0, np.nan, probability))
+        bounds = ((-math.inf, math.inf), (self.min_probability, math.inf))
+        verdict = Verdict(reason, REASONS, np.where(reason < 0, np.nan, probability), bounds)
         names = pa.array(model.labels, pa.large_string()).take(pa.array(label, mask=label < 0))
         columns = dict(zip(self.writes(), (names, probability), strict=True))
         return Outcome(verdict, columns=columns, details=_counts(model.labels, label))

@@ -61,6 +61,11 @@ def print_line(text: object = "", end: str = "\n") -> None:
     print(printable(text), end=end)
 
 
+def print_escaped(text: str) -> None:
+    """Print a line on standard output as it is: its untrusted parts are escaped already."""
+    print(text)
+
+
 def print_error(text: object) -> None:
     """Print text on standard error, escaped by `printable`."""
     print(printable(text), file=sys.stderr, flush=True)
@@ -153,6 +158,6 @@ class _Event(logging.Formatter):
 
 
 __all__ = [
-    "EVENTS", "as_json_line", "log_as_json", "print_error", "print_line", "printable", "printable_line",
-    "protect_streams", "short_number", "stdout_is_lost", "write_event",
+    "EVENTS", "as_json_line", "log_as_json", "print_error", "print_escaped", "print_line", "printable",
+    "printable_line", "protect_streams", "short_number", "stdout_is_lost", "write_event",
 ]  # fmt: skip

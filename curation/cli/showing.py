@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curate show`: documents of a finished run, one after the other, with the reason and the part that broke the rule."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from curation.cli.options import share
+from curation.cli.parsing import Command, Parser, UsageError, add, whole_number
+from curation.system.terminal import as_json_line, print_escaped, print_line, printable, printable_line, stdout_is_lost
+
+if TYPE_CHECKING:
+    from curation.running.marks import Span
+    from curation.running.results import FinishedRun
+
+WHAT = ("removed", "kept", "rejected", "pairs")
+CHARACTERS = 1_000
+MARKS = {True: ("\x1b[7m", "\x1b[27m"), False: ("[[", "]]")}  # on a terminal: reverse video
+MIN_WIDTH = 40
+GUTTER = " | "
+CONTEXT = 15  # words before and after a difference of a pair
+
+
+def _add_show(parser: Parser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="show documents of the run in this folder")
+    add(parser, "--what", choices=WHAT, default="removed", metavar="WHAT",
+        help="show these documents: removed (default), kept, rejected, or pairs of duplicates")  # fmt: skip
+    parser.add_argument("--stage", default="", metavar="NAME", help="show what this stage removed")
+    parser.add_argument("--reason", default="", metavar="REASON", help="show what was removed for this reason")
+    parser.add_argument("--where", metavar="RULE", help="show what satisfies this rule, such as 'words: {max: 50}'")
+    parser.add_argument("--sample", type=whole_number, default=10, metavar="N", help="show N documents (default: 10)")
+    parser.add_argument("--seed", type=whole_number, default=0, metavar="S", help="draw the sample with this seed")
+    parser.add_argument(
+        "--characters", type=whole_number, default=CHARACTERS, metavar="N",
+        help=f"show at most N characters of a text (default: {CHARACTERS})",
+    )  # fmt: skip
+    share(parser, "log")
+
+
+def show(options: argparse.Namespace) -> int:
+    from curation.errors import counted
+    from curation.running.results import open_finished, run_documents
+
+    if options.characters < 1:
+        raise UsageError(f"show --characters: must be at least 1, not {options.characters}")
+    run = open_finished(options.folder)
+    table = run_documents(
+        options.folder, options.what, stage=options.stage, reason=options.reason, where=options.where,
+        sample=options.sample, seed=options.seed,
+    )  # fmt: skip
+    rows = ({name: table.column(name)[k].as_py() for name in table.column_names} for k in range(len(table)))
+    console = options.console
+    if not console.is_for_people:
+        for row in rows:
+            print_line(as_json_line("document", **_as_json(run, row, options.characters)))
+        return int(console.result("show", folder=options.folder, what=options.what, documents=len(table)))
+    if not len(table):
+        print_line(f"no {options.what} document of {options.folder} fits")
+        return 0
+    lines = (line for row in rows for line in _lines(run, row, options.characters))
+    _page(lines, f"{counted(len(table), 'document')}, seed {options.seed}")
+    return 0
+
+
+def _page(lines: Iterator[str], end: str) -> None:
+    """Print lines that are already safe for a terminal; in a pager if standard output is one."""
+    command = shlex.split(os.environ.get("PAGER", "less"))
+    if not (sys.stdout.isatty() and sys.stdin.isatty() and command and shutil.which(command[0])):
+        for line in lines:
+            if stdout_is_lost():
+                return
+            print_escaped(line)
+        print_escaped(end)
+        return
+    environment = {"LESS": "FRX"} | os.environ
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, text=True, errors="backslashreplace", env=environment
+    ) as pager:
+        assert pager.stdin
+        try:
+            for line in lines:
+                pager.stdin.write(f"{line}\n")
+            pager.stdin.write(f"{end}\n")
+            pager.stdin.close()
+        except BrokenPipeError:
+            pass
+
+
+def _spans(run: FinishedRun, row: dict[str, Any]) -> list[Span]:
+    from curation.running.marks import broken_spans
+
+    return broken_spans(run.rule(row.get("stage", ""), row.get("reason", "")), row.get("text") or "")
+
+
+def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str, Any]:
+    """A document for programs: no NaN, texts cut to `characters`, and the marks in the text."""
+    from curation.running.marks import excerpt
+
+    content = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+    if isinstance(row.get("text"), str):
+        content["text"], content["marks"], content["text_start"] = excerpt(row["text"], _spans(run, row), characters)
+        content["text_characters"] = len(row["text"])
+    if isinstance(row.get("kept_text"), str):
+        content["kept_text"] = row["kept_text"][:characters]
+    return content
+
+
+def _lines(run: FinishedRun, row: dict[str, Any], characters: int) -> Iterator[str]:
+    yield printable_line(_heading(row))
+    if "kept_text" in row and row["kept_text"] is not None:
+        yield from _side_by_side(row, characters)
+    elif "text" in row:
+        yield from _marked(row, _spans(run, row), characters)
+    elif "error" not in row:
+        yield "(the run stored no texts of removed documents: output: {removed: ids})"
+    yield ""
+
+
+def _heading(row: dict[str, Any]) -> str:
+    if "error" in row:
+        return f"--- {row['file']}, line {row['line']} (input {row['source']}): {row['error']}"
+    parts = [f"--- {row['id']} ({row['source']})"]
+    if "reason" in row:
+        broken = row.get("bound")
+        bound = f", bound {broken:g}" if broken is not None and not math.isnan(broken) else ""
+        parts.append(f"{row['stage']}: {row['reason']}, value {row['value']:.6g}{bound}")
+    if row.get("duplicate_of") is not None:
+        jaccard = row.get("jaccard")
+        parts.append(f"kept: {row['duplicate_of']}" + ("" if jaccard is None else f", Jaccard {jaccard:.4f}"))
+    return "; ".join(parts)
+
+
+def _marked(row: dict[str, Any], spans: list[Span], characters: int) -> Iterator[str]:
+    from curation.running.marks import excerpt, pieces
+
+    text = row["text"] or ""
+    shown, inside, first = excerpt(text, spans, characters)
+    begin, end = MARKS[sys.stdout.isatty()]
+    if first:
+        yield f"(... {first:,} characters)"
+    yield "".join(
+        f"{begin}{printable(part)}{end}" if marked else printable(part) for part, marked in pieces(shown, inside)
+    )
+    if left := len(text) - first - len(shown):
+        yield f"({left:,} more characters)"
+
+
+def _side_by_side(row: dict[str, Any], characters: int) -> Iterator[str]:
+    """The removed text on the left, the kept one on the right, with differing words marked."""
+    from curation.running.marks import aligned_words
+
+    width = max((shutil.get_terminal_size((120, 24)).columns - len(GUTTER)) // 2, MIN_WIDTH)
+    yield f"{'removed':<{width}}{GUTTER}kept"
+    shown = 0
+    for left, right, equal in aligned_words(row["text"] or "", row["kept_text"]):
+        if shown > characters:
+            yield "(more words; raise --characters)"
+            return
+        sides = [_context(words) if equal else words for words in (left, right)]
+        shown += max(sum(map(len, words)) + len(words) for words in sides)
+        columns = [_wrapped(words, width, characters, not equal) for words in sides]
+        for number in range(max(map(len, columns))):
+            cells = [column[number] if number < len(column) else ("", "") for column in columns]
+            yield f"{cells[0][1]}{' ' * (width - len(cells[0][0]))}{GUTTER}{cells[1][1]}".rstrip()
+
+
+def _context(words: list[str]) -> list[str]:
+    """Words that both texts have, without those far from a difference."""
+    if len(words) <= 3 * CONTEXT:
+        return words
+    return [*words[:CONTEXT], f"(... {len(words) - 2 * CONTEXT:,} words ...)", *words[-CONTEXT:]]
+
+
+def _wrapped(words: list[str], width: int, characters: int, marked: bool) -> list[tuple[str, str]]:
+    """Lines of at most `width` characters: the bare line, and the line as it is printed."""
+    import textwrap
+
+    begin, end = MARKS[sys.stdout.isatty()] if marked else ("", "")
+    room = width - (len(begin) + len(end) if begin == MARKS[False][0] else 0)
+    text = printable_line(" ".join(words)[:characters])
+    lines = textwrap.wrap(text, room, break_on_hyphens=False)
+    bare = (begin, end) if begin == MARKS[False][0] else ("", "")
+    return [(f"{bare[0]}{line}{bare[1]}", f"{begin}{line}{end}") for line in lines]
+
+
+SHOW = Command("show", "show documents that a finished run kept or removed", _add_show, show)

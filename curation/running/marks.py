@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a text that break a rule, where they are simple to find: for people who look at removed documents.
+
+The measures of an engine decide. Marks only show: they read words as `str.split()`, and the start of a long text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.contract import TEXT
+from curation.rules.decide import Rule
+
+MAX_CHARACTERS = 200_000  # of a text that are searched
+MAX_WORDS = 2_000  # of two texts that are compared: the time of a comparison grows with their product
+WORD, LINE, PARAGRAPH = re.compile(r"\S+"), re.compile(r"[^\n]+"), re.compile(r"\S.*?(?=\n[ \t]*\n|\Z)", re.DOTALL)
+NGRAM = re.compile(r"(top|duplicate)_(\d+)gram(_characters|_count)?")
+LINES = {
+    "bullet_lines": re.compile(r"\s*[•-]"),
+    "bullet_or_star_lines": re.compile(r"\s*[•*-]"),
+    "ellipsis_lines": re.compile(r".*(\.\.\.|…)\s*$"),
+    "ellipsis_character_lines": re.compile(r".*…\s*$"),
+}
+SIGNS = {"hash_signs": re.compile("#"), "ellipses": re.compile(r"\.\.\.|…")}
+REPEATED = {"duplicate_line": LINE, "duplicate_paragraph": PARAGRAPH}
+Span = tuple[int, int]
+
+
+def broken_spans(rule: Rule | None, text: str) -> list[Span]:
+    """Return the parts of a text that a rule counts: (start, stop) in characters, ascending, not overlapping.
+
+    Empty for rules of which no single part is the cause, such as a number of words.
+    """
+    text = text[:MAX_CHARACTERS]
+    if rule is None or (rule.column not in (None, TEXT)):
+        return []
+    if rule.matches is not None:
+        return _matches(rule.matches, text)
+    measure = rule.measures[0] if rule.measures else ""
+    if measure in LINES:
+        return [match.span() for match in LINE.finditer(text) if LINES[measure].match(match[0])]
+    if measure in SIGNS:
+        return [match.span() for match in SIGNS[measure].finditer(text)]
+    if found := NGRAM.fullmatch(measure):
+        return _joined(_ngrams(found[1] == "top", int(found[2]), text))
+    unit = next((unit for name, unit in REPEATED.items() if measure.startswith(name)), None)
+    return _repeated(unit.finditer(text)) if unit else []
+
+
+def _matches(pattern: str, text: str) -> list[Span]:
+    """The matches of a pattern, by RE2: Python's `re` may take forever."""
+    marks = [chr(code) for code in range(1, 32) if chr(code) not in text and chr(code) not in "\t\n\r"][:2]
+    if len(marks) < 2:
+        return []
+    column = pa.array([text], pa.large_string())
+    marked = pc.replace_substring_regex(column, pattern=f"({pattern})", replacement=rf"{marks[0]}\1{marks[1]}")
+    spans, place = [], 0
+    for piece in str(marked[0].as_py()).split(marks[0]):
+        inside, separator, after = piece.partition(marks[1])
+        if separator and inside:
+            spans.append((place, place + len(inside)))
+        place += len(inside) + len(after)
+    return spans
+
+
+def _ngrams(is_top: bool, size: int, text: str) -> list[Span]:
+    """The copies of the most common n-gram, or the n-grams that occur earlier."""
+    words = list(WORD.finditer(text))
+    found = [
+        (tuple(word[0] for word in words[k : k + size]), (words[k].start(), words[k + size - 1].end()))
+        for k in range(len(words) - size + 1)
+    ]
+    if is_top:
+        counts = Counter(ngram for ngram, _ in found)
+        top = max(counts, key=lambda ngram: (counts[ngram], sum(map(len, ngram))), default=())
+        return [span for ngram, span in found if ngram == top]
+    seen: set[tuple[str, ...]] = set()
+    spans = []
+    for ngram, span in found:
+        if ngram in seen:
+            spans.append(span)
+        seen.add(ngram)
+    return spans
+
+
+def _repeated(parts: Iterator[re.Match[str]]) -> list[Span]:
+    seen: set[str] = set()
+    spans = []
+    for part in parts:
+        content = part[0].strip()
+        if content in seen:
+            spans.append(part.span())
+        if content:
+            seen.add(content)
+    return spans
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    joined: list[Span] = []
+    for start, stop in spans:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], stop))
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def excerpt(text: str, spans: list[Span], characters: int) -> tuple[str, list[Span], int]:
+    """Return at most `characters` of a text with its spans, and the place in the text where the excerpt begins.
+
+    It begins at the start of the text, or a little before the first span if the start shows none.
+    """
+    first = 0
+    if spans and spans[0][0] >= characters:
+        first = max(spans[0][0] - characters // 4, 0)
+    last = first + characters
+    inside = [(max(start, first) - first, min(stop, last) - first) for start, stop in spans]
+    return text[first:last], [(start, stop) for start, stop in inside if start < stop], first
+
+
+Aligned = tuple[list[str], list[str], bool]  # words of the left and of the right text, and whether they are equal
+
+
+def aligned_words(left: str, right: str) -> list[Aligned]:
+    """Return the words of two texts in runs that are equal or differ, in order; at most MAX_WORDS words of each."""
+    mine, other = left.split()[:MAX_WORDS], right.split()[:MAX_WORDS]
+    blocks = SequenceMatcher(None, mine, other, autojunk=False).get_opcodes()
+    return [(mine[a:b], other[c:d], tag == "equal") for tag, a, b, c, d in blocks]
+
+
+def pieces(text: str, spans: list[Span]) -> list[tuple[str, bool]]:
+    """Return a text as (part, is marked)."""
+    edges = [0, *(place for span in spans for place in span), len(text)]
+    parts = [(text[start:stop], bool(number % 2)) for number, (start, stop) in enumerate(pairwise(edges))]
+    return [part for part in parts if part[0]]

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts in `removed/`, for `output.removed: text`.
+
+Rows are collected and sorted without their texts. A row notes where its text is: in the records of removed documents of
+a segment, or in a partition. Texts are read for one row group at a time, so memory does not depend on their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from curation.arrays import batch_end_at
+from curation.contract import TEXT
+from curation.running.intermediate import in_order, open_partition, texts_at
+from curation.running.write_phase import PARQUET_OPTIONS, ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
+
+FILE_BYTES = 32_000_000  # of text in one file of removed/, as the default of `part_bytes`
+ADDED = (("bound", pa.float64()), (TEXT, pa.large_string()))
+OPTIONS = PARQUET_OPTIONS | {"use_dictionary": ["source", "stage", "reason"]}
+STORE, POSITION, SIZE = "store", "position", "bytes"  # columns that note where a text is, and its bytes
+
+
+class Texts(NamedTuple):
+    """The texts of removed documents.
+
+    stores   functions that return, for the number of a slice, an Arrow IPC file with texts
+    offsets  int64: `doc` of the first row of each slice
+    """
+
+    stores: Sequence[Callable[[int], Path]]
+    offsets: np.ndarray
+
+    def located(self, rows: pa.Table, store: int, number: int, positions: np.ndarray) -> pa.Table:
+        """Return the rows of a slice with the columns that note the place of their texts: row numbers in a store."""
+        sizes = pc.fill_null(pc.binary_length(open_partition(self.stores[store](number)).column(TEXT)), 0)
+        rows = rows.append_column(STORE, pa.array(np.full(len(rows), store)))
+        rows = rows.append_column(POSITION, pa.array(positions, pa.int64()))
+        return rows.append_column(SIZE, sizes.take(pa.array(positions)))
+
+    def write(self, path: Path, rows: pa.Table, columns: pa.Table) -> None:
+        """Write a file of `removed/`: `columns` and those of ADDED. `rows` are located, and in the order of `doc`."""
+        schema = pa.schema([*columns.schema, *(pa.field(*column) for column in ADDED)])
+        with pq.ParquetWriter(path, schema, **OPTIONS) as writer:
+            for start, stop in _row_groups(rows):
+                added = self._added(rows.slice(start, stop - start))
+                writer.write_table(pa.table([*columns.slice(start, stop - start).columns, *added], schema=schema))
+
+    def _added(self, rows: pa.Table) -> list[pa.Array]:
+        number = np.searchsorted(self.offsets, rows.column("doc").to_numpy(), side="right") - 1
+        return [rows.column("bound").combine_chunks(), self._texts(rows, number)]
+
+    def _texts(self, rows: pa.Table, number: np.ndarray) -> pa.Array:
+        store, position = rows.column(STORE).to_numpy(), rows.column(POSITION).to_numpy()
+        place = number * len(self.stores) + store
+        chunks, order = [pa.array([], pa.large_string())], [np.zeros(0, np.int64)]
+        for value in np.unique(place).tolist():
+            at = np.flatnonzero(place == value)
+            slice_number, store_number = divmod(value, len(self.stores))
+            chunks.append(texts_at(self.stores[store_number](slice_number), position[at]))
+            order.append(at)
+        return in_order(chunks, np.concatenate(order))
+
+
+def text_bytes(rows: pa.Table) -> int:
+    """Return the bytes of the texts of located rows; 0 for rows that are not located."""
+    return int(pc.sum(rows.column(SIZE)).as_py() or 0) if SIZE in rows.column_names else 0
+
+
+def file_rows(rows: pa.Table, max_rows: int) -> int:
+    """Return how many of the first rows belong to the next file of `removed/`."""
+    if SIZE not in rows.column_names or not len(rows):
+        return max_rows
+    return batch_end_at(np.cumsum(rows.column(SIZE).slice(0, max_rows).to_numpy()), 0, FILE_BYTES, max_rows)
+
+
+def _row_groups(rows: pa.Table) -> Iterator[tuple[int, int]]:
+    ends, first = np.cumsum(rows.column(SIZE).to_numpy()), 0
+    while first < len(rows):
+        last = batch_end_at(ends, first, ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS)
+        yield first, last
+        first = last

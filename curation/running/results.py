@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents of a finished run: kept, removed and rejected ones, and pairs of duplicates.
+
+Nothing here imports code that a recipe names. Rows are chosen by a seeded hash of `doc` while row groups are read one
+after the other. The texts of chosen rows are read last, so memory depends on a row group and on the sample.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from curation.contract import ID, TEXT, Engine
+from curation.engine import load_engine
+from curation.errors import IntegrityError, OutputError, RecipeError, nearest
+from curation.recipes.recipe import convert_recipe
+from curation.recipes.renamed import with_new_names
+from curation.recipes.yaml_text import parse_yaml
+from curation.rules.decide import Rule, expand_rules
+from curation.running.exports import part_files
+from curation.running.report import digest
+from curation.running.report_schema import wrong_in_report
+from curation.running.run_folder import REPORT
+from curation.running.verify import no_run
+from curation.stages import Filter
+from curation.stages.fuzzy_dedup import COMPARISONS
+from curation.system.files import read_json
+
+KINDS = ("kept", "removed", "rejected", "pairs")
+SAMPLE = 10
+FOLDERS = {"kept": "documents", "removed": "removed", "pairs": "removed"}
+PARTNER = "duplicate_of"
+MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15))  # splitmix64
+REJECTED_SCHEMA = pa.schema(
+    [
+        ("source", pa.string()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("offset", pa.int64()),
+        ("doc", pa.int64()),
+        ("error", pa.string()),
+    ]
+)
+
+
+class FinishedRun(NamedTuple):
+    """A finished run: its folder, and the content of its `report.json`."""
+
+    folder: Path
+    report: dict[str, Any]
+
+    @property
+    def reasons(self) -> dict[str, list[str]]:
+        """Stage -> the reasons for which it removed documents."""
+        return {stage["name"]: list(stage["reasons"]) for stage in self.report["stages"]}
+
+    @property
+    def keeps_removed_text(self) -> bool:
+        """Whether `removed/` has texts."""
+        return bool(self.report["recipe"]["output"].get("removed") == "text")
+
+    def rule(self, stage: str, reason: str) -> Rule | None:
+        """Return the first rule of a filter stage with a reason; None if there is none."""
+        rules = self.settings(stage, "filter").get("rules", [])
+        expanded = expand_rules(_filter_of(rules, "the recipe of the run").rules) if rules else ()
+        return next((rule for rule in expanded if rule.name == reason), None)
+
+    def settings(self, stage: str, kind: str) -> dict[str, Any]:
+        """Return the settings of a stage of a kind; empty if the stage has another kind."""
+        names = [entry["name"] for entry in self.report["stages"]]
+        settings = self.report["recipe"]["stages"][names.index(stage)] if stage in names else {}
+        return settings if settings.get("kind") == kind else {}
+
+
+def open_finished(folder: str | Path) -> FinishedRun:
+    """Return the finished run in a folder. OutputError if there is none, or if it is of another version."""
+    folder = Path(folder)
+    content = read_json(folder / REPORT) if folder.is_dir() else None
+    if content is None:
+        raise OutputError(no_run(folder))
+    if fault := wrong_in_report(content):
+        version = content.get("versions", {}) if isinstance(content, dict) else {}
+        made = version.get("gpu-pipeline") if isinstance(version, dict) else None
+        by = f" It was written by version {made}." if isinstance(made, str) else ""
+        raise OutputError(f"{folder}: {fault}.{by} Run the recipe again with a new --output")
+    if content.get("digest") != digest(content):
+        raise IntegrityError(f"{folder}/{REPORT} has changed: its content does not match its digest. See curate verify")
+    return FinishedRun(folder, content | {"recipe": with_new_names(content["recipe"])})
+
+
+class Choice(NamedTuple):
+    """The documents to choose: removed by a stage or for a reason ("" for all), or those that satisfy rules."""
+
+    stage: str = ""
+    reason: str = ""
+    where: Filter | None = None
+
+
+def run_documents(
+    folder: str | Path, what: str = "kept", *, stage: str = "", reason: str = "",
+    where: str | Mapping[str, Any] | Rule | None = None, sample: int | None = None, seed: int = 0,
+) -> pa.Table:  # fmt: skip
+    """Return documents of a finished run as an Arrow table in the order of `doc`. `to_pandas()` makes it a frame.
+
+    folder         output folder of the run
+    what           "kept" (the columns of `documents/`), "removed" (those of `removed/`), "rejected" (those of
+                   `rejected.jsonl`), or "pairs": removed documents with the text of the kept one, `kept_text`, and the
+                   `jaccard` similarity of both texts
+    stage, reason  only documents that this stage removed, or for this reason
+    where          only documents that satisfy a rule of docs/rules.md: a `Rule`, a mapping, or YAML such as
+                   `words: {min: 50}`. Measures are computed from the text that is returned
+    sample, seed   a seeded sample of this many documents; None (default): all of them
+
+        >>> import curation
+        >>> removed = curation.run_documents("out", "removed", reason="too_few_words")  # doctest: +SKIP
+
+    Raises OutputError for a folder without a finished run, for texts that the run did not store, and for an unknown
+    stage or reason; RecipeError for a wrong rule.
+    """
+    run = open_finished(folder)
+    if what not in KINDS:
+        raise OutputError(f"no documents are {what!r}{nearest(what, KINDS)}")
+    if sample is not None and sample < 1:
+        raise OutputError(f"sample must be at least 1, not {sample}")
+    choice = _choice(run, what, stage, reason, where)
+    if what == "rejected":
+        return _rejected(run, sample, seed)
+    if (what == "pairs" or choice.where) and what != "kept" and not run.keeps_removed_text:
+        raise OutputError(
+            f"{run.folder} has no texts of removed documents. Run its recipe again with output: {{removed: text}}"
+        )
+    engine = load_engine("cpu")
+    table = _rows(run, what, choice, sample, seed, engine)
+    return with_partners(run, table, engine) if what == "pairs" else table
+
+
+def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) -> Choice:
+    for name, value in (("stage", stage), ("reason", reason)):
+        if value and what not in ("removed", "pairs"):
+            raise OutputError(f"{name} has no meaning with {what} documents; leave it out, or ask for removed ones")
+    if where is not None and what == "rejected":
+        raise OutputError("a rule has no meaning with rejected records, which have no text; leave where out")
+    if stage and stage not in run.reasons:
+        raise OutputError(f"{run.folder} has no stage {stage!r}{nearest(stage, run.reasons)}")
+    reasons = [name for of, names in run.reasons.items() if stage in ("", of) for name in names]
+    if reason and reason not in reasons:
+        by = f"stage {stage}" if stage else "no stage"
+        verb = "removed nothing" if stage else "removed documents"
+        raise OutputError(f"{by} of {run.folder} {verb} for the reason {reason!r}{nearest(reason, reasons)}")
+    return Choice(stage, reason, None if where is None else _filter_of([_parsed(where)], "where"))
+
+
+def _parsed(where: Any) -> Any:
+    if isinstance(where, str):
+        content = parse_yaml(where, "where")
+        if not isinstance(content, dict | str):
+            raise RecipeError(f"where: {where!r} is no rule. Write one of docs/rules.md, such as 'words: {{min: 50}}'")
+        return content
+    return where
+
+
+def _filter_of(rules: Any, where: str) -> Filter:
+    """A filter with these rules, which may be a name, structures or mappings. RecipeError for wrong ones."""
+    if isinstance(rules, list) and all(isinstance(rule, Rule) for rule in rules):
+        return Filter(rules=rules)
+    stage = convert_recipe({"stages": [{"kind": "filter", "rules": rules}]}, where).stages[0]
+    assert isinstance(stage, Filter)
+    return stage
+
+
+class _Place(NamedTuple):
+    """A row of a row group of a file, and its place in a seeded order."""
+
+    order: int
+    file: int
+    group: int
+    row: int
+
+
+def _rows(run: FinishedRun, what: str, choice: Choice, sample: int | None, seed: int, engine: Engine) -> pa.Table:
+    """The chosen rows of `documents/` or `removed/`."""
+    files = part_files(run.folder / FOLDERS[what])
+    chosen: list[_Place] = []
+    for number, path in enumerate(files):
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            doc, at = _chosen_in(file, group, what, choice, engine)
+            places = zip(_shuffled(doc, seed).tolist(), at.tolist(), strict=True)
+            chosen += [_Place(order, number, group, row) for order, row in places]
+            if sample is not None and len(chosen) > 2 * sample:
+                chosen = sorted(chosen)[:sample]
+    chosen = sorted(chosen)[:sample]
+    tables = [pq.read_schema(files[0]).empty_table()] if files else []
+    for number, group in sorted({(place.file, place.group) for place in chosen}):
+        rows = sorted(place.row for place in chosen if (place.file, place.group) == (number, group))
+        tables.append(pq.ParquetFile(files[number]).read_row_group(group).take(pa.array(rows)))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _chosen_in(
+    file: pq.ParquetFile, group: int, what: str, choice: Choice, engine: Engine
+) -> tuple[np.ndarray, np.ndarray]:
+    """`doc` of the chosen rows of a row group, and their positions in it."""
+    wanted = ["doc", *(("stage", "reason", PARTNER) if what != "kept" else ())]
+    rows = file.read_row_group(group, columns=None if choice.where else wanted)
+    mask = np.ones(len(rows), bool)
+    for name, value in (("stage", choice.stage), ("reason", choice.reason)):
+        if value:
+            mask &= pc.equal(rows.column(name), value).to_numpy()
+    if what == "pairs":
+        mask &= pc.is_valid(rows.column(PARTNER)).to_numpy()
+    if choice.where:
+        at = np.flatnonzero(mask)
+        outcome = choice.where.apply(engine, engine.from_arrow(rows.take(pa.array(at))))
+        assert outcome.verdict is not None
+        mask[at[~outcome.verdict.kept]] = False
+    at = np.flatnonzero(mask)
+    return rows.column("doc").to_numpy()[at], at
+
+
+def _shuffled(doc: np.ndarray, seed: int) -> np.ndarray:
+    """A seeded hash of each number: uint64. Of any rows, the smallest ones are a sample."""
+    with np.errstate(over="ignore"):
+        value = doc.astype(np.uint64) + MIX[2] * np.uint64((seed + 1) % 2**64)
+        value = (value ^ (value >> np.uint64(30))) * MIX[0]
+        value = (value ^ (value >> np.uint64(27))) * MIX[1]
+    return value ^ (value >> np.uint64(31))
+
+
+def _rejected(run: FinishedRun, sample: int | None, seed: int) -> pa.Table:
+    """The chosen lines of `rejected.jsonl`."""
+    chosen: list[tuple[int, int, dict[str, Any]]] = []
+    with open(run.folder / "rejected.jsonl", "rb") as lines:
+        for number, line in enumerate(lines):
+            chosen.append((int(_shuffled(np.array([number]), seed)[0]), number, json.loads(line)))
+            if sample is not None and len(chosen) > 2 * sample:
+                chosen = sorted(chosen, key=_order)[:sample]
+    kept = sorted(sorted(chosen, key=_order)[:sample], key=lambda entry: entry[1])
+    return pa.Table.from_pylist([entry for _, _, entry in kept], schema=REJECTED_SCHEMA)
+
+
+def _order(entry: tuple[int, int, Any]) -> int:
+    return entry[0]
+
+
+def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table:
+    """Return removed duplicates with `kept_text`, null if this run does not have it, and `jaccard`, then null too."""
+    wanted = pc.unique(table.column(PARTNER)).drop_null().cast(pa.large_string())
+    found: dict[str, str | None] = {}
+    for folder in ("removed", "documents"):  # a document kept of a group may be removed later
+        for rows in _with_ids(part_files(run.folder / folder), wanted):
+            found |= dict(zip(rows.column(ID).to_pylist(), rows.column(TEXT).to_pylist(), strict=True))
+    kept = [found.get(name) for name in table.column(PARTNER).to_pylist()]
+    table = table.append_column("kept_text", pa.array(kept, pa.large_string()))
+    stages = table.column("stage").to_pylist()
+    pairs = zip(stages, table.column(TEXT).to_pylist(), kept, strict=True)
+    values = [
+        None if other is None else _jaccard(run, stage, text or "", other, engine) for stage, text, other in pairs
+    ]
+    return table.append_column("jaccard", pa.array(values, pa.float64()))
+
+
+def _with_ids(files: Sequence[Path], wanted: pa.Array) -> Iterator[pa.Table]:
+    """The rows with these ids, from the row groups that have any: `id` and `text`."""
+    for path in files:
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups if len(wanted) else 0):
+            mask = pc.is_in(file.read_row_group(group, columns=[ID]).column(ID), value_set=wanted)
+            if pc.any(mask).as_py():
+                yield file.read_row_group(group, columns=[ID, TEXT]).filter(mask)
+
+
+def _jaccard(run: FinishedRun, stage: str, left: str, right: str, engine: Engine) -> float:
+    """The similarity of two texts, by the n-grams of a `fuzzy_dedup` stage or else by five words."""
+    settings = run.settings(stage, "fuzzy_dedup")
+    text = engine.from_arrow(pa.table({TEXT: pa.array([left, right], pa.large_string())}))[TEXT]
+    text, _ = engine.rewrite(text, COMPARISONS[settings.get("compare", "lowercase")])
+    hashes, offsets = engine.shingles(text, settings.get("ngram", 5), settings.get("unit") == "character")
+    shared = int(engine.intersection_sizes(hashes, offsets, np.array([0]), np.array([1]))[0])
+    total = int(offsets[2]) - shared
+    return shared / total if total else float(left == right)

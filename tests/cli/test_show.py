@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curate show` and `curation.run_documents`."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+import curation
+from curation.cli.main import main
+from curation.errors import OutputError, RecipeError
+from curation.rules.decide import GOPHER_REPETITION, Rule
+from curation.running.marks import broken_spans, excerpt
+from curation.running.report import digest
+from curation.running.run import run
+from curation.system.files import as_json
+from tests.runs import recipe_of
+
+STAGES: list[Any] = [
+    {"kind": "filter", "name": "rules", "rules": [
+        {"measure": "words", "min": 5, "reason": "short"},
+        {"matches": "lorem", "max_count": 0, "reason": "lorem"},
+        {"ratio": ["bullet_lines", "lines"], "max": 0.9, "reason": "bullets"},
+    ]},
+    {"kind": "exact_dedup"},
+    {"kind": "fuzzy_dedup", "ngram": 2, "threshold": 0.7},
+]  # fmt: skip
+LONG = " ".join(f"word{number}" for number in range(60))
+TEXTS = [
+    "a short\x1b[2J text",
+    "one lorem two lorem three four",
+    "- a b\n- c d\n- e f",
+    LONG,
+    LONG.replace("word30", "changed"),
+    LONG,
+    *(f"document number {number} of the kept ones {number * 7} {number * 11}" for number in range(20)),
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("show")
+    lines = [orjson.dumps({"text": text, "id": f"d{k}"}) for k, text in enumerate(TEXTS)]
+    (folder / "a.jsonl").write_bytes(b"\n".join([*lines, b"{broken"]) + b"\n")
+    run(recipe_of(folder / "a.jsonl", stages=STAGES), folder / "out", engine="cpu")
+    run(recipe_of(folder / "a.jsonl", stages=STAGES, output={"removed": "ids"}), folder / "ids", engine="cpu")
+    return folder / "out"
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: Any) -> str:
+    assert main(["show", *map(str, words)]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_removed_document_is_shown_with_its_reason_bound_and_marked_part(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
+    out = shown(capsys, finished, "--stage", "rules")
+    assert "--- d0 (a); rules: short, value 3, bound 5\na short\\x1b[2J text\n" in out
+    assert "--- d1 (a); rules: lorem, value 2, bound 0\none [[lorem]] two [[lorem]] three four\n" in out
+    assert "[[- a b]]\n[[- c d]]\n[[- e f]]" in out
+    assert out.endswith("3 documents, seed 0\n") and "\x1b" not in out
+
+
+def test_pairs_are_side_by_side_with_their_differences_and_similarity(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+):
+    out = shown(capsys, finished, "--what", "pairs", "--reason", "near_duplicate")
+    assert "--- d4 (a); fuzzy_dedup: near_duplicate" in out and "kept: d3, Jaccard 0.9344" in out
+    assert any("[[changed]]" in line and "| [[word30]]" in line for line in out.splitlines())
+    assert "word2 " in out and "word7" in out
+    table = curation.run_documents(finished, "pairs").to_pylist()
+    assert [(row["id"], row["duplicate_of"], row["kept_text"] == LONG) for row in table] == [
+        ("d4", "d3", True), ("d5", "d3", True),
+    ]  # fmt: skip
+    assert table[0]["jaccard"] == pytest.approx(57 / 61) and table[1]["jaccard"] == 1
+
+
+def test_a_rule_chooses_documents_by_measures_and_by_columns(finished: Path):
+    kept = curation.run_documents(finished, where="words: {min: 60}")
+    assert kept.column("id").to_pylist() == ["d3"]
+    removed = curation.run_documents(finished, "removed", where=Rule(column="value", min=2, max=2))
+    assert removed.column("id").to_pylist() == ["d1"]
+    assert len(curation.run_documents(finished, "kept", where={"matches": "kept ones", "min_count": 1})) == 20
+
+
+def test_a_sample_depends_on_the_seed_alone(finished: Path):
+    first, again, other = (
+        curation.run_documents(finished, sample=5, seed=seed).column("doc").to_pylist() for seed in (1, 1, 2)
+    )
+    assert first == again == sorted(first) and len({*first}) == 5 and other != first
+    assert len(curation.run_documents(finished)) == 21
+
+
+def test_rejected_records_are_shown_with_file_and_line(finished: Path, capsys: pytest.CaptureFixture[str]):
+    out = shown(capsys, finished, "--what", "rejected")
+    assert f"--- {finished.parent / 'a.jsonl'}, line 27 (input a): " in out
+
+
+def test_programs_get_one_object_per_document(finished: Path, capsys: pytest.CaptureFixture[str]):
+    lines = shown(capsys, finished, "--reason", "lorem", "--log", "json", "--characters", "12").splitlines()
+    document, result = map(json.loads, lines)
+    assert document["event"] == "document" and document["id"] == "d1" and document["bound"] == 0
+    assert (document["text"], document["marks"], document["text_characters"]) == ("one lorem tw", [[4, 9]], 30)
+    assert result["event"] == "result" and result["documents"] == 1
+
+
+def test_a_run_without_texts_still_shows_reasons(finished: Path, capsys: pytest.CaptureFixture[str]):
+    ids = finished.parent / "ids"
+    assert "short, value 3\n(the run stored no texts" in shown(capsys, ids, "--reason", "short")
+    for words in (("--what", "pairs"), ("--where", "words: {min: 3}")):
+        assert main(["show", str(ids), *words]) == 2
+        assert "has no texts of removed documents. Run its recipe again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--reason", "shrt"), "removed documents for the reason 'shrt'; did you mean short?"),
+        (("--stage", "rule"), "has no stage 'rule'; did you mean rules?"),
+        (("--stage", "rules", "--reason", "near_duplicate"), "stage rules of"),
+        (("--what", "kept", "--reason", "short"), "reason has no meaning with kept documents"),
+        (("--what", "rejected", "--where", "words: {min: 3}"), "a rule has no meaning with rejected records"),
+        (("--where", "wrds: {min: 3}"), "no column 'wrds' in the documents; did you mean words?"),
+        (("--where", "__import__('os')"), "no rule set named"),
+        (("--where", "[1]"), "is no rule. Write one of docs/rules.md"),
+        (("--sample", "0"), "sample must be at least 1, not 0"),
+        (("--characters", "0"), "--characters: must be at least 1, not 0"),
+        (("--what", "edited"), "unknown what 'edited'"),
+    ],
+)
+def test_bad_choices_end_in_one_message(
+    finished: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+):
+    assert main(["show", str(finished), *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err and err.count("\n") == 1
+
+
+def test_folders_without_a_finished_run_are_refused(finished: Path, tmp_path: Path):
+    unfinished = Path(shutil.copytree(finished, tmp_path / "unfinished"))
+    (unfinished / "report.json").unlink()
+    (unfinished / "_work").mkdir()
+    (unfinished / "_work/plan.json").write_text("{}")
+    other = Path(shutil.copytree(finished, tmp_path / "other"))
+    content = json.loads((other / "report.json").read_bytes())
+    content["versions"]["gpu-pipeline"] = "9.9"
+    content["recipe"]["output"]["removed"] = "everything"
+    (other / "report.json").write_bytes(as_json(content | {"digest": digest(content)}, indent=True))
+    for folder, message in (
+        (unfinished, "its run has not finished. Rerun the command that made it"),
+        (other, "It was written by version 9.9. Run the recipe again"),
+        (tmp_path / "none", "does not exist"),
+        (finished / "documents", "it is part of the run in"),
+        (finished.parent / "a.jsonl", "is a file"),
+    ):
+        with pytest.raises(OutputError, match=message):
+            curation.run_documents(folder)
+
+
+def test_no_code_that_a_recipe_names_is_imported(finished: Path, tmp_path: Path):
+    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    content = json.loads((copy / "report.json").read_bytes())
+    content["recipe"]["stages"][1] = {"kind": "hostile:Stage", "name": "exact_dedup"}
+    content["digest"] = digest(content)
+    (copy / "report.json").write_bytes(as_json(content, indent=True))
+    (tmp_path / "hostile.py").write_text("raise SystemExit('imported')")
+    code = f"import curation; print(len(curation.run_documents({str(copy)!r}, 'pairs')))"
+    finished_process = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert finished_process.stdout == "2\n", finished_process.stderr
+
+
+def test_a_large_document_is_shown_in_part():
+    text = "word " * 20_000_000
+    spans = broken_spans(next(rule for rule in GOPHER_REPETITION if rule.name == "top_2gram"), text)
+    assert spans and spans[-1][1] <= 200_000
+    assert len(excerpt(text, spans, 1_000)[0]) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "parts"),
+    [
+        (Rule(ratio=("top_2gram_characters", "characters"), max=0.2), "a b x a b y", ["a b", "a b"]),
+        (Rule(ratio=("duplicate_5gram_characters", "characters"), max=0.1), "a b c d e a b c d e", ["a b c d e"]),
+        (Rule(ratio=("duplicate_lines", "text_lines"), max=0.1), "x\ny\nx", ["x"]),
+        (Rule(ratio=("duplicate_paragraphs", "paragraphs"), max=0.1), "x\ny\n\nz\n\nx\ny", ["x\ny"]),
+        (Rule(ratio=("ellipsis_lines", "lines"), max=0.1), "x...\ny", ["x..."]),
+        (Rule(ratio=("hash_signs", "words"), max=0.1), "# a", ["#"]),
+        (Rule(measure="words", min=5), "a b", []),
+        (Rule(matches="(?m)^a+", max_count=0), "aa\nba", ["aa"]),
+    ],
+)
+def test_marks_are_the_parts_that_a_rule_counts(rule: Rule, text: str, parts: list[str]):
+    assert [text[start:stop] for start, stop in broken_spans(rule, text)] == parts
+
+
+def test_an_excerpt_begins_before_the_first_mark():
+    assert excerpt("x" * 100 + "bad", [(100, 103)], 20) == ("x" * 5 + "bad", [(5, 8)], 95)
+
+
+def test_a_wrong_rule_is_refused_in_python(finished: Path):
+    with pytest.raises(RecipeError, match=r"^where: .*max: -1 removes everything"):
+        curation.run_documents(finished, where="words: {max: -1}")
+    with pytest.raises(OutputError, match="no documents are 'edits'"):
+        curation.run_documents(finished, "edits")
