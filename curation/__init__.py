@@ -91,6 +91,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     )
     from curation.running.estimate import Estimate as Estimate, estimate as estimate
     from curation.rules.effects import Effect as Effect, Effects as Effects, Histogram as Histogram
+    from curation.running.comparison import Comparison as Comparison, compare_runs as compare_runs
     from curation.running.results import run_documents as run_documents
     from curation.running.run import RunResult as RunResult, run as run
     from curation.running.verify import verify as verify
@@ -157,6 +158,7 @@ _HOMES = {
     "curation.packing.tokenization": ("TokenizerSpec", "load_tokenizer"),
     "curation.packing.tokenizer_training": ("Trained", "train_tokenizer"),
     "curation.packing.indexed": ("IndexedReader",),
+    "curation.running.comparison": ("Comparison", "compare_runs"),
     "curation.running.results": ("run_documents",),
     "curation.running.verify": ("verify",),
     "curation.errors": (

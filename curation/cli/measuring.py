@@ -119,7 +119,7 @@ def print_percentiles(documents: int, table: dict[str, list[float]]) -> None:
     print_line(f"percentiles of {counted(documents, 'document')}")
     if table:
         columns = [[f"{rank}%", *column] for rank, column in zip(RANKS, _columns(table.values()), strict=True)]
-        _print_table([["measure", *table], *columns])
+        print_table([["measure", *table], *columns])
 
 
 def print_effects(effects: Effects) -> None:
@@ -140,14 +140,14 @@ def print_effects(effects: Effects) -> None:
     alone = shares("alone", (effect.alone for effect in shown))
     share = f"{effects.removed:,} ({effects.removed / documents:.2%})"
     print_line(f"{counted(effects.documents, 'document')}, of which the rules remove {share}")
-    _print_table([names, bounds, removed, alone, *moved], optional=(5, 6, 4, 7, 3))
+    print_table([names, bounds, removed, alone, *moved], optional=(5, 6, 4, 7, 3))
     print_line(LEGEND)
     ranks = [
         [f"{rank:g}%", *column]
         for rank, column in zip(RANKS, _columns(effect.percentiles for effect in shown), strict=True)
     ]
     histograms = ["histogram", *map(histogram_line, shown)]
-    _print_table([names, bounds, histograms, *ranks], left=(0, 2), optional=(4, 8, 10, 5, 7, 3, 9))
+    print_table([names, bounds, histograms, *ranks], left=(0, 2), optional=(4, 8, 10, 5, 7, 3, 9))
     if effects.skipped:
         print_line(f"not measured, since they are on columns or patterns: {', '.join(effects.skipped)}")
 
@@ -157,7 +157,7 @@ def _columns(rows: Iterable[Sequence[float]]) -> list[list[str]]:
     return [list(column) for column in zip(*([_number(value) for value in row] for row in rows), strict=True)]
 
 
-def _print_table(columns: list[list[str]], left: Sequence[int] = (0,), optional: Sequence[int] = ()) -> None:
+def print_table(columns: list[list[str]], left: Sequence[int] = (0,), optional: Sequence[int] = ()) -> None:
     """Print columns of text, aligned right but for those at `left`. Those at `optional` are left out, in this order,
     until the table fits the terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else math.inf

@@ -97,7 +97,8 @@ def _page(lines: Iterator[str], end: str) -> None:
 def _spans(run: FinishedRun, row: dict[str, Any]) -> list[Span]:
     from curation.running.marks import broken_spans
 
-    return broken_spans(run.rule(row.get("stage", ""), row.get("reason", "")), row.get("text") or "")
+    rules = run.rules(row["stage"]) if "stage" in row else ()
+    return broken_spans(next((rule for rule in rules if rule.name == row["reason"]), None), row.get("text") or "")
 
 
 def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str, Any]:

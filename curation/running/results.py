@@ -66,11 +66,10 @@ class FinishedRun(NamedTuple):
         """Whether `removed/` has texts."""
         return bool(self.report["recipe"]["output"].get("removed") == "text")
 
-    def rule(self, stage: str, reason: str) -> Rule | None:
-        """Return the first rule of a filter stage with a reason; None if there is none."""
+    def rules(self, stage: str) -> tuple[Rule, ...]:
+        """Return the rules of a filter stage; none for another stage."""
         rules = self.settings(stage, "filter").get("rules", [])
-        expanded = expand_rules(_filter_of(rules, "the recipe of the run").rules) if rules else ()
-        return next((rule for rule in expanded if rule.name == reason), None)
+        return expand_rules(_filter_of(rules, "the recipe of the run").rules) if rules else ()
 
     def settings(self, stage: str, kind: str) -> dict[str, Any]:
         """Return the settings of a stage of a kind; empty if the stage has another kind."""

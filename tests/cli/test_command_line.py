@@ -42,7 +42,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads
     "--rules": ("run", "plan", "measure", "tokenize"),
     "--tokenizer": ("run", "plan", "tokenize", "inspect"),
     "--quiet": (*WRITING, "verify", "warmup"),
-    "--log": (*WRITING, "show", "verify", "plan", "warmup"),
+    "--log": (*WRITING, "show", "compare", "verify", "plan", "warmup"),
 }
 WRONG = [
     ("runn", "unknown command 'runn'; did you mean run?"),

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curate compare`: what differs between two finished runs."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING, Any
+
+from curation.cli.measuring import print_table
+from curation.cli.options import share
+from curation.cli.parsing import Command, Parser
+from curation.system.terminal import print_line, printable_line
+
+if TYPE_CHECKING:
+    from curation.running.comparison import Comparison
+
+CHARACTERS = 200  # of an example
+MAX_VALUE = 60  # characters of a setting
+
+
+def _add_compare(parser: Parser) -> None:
+    parser.add_argument("folders", nargs=2, metavar="DIR", help="compare the runs in these two folders, A and B")
+    share(parser, "log")
+
+
+def compare(options: argparse.Namespace) -> int:
+    from curation.running.comparison import compare_runs
+
+    found = compare_runs(*options.folders)
+    if options.console.is_for_people:
+        _print(found, options.folders)
+        return 0
+    content = found._asdict() | {
+        "folders": options.folders,
+        "settings": [setting._asdict() for setting in found.settings],
+        "removals": [removal._asdict() for removal in found.removals],
+        "examples": [_as_json(row) for row in found.examples.to_pylist()],
+    }
+    return int(options.console.result("compare", **content))
+
+
+def _as_json(row: dict[str, Any]) -> dict[str, Any]:
+    nan = {name for name, value in row.items() if isinstance(value, float) and math.isnan(value)}
+    return {name: None if name in nan else value for name, value in row.items()} | {"text": _start(row["text"])}
+
+
+def _start(text: str | None) -> str:
+    return (text or "")[:CHARACTERS]
+
+
+def _print(found: Comparison, folders: list[str]) -> None:
+    from curation.running.comparison import shown_value
+
+    for name, folder in zip("AB", folders, strict=True):
+        print_line(printable_line(f"{name}: {folder}"))
+    if found.settings:
+        values = [[_cut(shown_value(value)) for value in setting] for setting in found.settings]
+        _table([["setting", "A", "B"], *values], left=(0, 1, 2))
+    else:
+        print_line("the settings are equal")
+    rows = [[name.replace("_", " "), f"{a:,}", f"{b:,}", f"{b - a:+,}"] for name, (a, b) in found.counts.items()]
+    _table([["documents", "A", "B", "B - A"], *rows])
+    removals = [
+        [
+            entry.stage, printable_line(entry.reason), f"{entry.documents_a:,}", f"{entry.documents_b:,}",
+            f"{entry.documents_b - entry.documents_a:+,}", _megabytes(entry.bytes_a, entry.bytes_b),
+        ]
+        for entry in found.removals
+    ]  # fmt: skip
+    _table([["stage", "removed for", "A", "B", "B - A", "MB"], *removals], left=(0, 1))
+    _print_changed(found)
+
+
+def _print_changed(found: Comparison) -> None:
+    from curation.errors import counted
+
+    for name, other, number in (("A", "B", found.kept_by_a), ("B", "A", found.kept_by_b)):
+        print_line(f"\n{counted(number, 'document')} kept by {name} and removed by {other}")
+        for row in found.examples.to_pylist():
+            if row["kept_by"] == name:
+                bound = row["bound"]
+                broken = "" if bound is None or math.isnan(bound) else f", bound {bound:g}"
+                why = f"{row['stage']}: {row['reason']}, value {row['value']:.6g}{broken}"
+                print_line(printable_line(f"--- {row['id']} ({row['source']}); {why}"))
+                print_line(_start(row["text"]))
+    for name, number in (("A", found.only_a), ("B", found.only_b)):
+        if number:
+            print_line(f"{counted(number, 'document')} only in {name}: the other run did not read it, or rejected it")
+
+
+def _cut(text: str) -> str:
+    text = printable_line(text)
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 3]}..."
+
+
+def _megabytes(a: int, b: int) -> str:
+    return f"{(b - a) / 1e6:+,.2f}" if min(a, b) >= 0 else ""
+
+
+def _table(rows: list[list[str]], left: tuple[int, ...] = (0,)) -> None:
+    print_line()
+    print_table([list(column) for column in zip(*rows, strict=True)], left)
+
+
+COMPARE = Command("compare", "show what differs between two finished runs", _add_compare, compare)

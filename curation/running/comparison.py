@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What differs between two finished runs: settings, counts, and the documents that one kept and the other removed.
+
+Documents are the same if their input and their id are. Memory: about 50 bytes per document, for hashes of ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from curation.contract import ID, TEXT, Engine
+from curation.engine import load_engine
+from curation.errors import OutputError
+from curation.running.exports import part_files
+from curation.running.results import FinishedRun, open_finished
+
+EXAMPLES = 5
+SEPARATOR = "\x1f"  # between input and id
+COUNTS = ("read", "kept", "removed", "rejected", "edited")
+REMOVAL = ("stage", "reason", "value", "bound")
+EXAMPLE_SCHEMA = pa.schema(
+    [
+        ("kept_by", pa.string()),
+        (ID, pa.large_string()),
+        ("source", pa.string()),
+        ("stage", pa.string()),
+        ("reason", pa.large_string()),
+        ("value", pa.float64()),
+        ("bound", pa.float64()),
+        (TEXT, pa.large_string()),
+    ]
+)
+
+
+class Setting(NamedTuple):
+    """A setting of the recipe that differs; None: not set.
+
+    Rules have a path per reason, such as `stages.filter.rules.too_few_words`. Of a list, `a` and `b` have the entries
+    that the other one lacks; a single entry without the list.
+    """
+
+    path: str
+    a: Any
+    b: Any
+
+
+class Removal(NamedTuple):
+    """Documents that a stage removed for a reason in each run, and the bytes of their texts; -1 without texts."""
+
+    stage: str
+    reason: str
+    documents_a: int
+    documents_b: int
+    bytes_a: int
+    bytes_b: int
+
+
+class Comparison(NamedTuple):
+    """The comparison of the runs A and B.
+
+    settings        settings of the recipes that differ
+    counts          name -> number in A and in B: documents (`read`, `kept`, ...), `kept_bytes` and `tokens`
+    removals        one per stage and reason, in the order of the stages
+    kept_by_a       documents that A kept and B removed
+    kept_by_b       documents that B kept and A removed
+    only_a, only_b  documents that the other run has neither kept nor removed
+    examples        up to 5 documents that only A kept, and 5 that only B kept: who kept it ("A" or "B"), why the other
+                    run removed it, and the text as it was kept
+    """
+
+    settings: list[Setting]
+    counts: dict[str, tuple[int, int]]
+    removals: list[Removal]
+    kept_by_a: int
+    kept_by_b: int
+    only_a: int
+    only_b: int
+    examples: pa.Table
+
+
+def compare_runs(a: str | Path, b: str | Path) -> Comparison:
+    """Return what differs between the finished runs in the folders `a` and `b`.
+
+        >>> import curation
+        >>> curation.compare_runs("out", "stricter").kept_by_a  # doctest: +SKIP
+
+    Raises OutputError for a folder without a finished run, and for one folder given twice.
+    """
+    runs = open_finished(a), open_finished(b)
+    if runs[0].folder.resolve() == runs[1].folder.resolve():
+        raise OutputError(f"{a} and {b} are the same folder; give two runs")
+    engine = load_engine("cpu")
+    kept = [_hashes(run, "documents", engine) for run in runs]
+    removed = [_hashes(run, "removed", engine) for run in runs]
+    changed = [np.intersect1d(kept[k], removed[1 - k], assume_unique=True) for k in (0, 1)]
+    known = [np.union1d(kept[k], removed[k]) for k in (0, 1)]
+    examples = [row for k in (0, 1) for row in _examples(runs[k], runs[1 - k], "AB"[k], changed[k][:EXAMPLES], engine)]
+    return Comparison(
+        settings=_changes(_by_stage(runs[0]), _by_stage(runs[1])),
+        counts=_counts(*runs),
+        removals=_removals(*runs),
+        kept_by_a=len(changed[0]),
+        kept_by_b=len(changed[1]),
+        only_a=len(np.setdiff1d(known[0], known[1], assume_unique=True)),
+        only_b=len(np.setdiff1d(known[1], known[0], assume_unique=True)),
+        examples=pa.Table.from_pylist(examples, schema=EXAMPLE_SCHEMA),
+    )
+
+
+def _by_stage(run: FinishedRun) -> dict[str, Any]:
+    """The recipe with its stages by name, and their order."""
+    recipe = run.report["recipe"]
+    names = [stage["name"] for stage in run.report["stages"]]
+    stages = {name: dict(stage) for name, stage in zip(names, recipe["stages"], strict=True)}
+    for name, stage in stages.items():
+        if rules := run.rules(name):
+            stage["rules"] = {}
+            for rule in rules:
+                stage["rules"].setdefault(rule.name, []).append(rule.describe().partition(": ")[2])
+    return recipe | {"stages": stages, "order of stages": names}
+
+
+def _changes(a: Any, b: Any, path: str = "") -> list[Setting]:
+    if isinstance(a, dict) and isinstance(b, dict):
+        keys = dict.fromkeys([*a, *b])
+        return [
+            change for key in keys for change in _changes(a.get(key), b.get(key), f"{path}.{key}" if path else str(key))
+        ]
+    if a == b:
+        return []
+    if isinstance(a, list) and isinstance(b, list):
+        only = [entry for entry in a if entry not in b], [entry for entry in b if entry not in a]
+        only = only if any(only) else (a, b)
+        return [Setting(path, *(each[0] if len(each) == 1 else each for each in only))]
+    return [Setting(path, a, b)]
+
+
+def _counts(*runs: FinishedRun) -> dict[str, tuple[int, int]]:
+    def pair(part: str, name: str) -> tuple[int, int]:
+        first, second = (int(run.report[part].get(name, 0)) for run in runs)
+        return first, second
+
+    documents = {name: pair("documents", name) for name in COUNTS}
+    return documents | {"kept_bytes": pair("bytes", "kept"), "tokens": pair("tokens", "count")}
+
+
+def _removals(*runs: FinishedRun) -> list[Removal]:
+    counts = [
+        {
+            (stage["name"], reason): number
+            for stage in run.report["stages"]
+            for reason, number in stage["reasons"].items()
+        }
+        for run in runs
+    ]
+    sizes = [_removed_bytes(run) for run in runs]
+    return [
+        Removal(
+            *key,
+            *(count.get(key, 0) for count in counts),
+            *(-1 if size is None else size.get(key, 0) for size in sizes),
+        )
+        for key in dict.fromkeys([*counts[0], *counts[1]])
+    ]
+
+
+def _removed_bytes(run: FinishedRun) -> dict[tuple[str, str], int] | None:
+    """Bytes of removed texts by stage and reason; None if the run did not store them."""
+    if not run.keeps_removed_text:
+        return None
+    totals: dict[tuple[str, str], int] = {}
+    for rows in _row_groups(run, "removed", ["stage", "reason", TEXT]):
+        sizes = pc.fill_null(pc.binary_length(rows.column(TEXT)), 0)
+        table = pa.table({"stage": rows.column("stage"), "reason": rows.column("reason"), "bytes": sizes})
+        for entry in table.group_by(["stage", "reason"]).aggregate([("bytes", "sum")]).to_pylist():
+            key = entry["stage"], entry["reason"]
+            totals[key] = totals.get(key, 0) + entry["bytes_sum"]
+    return totals
+
+
+def _row_groups(run: FinishedRun, folder: str, columns: list[str]) -> Iterator[pa.Table]:
+    for path in part_files(run.folder / folder):
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns=columns)
+
+
+def _hashes(run: FinishedRun, folder: str, engine: Engine) -> np.ndarray:
+    """Hashes of the documents in a folder: uint64, ascending and unique."""
+    hashes = [_hash(rows, engine) for rows in _row_groups(run, folder, ["source", ID])]
+    return np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
+
+
+def _hash(rows: pa.Table, engine: Engine) -> np.ndarray:
+    source = rows.column("source").cast(pa.large_string())
+    names = pc.binary_join_element_wise(source, rows.column(ID), pa.scalar(SEPARATOR, pa.large_string()))
+    return engine.hash_text(engine.from_arrow(pa.table({TEXT: names}))[TEXT])[:, 0]
+
+
+def _examples(
+    keeper: FinishedRun, remover: FinishedRun, name: str, hashes: np.ndarray, engine: Engine
+) -> list[dict[str, Any]]:
+    """The documents with these hashes: the text as one run kept it, and why the other removed it."""
+    kept = _find(keeper, "documents", [ID, "source", TEXT], hashes, engine)
+    columns = [column for column in REMOVAL if column != "bound" or remover.keeps_removed_text]
+    removed = _find(remover, "removed", [ID, "source", *columns], hashes, engine)
+    return [{"kept_by": name, **removed[value], **kept[value]} for value in hashes.tolist()]
+
+
+def _find(
+    run: FinishedRun, folder: str, columns: list[str], hashes: np.ndarray, engine: Engine
+) -> dict[int, dict[str, Any]]:
+    """Hash -> row, of the first document with each hash."""
+    found: dict[int, dict[str, Any]] = {}
+    for path in part_files(run.folder / folder) if len(hashes) else ():
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            own = _hash(file.read_row_group(group, columns=["source", ID]), engine)
+            at = np.flatnonzero(np.isin(own, hashes))
+            if len(at):
+                rows = file.read_row_group(group, columns=columns).take(pa.array(at)).to_pylist()
+                found = dict(zip(own[at].tolist(), rows, strict=True)) | found
+    return found
+
+
+def shown_value(value: Any) -> str:
+    """Return the value of a setting for people; "-" if it is not set."""
+    return (
+        "-" if value is None else value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    )

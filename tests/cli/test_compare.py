@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curate compare` and `curation.compare_runs`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import curation
+from curation.cli.main import main
+from curation.errors import OutputError
+from curation.running.run import run
+from tests.runs import made_texts, recipe_of, records_of, removed_rows
+
+
+def stages(low: int, high: int) -> list[Any]:
+    rules = [{"measure": "words", "min": low, "max": high, "reason": "length\x1b"}]
+    return [{"kind": "filter", "name": "rules", "rules": rules}, {"kind": "exact_dedup"}]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("compare")
+    texts = ["one two three \x1b[2J", "w " * 50, *made_texts(100)]
+    (folder / "in.jsonl").write_bytes(records_of(texts))
+    (folder / "more.jsonl").write_bytes(records_of(["only the second run reads this one"]))
+    first, second = {"path": str(folder / "in.jsonl")}, {"path": str(folder / "more.jsonl")}
+    run(recipe_of(first, stages=stages(2, 45)), folder / "a", engine="cpu")
+    run(recipe_of(first, second, stages=stages(10, 55), output={"removed": "ids"}), folder / "b", engine="cpu")
+    return folder / "a", folder / "b"
+
+
+def test_documents_that_changed_side_are_counted_with_examples(runs: tuple[Path, Path]):
+    found = curation.compare_runs(*runs)
+    gone = [{row[1] for row in removed_rows(folder)} for folder in runs]
+    lost, gained = gone[1] - gone[0] - {"more/102"}, gone[0] - gone[1]
+    assert (found.kept_by_a, found.kept_by_b) == (len(lost), len(gained))
+    assert "in/0" in lost and "in/1" in gained and lost and gained
+    examples = found.examples.to_pylist()
+    assert {row["id"] for row in examples if row["kept_by"] == "A"} <= lost
+    assert {row["id"] for row in examples if row["kept_by"] == "B"} <= gained
+    assert len(examples) == min(len(lost), 5) + min(len(gained), 5)
+    for row in examples:  # B stored no bounds
+        assert row["stage"] == "rules" and row["text"] and row["bound"] == (None if row["kept_by"] == "A" else 45)
+    assert (found.only_a, found.only_b) == (0, 1)
+
+
+def test_settings_and_counts_that_differ(runs: tuple[Path, Path]):
+    found = curation.compare_runs(*runs)
+    changed = {setting.path: (setting.a, setting.b) for setting in found.settings}
+    assert changed["stages.rules.rules.length\x1b"] == ("words in [2, 45]", "words in [10, 55]")
+    assert changed["output.removed"] == ("text", "ids")
+    assert changed.keys() == {"stages.rules.rules.length\x1b", "output.removed", "input"}
+    reports = [json.loads((folder / "report.json").read_bytes()) for folder in runs]
+    assert found.counts["kept"] == tuple(report["documents"]["kept"] for report in reports)
+    assert found.counts["tokens"] == tuple(report["tokens"]["count"] for report in reports)
+    rules, copies = found.removals
+    assert (rules.stage, rules.documents_a) == ("rules", reports[0]["stages"][0]["reasons"]["length\x1b"])
+    assert rules.bytes_a == reports[0]["stages"][0]["bytes_in"] - reports[0]["stages"][0]["bytes_out"]
+    assert (copies.reason, copies.bytes_b) == ("exact_duplicate", -1)
+
+
+def test_the_command_prints_all_of_it_without_control_characters(
+    runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+):
+    assert main(["compare", *map(str, runs)]) == 0
+    out = capsys.readouterr().out
+    for part in ("words in [2, 45]", "kept by A and removed by B", "1 document only in B", "length\\x1b, value"):
+        assert part in out
+    assert "\x1b" not in out
+    assert main(["compare", *map(str, runs), "--log", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["command"] == "compare" and result["only_b"] == 1 and len(result["removals"]) == 2
+    assert {setting["path"] for setting in result["settings"]} >= {"output.removed"}
+
+
+def test_folders_that_cannot_be_compared(runs: tuple[Path, Path], tmp_path: Path):
+    with pytest.raises(OutputError, match="are the same folder; give two runs"):
+        curation.compare_runs(runs[0], runs[0])
+    with pytest.raises(OutputError, match="does not exist"):
+        curation.compare_runs(runs[0], tmp_path / "none")
+    with pytest.raises(OutputError, match="these folders in it do"):
+        curation.compare_runs(runs[0].parent, runs[1])
