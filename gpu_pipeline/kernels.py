@@ -2,6 +2,7 @@
 """Loops over documents as CUDA kernels, and the functions that lay out their memory.
 
 The kernels call the same functions as the CPU's loops, with one thread per document unless a docstring differs.
+N-grams are cut by bytes and words instead (`curation.kernels.items`), so no document makes a thread long.
 `order` (int64) lists the rows longest first: the 32 threads of a warp have similar work, and no long document starts
 last. The module imports neither cuDF nor CuPy, so machines without a GPU compile and link every kernel. The layout
 functions take NumPy and CuPy arrays.
@@ -12,10 +13,23 @@ import numpy as np
 
 from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import murmur3_x64_128
+from curation.kernels.items import (
+    ALL_BITS,
+    LAST_BIT,
+    bits_below,
+    count_bits,
+    hash_character,
+    hash_ngram,
+    hash_word,
+    lead_bits,
+    lowest_bit,
+    solid_bits,
+    word_end,
+)
 from curation.kernels.jsonl import is_valid_utf8
 from curation.kernels.measures import count_distinct_words, count_duplicate_lines, count_ngrams, scan_document
-from curation.kernels.minhash import band_key, common_count, shingle_hashes, signature
-from curation.kernels.ngrams import find_ngrams
+from curation.kernels.minhash import band_key, common_count, signature
+from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
 from curation.kernels.words import count_words
@@ -31,6 +45,8 @@ WORD_TYPES = (np.uint64, np.int32, np.int32, np.uint64, np.int32)
 WORD_BYTES = sum(np.dtype(kind).itemsize for kind in WORD_TYPES)
 SLOT_BYTES = 16
 HASH_BYTES = 8
+ITEM_BYTES = 8 + 1 + 8  # hash of a word or character, whether it starts a document, hash of the n-gram
+PIECE = 1024  # n-grams of a document that one block takes
 
 
 @cuda.jit(cache=True)
@@ -155,29 +171,110 @@ def classify_rows(
 
 
 @cuda.jit(cache=True)
-def shingle_rows(data, offsets, valid, order, ngram, by_character, pages, records, flags, base, starts, hashes, counts):
-    """Write the n-gram hashes of each document, unsorted; `starts` and `counts` start with row `base`."""
+def mark_bytes(data, blocks, origin, by_character, pages, records, flags, solid):
+    """One thread per eight bytes: a bit for each byte that belongs to an item; of a character, for its first byte."""
     k = cuda.grid(1)
-    if k < order.size and valid[order[k]]:
-        row = order[k]
-        out = hashes[starts[row - base] : starts[row - base + 1]]
-        counts[row - base] = shingle_hashes(
-            data, offsets[row], offsets[row + 1], ngram, by_character, pages, records, flags, out
-        )
+    if k < solid.size:
+        i = origin + 8 * k
+        if i >= data.size:
+            solid[k] = 0
+        elif by_character:
+            solid[k] = lead_bits(data, blocks, i)
+        else:
+            solid[k] = solid_bits(data, blocks, i, pages, records, flags)
 
 
 @cuda.jit(cache=True)
-def sign_rows(hashes, starts, counts, a, b, out):
-    """One block per document, one thread per permutation: all threads read the same hash at the same time."""
-    row = cuda.blockIdx.x
+def mark_rows(offsets, origin, stops):
+    """One thread per document: a bit for its first byte."""
+    row = cuda.grid(1)
+    if row < offsets.size and (row == 0 or offsets[row] != offsets[row - 1]):
+        i = offsets[row] - origin
+        cuda.atomic.or_(stops, i >> 5, np.uint32(1 << (i & 31)))
+
+
+@cuda.jit(cache=True)
+def mark_items(solid, origin, start, end, by_character, stops, starts, counts):
+    """One thread per 32 bytes: a bit for each first byte of an item in start:end, and the number of these bits. `stops`
+    has a bit for the first byte of each document, and gets one for each byte of white space."""
+    c = cuda.grid(1)
+    if c < solid.size:
+        i = origin + 32 * c
+        inside = ~bits_below(start - i) if start > i else ALL_BITS
+        inside &= bits_below(max(end - i, 0)) if end - i < 32 else ALL_BITS
+        here = solid[c] & inside
+        found = here
+        if not by_character:
+            before = solid[c - 1] >> LAST_BIT if c > 0 else np.uint32(0)
+            found &= ~np.uint32(here << np.uint32(1) | before) | stops[c]
+        stops[c] |= ~here
+        starts[c] = found
+        counts[c] = count_bits(found)
+
+
+@cuda.jit(cache=True)
+def rank_rows(offsets, origin, starts, ranks, items):
+    """One thread per document: the number of items before it."""
+    row = cuda.grid(1)
+    if row < offsets.size:
+        i = offsets[row] - origin
+        items[row] = ranks[i >> 5] + count_bits(starts[i >> 5] & bits_below(i & 31))
+
+
+@cuda.jit(cache=True)
+def place_items(origin, block, end_block, starts, ranks, base, places):
+    """One thread per eight bytes: places[k] is the first byte of item `base` + k."""
+    b = block + cuda.grid(1)
+    if b < end_block:
+        i = 8 * b - origin
+        c = i >> 5
+        bits = starts[c] >> np.uint32(i & 31) & np.uint32(0xFF)
+        k = ranks[c] + count_bits(starts[c] & bits_below(i & 31)) - base
+        while bits:
+            if 0 <= k < places.size:  # the first and the last block may hold items of other documents
+                places[k] = origin + i + lowest_bit(bits)
+            bits &= bits - np.uint32(1)
+            k += 1
+
+
+@cuda.jit(cache=True)
+def hash_items(data, blocks, origin, stops, by_character, items):
+    """One thread per item: its place in `items` becomes its hash."""
+    k = cuda.grid(1)
+    if k < items.size:
+        i = np.int64(items[k])
+        if by_character:
+            items[k] = hash_character(data, i)
+        else:
+            items[k] = hash_word(data, blocks, i, word_end(stops, origin, i))
+
+
+@cuda.jit(cache=True)
+def hash_ngrams(hashes, first, ngram, out):
+    """One thread per item: the hash of the n-gram that starts there, if there is one."""
+    k = cuda.grid(1)
+    if k < out.size:
+        hashed, exists = hash_ngram(hashes, first, k, ngram)
+        if exists:
+            out[k] = hashed
+
+
+@cuda.jit(cache=True)
+def sign_pieces(hashes, starts, counts, pieces, rows, a, b, out):
+    """One block per piece of a document, one thread per permutation: all threads read the same hash at the same time.
+    Document k has the pieces from pieces[k]; `rows` has the document of each piece."""
+    piece = cuda.blockIdx.x
     low = cuda.local.array(1, numba.uint32)
-    while row < counts.size:
+    while piece < rows.size:
+        row = rows[piece]
+        skipped = (piece - pieces[row]) * PIECE
+        first, count = starts[row] + skipped, min(counts[row] - skipped, PIECE)
         k = cuda.threadIdx.x
         while k < a.size:
-            signature(hashes[starts[row] : starts[row + 1]], counts[row], a[k : k + 1], b[k : k + 1], low)
-            out[row, k] = low[0]
+            signature(hashes[first : first + count], count, a[k : k + 1], b[k : k + 1], low)
+            cuda.atomic.min(out, (row, k), low[0])
             k += cuda.blockDim.x
-        row += cuda.gridDim.x
+        piece += cuda.gridDim.x
 
 
 @cuda.jit(cache=True)
@@ -190,11 +287,21 @@ def key_rows(signed, rows, out):
 
 
 @cuda.jit(cache=True)
-def find_rows(hashes, starts, counts, keys, owners, hits, owner):
-    """One thread per document."""
-    row = cuda.grid(1)
-    if row < counts.size:
-        hits[row], owner[row] = find_ngrams(hashes[starts[row] : starts[row + 1]], counts[row], keys, owners)
+def find_pieces(hashes, starts, counts, pieces, rows, keys, owners, hits, first_hit):
+    """One block per piece of a document, neighbouring threads look up neighbouring n-grams. The smallest (position,
+    owner) wins, packed into 64 bits."""
+    piece = cuda.blockIdx.x
+    while piece < rows.size:
+        row = rows[piece]
+        k = (piece - pieces[row]) * PIECE + cuda.threadIdx.x
+        end = min((piece - pieces[row] + 1) * PIECE, counts[row])
+        while k < end:
+            slot = slot_of(keys, owners, np.uint64(keys.size - 1), hashes[starts[row] + k])
+            if owners[slot] != FREE:
+                cuda.atomic.add(hits, row, 1)
+                cuda.atomic.min(first_hit, row, np.uint64(k) << np.uint64(32) | np.uint64(owners[slot]))
+            k += cuda.blockDim.x
+        piece += cuda.gridDim.x
 
 
 @cuda.jit(cache=True)
@@ -238,10 +345,16 @@ def _signatures():
         ),
         hash_rows: (*documents, number, types.uint64[:, ::1]),
         classify_rows: (*documents, number, *model, types.int64[:, ::1], i32, i64),
-        shingle_rows: (*documents, number, flag, u16, u16, u32, number, i64, u64, i64),
-        sign_rows: (u64, i64, i64, u32, u32, types.uint32[:, ::1]),
+        mark_bytes: (u8, u64, number, flag, u16, u16, u32, u8),
+        mark_rows: (i64, number, u32),
+        mark_items: (u32, *[number] * 3, flag, u32, u32, i64),
+        rank_rows: (i64, number, u32, i64, i64),
+        place_items: (*[number] * 3, u32, i64, number, u64),
+        hash_items: (u8, u64, number, u32, flag, u64),
+        hash_ngrams: (u64, mask, number, u64),
+        sign_pieces: (u64, *[i64] * 4, u32, u32, types.uint32[:, ::1]),
         key_rows: (types.uint32[:, ::1], number, types.uint64[:, ::1]),
-        find_rows: (u64, i64, i64, u64, i32, i64, i32),
+        find_pieces: (u64, *[i64] * 4, u64, i32, i64, u64),
         count_common: (u64, i64, i64, i64, i64),
         join_rows: (i64, i64, i64, i32),
     }  # fmt: skip

@@ -17,6 +17,7 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.kernels import tables
+from curation.kernels.minhash import EMPTY
 from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.kernels.ngrams import FREE
 from curation.kernels.normalization import normalize
@@ -28,6 +29,7 @@ from gpu_pipeline import kernels
 from gpu_pipeline.buffers import (
     DEVICE,
     buffers_of,
+    eight_byte_blocks,
     memory_errors,
     out_of_memory,
     prepare_device,
@@ -93,18 +95,22 @@ def _on_cpu(text: "cudf.Series", rows: np.ndarray, function: Callable[[Engine, F
 
 
 def _add_long(
-    text: "cudf.Series", column: Column, results: Sequence[np.ndarray], function: Callable[..., Sequence[np.ndarray]]
+    text: "cudf.Series", rows: np.ndarray, results: Sequence[np.ndarray], function: Callable[..., Sequence[np.ndarray]]
 ) -> None:
-    """Write the CPU engine's results for the long documents into `results`."""
-    if len(column.long):
-        for values, long_values in zip(results, _on_cpu(text, column.long, function), strict=True):
-            values[column.long] = long_values
+    """Write the CPU engine's results for these rows into `results`."""
+    if len(rows):
+        for values, long_values in zip(results, _on_cpu(text, rows, function), strict=True):
+            values[rows] = long_values
+
+
+def _scratch_limit(text_bytes: int) -> int:
+    return max(SCRATCH_SHARE * text_bytes, MIN_SCRATCH_BYTES)
 
 
 def _in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int], None]) -> None:
     """Call run(first, last) for one batch of rows after the other. A batch takes at most SCRATCH_SHARE times the text;
     after a MemoryError the limit is halved, and `run` is called again with fewer rows."""
-    first, limit = 0, max(SCRATCH_SHARE * text_bytes, MIN_SCRATCH_BYTES)
+    first, limit = 0, _scratch_limit(text_bytes)
     while first < len(byte_starts) - 1:
         last = kernels.batch_end(byte_starts, first, limit)
         try:
@@ -288,7 +294,7 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
 
         _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
         result = cp.asnumpy(label), cp.asnumpy(score)
-    _add_long(text, column, result, lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
+    _add_long(text, column.long, result, lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
     return result
 
 
@@ -296,41 +302,100 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
 
 
 class Shingling(NamedTuple):
-    """The kind of n-grams, and the scratch bytes of their use: per document, and per word or character."""
+    """The kind of n-grams, and the scratch bytes of their use: per document, and per n-gram."""
 
     ngram: int
     by_character: bool
     row_bytes: int = 0
-    item_bytes: int = 0
+    ngram_bytes: int = 0
 
 
-def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., None]) -> None:
+class Items(NamedTuple):
+    """The words or characters of a column, as bit masks over its bytes (`curation.kernels.items`)."""
+
+    blocks: cp.ndarray
+    origin: int
+    starts: cp.ndarray
+    stops: cp.ndarray
+    ranks: cp.ndarray  # int64: items before each 32 bytes
+    row_starts: np.ndarray  # int64, rows + 1: items before each document
+
+
+def _find_items(column: Column, by_character: bool) -> Items:
+    blocks = eight_byte_blocks(column.data)
+    start, end = int(column.offsets[0]), int(column.offsets[-1])
+    origin, size = start // 32 * 32, end // 32 - start // 32 + 1
+    solid, starts, stops = cp.empty(size, np.uint32), cp.empty(size, np.uint32), cp.zeros(size, np.uint32)
+    counts, row_starts = cp.empty(size, np.int64), cp.empty(column.offsets.size, np.int64)
+    settings = by_character, *_device_tables()[0][:3]
+    kernels.launch(kernels.mark_bytes, 4 * size, column.data, blocks, origin, *settings, solid.view(np.uint8))
+    kernels.launch(kernels.mark_rows, column.offsets.size, column.offsets, origin, stops)
+    kernels.launch(kernels.mark_items, size, solid, origin, start, end, by_character, stops, starts, counts)
+    ranks = kernels.starts_of(counts)
+    kernels.launch(kernels.rank_rows, column.offsets.size, column.offsets, origin, starts, ranks, row_starts)
+    return Items(blocks, origin, starts, stops, ranks, cp.asnumpy(row_starts))
+
+
+def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., None]) -> np.ndarray:
     """Call use(first, hashes, starts, counts) for one batch of documents after the other. The n-gram hashes of row
-    first + k are hashes[starts[k]:starts[k] + counts[k]]; a long document has none."""
-    unicode, _ = _device_tables()
-    lengths = column.lengths.copy()
-    lengths[cp.asarray(column.long)] = 0
-    items = lengths if shingling.by_character else (lengths + 1) // 2  # two words have white space between them
-    item_starts = cp.asnumpy(kernels.starts_of(items))
+    first + k are hashes[starts[k]:starts[k] + counts[k]]. Return the rows that do not fit a batch: they have none."""
+    items = _find_items(column, shingling.by_character)
+    byte_starts, too_large = cp.asnumpy(column.offsets), []
 
     def run(first: int, last: int) -> None:
-        starts = cp.asarray(item_starts[first : last + 1] - item_starts[first])
-        hashes = cp.empty(int(item_starts[last] - item_starts[first]), np.uint64)
-        counts = cp.zeros(last - first, np.int64)
-        settings = shingling.ngram, shingling.by_character
-        arguments = *column.documents(first, last), *settings, *unicode[:3], first, starts, hashes, counts
-        kernels.launch(kernels.shingle_rows, last - first, *arguments)
-        use(first, hashes, starts, counts)
+        starts = cp.asarray(items.row_starts[first : last + 1] - items.row_starts[first])
+        if last == first + 1 and scratch_starts[last] - scratch_starts[first] > limit:
+            too_large.append(first)
+            return use(first, cp.empty(0, np.uint64), starts, cp.zeros(1, np.int64))
+        base, size = int(items.row_starts[first]), int(items.row_starts[last] - items.row_starts[first])
+        hashes, ngrams, is_first = cp.empty(size, np.uint64), cp.empty(size, np.uint64), cp.zeros(size + 1, bool)
+        is_first[starts] = True
+        block, end_block = int(byte_starts[first]) // 8, -(-int(byte_starts[last]) // 8)
+        kernels.launch(
+            kernels.place_items,
+            end_block - block,
+            items.origin,
+            block,
+            end_block,
+            items.starts,
+            items.ranks,
+            base,
+            hashes,
+        )
+        kernels.launch(
+            kernels.hash_items,
+            size,
+            column.data,
+            items.blocks,
+            items.origin,
+            items.stops,
+            shingling.by_character,
+            hashes,
+        )
+        kernels.launch(kernels.hash_ngrams, size, hashes, is_first, shingling.ngram, ngrams)
+        del hashes, is_first
+        sizes = cp.where(column.valid[first:last], starts[1:] - starts[:-1], 0)
+        use(first, ngrams, starts, cp.maximum(sizes - shingling.ngram + 1, cp.minimum(sizes, 1)))
 
-    row_starts = np.arange(len(item_starts)) * shingling.row_bytes
-    _in_batches(item_starts * (kernels.HASH_BYTES + shingling.item_bytes) + row_starts, column.bytes, run)
+    item_bytes = max(kernels.ITEM_BYTES, kernels.HASH_BYTES + shingling.ngram_bytes)
+    scratch_starts = items.row_starts * item_bytes + np.arange(len(items.row_starts)) * shingling.row_bytes
+    limit = _scratch_limit(column.bytes)
+    _in_batches(scratch_starts, column.bytes, run)
+    return np.array(too_large, np.int64)
+
+
+def _pieces(counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
+    """(first piece of each document, document of each piece)."""
+    pieces = kernels.starts_of(-(-counts // kernels.PIECE))
+    return pieces, cp.searchsorted(pieces, cp.arange(int(pieces[-1])), side="right") - 1
 
 
 def _signed(
     hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray, constants: tuple[cp.ndarray, ...]
 ) -> cp.ndarray:
-    signed = cp.empty((len(counts), len(constants[0])), np.uint32)
-    kernels.launch_blocks(kernels.sign_rows, len(counts), hashes, starts, counts, *constants, signed)
+    signed = cp.full((len(counts), len(constants[0])), EMPTY, np.uint32)
+    pieces, rows = _pieces(counts)
+    kernels.launch_blocks(kernels.sign_pieces, rows.size, hashes, starts, counts, pieces, rows, *constants, signed)
     return signed
 
 
@@ -344,11 +409,9 @@ def signatures(text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarra
         def sign(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
             out[first : first + len(counts)] = cp.asnumpy(_signed(hashes, starts, counts, constants))
 
-        _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a)), sign)
-    if len(column.long):
-        out[column.long] = _on_cpu(
-            text, column.long, lambda engine, frame: engine.signatures(frame[TEXT], ngram, by_character, a, b)
-        )
+        long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a)), sign)
+    if len(long):
+        out[long] = _on_cpu(text, long, lambda engine, frame: engine.signatures(frame[TEXT], ngram, by_character, a, b))
     return out
 
 
@@ -367,10 +430,10 @@ def band_keys(
             kernels.launch(kernels.key_rows, keys.size, signed, rows, keys)
             out[:, first : first + len(counts)] = cp.asnumpy(keys)
 
-        _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a) + 8 * len(out)), key)
-    if len(column.long):
-        out[:, column.long] = _on_cpu(
-            text, column.long, lambda engine, frame: engine.band_keys(frame[TEXT], ngram, by_character, a, b, rows)
+        long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a) + 8 * len(out)), key)
+    if len(long):
+        out[:, long] = _on_cpu(
+            text, long, lambda engine, frame: engine.band_keys(frame[TEXT], ngram, by_character, a, b, rows)
         ).T
     return out.T
 
@@ -406,12 +469,11 @@ def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.nd
         sizes.append(cp.asnumpy(numbers))
 
     with DEVICE:
-        # Typical text has a third of the maximum number of words.
-        _for_each_hashed(column, Shingling(ngram, by_character, 0, SORTED_BYTES // (1 if by_character else 3)), keep)
+        rows = _for_each_hashed(column, Shingling(ngram, by_character, 0, SORTED_BYTES), keep)
     hashes, offsets = np.concatenate(batches), kernels.starts_of(np.concatenate(sizes))
-    if len(column.long):
-        long = _on_cpu(text, column.long, lambda engine, frame: engine.shingles(frame[TEXT], ngram, by_character))
-        return _inserted(hashes, offsets, column.long, *long)
+    if len(rows):
+        long = _on_cpu(text, rows, lambda engine, frame: engine.shingles(frame[TEXT], ngram, by_character))
+        return _inserted(hashes, offsets, rows, *long)
     return hashes, offsets
 
 
@@ -439,11 +501,17 @@ def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.n
         on_device = _device_ngrams(table)
 
         def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
-            batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), FREE, np.int32)
-            kernels.launch(kernels.find_rows, len(counts), hashes, starts, counts, *on_device, *batch)
-            for values, batch_values in zip(result, batch, strict=True):
-                values[first : first + len(counts)] = cp.asnumpy(batch_values)
+            hits, first_hit = cp.zeros(len(counts), np.int64), cp.zeros(len(counts), np.uint64)
+            first_hit -= np.uint64(1)
+            pieces = _pieces(counts)
+            kernels.launch_blocks(
+                kernels.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, hits, first_hit
+            )
+            result[0][first : first + len(counts)] = cp.asnumpy(hits)
+            result[1][first : first + len(counts)] = cp.asnumpy(
+                first_hit.astype(np.int32)
+            )  # its low half, FREE for none
 
-        _for_each_hashed(column, Shingling(ngram, False, 12), look_up)
-    _add_long(text, column, result, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))
+        long = _for_each_hashed(column, Shingling(ngram, False, 16), look_up)
+    _add_long(text, long, result, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))
     return result

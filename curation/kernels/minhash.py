@@ -26,7 +26,7 @@ BLANK, NEWLINE = np.uint64(32), np.uint64(10)
 
 
 @kernel
-def _space_width(data, i, pages, records, flags):
+def space_width(data, i, pages, records, flags):
     """Bytes of the white space character at `i`; 0 for another character."""
     byte = utf8.byte_at(data, i)
     if byte < 0x80:
@@ -36,7 +36,7 @@ def _space_width(data, i, pages, records, flags):
 
 
 @kernel
-def _swap_bytes(x):
+def swap_bytes(x):
     """The bytes of `x` in reverse order; LLVM compiles it to one instruction."""
     byte = np.uint64(0xFF)
     return (
@@ -73,9 +73,9 @@ def _ends_word(block, i):
 
 
 @kernel
-def _first_bytes(block, count):
+def first_bytes(block, count):
     """The first 0 to 7 bytes as a big-endian number. Two shifts, since one shift by 64 is undefined."""
-    return _swap_bytes(block) >> (np.uint64(56) - np.uint64(8) * count) >> np.uint64(8)
+    return swap_bytes(block) >> (np.uint64(56) - np.uint64(8) * count) >> np.uint64(8)
 
 
 @kernel
@@ -90,14 +90,14 @@ def _hash_word(data, word, end, pages, records, flags):
             plain = _bytes_before(marks)
             if _ends_word(block, plain):
                 stop = i + np.int64(plain)
-                return finish_word(state, _first_bytes(block, plain), stop - word), stop
+                return finish_word(state, first_bytes(block, plain), stop - word), stop
             break
-        state = combine64(state + np.uint64(1), _swap_bytes(block))
+        state = combine64(state + np.uint64(1), swap_bytes(block))
         i += 8
     pending = np.uint64(0)
     num_pending = 0
     while i < end:
-        if _space_width(data, i, pages, records, flags):
+        if space_width(data, i, pages, records, flags):
             break
         width = utf8.decode(data, i)[1]
         for k in range(width):
@@ -125,11 +125,11 @@ def _hash_words(data, start, end, pages, records, flags, out):
                 plain = _bytes_before(marks)
                 if _ends_word(block, plain):
                     if plain != np.uint64(0):
-                        out[at(count)] = finish_word(np.uint64(0), _first_bytes(block, plain), plain)
+                        out[at(count)] = finish_word(np.uint64(0), first_bytes(block, plain), plain)
                         count += 1
                     i += np.int64(plain) + 1
                     continue
-        width = _space_width(data, i, pages, records, flags)
+        width = space_width(data, i, pages, records, flags)
         if width:
             i += width
             continue
@@ -148,6 +148,12 @@ def _hash_characters(data, start, end, out):
         i += width
         count += 1
     return count
+
+
+@kernel
+def add_item(value, item):
+    """The polynomial of an n-gram after one more item."""
+    return value * BASE + item
 
 
 @kernel
@@ -170,13 +176,13 @@ def shingle_hashes(data, start, end, ngram, by_character, pages, records, flags,
     value = np.uint64(0)
     leaving = np.uint64(1)  # BASE ** size
     for k in range(size):
-        value = value * BASE + out[at(k)]
+        value = add_item(value, out[at(k)])
         leaving *= BASE
     # N-gram k starts at item k: out[k] is read for the last time just before it is overwritten.
     for k in range(items - size):
         first = out[at(k)]
         out[at(k)] = mix64(value)
-        value = value * BASE + out[at(k + size)] - first * leaving
+        value = add_item(value, out[at(k + size)]) - first * leaving
     out[at(items - size)] = mix64(value)
     return items - size + 1
 

@@ -145,7 +145,7 @@ def test_memory_is_bounded_by_the_text(gpu_text, monkeypatch, work):
     monkeypatch.setattr(gpu_text, "MIN_SCRATCH_BYTES", 0)
     chance = random.Random(4)
     words = ["".join(chance.choices("abcdefgh", k=chance.choice((1, 2, 3, 4, 5, 7, 9)))) for _ in range(2000)]
-    texts = column([" ".join(chance.choices(words, k=chance.randrange(200, 800))) for _ in range(100)])
+    texts = column([" ".join(chance.choices(words, k=chance.randrange(200, 800))) for _ in range(30)])
     work(gpu_text, texts)
     tracemalloc.start()
     work(gpu_text, texts)
