@@ -8,27 +8,25 @@ last. The module imports neither cuDF nor CuPy, so machines without a GPU compil
 functions take NumPy and CuPy arrays.
 """
 
+from typing import Any, NamedTuple
+
 import numba
 import numpy as np
 
 from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import murmur3_x64_128
 from curation.kernels.items import (
-    ALL_BITS,
     LAST_BIT,
     bits_below,
-    count_bits,
     hash_character,
     hash_ngram,
     hash_word,
     lead_bits,
-    lowest_bit,
     solid_bits,
-    word_end,
 )
 from curation.kernels.jsonl import is_valid_utf8
 from curation.kernels.measures import count_distinct_words, count_duplicate_lines, count_ngrams, scan_document
-from curation.kernels.minhash import band_key, common_count, signature
+from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
@@ -46,7 +44,9 @@ WORD_BYTES = sum(np.dtype(kind).itemsize for kind in WORD_TYPES)
 SLOT_BYTES = 16
 HASH_BYTES = 8
 ITEM_BYTES = 8 + 1 + 8  # hash of a word or character, whether it starts a document, hash of the n-gram
+ITEMS_PER_THREAD = 4  # a quarter of the instructions that prepare a thread
 PIECE = 1024  # n-grams of a document that one block takes
+NO_HIT = np.uint64(0xFFFFFFFFFFFFFFFF)  # its low half is FREE
 
 
 @cuda.jit(cache=True)
@@ -172,16 +172,17 @@ def classify_rows(
 
 @cuda.jit(cache=True)
 def mark_bytes(data, blocks, origin, by_character, pages, records, flags, solid):
-    """One thread per eight bytes: a bit for each byte that belongs to an item; of a character, for its first byte."""
+    """Per eight bytes: a bit for each byte that belongs to an item; of a character, for its first byte only."""
     k = cuda.grid(1)
-    if k < solid.size:
+    while k < solid.size:
         i = origin + 8 * k
         if i >= data.size:
-            solid[k] = 0
+            solid[at(k)] = 0
         elif by_character:
-            solid[k] = lead_bits(data, blocks, i)
+            solid[at(k)] = lead_bits(data, blocks, i)
         else:
-            solid[k] = solid_bits(data, blocks, i, pages, records, flags)
+            solid[at(k)] = solid_bits(data, blocks, i, pages, records, flags)
+        k += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
@@ -195,21 +196,24 @@ def mark_rows(offsets, origin, stops):
 
 @cuda.jit(cache=True)
 def mark_items(solid, origin, start, end, by_character, stops, starts, counts):
-    """One thread per 32 bytes: a bit for each first byte of an item in start:end, and the number of these bits. `stops`
-    has a bit for the first byte of each document, and gets one for each byte of white space."""
+    """Per 32 bytes: a bit for each first byte of an item in start:end, and the number of these bits. `stops` has a bit
+    for the first byte of each document, and gets one for each byte of white space."""
     c = cuda.grid(1)
-    if c < solid.size:
+    while c < solid.size:
         i = origin + 32 * c
-        inside = ~bits_below(start - i) if start > i else ALL_BITS
-        inside &= bits_below(max(end - i, 0)) if end - i < 32 else ALL_BITS
-        here = solid[c] & inside
+        here = solid[at(c)]
+        if i < start:
+            here &= ~bits_below(start - i)
+        if end < i + 32:
+            here &= bits_below(max(end - i, 0))
         found = here
         if not by_character:
-            before = solid[c - 1] >> LAST_BIT if c > 0 else np.uint32(0)
-            found &= ~np.uint32(here << np.uint32(1) | before) | stops[c]
-        stops[c] |= ~here
-        starts[c] = found
-        counts[c] = count_bits(found)
+            before = solid[at(c - 1)] >> LAST_BIT if c > 0 else np.uint32(0)
+            found = np.uint32(here & (~np.uint32(here << np.uint32(1) | before) | stops[at(c)]))
+        stops[at(c)] |= ~here
+        starts[at(c)] = found
+        counts[at(c)] = cuda.popc(np.uint32(found))
+        c += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
@@ -218,45 +222,55 @@ def rank_rows(offsets, origin, starts, ranks, items):
     row = cuda.grid(1)
     if row < offsets.size:
         i = offsets[row] - origin
-        items[row] = ranks[i >> 5] + count_bits(starts[i >> 5] & bits_below(i & 31))
+        items[row] = ranks[i >> 5] + cuda.popc(np.uint32(starts[i >> 5] & bits_below(i & 31)))
 
 
 @cuda.jit(cache=True)
 def place_items(origin, block, end_block, starts, ranks, base, places):
-    """One thread per eight bytes: places[k] is the first byte of item `base` + k."""
+    """Per eight bytes: places[k] becomes the first byte of item `base` + k."""
     b = block + cuda.grid(1)
-    if b < end_block:
+    while b < end_block:
         i = 8 * b - origin
-        c = i >> 5
-        bits = starts[c] >> np.uint32(i & 31) & np.uint32(0xFF)
-        k = ranks[c] + count_bits(starts[c] & bits_below(i & 31)) - base
+        word = starts[at(i >> 5)]
+        bits = np.uint32(word >> np.uint32(i & 31)) & np.uint32(0xFF)
+        k = ranks[at(i >> 5)] + cuda.popc(np.uint32(word & bits_below(i & 31))) - base
         while bits:
-            if 0 <= k < places.size:  # the first and the last block may hold items of other documents
-                places[k] = origin + i + lowest_bit(bits)
-            bits &= bits - np.uint32(1)
+            if at(k) < at(places.size):  # the first and the last block may hold items of other documents
+                places[at(k)] = 8 * b + cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
+            bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
             k += 1
+        b += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
 def hash_items(data, blocks, origin, stops, by_character, items):
-    """One thread per item: its place in `items` becomes its hash."""
+    """Per item: its place in `items` becomes its hash. A word ends at the next bit of `stops`, which has one at the
+    end of the text."""
     k = cuda.grid(1)
-    if k < items.size:
-        i = np.int64(items[k])
+    while k < items.size:
+        i = np.int64(items[at(k)])
         if by_character:
-            items[k] = hash_character(data, i)
+            items[at(k)] = hash_character(data, i)
         else:
-            items[k] = hash_word(data, blocks, i, word_end(stops, origin, i))
+            j = i + 1 - origin
+            bits = np.uint32(stops[at(j >> 5)] >> np.uint32(j & 31))
+            while bits == np.uint32(0):
+                j = ((j >> 5) + 1) << 5
+                bits = stops[at(j >> 5)]
+            end = origin + j + cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
+            items[at(k)] = hash_word(data, blocks, i, end)
+        k += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
 def hash_ngrams(hashes, first, ngram, out):
-    """One thread per item: the hash of the n-gram that starts there, if there is one."""
+    """Per item: the hash of the n-gram that starts there, if there is one."""
     k = cuda.grid(1)
-    if k < out.size:
+    while k < out.size:
         hashed, exists = hash_ngram(hashes, first, k, ngram)
         if exists:
-            out[k] = hashed
+            out[at(k)] = hashed
+        k += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
@@ -373,6 +387,11 @@ def launch(kernel, rows: int, *arguments) -> None:
     kernel[max(-(-rows // THREADS), MIN_BLOCKS), THREADS](*map(_viewed, arguments))
 
 
+def launch_shared(kernel, items: int, *arguments) -> None:
+    """Run a kernel whose threads take several items each, a grid's width apart."""
+    launch(kernel, -(-items // ITEMS_PER_THREAD), *arguments)
+
+
 def launch_blocks(kernel, rows: int, *arguments) -> None:
     """Run a kernel with one block per row."""
     kernel[min(max(rows, MIN_BLOCKS), 1 << 16), THREADS](*map(_viewed, arguments))
@@ -396,6 +415,64 @@ def table_slots(words):
     for shift in (1, 2, 4, 8, 16, 32):
         slots |= slots >> shift
     return slots + 1
+
+
+class Items(NamedTuple):
+    """The words or characters of a column, as bit masks over its bytes (`curation.kernels.items`)."""
+
+    blocks: Any  # the text as uint64
+    origin: int  # the byte of the first bits
+    starts: Any  # of items
+    stops: Any  # white space, or the start of a document
+    ranks: Any  # int64: items before each 32 bytes
+    row_starts: Any  # int64, rows + 1: items before each document
+
+
+def find_items(data, blocks, offsets, by_character: bool, properties) -> Items:
+    """Find the items of all documents, those that are null too. Each 32 bytes take 36 bytes of memory, of which 16 remain.
+
+    properties   pages, records and flags of `tables.UnicodeTables`
+    """
+    start, end = int(offsets[0]), int(offsets[-1])
+    origin, size = start // 32 * 32, end // 32 - start // 32 + 1
+    solid, starts = (np.empty_like(offsets, np.uint32, shape=size) for _ in range(2))
+    stops = np.zeros_like(offsets, np.uint32, shape=size)
+    counts, row_starts = np.empty_like(offsets, shape=size), np.empty_like(offsets)
+    launch_shared(mark_bytes, 4 * size, data, blocks, origin, by_character, *properties, solid.view(np.uint8))
+    launch(mark_rows, offsets.size, offsets, origin, stops)
+    launch_shared(mark_items, size, solid, origin, start, end, by_character, stops, starts, counts)
+    ranks = starts_of(counts)
+    launch(rank_rows, offsets.size, offsets, origin, starts, ranks, row_starts)
+    return Items(blocks, origin, starts, stops, ranks, row_starts)
+
+
+def hash_batch(
+    data, items: Items, first_byte: int, end_byte: int, first_item: int, end_item: int, starts, ngram: int,
+    by_character: bool,
+):  # fmt: skip
+    """The hash of the n-gram at each item of a batch of documents, of which document k has the items from starts[k];
+    unspecified where no n-gram starts."""
+    size, block, end_block = end_item - first_item, first_byte // 8, -(-end_byte // 8)
+    hashes, out = (np.empty_like(items.ranks, np.uint64, shape=size) for _ in range(2))
+    is_first = np.zeros_like(items.ranks, bool, shape=size + 1)
+    is_first[starts] = True
+    launch_shared(
+        place_items, end_block - block, items.origin, block, end_block, items.starts, items.ranks, first_item, hashes
+    )
+    launch_shared(hash_items, size, data, items.blocks, items.origin, items.stops, by_character, hashes)
+    launch_shared(hash_ngrams, size, hashes, is_first, ngram, out)
+    return out
+
+
+def inserted(
+    hashes: np.ndarray, offsets: np.ndarray, rows: np.ndarray, row_hashes: np.ndarray, row_offsets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The hashes and offsets of all documents, after those of `rows`, which have none so far, are inserted."""
+    sizes = np.diff(offsets)
+    sizes[rows] = np.diff(row_offsets)
+    new = [*np.split(row_hashes, row_offsets[1:-1]), hashes[:0]]
+    pairs = zip(np.split(hashes, offsets[rows]), new, strict=True)
+    return np.concatenate([each for pair in pairs for each in pair]), starts_of(sizes)
 
 
 def batch_end(starts: np.ndarray, first: int, limit: int) -> int:

@@ -2,8 +2,9 @@
 """Row-local operations on a cuDF string column: CUDA kernels over its buffers.
 
 The scratch of a batch of documents stays below SCRATCH_SHARE times the column's text; with the columns that a stage
-reads and writes, memory stays below six times the text. One thread handles one document, so long documents would run
-after all others have finished: the CPU engine takes them, with the same results.
+reads and writes, memory stays below six times the text. Where one thread handles one document, long documents would
+run after all others have finished: the CPU engine takes them, with the same results. N-grams are cut by words instead:
+the CPU engine takes only documents whose n-grams exceed the scratch of a batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -103,14 +104,10 @@ def _add_long(
             values[rows] = long_values
 
 
-def _scratch_limit(text_bytes: int) -> int:
-    return max(SCRATCH_SHARE * text_bytes, MIN_SCRATCH_BYTES)
-
-
 def _in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int], None]) -> None:
     """Call run(first, last) for one batch of rows after the other. A batch takes at most SCRATCH_SHARE times the text;
     after a MemoryError the limit is halved, and `run` is called again with fewer rows."""
-    first, limit = 0, _scratch_limit(text_bytes)
+    first, limit = 0, max(SCRATCH_SHARE * text_bytes, MIN_SCRATCH_BYTES)
     while first < len(byte_starts) - 1:
         last = kernels.batch_end(byte_starts, first, limit)
         try:
@@ -310,78 +307,30 @@ class Shingling(NamedTuple):
     ngram_bytes: int = 0
 
 
-class Items(NamedTuple):
-    """The words or characters of a column, as bit masks over its bytes (`curation.kernels.items`)."""
-
-    blocks: cp.ndarray
-    origin: int
-    starts: cp.ndarray
-    stops: cp.ndarray
-    ranks: cp.ndarray  # int64: items before each 32 bytes
-    row_starts: np.ndarray  # int64, rows + 1: items before each document
-
-
-def _find_items(column: Column, by_character: bool) -> Items:
-    blocks = eight_byte_blocks(column.data)
-    start, end = int(column.offsets[0]), int(column.offsets[-1])
-    origin, size = start // 32 * 32, end // 32 - start // 32 + 1
-    solid, starts, stops = cp.empty(size, np.uint32), cp.empty(size, np.uint32), cp.zeros(size, np.uint32)
-    counts, row_starts = cp.empty(size, np.int64), cp.empty(column.offsets.size, np.int64)
-    settings = by_character, *_device_tables()[0][:3]
-    kernels.launch(kernels.mark_bytes, 4 * size, column.data, blocks, origin, *settings, solid.view(np.uint8))
-    kernels.launch(kernels.mark_rows, column.offsets.size, column.offsets, origin, stops)
-    kernels.launch(kernels.mark_items, size, solid, origin, start, end, by_character, stops, starts, counts)
-    ranks = kernels.starts_of(counts)
-    kernels.launch(kernels.rank_rows, column.offsets.size, column.offsets, origin, starts, ranks, row_starts)
-    return Items(blocks, origin, starts, stops, ranks, cp.asnumpy(row_starts))
-
-
 def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., None]) -> np.ndarray:
     """Call use(first, hashes, starts, counts) for one batch of documents after the other. The n-gram hashes of row
-    first + k are hashes[starts[k]:starts[k] + counts[k]]. Return the rows that do not fit a batch: they have none."""
-    items = _find_items(column, shingling.by_character)
-    byte_starts, too_large = cp.asnumpy(column.offsets), []
+    first + k are hashes[starts[k]:starts[k] + counts[k]]. Return the rows that exceed a batch: they have no hashes."""
+    ngram, by_character, row_bytes, ngram_bytes = shingling
+    data, offsets = column.data, column.offsets
+    items = kernels.find_items(data, eight_byte_blocks(data), offsets, by_character, _device_tables()[0][:3])
+    row_starts, byte_starts = cp.asnumpy(items.row_starts), cp.asnumpy(offsets)
+    item_bytes = max(kernels.ITEM_BYTES, kernels.HASH_BYTES + ngram_bytes)
+    scratch_starts = row_starts * item_bytes + np.arange(len(row_starts)) * row_bytes
+    limit, exceeding = max(SCRATCH_SHARE * column.bytes, MIN_SCRATCH_BYTES), []
 
     def run(first: int, last: int) -> None:
-        starts = cp.asarray(items.row_starts[first : last + 1] - items.row_starts[first])
-        if last == first + 1 and scratch_starts[last] - scratch_starts[first] > limit:
-            too_large.append(first)
-            return use(first, cp.empty(0, np.uint64), starts, cp.zeros(1, np.int64))
-        base, size = int(items.row_starts[first]), int(items.row_starts[last] - items.row_starts[first])
-        hashes, ngrams, is_first = cp.empty(size, np.uint64), cp.empty(size, np.uint64), cp.zeros(size + 1, bool)
-        is_first[starts] = True
-        block, end_block = int(byte_starts[first]) // 8, -(-int(byte_starts[last]) // 8)
-        kernels.launch(
-            kernels.place_items,
-            end_block - block,
-            items.origin,
-            block,
-            end_block,
-            items.starts,
-            items.ranks,
-            base,
-            hashes,
-        )
-        kernels.launch(
-            kernels.hash_items,
-            size,
-            column.data,
-            items.blocks,
-            items.origin,
-            items.stops,
-            shingling.by_character,
-            hashes,
-        )
-        kernels.launch(kernels.hash_ngrams, size, hashes, is_first, shingling.ngram, ngrams)
-        del hashes, is_first
+        starts = items.row_starts[first : last + 1] - row_starts[first]
         sizes = cp.where(column.valid[first:last], starts[1:] - starts[:-1], 0)
-        use(first, ngrams, starts, cp.maximum(sizes - shingling.ngram + 1, cp.minimum(sizes, 1)))
+        if scratch_starts[last] - scratch_starts[first] > limit:  # one row
+            exceeding.append(first)
+            use(first, cp.empty(0, np.uint64), starts, cp.zeros_like(sizes))
+            return
+        bounds = (int(each[k]) for each in (byte_starts, row_starts) for k in (first, last))
+        hashes = kernels.hash_batch(data, items, *bounds, starts, ngram, by_character)
+        use(first, hashes, starts, cp.maximum(sizes - ngram + 1, cp.minimum(sizes, 1)))
 
-    item_bytes = max(kernels.ITEM_BYTES, kernels.HASH_BYTES + shingling.ngram_bytes)
-    scratch_starts = items.row_starts * item_bytes + np.arange(len(items.row_starts)) * shingling.row_bytes
-    limit = _scratch_limit(column.bytes)
     _in_batches(scratch_starts, column.bytes, run)
-    return np.array(too_large, np.int64)
+    return np.array(exceeding, np.int64)
 
 
 def _pieces(counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
@@ -473,19 +422,8 @@ def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.nd
     hashes, offsets = np.concatenate(batches), kernels.starts_of(np.concatenate(sizes))
     if len(rows):
         long = _on_cpu(text, rows, lambda engine, frame: engine.shingles(frame[TEXT], ngram, by_character))
-        return _inserted(hashes, offsets, rows, *long)
+        return kernels.inserted(hashes, offsets, rows, *long)
     return hashes, offsets
-
-
-def _inserted(
-    hashes: np.ndarray, offsets: np.ndarray, rows: np.ndarray, row_hashes: np.ndarray, row_offsets: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes and offsets of all documents, after those of `rows`, which have none so far, are inserted."""
-    sizes = np.diff(offsets)
-    sizes[rows] = np.diff(row_offsets)
-    inserted = [*np.split(row_hashes, row_offsets[1:-1]), hashes[:0]]
-    pairs = zip(np.split(hashes, offsets[rows]), inserted, strict=True)
-    return np.concatenate([each for pair in pairs for each in pair]), kernels.starts_of(sizes)
 
 
 @lru_cache(maxsize=TABLES_AT_ONCE)
@@ -501,16 +439,13 @@ def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.n
         on_device = _device_ngrams(table)
 
         def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
-            hits, first_hit = cp.zeros(len(counts), np.int64), cp.zeros(len(counts), np.uint64)
-            first_hit -= np.uint64(1)
+            batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), kernels.NO_HIT, np.uint64)
             pieces = _pieces(counts)
             kernels.launch_blocks(
-                kernels.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, hits, first_hit
+                kernels.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, *batch
             )
-            result[0][first : first + len(counts)] = cp.asnumpy(hits)
-            result[1][first : first + len(counts)] = cp.asnumpy(
-                first_hit.astype(np.int32)
-            )  # its low half, FREE for none
+            for values, batch_values in zip(result, batch, strict=True):
+                values[first : first + len(counts)] = cp.asnumpy(batch_values.astype(values.dtype))
 
         long = _for_each_hashed(column, Shingling(ngram, False, 16), look_up)
     _add_long(text, long, result, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))

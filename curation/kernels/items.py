@@ -16,7 +16,6 @@ from curation.kernels.words import HIGH_BITS, finish_word, mark_spaces
 at = np.uint64  # unsigned indices need no test for negatives
 
 LAST_BIT = np.uint32(31)
-ALL_BITS = np.uint32(0xFFFFFFFF)
 # Moves bit 0 of byte k to bit 56 + k; no two bits of a product meet, so nothing carries.
 GATHER = np.uint64(0x0102040810204080)
 
@@ -73,45 +72,14 @@ def bits_below(bit):
 
 
 @kernel
-def count_bits(bits):
-    """The number of set bits of a uint32; LLVM compiles it to one instruction."""
-    bits = np.uint32(bits - (bits >> np.uint32(1) & np.uint32(0x55555555)))
-    bits = np.uint32((bits & np.uint32(0x33333333)) + (bits >> np.uint32(2) & np.uint32(0x33333333)))
-    bits = np.uint32(bits + (bits >> np.uint32(4)) & np.uint32(0x0F0F0F0F))
-    return int(np.uint32(bits * np.uint32(0x01010101)) >> np.uint32(24))
-
-
-@kernel
-def lowest_bit(bits):
-    """The position of the lowest set bit of a uint32 that is not 0."""
-    return count_bits(np.uint32(~bits & (bits - np.uint32(1))))
-
-
-@kernel
-def word_end(stops, origin, start):
-    """The first byte after `start` that is white space or starts a document. The mask ends with such a byte."""
-    i = start + 1 - origin
-    c = i >> 5
-    bits = np.uint32(stops[at(c)] >> np.uint32(i & 31))
-    if bits != np.uint32(0):
-        return start + 1 + lowest_bit(bits)
-    c += 1
-    while stops[at(c)] == np.uint32(0):
-        c += 1
-    return origin + (c << 5) + lowest_bit(stops[at(c)])
-
-
-@kernel
 def _eight_bytes(data, blocks, i, end):
     """A block whose first bytes are data[i:min(end, i + 8)]; what follows them is unspecified."""
     j = i >> 3
-    skipped = i & 7
     if j + 1 >= blocks.size:
         return load_tail(data, i, min(end - i, 8))
-    block = blocks[at(j)] >> np.uint64(8 * skipped)
-    if skipped and end - i > 8 - skipped:
-        block |= blocks[at(j + 1)] << np.uint64(64 - 8 * skipped)
-    return block
+    bits = np.uint64(i & 7) * np.uint64(8)
+    # Two shifts, since one shift by 64 is undefined.
+    return blocks[at(j)] >> bits | blocks[at(j + 1)] << np.uint64(1) << (np.uint64(63) - bits)
 
 
 @kernel
@@ -119,12 +87,12 @@ def hash_word(data, blocks, start, end):
     """The hash of the word data[start:end], as `minhash.shingle_hashes` computes it."""
     state = np.uint64(0)
     i = start
+    block = _eight_bytes(data, blocks, i, end)
     while i + 8 <= end:
-        state = combine64(state + np.uint64(1), swap_bytes(_eight_bytes(data, blocks, i, end)))
+        state = combine64(state + np.uint64(1), swap_bytes(block))
         i += 8
-    if i < end:
-        return finish_word(state, first_bytes(_eight_bytes(data, blocks, i, end), np.uint64(end - i)), end - start)
-    return finish_word(state, np.uint64(0), end - start)
+        block = _eight_bytes(data, blocks, i, end)
+    return finish_word(state, first_bytes(block, np.uint64(end - i)), end - start)
 
 
 @kernel

@@ -47,6 +47,13 @@ class FakeCuda:
         assert dimensions == 1
         return np.int64(self.blockIdx.x * self.blockDim.x + self.threadIdx.x)
 
+    def gridsize(self, dimensions):
+        assert dimensions == 1
+        return np.int64(self.gridDim.x * self.blockDim.x)
+
+    def popc(self, bits):
+        return int(bits).bit_count()
+
     def run(self, kernel, rows, *arguments):
         blocks = -(-rows // self.blockDim.x) + 1  # the last block has no work
         self.run_threads(blocks, self.blockDim.x, kernel, arguments)
