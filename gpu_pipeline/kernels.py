@@ -429,7 +429,7 @@ class Items(NamedTuple):
 
 
 def find_items(data, blocks, offsets, by_character: bool, properties) -> Items:
-    """Find the items of all documents, those that are null too. Each 32 bytes take 36 bytes of memory, of which 16 remain.
+    """Find the items of all documents, null ones included. 32 bytes of text take 36 bytes of memory; 16 of them remain.
 
     properties   pages, records and flags of `tables.UnicodeTables`
     """

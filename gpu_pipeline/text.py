@@ -3,8 +3,7 @@
 
 The scratch of a batch of documents stays below SCRATCH_SHARE times the column's text; with the columns that a stage
 reads and writes, memory stays below six times the text. Where one thread handles one document, long documents would
-run after all others have finished: the CPU engine takes them, with the same results. N-grams are cut by words instead:
-the CPU engine takes only documents whose n-grams exceed the scratch of a batch.
+run after all others have finished: the CPU engine takes them, and documents whose n-grams exceed a batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -323,8 +322,7 @@ def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., No
         sizes = cp.where(column.valid[first:last], starts[1:] - starts[:-1], 0)
         if scratch_starts[last] - scratch_starts[first] > limit:  # one row
             exceeding.append(first)
-            use(first, cp.empty(0, np.uint64), starts, cp.zeros_like(sizes))
-            return
+            return use(first, starts[:0].view(np.uint64), starts, cp.zeros_like(sizes))
         bounds = (int(each[k]) for each in (byte_starts, row_starts) for k in (first, last))
         hashes = kernels.hash_batch(data, items, *bounds, starts, ngram, by_character)
         use(first, hashes, starts, cp.maximum(sizes - ngram + 1, cp.minimum(sizes, 1)))
