@@ -13,6 +13,7 @@ from functools import cache
 
 import cudf
 import cupy as cp
+import numpy as np
 import pyarrow as pa
 import pylibcudf as plc
 import rmm
@@ -93,6 +94,13 @@ def buffers_of(text: cudf.Series | pa.LargeStringArray) -> tuple[cp.ndarray, cp.
     data = column.data()
     valid = series.notna().values if series.null_count else None
     return view(data, cp.uint8, 0, 0 if data is None else data.size), _offsets_of(column), valid
+
+
+def eight_byte_blocks(data: cp.ndarray) -> cp.ndarray:
+    """Return the bytes as uint64, without a last partial block: a view, since cuDF aligns its buffers. A buffer that
+    other code made may start anywhere; it is copied."""
+    aligned = data if data.data.ptr % 8 == 0 else data.copy()
+    return aligned[: data.size // 8 * 8].view(np.uint64)
 
 
 def series_of(

@@ -2,20 +2,32 @@
 """Loops over documents as CUDA kernels, and the functions that lay out their memory.
 
 The kernels call the same functions as the CPU's loops, with one thread per document unless a docstring differs.
+N-grams are cut by bytes and words instead (`curation.kernels.items`), so no document makes a thread long.
 `order` (int64) lists the rows longest first: the 32 threads of a warp have similar work, and no long document starts
 last. The module imports neither cuDF nor CuPy, so machines without a GPU compile and link every kernel. The layout
 functions take NumPy and CuPy arrays.
 """
+
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
 from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import murmur3_x64_128
+from curation.kernels.items import (
+    LAST_BIT,
+    bits_below,
+    hash_character,
+    hash_ngram,
+    hash_word,
+    lead_bits,
+    solid_bits,
+)
 from curation.kernels.jsonl import is_valid_utf8
 from curation.kernels.measures import count_distinct_words, count_duplicate_lines, count_ngrams, scan_document
-from curation.kernels.minhash import band_key, common_count, shingle_hashes, signature
-from curation.kernels.ngrams import find_ngrams
+from curation.kernels.minhash import at, band_key, common_count, signature
+from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
 from curation.kernels.words import count_words
@@ -31,6 +43,10 @@ WORD_TYPES = (np.uint64, np.int32, np.int32, np.uint64, np.int32)
 WORD_BYTES = sum(np.dtype(kind).itemsize for kind in WORD_TYPES)
 SLOT_BYTES = 16
 HASH_BYTES = 8
+ITEM_BYTES = 8 + 1 + 8  # hash of a word or character, whether it starts a document, hash of the n-gram
+ITEMS_PER_THREAD = 4  # a quarter of the instructions that prepare a thread
+PIECE = 1024  # n-grams of a document that one block takes
+NO_HIT = np.uint64(0xFFFFFFFFFFFFFFFF)  # its low half is FREE
 
 
 @cuda.jit(cache=True)
@@ -155,29 +171,124 @@ def classify_rows(
 
 
 @cuda.jit(cache=True)
-def shingle_rows(data, offsets, valid, order, ngram, by_character, pages, records, flags, base, starts, hashes, counts):
-    """Write the n-gram hashes of each document, unsorted; `starts` and `counts` start with row `base`."""
+def mark_bytes(data, blocks, origin, by_character, pages, records, flags, solid):
+    """Per eight bytes: a bit for each byte that belongs to an item; of a character, for its first byte only."""
     k = cuda.grid(1)
-    if k < order.size and valid[order[k]]:
-        row = order[k]
-        out = hashes[starts[row - base] : starts[row - base + 1]]
-        counts[row - base] = shingle_hashes(
-            data, offsets[row], offsets[row + 1], ngram, by_character, pages, records, flags, out
-        )
+    while k < solid.size:
+        i = origin + 8 * k
+        if i >= data.size:
+            solid[at(k)] = 0
+        elif by_character:
+            solid[at(k)] = lead_bits(data, blocks, i)
+        else:
+            solid[at(k)] = solid_bits(data, blocks, i, pages, records, flags)
+        k += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
-def sign_rows(hashes, starts, counts, a, b, out):
-    """One block per document, one thread per permutation: all threads read the same hash at the same time."""
-    row = cuda.blockIdx.x
+def mark_rows(offsets, origin, stops):
+    """One thread per document: a bit for its first byte."""
+    row = cuda.grid(1)
+    if row < offsets.size and (row == 0 or offsets[row] != offsets[row - 1]):
+        i = offsets[row] - origin
+        cuda.atomic.or_(stops, i >> 5, np.uint32(1 << (i & 31)))
+
+
+@cuda.jit(cache=True)
+def mark_items(solid, origin, start, end, by_character, stops, starts, counts):
+    """Per 32 bytes: a bit for each first byte of an item in start:end, and the number of these bits. `stops` has a bit
+    for the first byte of each document, and gets one for each byte of white space."""
+    c = cuda.grid(1)
+    while c < solid.size:
+        i = origin + 32 * c
+        here = solid[at(c)]
+        if i < start:
+            here &= ~bits_below(start - i)
+        if end < i + 32:
+            here &= bits_below(max(end - i, 0))
+        found = here
+        if not by_character:
+            before = solid[at(c - 1)] >> LAST_BIT if c > 0 else np.uint32(0)
+            found = np.uint32(here & (~np.uint32(here << np.uint32(1) | before) | stops[at(c)]))
+        stops[at(c)] |= ~here
+        starts[at(c)] = found
+        counts[at(c)] = cuda.popc(np.uint32(found))
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def rank_rows(offsets, origin, starts, ranks, items):
+    """One thread per document: the number of items before it."""
+    row = cuda.grid(1)
+    if row < offsets.size:
+        i = offsets[row] - origin
+        items[row] = ranks[i >> 5] + cuda.popc(np.uint32(starts[i >> 5] & bits_below(i & 31)))
+
+
+@cuda.jit(cache=True)
+def place_items(origin, block, end_block, starts, ranks, base, places):
+    """Per eight bytes: places[k] becomes the first byte of item `base` + k."""
+    b = block + cuda.grid(1)
+    while b < end_block:
+        i = 8 * b - origin
+        word = starts[at(i >> 5)]
+        bits = np.uint32(word >> np.uint32(i & 31)) & np.uint32(0xFF)
+        k = ranks[at(i >> 5)] + cuda.popc(np.uint32(word & bits_below(i & 31))) - base
+        while bits:
+            if at(k) < at(places.size):  # the first and the last block may hold items of other documents
+                places[at(k)] = 8 * b + cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
+            bits = np.uint32(bits & np.uint32(bits - np.uint32(1)))
+            k += 1
+        b += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def hash_items(data, blocks, origin, stops, by_character, items):
+    """Per item: its place in `items` becomes its hash. A word ends at the next bit of `stops`, which has one at the
+    end of the text."""
+    k = cuda.grid(1)
+    while k < items.size:
+        i = np.int64(items[at(k)])
+        if by_character:
+            items[at(k)] = hash_character(data, i)
+        else:
+            j = i + 1 - origin
+            bits = np.uint32(stops[at(j >> 5)] >> np.uint32(j & 31))
+            while bits == np.uint32(0):
+                j = ((j >> 5) + 1) << 5
+                bits = stops[at(j >> 5)]
+            end = origin + j + cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
+            items[at(k)] = hash_word(data, blocks, i, end)
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def hash_ngrams(hashes, first, ngram, out):
+    """Per item: the hash of the n-gram that starts there, if there is one."""
+    k = cuda.grid(1)
+    while k < out.size:
+        hashed, exists = hash_ngram(hashes, first, k, ngram)
+        if exists:
+            out[at(k)] = hashed
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def sign_pieces(hashes, starts, counts, pieces, rows, a, b, out):
+    """One block per piece of a document, one thread per permutation: all threads read the same hash at the same time.
+    Document k has the pieces from pieces[k]; `rows` has the document of each piece."""
+    piece = cuda.blockIdx.x
     low = cuda.local.array(1, numba.uint32)
-    while row < counts.size:
+    while piece < rows.size:
+        row = rows[piece]
+        skipped = (piece - pieces[row]) * PIECE
+        first, count = starts[row] + skipped, min(counts[row] - skipped, PIECE)
         k = cuda.threadIdx.x
         while k < a.size:
-            signature(hashes[starts[row] : starts[row + 1]], counts[row], a[k : k + 1], b[k : k + 1], low)
-            out[row, k] = low[0]
+            signature(hashes[first : first + count], count, a[k : k + 1], b[k : k + 1], low)
+            cuda.atomic.min(out, (row, k), low[0])
             k += cuda.blockDim.x
-        row += cuda.gridDim.x
+        piece += cuda.gridDim.x
 
 
 @cuda.jit(cache=True)
@@ -190,11 +301,21 @@ def key_rows(signed, rows, out):
 
 
 @cuda.jit(cache=True)
-def find_rows(hashes, starts, counts, keys, owners, hits, owner):
-    """One thread per document."""
-    row = cuda.grid(1)
-    if row < counts.size:
-        hits[row], owner[row] = find_ngrams(hashes[starts[row] : starts[row + 1]], counts[row], keys, owners)
+def find_pieces(hashes, starts, counts, pieces, rows, keys, owners, hits, first_hit):
+    """One block per piece of a document, neighbouring threads look up neighbouring n-grams. The smallest (position,
+    owner) wins, packed into 64 bits."""
+    piece = cuda.blockIdx.x
+    while piece < rows.size:
+        row = rows[piece]
+        k = (piece - pieces[row]) * PIECE + cuda.threadIdx.x
+        end = min((piece - pieces[row] + 1) * PIECE, counts[row])
+        while k < end:
+            slot = slot_of(keys, owners, np.uint64(keys.size - 1), hashes[starts[row] + k])
+            if owners[slot] != FREE:
+                cuda.atomic.add(hits, row, 1)
+                cuda.atomic.min(first_hit, row, np.uint64(k) << np.uint64(32) | np.uint64(owners[slot]))
+            k += cuda.blockDim.x
+        piece += cuda.gridDim.x
 
 
 @cuda.jit(cache=True)
@@ -238,10 +359,16 @@ def _signatures():
         ),
         hash_rows: (*documents, number, types.uint64[:, ::1]),
         classify_rows: (*documents, number, *model, types.int64[:, ::1], i32, i64),
-        shingle_rows: (*documents, number, flag, u16, u16, u32, number, i64, u64, i64),
-        sign_rows: (u64, i64, i64, u32, u32, types.uint32[:, ::1]),
+        mark_bytes: (u8, u64, number, flag, u16, u16, u32, u8),
+        mark_rows: (i64, number, u32),
+        mark_items: (u32, *[number] * 3, flag, u32, u32, i64),
+        rank_rows: (i64, number, u32, i64, i64),
+        place_items: (*[number] * 3, u32, i64, number, u64),
+        hash_items: (u8, u64, number, u32, flag, u64),
+        hash_ngrams: (u64, mask, number, u64),
+        sign_pieces: (u64, *[i64] * 4, u32, u32, types.uint32[:, ::1]),
         key_rows: (types.uint32[:, ::1], number, types.uint64[:, ::1]),
-        find_rows: (u64, i64, i64, u64, i32, i64, i32),
+        find_pieces: (u64, *[i64] * 4, u64, i32, i64, u64),
         count_common: (u64, i64, i64, i64, i64),
         join_rows: (i64, i64, i64, i32),
     }  # fmt: skip
@@ -258,6 +385,11 @@ def _viewed(argument):
 def launch(kernel, rows: int, *arguments) -> None:
     """Run a kernel with one thread per row."""
     kernel[max(-(-rows // THREADS), MIN_BLOCKS), THREADS](*map(_viewed, arguments))
+
+
+def launch_shared(kernel, items: int, *arguments) -> None:
+    """Run a kernel whose threads take several items each, a grid's width apart."""
+    launch(kernel, -(-items // ITEMS_PER_THREAD), *arguments)
 
 
 def launch_blocks(kernel, rows: int, *arguments) -> None:
@@ -283,6 +415,64 @@ def table_slots(words):
     for shift in (1, 2, 4, 8, 16, 32):
         slots |= slots >> shift
     return slots + 1
+
+
+class Items(NamedTuple):
+    """The words or characters of a column, as bit masks over its bytes (`curation.kernels.items`)."""
+
+    blocks: Any  # the text as uint64
+    origin: int  # the byte of the first bits
+    starts: Any  # of items
+    stops: Any  # white space, or the start of a document
+    ranks: Any  # int64: items before each 32 bytes
+    row_starts: Any  # int64, rows + 1: items before each document
+
+
+def find_items(data, blocks, offsets, by_character: bool, properties) -> Items:
+    """Find the items of all documents, null ones included. 32 bytes of text take 36 bytes of memory; 16 of them remain.
+
+    properties   pages, records and flags of `tables.UnicodeTables`
+    """
+    start, end = int(offsets[0]), int(offsets[-1])
+    origin, size = start // 32 * 32, end // 32 - start // 32 + 1
+    solid, starts = (np.empty_like(offsets, np.uint32, shape=size) for _ in range(2))
+    stops = np.zeros_like(offsets, np.uint32, shape=size)
+    counts, row_starts = np.empty_like(offsets, shape=size), np.empty_like(offsets)
+    launch_shared(mark_bytes, 4 * size, data, blocks, origin, by_character, *properties, solid.view(np.uint8))
+    launch(mark_rows, offsets.size, offsets, origin, stops)
+    launch_shared(mark_items, size, solid, origin, start, end, by_character, stops, starts, counts)
+    ranks = starts_of(counts)
+    launch(rank_rows, offsets.size, offsets, origin, starts, ranks, row_starts)
+    return Items(blocks, origin, starts, stops, ranks, row_starts)
+
+
+def hash_batch(
+    data, items: Items, first_byte: int, end_byte: int, first_item: int, end_item: int, starts, ngram: int,
+    by_character: bool,
+):  # fmt: skip
+    """The hash of the n-gram at each item of a batch of documents, of which document k has the items from starts[k];
+    unspecified where no n-gram starts."""
+    size, block, end_block = end_item - first_item, first_byte // 8, -(-end_byte // 8)
+    hashes, out = (np.empty_like(items.ranks, np.uint64, shape=size) for _ in range(2))
+    is_first = np.zeros_like(items.ranks, bool, shape=size + 1)
+    is_first[starts] = True
+    launch_shared(
+        place_items, end_block - block, items.origin, block, end_block, items.starts, items.ranks, first_item, hashes
+    )
+    launch_shared(hash_items, size, data, items.blocks, items.origin, items.stops, by_character, hashes)
+    launch_shared(hash_ngrams, size, hashes, is_first, ngram, out)
+    return out
+
+
+def inserted(
+    hashes: np.ndarray, offsets: np.ndarray, rows: np.ndarray, row_hashes: np.ndarray, row_offsets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The hashes and offsets of all documents, after those of `rows`, which have none so far, are inserted."""
+    sizes = np.diff(offsets)
+    sizes[rows] = np.diff(row_offsets)
+    new = [*np.split(row_hashes, row_offsets[1:-1]), hashes[:0]]
+    pairs = zip(np.split(hashes, offsets[rows]), new, strict=True)
+    return np.concatenate([each for pair in pairs for each in pair]), starts_of(sizes)
 
 
 def batch_end(starts: np.ndarray, first: int, limit: int) -> int:

@@ -2,8 +2,8 @@
 """Row-local operations on a cuDF string column: CUDA kernels over its buffers.
 
 The scratch of a batch of documents stays below SCRATCH_SHARE times the column's text; with the columns that a stage
-reads and writes, memory stays below six times the text. One thread handles one document, so long documents would run
-after all others have finished: the CPU engine takes them, with the same results.
+reads and writes, memory stays below six times the text. Where one thread handles one document, long documents would
+run after all others have finished: the CPU engine takes them, and documents whose n-grams exceed a batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +17,7 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.kernels import tables
+from curation.kernels.minhash import EMPTY
 from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.kernels.ngrams import FREE
 from curation.kernels.normalization import normalize
@@ -28,6 +29,7 @@ from gpu_pipeline import kernels
 from gpu_pipeline.buffers import (
     DEVICE,
     buffers_of,
+    eight_byte_blocks,
     memory_errors,
     out_of_memory,
     prepare_device,
@@ -93,12 +95,12 @@ def _on_cpu(text: "cudf.Series", rows: np.ndarray, function: Callable[[Engine, F
 
 
 def _add_long(
-    text: "cudf.Series", column: Column, results: Sequence[np.ndarray], function: Callable[..., Sequence[np.ndarray]]
+    text: "cudf.Series", rows: np.ndarray, results: Sequence[np.ndarray], function: Callable[..., Sequence[np.ndarray]]
 ) -> None:
-    """Write the CPU engine's results for the long documents into `results`."""
-    if len(column.long):
-        for values, long_values in zip(results, _on_cpu(text, column.long, function), strict=True):
-            values[column.long] = long_values
+    """Write the CPU engine's results for these rows into `results`."""
+    if len(rows):
+        for values, long_values in zip(results, _on_cpu(text, rows, function), strict=True):
+            values[rows] = long_values
 
 
 def _in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int], None]) -> None:
@@ -288,7 +290,7 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
 
         _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
         result = cp.asnumpy(label), cp.asnumpy(score)
-    _add_long(text, column, result, lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
+    _add_long(text, column.long, result, lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
     return result
 
 
@@ -296,41 +298,51 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
 
 
 class Shingling(NamedTuple):
-    """The kind of n-grams, and the scratch bytes of their use: per document, and per word or character."""
+    """The kind of n-grams, and the scratch bytes of their use: per document, and per n-gram."""
 
     ngram: int
     by_character: bool
     row_bytes: int = 0
-    item_bytes: int = 0
+    ngram_bytes: int = 0
 
 
-def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., None]) -> None:
+def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., None]) -> np.ndarray:
     """Call use(first, hashes, starts, counts) for one batch of documents after the other. The n-gram hashes of row
-    first + k are hashes[starts[k]:starts[k] + counts[k]]; a long document has none."""
-    unicode, _ = _device_tables()
-    lengths = column.lengths.copy()
-    lengths[cp.asarray(column.long)] = 0
-    items = lengths if shingling.by_character else (lengths + 1) // 2  # two words have white space between them
-    item_starts = cp.asnumpy(kernels.starts_of(items))
+    first + k are hashes[starts[k]:starts[k] + counts[k]]. Return the rows that exceed a batch: they have no hashes."""
+    ngram, by_character, row_bytes, ngram_bytes = shingling
+    data, offsets = column.data, column.offsets
+    items = kernels.find_items(data, eight_byte_blocks(data), offsets, by_character, _device_tables()[0][:3])
+    row_starts, byte_starts = cp.asnumpy(items.row_starts), cp.asnumpy(offsets)
+    item_bytes = max(kernels.ITEM_BYTES, kernels.HASH_BYTES + ngram_bytes)
+    scratch_starts = row_starts * item_bytes + np.arange(len(row_starts)) * row_bytes
+    limit, exceeding = max(SCRATCH_SHARE * column.bytes, MIN_SCRATCH_BYTES), []
 
     def run(first: int, last: int) -> None:
-        starts = cp.asarray(item_starts[first : last + 1] - item_starts[first])
-        hashes = cp.empty(int(item_starts[last] - item_starts[first]), np.uint64)
-        counts = cp.zeros(last - first, np.int64)
-        settings = shingling.ngram, shingling.by_character
-        arguments = *column.documents(first, last), *settings, *unicode[:3], first, starts, hashes, counts
-        kernels.launch(kernels.shingle_rows, last - first, *arguments)
-        use(first, hashes, starts, counts)
+        starts = items.row_starts[first : last + 1] - row_starts[first]
+        sizes = cp.where(column.valid[first:last], starts[1:] - starts[:-1], 0)
+        if scratch_starts[last] - scratch_starts[first] > limit:  # one row
+            exceeding.append(first)
+            return use(first, starts[:0].view(np.uint64), starts, cp.zeros_like(sizes))
+        bounds = (int(each[k]) for each in (byte_starts, row_starts) for k in (first, last))
+        hashes = kernels.hash_batch(data, items, *bounds, starts, ngram, by_character)
+        use(first, hashes, starts, cp.maximum(sizes - ngram + 1, cp.minimum(sizes, 1)))
 
-    row_starts = np.arange(len(item_starts)) * shingling.row_bytes
-    _in_batches(item_starts * (kernels.HASH_BYTES + shingling.item_bytes) + row_starts, column.bytes, run)
+    _in_batches(scratch_starts, column.bytes, run)
+    return np.array(exceeding, np.int64)
+
+
+def _pieces(counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
+    """(first piece of each document, document of each piece)."""
+    pieces = kernels.starts_of(-(-counts // kernels.PIECE))
+    return pieces, cp.searchsorted(pieces, cp.arange(int(pieces[-1])), side="right") - 1
 
 
 def _signed(
     hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray, constants: tuple[cp.ndarray, ...]
 ) -> cp.ndarray:
-    signed = cp.empty((len(counts), len(constants[0])), np.uint32)
-    kernels.launch_blocks(kernels.sign_rows, len(counts), hashes, starts, counts, *constants, signed)
+    signed = cp.full((len(counts), len(constants[0])), EMPTY, np.uint32)
+    pieces, rows = _pieces(counts)
+    kernels.launch_blocks(kernels.sign_pieces, rows.size, hashes, starts, counts, pieces, rows, *constants, signed)
     return signed
 
 
@@ -344,11 +356,9 @@ def signatures(text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarra
         def sign(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
             out[first : first + len(counts)] = cp.asnumpy(_signed(hashes, starts, counts, constants))
 
-        _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a)), sign)
-    if len(column.long):
-        out[column.long] = _on_cpu(
-            text, column.long, lambda engine, frame: engine.signatures(frame[TEXT], ngram, by_character, a, b)
-        )
+        long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a)), sign)
+    if len(long):
+        out[long] = _on_cpu(text, long, lambda engine, frame: engine.signatures(frame[TEXT], ngram, by_character, a, b))
     return out
 
 
@@ -367,10 +377,10 @@ def band_keys(
             kernels.launch(kernels.key_rows, keys.size, signed, rows, keys)
             out[:, first : first + len(counts)] = cp.asnumpy(keys)
 
-        _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a) + 8 * len(out)), key)
-    if len(column.long):
-        out[:, column.long] = _on_cpu(
-            text, column.long, lambda engine, frame: engine.band_keys(frame[TEXT], ngram, by_character, a, b, rows)
+        long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a) + 8 * len(out)), key)
+    if len(long):
+        out[:, long] = _on_cpu(
+            text, long, lambda engine, frame: engine.band_keys(frame[TEXT], ngram, by_character, a, b, rows)
         ).T
     return out.T
 
@@ -406,24 +416,12 @@ def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.nd
         sizes.append(cp.asnumpy(numbers))
 
     with DEVICE:
-        # Typical text has a third of the maximum number of words.
-        _for_each_hashed(column, Shingling(ngram, by_character, 0, SORTED_BYTES // (1 if by_character else 3)), keep)
+        rows = _for_each_hashed(column, Shingling(ngram, by_character, 0, SORTED_BYTES), keep)
     hashes, offsets = np.concatenate(batches), kernels.starts_of(np.concatenate(sizes))
-    if len(column.long):
-        long = _on_cpu(text, column.long, lambda engine, frame: engine.shingles(frame[TEXT], ngram, by_character))
-        return _inserted(hashes, offsets, column.long, *long)
+    if len(rows):
+        long = _on_cpu(text, rows, lambda engine, frame: engine.shingles(frame[TEXT], ngram, by_character))
+        return kernels.inserted(hashes, offsets, rows, *long)
     return hashes, offsets
-
-
-def _inserted(
-    hashes: np.ndarray, offsets: np.ndarray, rows: np.ndarray, row_hashes: np.ndarray, row_offsets: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes and offsets of all documents, after those of `rows`, which have none so far, are inserted."""
-    sizes = np.diff(offsets)
-    sizes[rows] = np.diff(row_offsets)
-    inserted = [*np.split(row_hashes, row_offsets[1:-1]), hashes[:0]]
-    pairs = zip(np.split(hashes, offsets[rows]), inserted, strict=True)
-    return np.concatenate([each for pair in pairs for each in pair]), kernels.starts_of(sizes)
 
 
 @lru_cache(maxsize=TABLES_AT_ONCE)
@@ -439,11 +437,14 @@ def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.n
         on_device = _device_ngrams(table)
 
         def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
-            batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), FREE, np.int32)
-            kernels.launch(kernels.find_rows, len(counts), hashes, starts, counts, *on_device, *batch)
+            batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), kernels.NO_HIT, np.uint64)
+            pieces = _pieces(counts)
+            kernels.launch_blocks(
+                kernels.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, *batch
+            )
             for values, batch_values in zip(result, batch, strict=True):
-                values[first : first + len(counts)] = cp.asnumpy(batch_values)
+                values[first : first + len(counts)] = cp.asnumpy(batch_values.astype(values.dtype))
 
-        _for_each_hashed(column, Shingling(ngram, False, 12), look_up)
-    _add_long(text, column, result, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))
+        long = _for_each_hashed(column, Shingling(ngram, False, 16), look_up)
+    _add_long(text, long, result, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))
     return result

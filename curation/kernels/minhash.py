@@ -151,6 +151,12 @@ def _hash_characters(data, start, end, out):
 
 
 @kernel
+def add_item(value, item):
+    """The polynomial of an n-gram after one more item."""
+    return value * BASE + item
+
+
+@kernel
 def shingle_hashes(data, start, end, ngram, by_character, pages, records, flags, out):
     """Write the hash of every n-gram of data[start:end], repeated ones included; return their number.
 
@@ -170,13 +176,13 @@ def shingle_hashes(data, start, end, ngram, by_character, pages, records, flags,
     value = np.uint64(0)
     leaving = np.uint64(1)  # BASE ** size
     for k in range(size):
-        value = value * BASE + out[at(k)]
+        value = add_item(value, out[at(k)])
         leaving *= BASE
     # N-gram k starts at item k: out[k] is read for the last time just before it is overwritten.
     for k in range(items - size):
         first = out[at(k)]
         out[at(k)] = mix64(value)
-        value = value * BASE + out[at(k + size)] - first * leaving
+        value = add_item(value, out[at(k + size)]) - first * leaving
     out[at(items - size)] = mix64(value)
     return items - size + 1
 

@@ -12,7 +12,7 @@ FREE = np.int32(-1)  # owner of an empty slot
 
 
 @kernel
-def _slot_of(keys, owners, mask, key):
+def slot_of(keys, owners, mask, key):
     """The slot that holds `key`, or the free slot for it (linear probing)."""
     slot = key & mask
     while owners[slot] != FREE and keys[slot] != key:
@@ -25,7 +25,7 @@ def fill_table(hashes, owner, keys, owners):
     """Insert distinct hashes (uint64) and their owners (int32) into an empty table: `owners` is FREE everywhere."""
     mask = np.uint64(len(keys) - 1)
     for k in range(len(hashes)):
-        slot = _slot_of(keys, owners, mask, hashes[k])
+        slot = slot_of(keys, owners, mask, hashes[k])
         keys[slot], owners[slot] = hashes[k], owner[k]
 
 
@@ -40,7 +40,7 @@ def find_ngrams(hashes, count, keys, owners):
     hits = 0
     owner = FREE
     for k in range(count):
-        slot = _slot_of(keys, owners, mask, hashes[k])
+        slot = slot_of(keys, owners, mask, hashes[k])
         if owners[slot] != FREE:
             owner = owners[slot] if hits == 0 else owner
             hits += 1
@@ -82,7 +82,7 @@ def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, see
             continue
         seen = 0
         for i in range(start, end):
-            slot = _slot_of(keys, owners, mask, hashes[i])
+            slot = slot_of(keys, owners, mask, hashes[i])
             if owners[slot] != FREE:
                 seen_owners[seen] = owners[slot]
                 seen += 1
@@ -92,6 +92,6 @@ def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, see
             continue
         kept[k] = -1
         for i in range(start, end):
-            slot = _slot_of(keys, owners, mask, hashes[i])
+            slot = slot_of(keys, owners, mask, hashes[i])
             if owners[slot] == FREE:
                 keys[slot], owners[slot] = hashes[i], first + k

@@ -31,6 +31,12 @@ def decode(data, i):
 
 
 @kernel
+def lead_width(lead):
+    """Width in bytes of the character that starts with this byte."""
+    return 1 + int(lead >= 0xC0) + int(lead >= 0xE0) + int(lead >= 0xF0)
+
+
+@kernel
 def encode(code_point, out, o):
     """Write a code point to `out` at byte `o`; return the position after it."""
     if code_point < 0x80:

@@ -95,6 +95,13 @@ def mark_capitals(block):
 
 
 @kernel
+def mark_spaces(block):
+    """Mark the white space of an ASCII block: bytes 9 to 13 and 28 to 32."""
+    control = _mark_range(block, np.uint64(0x7777777777777777), np.uint64(0x7272727272727272))
+    return control | _mark_range(block, np.uint64(0x6464646464646464), np.uint64(0x5F5F5F5F5F5F5F5F))
+
+
+@kernel
 def finish_word(state, pending, num_bytes):
     """The hash (uint64) of a word from its whole 8-byte blocks (`state`), its last bytes (`pending`) and its length."""
     return mix64(combine64(state, pending) + np.uint64(num_bytes) * GOLDEN)

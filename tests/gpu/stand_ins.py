@@ -4,10 +4,11 @@ machines without a GPU. Threads run in random order over memory full of rubbish,
 """
 
 import importlib.util
+import math
 import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -40,11 +41,18 @@ class FakeCuda:
         self.blockDim = SimpleNamespace(x=3)
         self.gridDim = SimpleNamespace(x=2)
         self.local = SimpleNamespace(array=lambda size, kind: rubbish(size, str(kind)))
-        self.atomic = SimpleNamespace(min=lambda array, i, value: np.minimum.at(array, i, value))
+        self.atomic = SimpleNamespace(min=np.minimum.at, add=np.add.at, or_=np.bitwise_or.at)
 
     def grid(self, dimensions):
         assert dimensions == 1
         return np.int64(self.blockIdx.x * self.blockDim.x + self.threadIdx.x)
+
+    def gridsize(self, dimensions):
+        assert dimensions == 1
+        return np.int64(self.gridDim.x * self.blockDim.x)
+
+    def popc(self, bits):
+        return int(bits).bit_count()
 
     def run(self, kernel, rows, *arguments):
         blocks = -(-rows // self.blockDim.x) + 1  # the last block has no work
@@ -56,12 +64,19 @@ class FakeCuda:
     def run_threads(self, blocks, threads, kernel, arguments):
         for argument, kind in zip(arguments, kernels.SIGNATURES[kernel], strict=True):
             assert_of_type(argument, kind)
-        places = [(block, thread) for block in range(blocks) for thread in range(threads)]
-        random.Random(len(places)).shuffle(places)
         with self.lock:
             self.gridDim.x = blocks
-            for self.blockIdx.x, self.threadIdx.x in places:
+            for place in scattered(blocks * threads):
+                self.blockIdx.x, self.threadIdx.x = divmod(place, threads)
                 kernel.py_func(*arguments)
+
+
+def scattered(count: int) -> Iterator[int]:
+    """The numbers below `count` in a random order that needs no memory: some tests count the memory of launches."""
+    chance = random.Random(count)
+    step = next(step for step in iter(lambda: chance.randrange(1, count + 1), None) if math.gcd(step, count) == 1)
+    start = chance.randrange(count)
+    return ((start + k * step) % count for k in range(count))
 
 
 def assert_of_type(argument, kind) -> None:
@@ -71,6 +86,11 @@ def assert_of_type(argument, kind) -> None:
         assert argument.ndim == kind.ndim and (kind.layout == "A" or argument.flags.c_contiguous)
     else:
         assert isinstance(argument, bool) if kind == types.bool_ else isinstance(argument, int | np.int64)
+
+
+def eight_byte_blocks(data):
+    aligned = data if data.ctypes.data % 8 == 0 else data.copy()
+    return aligned[: data.size // 8 * 8].view(np.uint64)
 
 
 def rubbish(shape, dtype):
@@ -159,6 +179,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
+    buffers.eight_byte_blocks = eight_byte_blocks
     buffers.prepare_device = lambda: None
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
     fake = FakeCuda()

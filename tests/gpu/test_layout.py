@@ -145,7 +145,7 @@ def test_memory_is_bounded_by_the_text(gpu_text, monkeypatch, work):
     monkeypatch.setattr(gpu_text, "MIN_SCRATCH_BYTES", 0)
     chance = random.Random(4)
     words = ["".join(chance.choices("abcdefgh", k=chance.choice((1, 2, 3, 4, 5, 7, 9)))) for _ in range(2000)]
-    texts = column([" ".join(chance.choices(words, k=chance.randrange(200, 800))) for _ in range(100)])
+    texts = column([" ".join(chance.choices(words, k=chance.randrange(200, 800))) for _ in range(30)])
     work(gpu_text, texts)
     tracemalloc.start()
     work(gpu_text, texts)
@@ -228,6 +228,20 @@ class TestNearDuplicates:
         expected, actual = (engine.shingles(column(TEXTS), ngram, by_character) for engine in (cpu_fallback, gpu_text))
         np.testing.assert_array_equal(actual[0], expected[0], strict=True)
         np.testing.assert_array_equal(actual[1], expected[1], strict=True)
+
+
+def test_only_documents_that_exceed_a_batch_are_left_to_the_cpu_engine(gpu_text, monkeypatch):
+    rows = []
+    on_cpu = gpu_text._on_cpu
+    monkeypatch.setattr(gpu_text, "_on_cpu", lambda text, chosen, use: rows.extend(chosen) or on_cpu(text, chosen, use))
+    monkeypatch.setattr(gpu_text, "MIN_SCRATCH_BYTES", 1000)
+    monkeypatch.setattr(gpu_text, "SCRATCH_SHARE", 0)
+    monkeypatch.setattr(gpu_text, "LONG_BYTES", 10)
+    texts = column(["w" * 5000, "a b " * 100, "", "one two", "c d " * 100])
+    expected, actual = (engine.shingles(texts, 2, False) for engine in (cpu_fallback, gpu_text))
+    np.testing.assert_array_equal(actual[0], expected[0], strict=True)
+    np.testing.assert_array_equal(actual[1], expected[1], strict=True)
+    assert rows == [1, 4]
 
 
 @pytest.mark.parametrize("pair_bytes", [1 << 30, 1000])

@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+import cpu_fallback
 from curation.kernels.hashing import murmur3_x64_128
 from tests.corpus import NASTY, SHARED_DATA
 from tests.ptx import workload
@@ -71,3 +74,34 @@ def test_real_documents(monkeypatch, tmp_path, seed):
     texts = workload.real_texts(REAL)
     for name in workload.CALLS:
         workload.assert_equal_results(name, engine, texts, tmp_path)
+
+
+SPREAD = [
+    "x" * 70 + " é\u2003y",
+    "end",
+    "",
+    "漢字 words\u0085of\u00a0all kinds",
+    "start",
+    "a\n" * 40,
+    "0123456 01234567 8",
+]
+
+
+@pytest.mark.parametrize("by_character", [False, True], ids=["words", "characters"])
+@pytest.mark.parametrize(("skipped", "shift"), [(0, 0), (0, 3), (1, 0), (3, 5)])
+def test_items_of_any_column(monkeypatch, skipped, shift, by_character):
+    """Buffers that start anywhere, slices, bytes under nulls that are not UTF-8, and words that end with the text."""
+    engine, _ = install_engine(monkeypatch, 7)
+    pieces = [text.encode() for text in SPREAD]
+    pieces[2:2], pieces[6:6] = [b"\xe2\x80 \x80\xf0"], [b"\xff\xfe\xc2"]
+    pieces.append(b"\xff\xf4\xbf\xe2")
+    valid = [k not in (2, 6, len(pieces) - 1) for k in range(len(pieces))]
+    offsets = np.cumsum([0, *map(len, pieces)])
+    data = pa.py_buffer(bytes(shift) + b"".join(pieces)).slice(shift)
+    mask = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+    column = pa.LargeStringArray.from_buffers(len(pieces), pa.py_buffer(offsets), data, mask, 3)[skipped:]
+    text = cpu_fallback.from_arrow(pa.table({"text": column}))["text"]
+    for ngram in (1, 3):
+        found, expected = (each.shingles(text, ngram, by_character) for each in (engine, cpu_fallback))
+        for actual, wanted in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(actual, wanted, strict=True)
