@@ -417,6 +417,11 @@ def table_slots(words):
     return slots + 1
 
 
+def empty(like, dtype, size: int):
+    """An array on the device of `like`, not initialised."""
+    return np.empty_like(like, dtype, shape=size)
+
+
 class Items(NamedTuple):
     """The words or characters of a column, as bit masks over its bytes (`curation.kernels.items`)."""
 
@@ -435,9 +440,9 @@ def find_items(data, blocks, offsets, by_character: bool, properties) -> Items:
     """
     start, end = int(offsets[0]), int(offsets[-1])
     origin, size = start // 32 * 32, end // 32 - start // 32 + 1
-    solid, starts = (np.empty_like(offsets, np.uint32, shape=size) for _ in range(2))
+    solid, starts = (empty(offsets, np.uint32, size) for _ in range(2))
     stops = np.zeros_like(offsets, np.uint32, shape=size)
-    counts, row_starts = np.empty_like(offsets, shape=size), np.empty_like(offsets)
+    counts, row_starts = (empty(offsets, np.int64, items) for items in (size, offsets.size))
     launch_shared(mark_bytes, 4 * size, data, blocks, origin, by_character, *properties, solid.view(np.uint8))
     launch(mark_rows, offsets.size, offsets, origin, stops)
     launch_shared(mark_items, size, solid, origin, start, end, by_character, stops, starts, counts)
@@ -453,7 +458,7 @@ def hash_batch(
     """The hash of the n-gram at each item of a batch of documents, of which document k has the items from starts[k];
     unspecified where no n-gram starts."""
     size, block, end_block = end_item - first_item, first_byte // 8, -(-end_byte // 8)
-    hashes, out = (np.empty_like(items.ranks, np.uint64, shape=size) for _ in range(2))
+    hashes, out = (empty(items.ranks, np.uint64, size) for _ in range(2))
     is_first = np.zeros_like(items.ranks, bool, shape=size + 1)
     is_first[starts] = True
     launch_shared(

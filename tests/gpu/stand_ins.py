@@ -182,6 +182,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     buffers.eight_byte_blocks = eight_byte_blocks
     buffers.prepare_device = lambda: None
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
+    monkeypatch.setattr(kernels, "empty", lambda like, dtype, size: rubbish(size, dtype))
     fake = FakeCuda()
     monkeypatch.setattr(kernels, "cuda", fake)
     monkeypatch.setattr(kernels, "launch", fake.run)
