@@ -29,6 +29,8 @@ class _Documents(msgspec.Struct):
     kept: Count
     removed: Count
     rejected: Count
+    edited: Count = 0
+    repaired: Count = 0
 
 
 class _Bytes(msgspec.Struct):
@@ -146,6 +148,7 @@ class _Report(msgspec.Struct):
     funnel: str
     stage_files: dict[str, dict[str, Digest]] = {}
     report_html: Digest = "0" * 64
+    versions: dict[str, str] = {}
     tokenizer: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
