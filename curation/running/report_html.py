@@ -67,6 +67,7 @@ dt { color: var(--quiet) } dd { margin: 0; min-width: 0 }
 def as_html(content: dict[str, Any]) -> str:
     """Return a report (content of `report.json`) as a complete page."""
     name = _shown(content["recipe"]["name"] or "run")
+    memory = shown_bytes(content.get("peak_memory_bytes", 0))
     engine = f"{_shown(content['engine'])} ({_shown(content['engine_reason'])})"
     sections = [
         _warnings(content["warnings"]),
@@ -89,7 +90,7 @@ def as_html(content: dict[str, Any]) -> str:
 </head>
 <body>
 <h1>{name}</h1>
-<p class="quiet">Engine {engine}; {content["seconds"]:,.1f} s; {shown_bytes(content["peak_memory_bytes"])} of memory</p>
+<p class="quiet">Engine {engine}; {content["seconds"]:,.1f} s; {memory} of memory</p>
 {_tiles(content)}
 {"".join(sections)}
 <p class="quiet">{_shown(funnel_line(content))}</p>
@@ -245,6 +246,7 @@ def _lines(lines: Sequence[str]) -> str:
 
 def _data_card(content: dict[str, Any]) -> str:
     documents, tokens = content["documents"], content["tokens"]
+    edited, repaired = (documents.get(name, 0) for name in ("edited", "repaired"))  # lacking in forged reports
     names = ", ".join(entry["name"] for entry in content["sources"][:MAX_SOURCES])
     facts = [
         ("Documents", f"{documents['kept']:,}, of which {documents['copies']:,} are further copies"),
@@ -252,13 +254,13 @@ def _data_card(content: dict[str, Any]) -> str:
         ("Inputs", names),
         ("Files read", f"{len(content['files']):,}"),
         ("Processing", ", ".join(stage["name"] for stage in content["stages"]) or "none"),
-        ("Edited", f"{documents['edited']:,} documents; malformed UTF-8 was replaced in {documents['repaired']:,}"),
+        ("Edited", f"{edited:,} documents; malformed UTF-8 was replaced in {repaired:,}"),
         ("Digest of the documents", content["documents_digest"]),
-        ("Made with", ", ".join(f"{name} {version}" for name, version in content["versions"].items())),
+        ("Made with", ", ".join(f"{name} {version}" for name, version in content.get("versions", {}).items())),
     ]
     if tokens:
         spec = tokens["tokenizer"]
-        shown = f"{spec['name']}, {tokens['vocabulary']:,} entries, SHA-256 {spec['sha256']}"
+        shown = f"{spec['name']}, {tokens['vocabulary']:,} entries, SHA-256 {spec.get('sha256', 'unknown')}"
         facts[2:2] = [("Tokens", f"{tokens['count']:,} as {tokens['dtype']}"), ("Tokenizer", shown)]
     return "<dl>" + "".join(f"<dt>{name}</dt><dd>{_shown(value)}</dd>\n" for name, value in facts) + "</dl>\n"
 

@@ -149,6 +149,7 @@ class _Report(msgspec.Struct):
     stage_files: dict[str, dict[str, Digest]] = {}
     report_html: Digest = "0" * 64
     versions: dict[str, str] = {}
+    peak_memory_bytes: Count = 0
     tokenizer: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
