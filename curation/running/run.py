@@ -418,9 +418,8 @@ def _write_side_files(
     removed: list[RemovedRows],
 ) -> dict[str, str]:
     """Write `removed/` and `rejected.jsonl`; return path -> SHA-256."""
-    names = context.plan.recipe.stage_names
-    with_text = context.plan.recipe.output.keeps_removed_text
-    digests = write_removed(context.folder / "removed", names, numbering, folders, removed, with_text)
+    recipe, folder = context.plan.recipe, context.folder / "removed"
+    digests = write_removed(folder, recipe.stage_names, numbering, folders, removed, recipe.output.keeps_removed_text)
     rejected = write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, records)
     sync_folder(context.folder)
     return digests | {"rejected.jsonl": rejected}
