@@ -16,11 +16,12 @@ from curation.contract import Engine, Session
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import saves_index
 from curation.running.intermediate import Numbering, Partitions
+from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord
 from curation.running.map_phase import CUT, Segment, cuts_in
 from curation.running.plan import check_stage_files
 from curation.running.progress import Progress
-from curation.running.removed import RemovedRows, ids_of
+from curation.running.removed import RemovedRows
 from curation.running.run_folder import WORK
 from curation.running.stored_plan import Plan, Stored
 from curation.stages import CorpusStage, Stage

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +16,10 @@ from curation.contract import ID, ROW
 from curation.reading.source_files import Slice
 from curation.reading.urls import shown
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
+from curation.running.kept_ids import StoredIds, ids_by_slice, store_ids
 from curation.running.ledger import SliceRecord
 from curation.stages.saved_index import SavedIndex
-from curation.system.files import commit, file_sha256, numbered_path
+from curation.system.files import commit, file_sha256, make_folder, numbered_path, remove
 
 MAX_REMOVED_ROWS = 250_000  # in one file of removed/
 REMOVED_OUTPUT = pa.schema(
@@ -54,12 +55,6 @@ class RemovedRows(NamedTuple):
     value: np.ndarray
     index_folder: str = ""
 
-    def kept_ids(self, kept_row: np.ndarray, numbering: Numbering) -> pa.Array:
-        """Return the ids (large_string) of the kept documents, for some values of `kept_row`."""
-        if self.index_folder:
-            return SavedIndex(self.index_folder).ids(kept_row)
-        return ids_of(self.partitions, kept_row, numbering)
-
 
 def write_removed(
     folder: Path, names: Sequence[str], numbering: Numbering, segments: Sequence[Path],
@@ -71,21 +66,57 @@ def write_removed(
     names       the names of the stages of the recipe
     segments    the folders of all segments, with the rows that rules removed
     duplicates  the rows that corpus stages removed
+
+    Each slice of a segment is read at most twice: for the ids of kept documents, and for its removed rows.
     """
+    work = segments[0].parent / "kept-ids"
+    make_folder(work)
+    kept_ids = _store_kept_ids(work, numbering, duplicates)
     digests: dict[str, str] = {}
-    pending: list[pa.Table] = []
-    for number in range(len(numbering.slices)):
-        pending.append(_removed_of_slice(number, numbering, segments, duplicates))
-        last = number == len(numbering.slices) - 1
-        while sum(map(len, pending)) >= MAX_REMOVED_ROWS or (last and (any(map(len, pending)) or not digests)):
-            rows = pa.concat_tables(pending)
-            path = folder / f"part-{len(digests):05d}.parquet"
-            with commit(path) as temporary:
-                table = _as_removed(rows.slice(0, MAX_REMOVED_ROWS), names, numbering, duplicates)
-                pq.write_table(table, temporary, compression="zstd", compression_level=1)
-            digests[f"{folder.name}/{path.name}"] = file_sha256(path)
-            pending = [rows.slice(MAX_REMOVED_ROWS)]
+    for rows in _in_files(_removed_of_slice(k, numbering, segments, duplicates) for k in range(len(numbering.slices))):
+        path = folder / f"part-{len(digests):05d}.parquet"
+        with commit(path) as temporary:
+            table = _as_removed(rows, names, duplicates, kept_ids)
+            pq.write_table(table, temporary, compression="zstd", compression_level=1)
+        digests[f"{folder.name}/{path.name}"] = file_sha256(path)
+    remove(work)
     return digests
+
+
+def _in_files(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the rows of `tables` in tables of MAX_REMOVED_ROWS, the last smaller; at least one table."""
+    pending: list[pa.Table] = []
+    count = written = 0
+    for table in tables:
+        if len(table) or not pending:
+            pending.append(table)
+            count += len(table)
+        while count >= MAX_REMOVED_ROWS:
+            rows = pa.concat_tables(pending)
+            yield rows.slice(0, MAX_REMOVED_ROWS)
+            pending, count, written = [rows.slice(MAX_REMOVED_ROWS)], count - MAX_REMOVED_ROWS, written + 1
+    if count or not written:
+        yield pa.concat_tables(pending)
+
+
+def _store_kept_ids(folder: Path, numbering: Numbering, duplicates: Sequence[RemovedRows]) -> list[StoredIds]:
+    """Store the ids of the kept documents in `folder`, with one read of each slice of a segment; return them for each
+    of `duplicates`."""
+    groups: dict[str, list[RemovedRows]] = {}  # by the folder of the segment or the index
+    for removed_rows in duplicates:
+        groups.setdefault(_holder(removed_rows), []).append(removed_rows)
+    stored = {}
+    for number, (holder, group) in enumerate(groups.items()):
+        rows = np.unique(np.concatenate([removed_rows.kept_row for removed_rows in group]))
+        rows = rows[rows >= 0]
+        index, partitions = group[0].index_folder, group[0].partitions
+        ids = SavedIndex(index).ids_by_batch(rows) if index else ids_by_slice(partitions, rows, numbering)
+        stored[holder] = store_ids(folder / f"{number}.bin", rows, ids)
+    return [stored[_holder(removed_rows)] for removed_rows in duplicates]
+
+
+def _holder(removed_rows: RemovedRows) -> str:
+    return removed_rows.index_folder or str(removed_rows.partitions.folder)
 
 
 def _removed_of_slice(
@@ -94,38 +125,46 @@ def _removed_of_slice(
     """`doc`, `id`, `source`, `stage`, `reason`, `value` and `kept_row`, which is -1 for rows that a rule removed."""
     rules = pa.concat_tables([open_partition(numbered_path(folder, number, ".removed.arrow")) for folder in segments])
     tables = [rules.append_column("kept_row", pa.array(np.full(len(rules), -1)))]
-    tables += [_duplicates_of_slice(number, removed_rows) for removed_rows in duplicates]
+    opened: dict[Path, pa.Table] = {}
+    tables += [_duplicates_of_slice(number, removed_rows, opened) for removed_rows in duplicates]
     rows = with_ids(pa.concat_tables(tables), numbering.slices[number].source, int(numbering.offsets[number]))
     return rows.sort_by("doc")
 
 
 def _as_removed(
-    table: pa.Table, names: Sequence[str], numbering: Numbering, duplicates: Sequence[RemovedRows]
+    table: pa.Table, names: Sequence[str], duplicates: Sequence[RemovedRows], kept_ids: Sequence[StoredIds]
 ) -> pa.Table:
-    """The rows in the schema of `removed/`, with the ids of the kept documents."""
+    """The rows in the schema of `removed/`. `kept_ids` has the ids of the kept documents for each of `duplicates`."""
     stage, kept_row = (table.column(name).to_numpy() for name in ("stage", "kept_row"))
     encoded = table.column("reason").combine_chunks().dictionary_encode()
     reason, numbers = encoded.indices.to_numpy(), {name: k for k, name in enumerate(encoded.dictionary.to_pylist())}
     places = np.full(len(table), -1)
     ids = pa.array([], pa.large_string())
-    for removed_rows in duplicates:
+    for removed_rows, stored in zip(duplicates, kept_ids, strict=True):
         number = numbers.get(removed_rows.reason, -1)
         at = np.flatnonzero((stage == removed_rows.stage) & (kept_row >= 0) & (reason == number))
         places[at] = np.arange(len(ids), len(ids) + len(at))
-        ids = pa.concat_arrays([ids, removed_rows.kept_ids(kept_row[at], numbering)])
+        ids = pa.concat_arrays([ids, stored.take(kept_row[at])])
     duplicate_of = ids.take(pa.array(places, mask=places < 0))
     replaced = {"stage": pa.array(names, pa.string()).take(pa.array(stage)), "duplicate_of": duplicate_of}
     columns = [replaced[name] if name in replaced else table.column(name) for name in REMOVED_OUTPUT.names]
     return pa.table(columns, REMOVED_OUTPUT.names).cast(REMOVED_OUTPUT).combine_chunks()
 
 
-def _duplicates_of_slice(number: int, removed: RemovedRows) -> pa.Table:
+def _duplicates_of_slice(number: int, removed: RemovedRows, opened: dict[Path, pa.Table]) -> pa.Table:
+    """The rows of one entry of the removed rows, as `_removed_of_slice`. `opened` has the partitions that are open."""
     partitions = removed.partitions
     start, stop = partitions.starts[number], partitions.starts[number + 1]
     bounds = np.array([start, stop], removed.row.dtype)  # bounds of another dtype would copy all rows
     low, high = np.searchsorted(removed.row, bounds)
-    rows = open_partition(partitions.path(number)).select([ROW, ID]).take(pa.array(removed.row[low:high] - start))
     count = high - low
+    schema = REMOVED_SCHEMA.append(pa.field("kept_row", pa.int64()))
+    if not count:
+        return schema.empty_table()
+    path = partitions.path(number)
+    if path not in opened:
+        opened[path] = open_partition(path).select([ROW, ID])
+    rows = opened[path].take(pa.array(removed.row[low:high] - start))
     columns = [
         rows.column(ROW),
         rows.column(ID),
@@ -134,22 +173,7 @@ def _duplicates_of_slice(number: int, removed: RemovedRows) -> pa.Table:
         removed.value[low:high],
         removed.kept_row[low:high],
     ]
-    return pa.table(columns, schema=REMOVED_SCHEMA.append(pa.field("kept_row", pa.int64())))
-
-
-def ids_of(partitions: Partitions, rows: np.ndarray, numbering: Numbering) -> pa.Array:
-    """Return the ids (large_string) of rows of a segment, in the order of `rows`, from their partitions."""
-    order = np.argsort(rows, kind="stable")
-    numbers, local = partitions.locate(rows[order])
-    chunks = [pa.array([], pa.large_string())]
-    for number in np.unique(numbers).tolist():
-        first, last = np.searchsorted(numbers, [number, number + 1])
-        table = open_partition(partitions.path(number)).select([ROW, ID]).take(pa.array(local[first:last]))
-        documents = with_ids(table, numbering.slices[number].source, int(numbering.offsets[number]))
-        chunks.append(documents.column(ID).combine_chunks())
-    inverse = np.empty(len(rows), np.int64)
-    inverse[order] = np.arange(len(rows))
-    return pa.chunked_array(chunks).take(pa.array(inverse)).combine_chunks()
+    return pa.table(columns, schema=schema)
 
 
 def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_before: int) -> bytes:

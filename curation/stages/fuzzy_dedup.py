@@ -129,7 +129,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         )
 
     def kernels(self) -> tuple[str, ...]:
-        by_check = {"exact": ("shingles",), "signature": ("signatures",), "none": ()}
+        by_check = {"exact": ("shingles", "file_ranges"), "signature": ("signatures",), "none": ()}
         rewriting = () if self.compare == "exact" else ("rewrite",)
         return ("band_keys", "leaders", "pairs", *by_check[self.verify], *rewriting)
 

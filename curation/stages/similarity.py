@@ -13,7 +13,6 @@ is done for about `arrays.AT_ONCE` documents at a time.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -24,10 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from curation import arrays
-from curation.arrays import batches_by_size, batches_of, map_file, positions_of, write_array
+from curation.arrays import batches_by_size, batches_of, map_file, positions_of, read_pieces, write_array
 from curation.contract import TEXT, Engine, Result, Text, position_type
-from curation.errors import IntegrityError
-from curation.kernels.files import read_ranges
 from curation.kernels.hashing import GOLDEN
 from curation.kernels.rewrite import RewriteSteps
 
@@ -141,15 +138,7 @@ class ExactJaccard:
     def _read(self, numbers: np.ndarray, out: np.ndarray) -> None:
         """Read the hashes of documents (ascending) to `out`, one after the other."""
         starts, lengths = out.itemsize * self.offsets[numbers], out.itemsize * self._sizes(numbers)
-        with open(self.hashes, "rb", buffering=0) as file:
-            data, done = out.view(np.uint8), 0
-            while True:
-                done += read_ranges(file.fileno(), starts[done:], lengths[done:], data[int(lengths[:done].sum()) :])
-                if done == len(numbers):
-                    return
-                # Python retries the failed read: it resumes after a signal, and raises errors of the disk
-                if len(os.pread(file.fileno(), int(lengths[done]), int(starts[done]))) < lengths[done]:
-                    raise IntegrityError(f"{self.hashes} is too short: another program has written to it")
+        read_pieces(self.hashes, starts, lengths, out.view(np.uint8))
 
 
 class SignatureJaccard:
