@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 DIVISION, RUNS = "division", "runs"  # phases
 MIN_BUNDLE_ROWS, MAX_BUNDLE_ROWS = 1 << 15, 1 << 21
-OWNER_KEYS = 1 << 21  # keys of an owner: 42 MB with their rows and table
-RANGE_KEYS = 1 << 20  # keys of a range: their table fits the cache
+OWNER_KEYS = 1 << 24  # keys of an owner, in several cells
+RANGE_KEYS = 1 << 20  # keys of a range: 21 MB with their rows and their table, which nearly fits the cache
 TASKS_PER_WORKER = 2
 MAX_RANGES = 1 << 15
 

@@ -212,6 +212,12 @@ class Matches(NamedTuple):
             return Matches(stored["position"], stored["number"], stored["value"], details)
 
 
+def sum_details(matches: Sequence[Matches]) -> dict[str, int]:
+    """Return the counts of the matches of several corpora with one index."""
+    total = {name: sum(entry.details[name] for entry in matches) for name in matches[0].details}
+    return total | {"documents": matches[0].details["documents"]}
+
+
 class _Pairs(NamedTuple):
     """Pairs of a document of the corpus and one of the index that share bands."""
 
