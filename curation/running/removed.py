@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from curation.arrays import sorted_unique
 from curation.contract import ID, ROW
 from curation.reading.source_files import Slice
 from curation.reading.urls import shown
@@ -107,7 +108,7 @@ def _store_kept_ids(folder: Path, numbering: Numbering, duplicates: Sequence[Rem
         groups.setdefault(_holder(removed_rows), []).append(removed_rows)
     stored = {}
     for number, (holder, group) in enumerate(groups.items()):
-        rows = np.unique(np.concatenate([removed_rows.kept_row for removed_rows in group]))
+        rows = sorted_unique(np.concatenate([removed_rows.kept_row for removed_rows in group]))
         rows = rows[rows >= 0]
         index, partitions = group[0].index_folder, group[0].partitions
         ids = SavedIndex(index).ids_by_batch(rows) if index else ids_by_slice(partitions, rows, numbering)

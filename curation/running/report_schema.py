@@ -144,6 +144,7 @@ class _Report(msgspec.Struct):
     numbers: _Numbers
     funnel: str
     stage_files: dict[str, dict[str, Digest]] = {}
+    stage_revisions: dict[str, int] = {}
     report_html: Digest = "0" * 64
     tokenizer: dict[str, Any] = {}
 

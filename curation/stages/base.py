@@ -30,9 +30,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     name   name of the stage in reports; default: its kind
 
     Class variables: `removes` is false if the stage never removes a document; `compares` is true if it compares
-    documents with each other.
+    documents with each other; `revision` is raised when a new version of the stage gives other results for the same
+    settings. A revision above 1 is part of the identity of a run.
     """
 
+    revision: ClassVar[int] = 1
     removes: ClassVar[bool] = True
     compares: ClassVar[bool] = False
 

@@ -116,6 +116,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     index: str = ""
 
     indexes: ClassVar[bool] = True
+    revision: ClassVar[int] = 2  # 2: groups of more than 16 are divided by keys before any comparison
 
     def __post_init__(self) -> None:
         for field, allowed in (("unit", UNITS), ("compare", tuple(COMPARISONS)), ("verify", CHECKS)):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DIVISION, RUNS = "division", "runs"  # phases
 MIN_BUNDLE_ROWS, MAX_BUNDLE_ROWS = 1 << 15, 1 << 21
 OWNER_KEYS = 1 << 24  # keys of an owner, in several cells
-RANGE_KEYS = 1 << 20  # keys of a range: 21 MB with their rows and their table, which nearly fits the cache
+RANGE_KEYS = 1 << 19  # keys of a range: 9 MB with their rows and table; more do not fit the cache
 TASKS_PER_WORKER = 2
 MAX_RANGES = 1 << 15
 

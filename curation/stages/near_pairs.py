@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from curation.arrays import positions_of
+from curation.arrays import positions_of, sorted_unique
 from curation.stages.key_ranges import (
     bundle_count,
     bundle_starts,
@@ -119,7 +119,7 @@ class _Found:
         """Write the pairs, rows and crowds by bundle. The last cell has the number of other pairs and of crowded rows,
         then `rounds`; int64."""
         stars, others = self.stars.sorted(), self.others.sorted()
-        rows = np.unique(stars)  # every row with another pair has a star
+        rows = sorted_unique(stars)  # every row with another pair has a star
         starts = bundle_starts(self.corpus).astype(rows.dtype)
         crowded = sum(len(crowd.row) for crowd in self.crowds)
 
@@ -289,7 +289,7 @@ def _files(corpus: Corpus) -> list[tuple[str, int]]:
 def candidate_rows(corpus: Corpus, bundle: int) -> np.ndarray:
     """Return the rows of a bundle that have a pair, ascending."""
     pieces = [_read(corpus, phase, number, ROWS, bundle) for phase, number in _files(corpus)]
-    return np.unique(np.frombuffer(b"".join(pieces), row_type(corpus)))
+    return sorted_unique(np.frombuffer(b"".join(pieces), row_type(corpus)))
 
 
 def pairs_of(corpus: Corpus, bundle: int, kind: int) -> np.ndarray:

@@ -13,7 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from curation.errors import OutputError
+from curation.running.run import run
 from curation.stages import FuzzyDedup, near_pairs
+from tests.runs import made_texts, recipe_of, records_of
 from tests.stages.divided import CPU, ORDERS, Order, corpus_of, decide_in_order, write_partitions
 
 SMALL = 3  # so that few documents are a crowd
@@ -141,3 +144,14 @@ def test_no_comparison_is_repeated(tmp_path: Path):
         decision = decide_in_order(patch, FuzzyDedup(bands=BANDS), corpus, Order(1, 5, 3), engine)
     assert decision.drops[0].row.tolist() == [2] and decision.details["pairs_compared"] == 3
     assert len(compared) == 4  # two stars, one other pair, and the removed document with the kept one
+
+
+def test_a_run_of_another_revision_of_the_stage_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "made.jsonl"
+    path.write_bytes(records_of(made_texts(10)))
+    recipe = recipe_of(path, stages=[{"kind": "fuzzy_dedup"}], output={"formats": []})
+    run(recipe, tmp_path / "out", engine="cpu", workers=1)
+    assert run(recipe, tmp_path / "out", engine="cpu", workers=1).already_complete
+    monkeypatch.setattr(FuzzyDedup, "revision", 1)
+    with pytest.raises(OutputError, match=r"changed: stage_revisions\.fuzzy_dedup"):
+        run(recipe, tmp_path / "out", engine="cpu", workers=1)
