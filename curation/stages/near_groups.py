@@ -7,14 +7,15 @@ bundle of the left row, and read the data of the right row from the files of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from curation.arrays import batches_of, map_file, positions_of, write_array
+from curation.contract import position_type
 from curation.stages.components import Components
 from curation.stages.key_ranges import bundle_count, bundle_starts, read_cell, row_type, write_cells
 from curation.stages.near_pairs import OTHERS, STARS, has_others, pairs_of
@@ -84,9 +85,7 @@ def check_stars(corpus: Corpus, open_files: Open, bundle: int, threshold: float)
 def check_others(corpus: Corpus, open_files: Open, bundle: int, threshold: float) -> None:
     """Compare the other pairs of a bundle that the stars have not joined."""
     pairs = pairs_of(corpus, bundle, OTHERS)
-    folder = corpus.scratch / JOINED
-    rows, labels = (map_file(folder / name, row_type(corpus)) for name in (CANDIDATES, LABELS))
-    _check(corpus, open_files, SECOND_CHECK, bundle, pairs[:, ~_joined(pairs, rows, labels)], threshold)
+    _check(corpus, open_files, SECOND_CHECK, bundle, pairs[:, ~_joined(pairs, *_read_joined(corpus))], threshold)
 
 
 def _joined(pairs: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -138,31 +137,46 @@ def check_counts(corpus: Corpus) -> tuple[int, int]:
 # Joining
 
 
-def components_of(engine: Engine, corpus: Corpus, phases: Sequence[str]) -> Components:
-    """Return the components of the near-duplicates that these checks found."""
+def _alike(corpus: Corpus, phase: str) -> Iterator[np.ndarray]:
+    """Yield the near-duplicates that a check found, by bundle: shape (2, n)."""
+    for bundle in range(bundle_count(corpus)):
+        path = _check_path(corpus, phase, bundle)
+        yield np.stack([np.frombuffer(read_cell(path, cell), row_type(corpus)) for cell in range(2)])
 
-    def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for phase in phases:
-            for bundle in range(bundle_count(corpus)):
-                path = _check_path(corpus, phase, bundle)
-                left, right = (np.frombuffer(read_cell(path, cell), row_type(corpus)) for cell in range(2))
-                yield left, right
 
-    joined = np.zeros(int(corpus.storage.starts[-1]), bool)
-    for left, right in pairs():
-        joined[left] = True
-        joined[right] = True
-    components = Components(engine, positions_of(joined).astype(row_type(corpus), copy=False))
-    del joined
-    for left, right in pairs():
-        components.join(left, right)
+def _rows_in(corpus: Corpus, arrays: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the rows in any of the arrays, ascending. Takes one byte per row of the storage."""
+    present = np.zeros(int(corpus.storage.starts[-1]), bool)
+    for rows in arrays:
+        present[rows] = True
+    return positions_of(present).astype(row_type(corpus), copy=False)
+
+
+def _components(engine: Engine, corpus: Corpus) -> Components:
+    """Return the components of the near-duplicates that all checks found."""
+    last = _checks(corpus)[-1]
+    joined = _read_joined(corpus) if last == SECOND_CHECK else None
+    known = [joined[0]] if joined else []
+    components = Components(engine, _rows_in(corpus, chain(known, _alike(corpus, last))))
+    if joined:
+        components.restore(*joined)
+    for pairs in _alike(corpus, last):
+        components.join(*pairs)
     return components
+
+
+def _read_joined(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows that stars join, ascending, and the label of each: a position in these rows."""
+    rows = map_file(corpus.scratch / JOINED / CANDIDATES, row_type(corpus))
+    return rows, map_file(corpus.scratch / JOINED / LABELS, position_type(len(rows)))
 
 
 def write_joined(engine: Engine, corpus: Corpus, task: int) -> None:
     """Write the rows that stars join, and the label of each."""
-    components = components_of(engine, corpus, (FIRST_CHECK,))
-    labels = components.rows[components.labels()]
+    components = Components(engine, _rows_in(corpus, _alike(corpus, FIRST_CHECK)))
+    for pairs in _alike(corpus, FIRST_CHECK):
+        components.join(*pairs)
+    labels = components.labels()
     for name, values in ((CANDIDATES, components.rows), (LABELS, labels)):
         with commit(corpus.scratch / JOINED / name) as path, open(path, "wb") as file:
             write_array(file, values)
@@ -171,7 +185,7 @@ def write_joined(engine: Engine, corpus: Corpus, task: int) -> None:
 def write_groups(engine: Engine, corpus: Corpus, kept_of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
     """Write each removed row and the row that is kept in its place, by bundle. `kept_of` takes joined rows and their
     labels, and returns the position of the kept row of each."""
-    components = components_of(engine, corpus, _checks(corpus))
+    components = _components(engine, corpus)
     rows = components.rows
     kept = kept_of(rows, components.labels())
     removed = positions_of(kept != np.arange(len(kept), dtype=kept.dtype))
