@@ -5,28 +5,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import msgspec
 import numpy as np
 import orjson
 
-from curation.arrays import positions_of, save_array
+from curation.arrays import save_array
 from curation.contract import Engine, Session
+from curation.engine import load_engine
 from curation.errors import counted
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import saves_index
 from curation.running.intermediate import Numbering, Partitions
+from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord
-from curation.running.map_phase import CUT, Segment, cuts_in
+from curation.running.map_phase import CUT, Segment, cuts_in, load_job, store_job
 from curation.running.plan import check_stage_files
 from curation.running.progress import Progress
-from curation.running.removed import RemovedRows, ids_of
+from curation.running.removed import RemovedRows
 from curation.running.run_folder import WORK
 from curation.running.stored_plan import Plan, Stored
 from curation.stages import CorpusStage, Stage
-from curation.stages.invoke import decide, prepare_stage
-from curation.stages.outcome import Cuts, Decision, StageCount
+from curation.stages.invoke import decide, prepare_stage, run_phase_task
+from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
+from curation.stages.own_code import stage_for_job, stage_from_job
 from curation.stages.saved_index import FOLDER, index_digests
 from curation.system.files import commit, make_folder, remove
 from curation.system.interrupts import check as check_interrupts
@@ -224,16 +229,57 @@ def _decide(
         def count() -> Count:
             return Count(0, came_in, kept=came_in - sum(removed))
 
+        mask = context.work / f"reached-{number}.npy"
         with context.progress.watch(name, 0, count, unit=""):
             started = time.perf_counter()
+            with commit(mask) as temporary:
+                save_array(temporary, alive)
             sources = input_spans(context.plan.slices, partitions)
-            corpus = partitions.corpus(number, positions_of(alive), sources, context.workers)
-            decision = decide(stage, context.engine, corpus)
+            corpus = partitions.corpus(number, mask, sources, context.workers)
+            decision = decide(stage, context.engine, corpus, partial(_run_phase, context, number, stage, corpus, mask))
             removed += [len(drops.row) for drops in decision.drops]
             save_decision(path, decision, time.perf_counter() - started)
             del corpus, decision  # up to 20 bytes per document
+        remove(mask)
     remove(partitions.scratch(number))  # after the decision is stored: a kill in between leaves records without files
     return load_decision(path, partitions, number)
+
+
+class PhaseJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The job of the phases of one corpus stage."""
+
+    stage: dict[str, Any]  # the prepared stage as JSON
+    number: int  # of the stage in the recipe
+    engine: str
+    partitions: Partitions
+    mask: Path  # .npy (bool) of the rows that reach the stage
+    sources: list[tuple[str, int, int]]  # (name, first row, row after the last) of each input
+
+
+def _run_phase(
+    context: RunContext, number: int, stage: CorpusStage, corpus: Corpus, mask: Path, place: int, tasks: Sequence[int]
+) -> None:
+    """Run tasks of the phase `place` of a stage on the workers of the session."""
+    check_interrupts()
+    job = PhaseJob(
+        stage=stage_for_job(stage),
+        number=number,
+        engine=context.engine_name,
+        partitions=cast(Partitions, corpus.storage),
+        mask=mask,
+        sources=list(corpus.sources),
+    )
+    threads = max(context.workers // len(tasks), 1)
+    stored = store_job(job, corpus.scratch)
+    context.session.map(partial(run_stored_phase, stored, place, threads), tasks)
+
+
+def run_stored_phase(stored: Stored, place: int, threads: int, task: int) -> None:
+    """Run a task of the phase `place` of the stage in a job's file, with so many threads."""
+    check_interrupts()
+    job = load_job(PhaseJob, stored)
+    corpus = job.partitions.corpus(job.number, job.mask, job.sources, threads)
+    run_phase_task(cast(CorpusStage, stage_from_job(job.stage)), load_engine(job.engine), corpus, place, task)
 
 
 def input_spans(slices: Sequence[Slice], partitions: Partitions) -> list[tuple[str, int, int]]:

@@ -203,12 +203,12 @@ class Partitions:
         return self.corpus(0, np.arange(len(self), dtype=position_type(len(self)))).byte_lengths()
 
     def corpus(
-        self, stage: int, rows: np.ndarray, sources: Sequence[tuple[str, int, int]] = (), workers: int = 1
+        self, stage: int, rows: np.ndarray | Path, sources: Sequence[tuple[str, int, int]] = (), workers: int = 1
     ) -> Corpus:
         """Return the view of a corpus stage on its rows.
 
         stage    number of the stage in the recipe
-        rows     ascending positions of the rows that earlier stages kept
+        rows     ascending positions of the rows that earlier stages kept, or the `.npy` file of their mask
         sources  (name, first row, row after the last) of each input
         workers  tasks at once
         """

@@ -87,6 +87,13 @@ class Identity(NamedTuple):
     files: list[SourceFile]
     stage_files: dict[str, dict[str, str]]  # stage -> path -> SHA-256
     tokenizer: dict[str, Any]
+    stage_revisions: dict[str, int]  # stage -> revision above 1
+
+
+def revisions_of(recipe: Recipe) -> dict[str, int]:
+    """Return the revisions above 1 of the stages of a recipe, by name."""
+    stages = zip(recipe.stage_names, recipe.stages, strict=True)
+    return {name: stage.revision for name, stage in stages if stage.revision > 1}
 
 
 def identity_of(
@@ -94,7 +101,8 @@ def identity_of(
 ) -> Identity:
     """Return the identity of a run. Its files are without passwords and signed queries."""
     shown_files = [file.without_secrets() for file in files]
-    return Identity(as_builtins(recipe), shown_files, stage_files, tokenizer.identity if tokenizer else {})
+    known = tokenizer.identity if tokenizer else {}
+    return Identity(as_builtins(recipe), shown_files, stage_files, known, revisions_of(recipe))
 
 
 def identity_in(folder: Path, report: dict[str, Any]) -> Identity:
@@ -105,7 +113,8 @@ def identity_in(folder: Path, report: dict[str, Any]) -> Identity:
             f"{folder} was finished by version {version}, this is {__version__}; give a new --output, or --force"
         )
     files = msgspec.convert(report["files"], list[SourceFile])
-    return Identity(report["recipe"], files, report["stage_files"], report.get("tokenizer", {}))
+    revisions = report.get("stage_revisions", {})
+    return Identity(report["recipe"], files, report["stage_files"], report.get("tokenizer", {}), revisions)
 
 
 def check_same(folder: Path, before: Identity, now: Identity) -> None:
@@ -114,6 +123,7 @@ def check_same(folder: Path, before: Identity, now: Identity) -> None:
     changes = changed_keys(before.recipe, now.recipe) + _changed_files(before.files, files)
     changes += changed_stage_files(before.stage_files, now.stage_files)
     changes += changed_keys(before.tokenizer, now.tokenizer, "tokenizer")
+    changes += changed_keys(before.stage_revisions, now.stage_revisions, "stage_revisions")
     if changes:
         shown_changes = ", ".join(changes[:MAX_SHOWN_CHANGES]) + (", ..." if len(changes) > MAX_SHOWN_CHANGES else "")
         raise OutputError(
@@ -188,13 +198,15 @@ def make_plan(
     path = plan_path(folder)
     content = read_stored_plan(path)
     if content is not None:
-        compared = Identity(content.recipe, content.files, content.stage_files, content.tokenizer)
+        compared = Identity(
+            content.recipe, content.files, content.stage_files, content.tokenizer, content.stage_revisions
+        )
         check_same(folder, compared, identity)
         plan = as_plan(content, recipe, _read_now(folder, content, files))
     else:
         plan = Plan(
             version=__version__, recipe=recipe, files=identity.files, slices=cut(local_files),
-            stage_files=identity.stage_files, tokenizer=identity.tokenizer,
+            stage_files=identity.stage_files, tokenizer=identity.tokenizer, stage_revisions=identity.stage_revisions,
         )  # fmt: skip
         store_plan(path, plan)
     stored = digest_of(path)

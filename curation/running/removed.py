@@ -13,14 +13,16 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from curation.arrays import sorted_unique
 from curation.contract import ID, ROW
 from curation.reading.source_files import Slice
 from curation.reading.urls import shown
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
+from curation.running.kept_ids import StoredIds, ids_by_slice, store_ids
 from curation.running.ledger import SliceRecord
 from curation.running.removed_texts import FILE_BYTES, Texts, file_rows, text_bytes
 from curation.stages.saved_index import SavedIndex
-from curation.system.files import commit, file_sha256, numbered_path
+from curation.system.files import commit, file_sha256, make_folder, numbered_path, remove
 from curation.system.steps import each
 
 MAX_REMOVED_ROWS = 250_000  # in one file of removed/
@@ -57,12 +59,6 @@ class RemovedRows(NamedTuple):
     value: np.ndarray
     index_folder: str = ""
 
-    def kept_ids(self, kept_row: np.ndarray, numbering: Numbering) -> pa.Array:
-        """Return the ids (large_string) of the kept documents, for some values of `kept_row`."""
-        if self.index_folder:
-            return SavedIndex(self.index_folder).ids(kept_row)
-        return ids_of(self.partitions, kept_row, numbering)
-
 
 def write_removed(
     folder: Path, names: Sequence[str], numbering: Numbering, segments: Sequence[Path],
@@ -75,7 +71,13 @@ def write_removed(
     segments    the folders of all segments, with the rows that rules removed
     duplicates  the rows that corpus stages removed
     with_text   `removed: text`: add `bound` and `text`
+
+    Each slice of a segment is read at most twice: for the ids of kept documents, and for its removed rows. Texts are
+    read once more, for one row group at a time.
     """
+    work = segments[0].parent / "kept-ids"
+    make_folder(work)
+    kept_ids = _store_kept_ids(work, numbering, duplicates)
     digests: dict[str, str] = {}
     texts = Texts(_stores(segments, duplicates), numbering.offsets) if with_text else None
     pending: list[pa.Table] = []
@@ -93,7 +95,7 @@ def write_removed(
             own = rows.slice(0, file_rows(rows, MAX_REMOVED_ROWS))
             path = folder / f"part-{len(digests):05d}.parquet"
             with commit(path) as temporary:
-                table = _as_removed(own, names, numbering, duplicates)
+                table = _as_removed(own, names, duplicates, kept_ids)
                 if texts:
                     texts.write(temporary, own, table)
                 else:
@@ -101,6 +103,7 @@ def write_removed(
             digests[f"{folder.name}/{path.name}"] = file_sha256(path)
             pending = [rows.slice(len(own))]
             size -= text_bytes(own)
+    remove(work)
     return digests
 
 
@@ -108,6 +111,26 @@ def _stores(segments: Sequence[Path], duplicates: Sequence[RemovedRows]) -> list
     """The files with texts: records of removed documents for each segment, partitions for each of `duplicates`."""
     rules = [partial(numbered_path, folder, suffix=".removed.arrow") for folder in segments]
     return [*rules, *(removed_rows.partitions.path for removed_rows in duplicates)]
+
+
+def _store_kept_ids(folder: Path, numbering: Numbering, duplicates: Sequence[RemovedRows]) -> list[StoredIds]:
+    """Store the ids of the kept documents in `folder`, with one read of each slice of a segment; return them for each
+    of `duplicates`."""
+    groups: dict[str, list[RemovedRows]] = {}  # by the folder of the segment or the index
+    for removed_rows in duplicates:
+        groups.setdefault(_holder(removed_rows), []).append(removed_rows)
+    stored = {}
+    for number, (holder, group) in enumerate(groups.items()):
+        rows = sorted_unique(np.concatenate([removed_rows.kept_row for removed_rows in group]))
+        rows = rows[rows >= 0]
+        index, partitions = group[0].index_folder, group[0].partitions
+        ids = SavedIndex(index).ids_by_batch(rows) if index else ids_by_slice(partitions, rows, numbering)
+        stored[holder] = store_ids(folder / f"{number}.bin", rows, ids)
+    return [stored[_holder(removed_rows)] for removed_rows in duplicates]
+
+
+def _holder(removed_rows: RemovedRows) -> str:
+    return removed_rows.index_folder or str(removed_rows.partitions.folder)
 
 
 def _removed_of_slice(
@@ -124,8 +147,9 @@ def _removed_of_slice(
             rules = rules.append_column("bound", bound)
             rules = texts.located(rules, store, number, np.arange(len(rules)))
         tables.append(rules)
+    opened: dict[Path, pa.Table] = {}
     for store, removed_rows in enumerate(duplicates, len(segments)):
-        found, positions = _duplicates_of_slice(number, removed_rows)
+        found, positions = _duplicates_of_slice(number, removed_rows, opened)
         if texts:
             found = found.append_column("bound", pa.array(np.full(len(found), np.nan)))
             found = texts.located(found, store, number, positions)
@@ -135,34 +159,42 @@ def _removed_of_slice(
 
 
 def _as_removed(
-    table: pa.Table, names: Sequence[str], numbering: Numbering, duplicates: Sequence[RemovedRows]
+    table: pa.Table, names: Sequence[str], duplicates: Sequence[RemovedRows], kept_ids: Sequence[StoredIds]
 ) -> pa.Table:
-    """The rows in the schema of `removed/`, with the ids of the kept documents."""
+    """The rows in the schema of `removed/`. `kept_ids` has the ids of the kept documents for each of `duplicates`."""
     stage, kept_row = (table.column(name).to_numpy() for name in ("stage", "kept_row"))
     encoded = table.column("reason").combine_chunks().dictionary_encode()
     reason, numbers = encoded.indices.to_numpy(), {name: k for k, name in enumerate(encoded.dictionary.to_pylist())}
     places = np.full(len(table), -1)
     ids = pa.array([], pa.large_string())
-    for removed_rows in duplicates:
+    for removed_rows, stored in zip(duplicates, kept_ids, strict=True):
         number = numbers.get(removed_rows.reason, -1)
         at = np.flatnonzero((stage == removed_rows.stage) & (kept_row >= 0) & (reason == number))
         places[at] = np.arange(len(ids), len(ids) + len(at))
-        ids = pa.concat_arrays([ids, removed_rows.kept_ids(kept_row[at], numbering)])
+        ids = pa.concat_arrays([ids, stored.take(kept_row[at])])
     duplicate_of = ids.take(pa.array(places, mask=places < 0))
     replaced = {"stage": pa.array(names, pa.string()).take(pa.array(stage)), "duplicate_of": duplicate_of}
     columns = [replaced[name] if name in replaced else table.column(name) for name in REMOVED_OUTPUT.names]
     return pa.table(columns, REMOVED_OUTPUT.names).cast(REMOVED_OUTPUT).combine_chunks()
 
 
-def _duplicates_of_slice(number: int, removed: RemovedRows) -> tuple[pa.Table, np.ndarray]:
-    """The removed rows of a slice, and their positions in its partition."""
+def _duplicates_of_slice(
+    number: int, removed: RemovedRows, opened: dict[Path, pa.Table]
+) -> tuple[pa.Table, np.ndarray]:
+    """The removed rows of a slice, and their positions in its partition. `opened` has the partitions that are open."""
     partitions = removed.partitions
     start, stop = partitions.starts[number], partitions.starts[number + 1]
     bounds = np.array([start, stop], removed.row.dtype)  # bounds of another dtype would copy all rows
     low, high = np.searchsorted(removed.row, bounds)
-    positions = removed.row[low:high] - start
-    rows = open_partition(partitions.path(number)).select([ROW, ID]).take(pa.array(positions))
     count = high - low
+    positions = removed.row[low:high] - start
+    schema = REMOVED_SCHEMA.append(pa.field("kept_row", pa.int64()))
+    if not count:
+        return schema.empty_table(), positions
+    path = partitions.path(number)
+    if path not in opened:
+        opened[path] = open_partition(path).select([ROW, ID])
+    rows = opened[path].take(pa.array(positions))
     columns = [
         rows.column(ROW),
         rows.column(ID),
@@ -171,22 +203,7 @@ def _duplicates_of_slice(number: int, removed: RemovedRows) -> tuple[pa.Table, n
         removed.value[low:high],
         removed.kept_row[low:high],
     ]
-    return pa.table(columns, schema=REMOVED_SCHEMA.append(pa.field("kept_row", pa.int64()))), positions
-
-
-def ids_of(partitions: Partitions, rows: np.ndarray, numbering: Numbering) -> pa.Array:
-    """Return the ids (large_string) of rows of a segment, in the order of `rows`, from their partitions."""
-    order = np.argsort(rows, kind="stable")
-    numbers, local = partitions.locate(rows[order])
-    chunks = [pa.array([], pa.large_string())]
-    for number in np.unique(numbers).tolist():
-        first, last = np.searchsorted(numbers, [number, number + 1])
-        table = open_partition(partitions.path(number)).select([ROW, ID]).take(pa.array(local[first:last]))
-        documents = with_ids(table, numbering.slices[number].source, int(numbering.offsets[number]))
-        chunks.append(documents.column(ID).combine_chunks())
-    inverse = np.empty(len(rows), np.int64)
-    inverse[order] = np.arange(len(rows))
-    return pa.chunked_array(chunks).take(pa.array(inverse)).combine_chunks()
+    return pa.table(columns, schema=schema), positions
 
 
 def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_before: int) -> bytes:

@@ -69,6 +69,7 @@ def build(
         "recipe": as_builtins(plan.recipe),
         "files": msgspec.to_builtins(plan.files),
         "stage_files": plan.stage_files,
+        "stage_revisions": plan.stage_revisions,
         "tokenizer": plan.tokenizer,
         "documents": documents,
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},

@@ -150,6 +150,7 @@ class _Report(msgspec.Struct):
     versions: dict[str, str] = {}
     peak_memory_bytes: Count = 0
     stage_files: dict[str, dict[str, Digest]] = {}
+    stage_revisions: dict[str, int] = {}
     report_html: Digest = "0" * 64
     tokenizer: dict[str, Any] = {}
 

@@ -45,12 +45,13 @@ from curation.running.disk import check_disk
 from curation.running.exports import write_exports
 from curation.running.input_warnings import nothing_kept
 from curation.running.intermediate import Numbering
+from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord, check_ledger, total_stages
 from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice
 from curation.running.memory import Resources, choose, explain_memory_errors, read_limits, read_processors
 from curation.running.plan import Preflight, check_same, identity_in, make_plan, preflight
 from curation.running.progress import Progress, choose_progress
-from curation.running.removed import RemovedRows, ids_of, write_rejected, write_removed
+from curation.running.removed import RemovedRows, write_rejected, write_removed
 from curation.running.report import build, check_minima, tokenizer_warning, write_report
 from curation.running.run_folder import (
     WORK,

@@ -39,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     slices       the slices; a slice's number is its place in the list
     stage_files  stage -> path -> SHA-256 of the files that the stage reads
     tokenizer    SHA-256 of the vocabulary, and the ids that begin and end documents; empty if the run uses none
+
+    `stage_revisions` has the revisions above 1 of stages, by name.
     """
 
     version: str
@@ -47,6 +49,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     slices: list[Slice]
     stage_files: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
+    stage_revisions: dict[str, int] = {}
 
 
 class StoredPlan(msgspec.Struct, kw_only=True):
@@ -59,6 +62,7 @@ class StoredPlan(msgspec.Struct, kw_only=True):
     slices: list[list[tuple[int, int, int, str]]]  # per file range: number of the file, start, stop, edges
     stage_files: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
+    stage_revisions: dict[str, int] = {}
 
     def __post_init__(self) -> None:
         for ranges in self.slices:
@@ -88,7 +92,7 @@ def store_plan(path: Path, plan: Plan) -> None:
         slices.append(ranges)
     content = StoredPlan(
         version=plan.version, recipe=as_builtins(plan.recipe), files=plan.files, read=read, slices=slices,
-        stage_files=plan.stage_files, tokenizer=plan.tokenizer,
+        stage_files=plan.stage_files, tokenizer=plan.tokenizer, stage_revisions=plan.stage_revisions,
     )  # fmt: skip
     with commit(path) as temporary:
         temporary.write_bytes(msgspec.json.encode(content))
@@ -124,7 +128,7 @@ def as_plan(stored: StoredPlan, recipe: Recipe, read: Sequence[SourceFile]) -> P
     return Plan(
         version=stored.version, recipe=recipe, files=stored.files,
         slices=[Slice(index=index, ranges=ranges) for index, ranges in enumerate(slices)],
-        stage_files=stored.stage_files, tokenizer=stored.tokenizer,
+        stage_files=stored.stage_files, tokenizer=stored.tokenizer, stage_revisions=stored.stage_revisions,
     )  # fmt: skip
 
 

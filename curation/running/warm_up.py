@@ -109,11 +109,15 @@ def _shingles(engine: Engine) -> None:
 
 
 def _pairs(engine: Engine) -> None:
-    from curation.kernels.files import read_ranges
-
     hashes, one = np.arange(4, dtype=np.uint64), np.array([1])
     engine.intersection_sizes(hashes, np.array([0, 2, 4]), one - 1, one)
     engine.connected_components(one - 1, one, 2)
+
+
+def _file_ranges(engine: Engine) -> None:
+    from curation.kernels.files import read_ranges
+
+    one = np.array([1])
     with open(__file__, "rb", buffering=0) as file:
         read_ranges(file.fileno(), one, one, np.empty(8, np.uint64).view(np.uint8))
 
@@ -162,8 +166,9 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "ngram_dedup": _ngram_dedup,
     "packing": _packing,
     "utf8": _utf8,
+    "file_ranges": _file_ranges,
 }
-HOST_GROUPS = ("json_lines", "utf8", "ngram_dedup", "packing")  # the GPU engine uses only these
+HOST_GROUPS = ("json_lines", "utf8", "ngram_dedup", "packing", "file_ranges")  # the GPU engine uses only these
 
 
 def stage_groups(stages: Sequence[Stage], engine: str) -> list[str]:
@@ -177,6 +182,8 @@ def recipe_groups(recipe: Recipe, engine: str) -> list[str]:
     wanted = {*stage_groups(recipe.stages, engine), "utf8", "json_lines"}
     if "packed" in recipe.output.formats:
         wanted.add("packing")
+    if any(stage.compares for stage in recipe.stages):
+        wanted.add("file_ranges")
     return [name for name in GROUPS if name in wanted]
 
 

@@ -30,9 +30,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     name   name of the stage in reports; default: its kind
 
     Class variables: `removes` is false if the stage never removes a document; `compares` is true if it compares
-    documents with each other.
+    documents with each other; `revision` is raised when a new version of the stage gives other results for the same
+    settings. A revision above 1 is part of the identity of a run.
     """
 
+    revision: ClassVar[int] = 1
     removes: ClassVar[bool] = True
     compares: ClassVar[bool] = False
 
@@ -107,16 +109,20 @@ class RowStage(Stage, frozen=True, kw_only=True):
 class Phase(NamedTuple):
     """A step of a corpus stage between its keys and its decision.
 
-    name   name of its folder, `corpus.scratch / name`: letters, digits and `_`, different for each phase
-    tasks  function that returns the number of tasks
-    run    function that runs the task of a number, from 0, and writes its results to the folder
+    name     name of its folder, `corpus.scratch / name`: letters, digits and `_`, different for each phase
+    tasks    function that returns the number of tasks, the same before and after a kill
+    run      function that runs the task of a number, from 0, and writes its results to the folder
+    durable  true if `run` syncs its files (`curation.system.files.commit`); else the runner syncs the folder after each
+             task
 
+    The tasks of a phase run at once, in threads, processes or on the workers of a cluster. They share only files.
     Results must not depend on the order of the tasks, nor on files that a killed task has left.
     """
 
     name: str
     tasks: Callable[[Corpus], int]
     run: Callable[[Engine, Corpus, int], None]
+    durable: bool = False
 
 
 class CorpusStage(Stage, frozen=True, kw_only=True):

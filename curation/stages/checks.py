@@ -209,9 +209,7 @@ def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> De
         raise StageError(f"decide() must return a Decision, not {type(decision).__name__}")
     if isinstance(decision.drops, Drops) or not isinstance(decision.drops, Sequence):
         raise StageError("drops must be a tuple of Drops, as Decision((Drops(...),))")
-    state = np.zeros(int(corpus.storage.starts[-1]), np.uint8)
-    for batch in batches_of(len(corpus.rows)):
-        state[corpus.rows[batch]] = PRESENT
+    state = corpus.present().view(np.uint8)  # true is PRESENT
     drops = tuple(_checked_drops(entry, state) for entry in decision.drops)
     cuts = None if decision.cuts is None else _checked_cuts(decision.cuts, state)
     if any(len(entry.row) for entry in drops):

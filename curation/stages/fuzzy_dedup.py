@@ -11,26 +11,50 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.arrays import batches_of, positions_of, save_array
-from curation.contract import TEXT, Engine, Frame, position_type
+from curation.arrays import batches_of
+from curation.contract import TEXT, Engine, Frame
 from curation.errors import RecipeError, as_share, nearest
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage, Phase
-from curation.stages.outcome import Corpus, Decision, Drops, StageCount
-from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, find_matches, write_index
-from curation.stages.similarity import (
-    ExactJaccard,
-    Grouping,
-    ShingleSettings,
-    SignatureJaccard,
-    Similarity,
-    Unchecked,
-    find_candidates,
-    measure_pairs,
-    read_keys,
+from curation.stages.key_ranges import RUNS, bundle, bundle_count, division_phase, once, owner_count, write_run
+from curation.stages.near_groups import (
+    FIRST_CHECK,
+    GROUPS,
+    JOINED,
+    SECOND_CHECK,
+    SIMILARITY,
+    VALUES,
+    candidate_count,
+    check_counts,
+    check_others,
+    check_stars,
+    join_tasks,
+    measure,
+    other_tasks,
+    removed_of,
+    similarity_folder,
+    values_of,
+    write_candidates,
+    write_groups,
+    write_joined,
 )
-from curation.system.files import commit, make_folder, remove
+from curation.stages.near_pairs import (
+    CROWDS,
+    PAIRS,
+    SPLITS,
+    candidate_rows,
+    crowd_counts,
+    crowd_tasks,
+    split_crowds,
+    split_tasks,
+    write_crowd_keys,
+    write_pairs,
+)
+from curation.stages.outcome import Corpus, Decision, Drops, StageCount
+from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, find_matches, sum_details, write_index
+from curation.stages.similarity import ExactJaccard, ShingleSettings, SignatureJaccard, Similarity, Unchecked
+from curation.system.files import make_folder, remove
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,8 +71,7 @@ RECALL = 0.995  # share of the pairs at the threshold that the default bands fin
 LARGEST_SHOWN = 10
 SHINGLE_BYTES, BYTES_PER_WORD = 8, 6
 SHOWN_JACCARD = 0.5  # start of the S-curve in `explain`
-INDEX, CANDIDATES, SIMILARITY = "index", "candidates", "similarity"  # phases
-MATCHES, POSITIONS = "matches.npz", "positions.npy"  # files of the first two phases
+INDEX = "index"  # phase
 
 
 class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
@@ -94,6 +117,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     index: str = ""
 
     indexes: ClassVar[bool] = True
+    revision: ClassVar[int] = 2  # 2: groups of more than 16 are divided by keys before any comparison
 
     def __post_init__(self) -> None:
         for field, allowed in (("unit", UNITS), ("compare", tuple(COMPARISONS)), ("verify", CHECKS)):
@@ -131,7 +155,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         )
 
     def kernels(self) -> tuple[str, ...]:
-        by_check = {"exact": ("shingles",), "signature": ("signatures",), "none": ()}
+        by_check = {"exact": ("shingles", "file_ranges"), "signature": ("signatures",), "none": ()}
         rewriting = () if self.compare == "exact" else ("rewrite",)
         return ("band_keys", "leaders", "pairs", *by_check[self.verify], *rewriting)
 
@@ -212,91 +236,98 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         write_index(folder, work, self.index_settings(), corpus, self._columns(), ids_of, write)
 
     def phases(self) -> Sequence[Phase]:
-        index = [Phase(INDEX, _once, self._match_index)] if self.index else []
-        return (*index, Phase(CANDIDATES, _once, self._find), Phase(SIMILARITY, _once, self._write_all))
+        index = [(INDEX, bundle_count, self._match_index)] if self.index else []
+        tasks = [
+            *index,
+            (RUNS, bundle_count, self._write_run),
+            (PAIRS, owner_count, self._write_pairs),
+            (CROWDS, crowd_tasks, self._write_crowd_keys),
+            (SPLITS, split_tasks, self._split_crowds),
+            (SIMILARITY, bundle_count, self._write_candidates),
+            (FIRST_CHECK, bundle_count, self._check_stars),
+            (JOINED, join_tasks, write_joined),
+            (SECOND_CHECK, other_tasks, self._check_others),
+            (GROUPS, once, self._write_groups),
+            (VALUES, bundle_count, self._measure),
+        ]
+        return (division_phase(self.banding[0]), *(Phase(*task, durable=True) for task in tasks))
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the documents that have a near-duplicate in the index."""
-        folder, work = corpus.scratch / INDEX, corpus.scratch / INDEX / SIMILARITY
+        """Write the documents of a bundle that have a near-duplicate in the index."""
+        part, work = bundle(corpus, task), corpus.scratch / INDEX / f"{task:06d}"
         index = self.open_index()
 
         def similarities(candidates: np.ndarray) -> tuple[Similarity, Similarity]:
-            self._write_similarity(engine, corpus, candidates, work)
+            self._write_similarity(engine, part, candidates, work)
             return self._similarity(engine, work, corpus.workers), self._similarity(engine, index.folder)
 
-        matches = find_matches(corpus, self._columns(), index, self.threshold, similarities)
+        matches = find_matches(part, self._columns(), index, self.threshold, similarities)
         remove(work)
-        matches.save(folder / MATCHES)
+        matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
-    def _find(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the positions of the documents that share a band with another."""
-        remaining, _ = self._without_matches(corpus)
-        candidates = find_candidates(engine, remaining, self._columns())
-        with commit(corpus.scratch / CANDIDATES / POSITIONS) as path:
-            save_array(path, candidates)
+    def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Write the keys of a bundle, without documents that match the index."""
+        part = bundle(corpus, task)
+        if self.index:
+            part = part.of(np.setdiff1d(part.rows, Matches.load(_matches_path(corpus, task)).position))
+        write_run(corpus, part, task, [[column] for column in self._columns()], skip_zeros=True)
 
-    def _write_all(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the data by which candidates are compared."""
-        remaining, _ = self._without_matches(corpus)
-        self._write_similarity(engine, remaining, self._candidates(corpus), corpus.scratch / SIMILARITY)
+    def _write_pairs(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        write_pairs(engine, corpus, task, self.banding[0])
 
-    @staticmethod
-    def _candidates(corpus: Corpus) -> np.ndarray:
-        positions: np.ndarray = np.load(corpus.scratch / CANDIDATES / POSITIONS)
-        return positions
+    def _write_crowd_keys(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        write_crowd_keys(corpus, task, self._columns())
 
-    def _without_matches(self, corpus: Corpus) -> tuple[Corpus, Matches | None]:
-        """Return the corpus without the documents that match the index, and the matches; None without an index."""
-        if not self.index:
-            return corpus, None
-        matches = Matches.load(corpus.scratch / INDEX / MATCHES)
-        unmatched = np.ones(len(corpus.rows), bool)
-        unmatched[matches.position] = False
-        return corpus.select(positions_of(unmatched)), matches
+    def _split_crowds(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        split_crowds(engine, corpus, task, self.banding[0])
+
+    def _write_candidates(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Write the data by which the candidates of a bundle are compared."""
+        rows = candidate_rows(corpus, task)
+        folder = similarity_folder(corpus, task)
+        self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)
+        write_candidates(folder, rows)
+
+    def _check_stars(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        check_stars(corpus, self._opener(engine, corpus), task, self.threshold)
+
+    def _check_others(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        check_others(corpus, self._opener(engine, corpus), task, self.threshold)
+
+    def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        write_groups(engine, corpus, partial(self._kept, engine, corpus))
+
+    def _measure(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        measure(corpus, self._opener(engine, corpus), task)
+
+    def _opener(self, engine: Engine, corpus: Corpus) -> Callable[[Path], Similarity]:
+        return lambda folder: self._similarity(engine, folder, corpus.workers)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
-        remaining, matches = self._without_matches(corpus)
-        drops, details = self._decide(engine, remaining, self._candidates(corpus))
-        if matches is None:
-            return Decision((drops,), details=details)
-        rows = corpus.rows[matches.position]
-        matched = Drops(rows, "near_duplicate_of_index", matches.value, matches.number, self.index)
-        return Decision((drops, matched), details=details | {"index": matches.details})
-
-    def _decide(self, engine: Engine, corpus: Corpus, candidates: np.ndarray) -> tuple[Drops, dict[str, Any]]:
-        similarity = self._similarity(engine, corpus.scratch / SIMILARITY, corpus.workers)
-        kept, details = self._join(engine, corpus, candidates, similarity)
-        moved = np.empty(len(kept), bool)
-        for batch in batches_of(len(kept)):
-            moved[batch] = kept[batch] != np.arange(batch.start, batch.stop)
-        removed = positions_of(moved)
-        partner = kept[removed]
-        del kept, moved
-        value = measure_pairs(similarity, removed, partner)
-        details["removed_by_chain"] = int(np.count_nonzero(value < self.threshold))
-        details |= _group_sizes(_count_groups(partner, len(candidates)), corpus.rows, candidates)
-        row = _rows_at(corpus.rows, candidates, removed)
+        bundles = range(bundle_count(corpus))
+        removed = [removed_of(corpus, number) for number in bundles]
+        row, partner = (np.concatenate([pairs[side] for pairs in removed]) for side in range(2))
         del removed
-        return Drops(row, "near_duplicate", value, _rows_at(corpus.rows, candidates, partner)), details
+        value = np.concatenate([values_of(corpus, number) for number in bundles])
+        drops = Drops(row, "near_duplicate", value, partner)
+        details = self._details(corpus, drops)
+        if not self.index:
+            return Decision((drops,), details=details)
+        matches = [Matches.load(_matches_path(corpus, number)) for number in bundles]
+        matched = Drops(
+            np.concatenate([entry.position for entry in matches]),
+            "near_duplicate_of_index",
+            np.concatenate([entry.value for entry in matches]),
+            np.concatenate([entry.number for entry in matches]),
+            self.index,
+        )
+        return Decision((drops, matched), details=details | {"index": sum_details(matches)})
 
-    def _join(
-        self, engine: Engine, corpus: Corpus, candidates: np.ndarray, similarity: Similarity
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return for each candidate the one kept of its group, and the counts for the report."""
-        columns = self._columns()
-
-        def key_of(band: int, numbers: np.ndarray) -> np.ndarray:
-            return read_keys(corpus, columns[band], candidates, numbers)
-
-        grouping = Grouping(engine, similarity, self.threshold, len(candidates), len(columns), key_of, corpus.workers)
-        grouping.join_bands()
-        return self._kept(engine, corpus, candidates, grouping.labels()), self._details(grouping, len(candidates))
-
-    def _kept(self, engine: Engine, corpus: Corpus, candidates: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        """Return for each candidate the one kept of its group."""
+    def _kept(self, engine: Engine, corpus: Corpus, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return for each of the joined rows the position of the one kept of its group."""
         if self.keep == "first":
             return labels
-        rank = self._rank(corpus, candidates)
+        rank = self._rank(corpus, rows)
         return engine.group_leaders(labels.astype(np.uint64)[:, None], rank, corpus.workers)
 
     def _write_similarity(self, engine: Engine, corpus: Corpus, documents: np.ndarray, folder: Path) -> None:
@@ -313,46 +344,49 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             return ExactJaccard(engine, folder, workers)
         return SignatureJaccard(folder, self.permutations) if self.verify == "signature" else Unchecked()
 
-    def _rank(self, corpus: Corpus, candidates: np.ndarray) -> np.ndarray:
-        """Return a rank per candidate, all different; the lowest of a group is kept."""
-        weight = self._longest_first(corpus) if self.keep == "longest" else self._source_order(corpus)
-        order = np.argsort(weight[candidates], kind="stable")
+    def _rank(self, corpus: Corpus, rows: np.ndarray) -> np.ndarray:
+        """Return a rank per row, all different; the lowest of a group is kept."""
+        weight = self._longest_first(corpus, rows) if self.keep == "longest" else self._source_order(corpus, rows)
+        order = np.argsort(weight, kind="stable")
         del weight
-        rank = np.empty(len(candidates), np.int64)
-        for batch in batches_of(len(candidates)):
+        rank = np.empty(len(rows), np.int64)
+        for batch in batches_of(len(rows)):
             rank[order[batch]] = np.arange(batch.start, batch.stop)
         return rank
 
     @staticmethod
-    def _longest_first(corpus: Corpus) -> np.ndarray:
-        lengths = corpus.byte_lengths()
+    def _longest_first(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
+        lengths = corpus.of(rows).byte_lengths()
         return np.negative(lengths, out=lengths)
 
-    def _source_order(self, corpus: Corpus) -> np.ndarray:
+    def _source_order(self, corpus: Corpus, rows: np.ndarray) -> np.ndarray:
         self.check([name for name, _, _ in corpus.sources])
-        order = np.full(len(corpus.rows), len(self.keep), np.int16)
+        order = np.full(len(rows), len(self.keep), np.int16)
         for name, low, high in corpus.sources:
             if name in self.keep:
-                bounds = np.searchsorted(corpus.rows, np.array([low, high], corpus.rows.dtype))
+                bounds = np.searchsorted(rows, np.array([low, high], rows.dtype))
                 order[slice(*bounds)] = self.keep.index(name)
         return order
 
-    def _details(self, grouping: Grouping, candidates: int) -> dict[str, Any]:
+    def _details(self, corpus: Corpus, drops: Drops) -> dict[str, Any]:
         bands, rows = self.banding
+        compared, alike = check_counts(corpus)
+        *regrouped, released = crowd_counts(corpus).tolist()
         return {
             "bands": bands,
             "rows": rows,
-            "candidates": candidates,
-            "pairs_compared": grouping.compared,
-            "pairs_alike": grouping.alike,
-            "regrouped": grouping.regrouped,
-            "released": grouping.released,
+            "candidates": candidate_count(corpus),
+            "pairs_compared": compared,
+            "pairs_alike": alike,
+            "regrouped": regrouped,
+            "released": released,
+            "removed_by_chain": int(np.count_nonzero(drops.value < self.threshold)),
+            **_group_sizes(np.asarray(drops.partner)),
         }
 
 
-def _once(corpus: Corpus) -> int:
-    """Number of tasks of a phase that is not divided."""
-    return 1
+def _matches_path(corpus: Corpus, bundle: int) -> Path:
+    return corpus.scratch / INDEX / f"{bundle:06d}.npz"
 
 
 def share_probability(jaccard: float, bands: int, rows: int) -> float:
@@ -367,31 +401,17 @@ def s_curve(stage: FuzzyDedup) -> list[tuple[float, float]]:
     return [(step / 20, share_probability(step / 20, bands, rows)) for step in range(1, 21)]
 
 
-def _rows_at(rows: np.ndarray, candidates: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    out = np.empty(len(numbers), rows.dtype)
-    for batch in batches_of(len(numbers)):
-        out[batch] = rows[candidates[numbers[batch]]]
-    return out
-
-
-def _count_groups(kept: np.ndarray, candidates: int) -> np.ndarray:
-    """Return for each candidate the size of the group that it is kept for. `kept` has it for each removed document."""
-    sizes = np.ones(candidates, position_type(candidates))
-    for batch in batches_of(len(kept)):
-        number, count = np.unique(kept[batch], return_counts=True)
-        sizes[number] += count.astype(sizes.dtype)
-    return sizes
-
-
-def _group_sizes(sizes: np.ndarray, rows: np.ndarray, candidates: np.ndarray) -> dict[str, Any]:
-    """Return the histogram of group sizes in powers of two, and the largest groups with the kept row."""
-    kept = positions_of(sizes > 1)
-    tops, counts = np.unique(np.ceil(np.log2(sizes[kept])).astype(np.int8), return_counts=True)
-    largest = kept[np.argsort(-sizes[kept], kind="stable")[:LARGEST_SHOWN]]
+def _group_sizes(partner: np.ndarray) -> dict[str, Any]:
+    """Return the histogram of group sizes in powers of two, and the largest groups with the kept row. `partner` has the
+    kept row of each removed document."""
+    kept, sizes = np.unique(partner, return_counts=True)
+    sizes += 1
+    tops, counts = np.unique(np.ceil(np.log2(sizes)).astype(np.int8), return_counts=True)
+    largest = np.argsort(-sizes, kind="stable")[:LARGEST_SHOWN]
     return {
         "groups": len(kept),
         "group_sizes": {_size_range(top): count for top, count in zip(tops.tolist(), counts.tolist(), strict=True)},
-        "largest_groups": [{"row": int(rows[candidates[k]]), "documents": int(sizes[k])} for k in largest],
+        "largest_groups": [{"row": int(kept[k]), "documents": int(sizes[k])} for k in largest],
     }
 
 

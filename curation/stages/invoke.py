@@ -4,6 +4,7 @@ alone."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import StageError
-from curation.stages.base import CorpusStage, RowStage, Stage
+from curation.stages.base import CorpusStage, Phase, RowStage, Stage
 from curation.stages.checks import checked_decision, checked_keys, checked_outcome, stage_errors
 from curation.stages.outcome import Corpus, Decision, Outcome
 from curation.system.files import commit, make_folder, sync_files
@@ -62,27 +63,61 @@ def as_column(engine: Engine, frame: Frame, values: Any) -> Any:
     return column
 
 
-def run_phases(stage: CorpusStage, engine: Engine, corpus: Corpus) -> None:
-    """Run the tasks of all phases that have no done-record. StageError for duplicate or invalid names of phases."""
+def _phases_of(stage: CorpusStage) -> Sequence[Phase]:
+    """Return the phases of a stage. StageError for duplicate or invalid names."""
     phases = stage.phases()
     names = [phase.name for phase in phases]
     if len({*names}) < len(names) or not all(name.isidentifier() for name in names):
         raise StageError(f"phases must have different names of letters, digits and '_', not {names}")
-    for phase in phases:
-        folder = corpus.scratch / phase.name
-        for number in each(range(phase.tasks(corpus)), phase.name, "task"):
-            record = folder / f"{number:05d}.done"
-            if not record.exists():
-                make_folder(folder)
-                phase.run(engine, corpus, number)
-                sync_files(folder)
-                with commit(record) as path:
-                    path.touch()
+    return phases
 
 
-def decide(stage: CorpusStage, engine: Engine, corpus: Corpus) -> Decision:
-    """Run the phases of a corpus stage and return its decision. The files of the phases are kept for the caller to
-    remove once the decision is stored. StageError for a decision about other rows, or one that the class excludes."""
+def _record(folder: Path, number: int) -> Path:
+    """Return the done-record of a task of the phase with this folder."""
+    return folder / f"{number:06d}.done"
+
+
+def run_phase_task(stage: CorpusStage, engine: Engine, corpus: Corpus, phase_number: int, number: int) -> None:
+    """Run one task of a phase, unless it has a done-record, and write the record."""
     with stage_errors(stage):
-        run_phases(stage, engine, corpus)
+        phase = stage.phases()[phase_number]
+        folder = corpus.scratch / phase.name
+        record = _record(folder, number)
+        if record.exists():
+            return
+        phase.run(engine, corpus, number)
+        if not phase.durable:
+            sync_files(folder)
+        with commit(record) as path:
+            path.touch()
+
+
+def run_phases(stage: CorpusStage, corpus: Corpus, run: Callable[[int, Sequence[int]], None]) -> None:
+    """Call `run(phase, tasks)` for each phase with the numbers of its tasks that have no done-record, in any order."""
+    with stage_errors(stage):
+        phases = _phases_of(stage)
+    for place, phase in enumerate(phases):
+        folder = corpus.scratch / phase.name
+        with stage_errors(stage):
+            tasks = phase.tasks(corpus)
+        if missing := [number for number in range(tasks) if not _record(folder, number).exists()]:
+            make_folder(folder)
+            run(place, missing)
+
+
+def decide(
+    stage: CorpusStage, engine: Engine, corpus: Corpus, run: Callable[[int, Sequence[int]], None] | None = None
+) -> Decision:
+    """Run the phases of a corpus stage and return its decision. The files of the phases are kept for the caller to
+    remove once the decision is stored. StageError for a decision about other rows, or one that the class excludes.
+
+    `run` is as in `run_phases`; by default tasks run one after the other in this process.
+    """
+
+    def run_here(place: int, numbers: Sequence[int]) -> None:
+        for number in each(numbers, stage.phases()[place].name, "task"):
+            run_phase_task(stage, engine, corpus, place, number)
+
+    run_phases(stage, corpus, run or run_here)
+    with stage_errors(stage):
         return checked_decision(stage, stage.decide(engine, corpus), corpus)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
+from curation.arrays import batches_of, positions_of
 from curation.contract import Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
@@ -127,7 +129,8 @@ class Corpus:
     """All rows that reached a corpus stage, in order. Key columns are loaded one at a time.
 
     storage   the stored rows
-    rows      rows that earlier stages kept, ascending; integers of `contract.position_type`
+    rows      rows that earlier stages kept, ascending; integers of `contract.position_type`. They are given as such, or
+              as the `.npy` file of a mask (bool, one per stored row), which is read when `rows` is first used
     stage     number of the stage, for `key_column`
     scratch   folder of this stage alone; it may not exist yet
     sources   (name, first row, row after the last) of each input
@@ -137,18 +140,47 @@ class Corpus:
     def __init__(
         self,
         storage: Storage,
-        rows: np.ndarray,
+        rows: np.ndarray | Path,
         stage: int,
         scratch: Path,
         sources: Sequence[tuple[str, int, int]] = (),
         workers: int = 1,
     ) -> None:
         self.storage = storage
-        self.rows = rows.astype(position_type(int(storage.starts[-1])), copy=False)
+        self.given = rows
         self.stage = stage
         self.scratch = scratch
         self.sources = sources
         self.workers = workers
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """The rows of the corpus."""
+        if isinstance(self.given, Path):
+            return positions_of(np.load(self.given, mmap_mode="r"))
+        return self.given.astype(position_type(int(self.storage.starts[-1])), copy=False)
+
+    def present(self) -> np.ndarray:
+        """Return a bool per stored row: true for those of the corpus."""
+        if isinstance(self.given, Path):
+            return np.asarray(np.load(self.given))
+        mask = np.zeros(int(self.storage.starts[-1]), bool)
+        for batch in batches_of(len(self.rows)):
+            mask[self.rows[batch]] = True
+        return mask
+
+    def between(self, first: int, last: int) -> Corpus:
+        """Return the corpus of the rows in the partitions `first` to `last` (exclusive) of the storage."""
+        low, high = (int(self.storage.starts[partition]) for partition in (first, last))
+        if isinstance(self.given, Path):
+            rows = positions_of(np.load(self.given, mmap_mode="r")[low:high]).astype(np.int64) + low
+        else:
+            rows = self.rows[slice(*np.searchsorted(self.rows, np.array([low, high], self.rows.dtype)))]
+        return self.of(rows)
+
+    def of(self, rows: np.ndarray) -> Corpus:
+        """Return the corpus of some of the rows, ascending."""
+        return Corpus(self.storage, rows, self.stage, self.scratch, self.sources, self.workers)
 
     def column(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
         """Return a key column at `rows`, or at `rows[positions]` (`positions` ascending); int64 or uint64. StageError
@@ -171,7 +203,7 @@ class Corpus:
 
     def select(self, positions: np.ndarray) -> Corpus:
         """Return the corpus of `rows[positions]` (`positions` ascending)."""
-        return Corpus(self.storage, self.rows[positions], self.stage, self.scratch, self.sources, self.workers)
+        return self.of(self.rows[positions])
 
     def _gather(self, name: str, positions: np.ndarray | None = None) -> np.ndarray:
         rows = self.rows if positions is None else self.rows[positions]

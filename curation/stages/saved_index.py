@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -170,18 +170,18 @@ class SavedIndex:
 
     def ids(self, numbers: np.ndarray) -> pa.Array:
         """Return the ids of the documents `numbers`, which may be in any order."""
-        order = np.argsort(numbers, kind="stable")
-        ordered = numbers[order]
+        distinct, place = np.unique(numbers, return_inverse=True)
+        ids = [pa.array([], pa.large_string()), *self.ids_by_batch(distinct)]
+        return pa.concat_arrays(ids).take(pa.array(place))
+
+    def ids_by_batch(self, numbers: np.ndarray) -> Iterator[pa.LargeStringArray]:
+        """Yield the ids of the documents `numbers`, ascending and unique, one array per batch with any of them."""
         with pa.memory_map(str(self.folder / IDS)) as source:
-            table = pa.ipc.open_file(source).read_all()
-        ids = [pa.array([], pa.large_string())]
-        for batch, chunk in enumerate(table.column(ID).chunks):
-            low, high = np.searchsorted(ordered, [batch * IDS_AT_ONCE, (batch + 1) * IDS_AT_ONCE])
-            if low < high:
-                ids.append(chunk.take(pa.array(ordered[low:high] - batch * IDS_AT_ONCE)))
-        back = np.empty(len(numbers), np.int64)
-        back[order] = np.arange(len(numbers))
-        return pa.concat_arrays(ids).take(pa.array(back))
+            reader = pa.ipc.open_file(source)
+            for batch in np.unique(numbers // IDS_AT_ONCE).tolist():
+                low, high = np.searchsorted(numbers, [batch * IDS_AT_ONCE, (batch + 1) * IDS_AT_ONCE])
+                ids = reader.get_batch(batch).column(ID)
+                yield ids.take(pa.array(numbers[low:high] - batch * IDS_AT_ONCE))
 
 
 # Looking up
@@ -211,6 +211,12 @@ class Matches(NamedTuple):
         with np.load(path) as stored:
             details = orjson.loads(str(stored["details"]))
             return Matches(stored["position"], stored["number"], stored["value"], details)
+
+
+def sum_details(matches: Sequence[Matches]) -> dict[str, int]:
+    """Return the counts of the matches of several corpora with one index."""
+    total = {name: sum(entry.details[name] for entry in matches) for name in matches[0].details}
+    return total | {"documents": matches[0].details["documents"]}
 
 
 class _Pairs(NamedTuple):

@@ -155,8 +155,8 @@ def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypat
     monkeypatch.setattr(DaskSession, "map", watched)
     for number, slice_bytes in enumerate((1 << 30, 300)):
         run(recipe_of(corpus), tmp_path / str(number), engine="cpu", slice_bytes=slice_bytes)
-    assert slices[0] == 1 and slices[2] > 100
-    assert max(sent) < 1000 and max(sent) - min(sent) < 100
+    assert slices[0] == 1 and max(slices) > 100
+    assert max(sent) < 1000 and max(sent) - min(sent) < 200
     assert data_digests(tmp_path / "0") == data_digests(tmp_path / "1")
 
 

@@ -140,7 +140,7 @@ def test_runs_stopped_at_every_rename(tmp_path: Path, monkeypatch: pytest.Monkey
             assert digests(output) == expected, f"stopped {'after' if after else 'before'} {renames[number]}"
 
 
-@pytest.mark.parametrize("step", ["_decide", "_similarity"])
+@pytest.mark.parametrize("step", ["decide", "_similarity", "_write_pairs", "_check_others", "_measure"])
 def test_runs_killed_while_near_duplicates_are_looked_for(tmp_path: Path, place: Place, step: str):
     log = tmp_path / "log"
     place.finish(tmp_path / "whole", log)

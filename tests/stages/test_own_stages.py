@@ -470,7 +470,7 @@ def test_a_kill_while_what_phases_left_is_deleted(tmp_path: Path, monkeypatch: p
 
     def stop(path: Path) -> None:
         if path.name == "stage-0":
-            (path / "candidates" / "positions.npy").unlink()
+            (path / "groups" / "groups.bin").unlink()
             raise KeyboardInterrupt
         remove(path)
 

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Equal keys of a corpus, found by tasks that share only files.
+
+A *bundle* is some consecutive partitions. A task per bundle writes its keys, divided by *ranges* of hashed keys. The
+keys of one band (a group of key columns) and one range are a *cell*. An *owner* is a task that reads some cells from
+all bundles: it sees all rows with its keys, in ascending order. Results depend neither on the number of bundles and
+ranges nor on the order of the tasks. The files have 8 bytes per key and 4 per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from io import FileIO
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from curation.arrays import batches_of, write_array
+from curation.contract import position_type
+from curation.errors import IntegrityError
+from curation.kernels.hashing import GOLDEN
+from curation.stages.base import Phase
+from curation.system.files import commit, read_json, write_json
+
+if TYPE_CHECKING:
+    from curation.contract import Engine
+    from curation.stages.outcome import Corpus
+
+DIVISION, RUNS = "division", "runs"  # phases
+MIN_BUNDLE_ROWS, MAX_BUNDLE_ROWS = 1 << 15, 1 << 21
+OWNER_KEYS = 1 << 24  # keys of an owner, in several cells
+RANGE_KEYS = 1 << 19  # keys of a range: 9 MB with their rows and table; more do not fit the cache
+TASKS_PER_WORKER = 2
+MAX_RANGES = 1 << 15
+
+
+class Division(NamedTuple):
+    """The division of a corpus into tasks. It is stored: a resumed run may have another number of workers.
+
+    bundles  first partition of each bundle, then the number of partitions
+    ranges   number of ranges of keys
+    owners   number of owners
+    """
+
+    bundles: list[int]
+    ranges: int
+    owners: int
+
+    def cells(self, owner: int, bands: int) -> range:
+        """Return the cells of an owner: cell `band * ranges + range`."""
+        count = bands * self.ranges
+        return range(count * owner // self.owners, count * (owner + 1) // self.owners)
+
+
+def divide(starts: np.ndarray, bands: int, workers: int) -> Division:
+    """Return the division of the partitions that begin at `starts` (the last element is the number of rows)."""
+    rows = int(starts[-1])
+    size = min(max(rows // (TASKS_PER_WORKER * workers), MIN_BUNDLE_ROWS), MAX_BUNDLE_ROWS)
+    firsts = np.searchsorted(starts[:-1], np.arange(0, rows, size))
+    bundles = np.unique(np.append(firsts[firsts < len(starts) - 1], 0))
+    ranges = min(max(-(-rows // RANGE_KEYS), 1), MAX_RANGES)
+    wanted = max(-(-rows * bands // OWNER_KEYS), TASKS_PER_WORKER * workers if rows > MIN_BUNDLE_ROWS else 1)
+    return Division([*bundles.tolist(), len(starts) - 1], ranges, min(wanted, bands * ranges))
+
+
+def division_phase(bands: int) -> Phase:
+    """Return the phase that divides a corpus with so many bands."""
+
+    def write(engine: Engine, corpus: Corpus, task: int) -> None:
+        write_json(_division_path(corpus), list(divide(corpus.storage.starts, bands, corpus.workers)))
+
+    return Phase(DIVISION, once, write, durable=True)
+
+
+def _division_path(corpus: Corpus) -> Path:
+    return corpus.scratch / DIVISION / "division.json"
+
+
+def division_of(corpus: Corpus) -> Division:
+    """Return the stored division of a corpus."""
+    return Division(*read_json(_division_path(corpus)))
+
+
+def once(corpus: Corpus) -> int:
+    """Return 1: the number of tasks of a phase that is not divided."""
+    return 1
+
+
+def bundle_count(corpus: Corpus) -> int:
+    """Return the number of bundles."""
+    return len(division_of(corpus).bundles) - 1
+
+
+def owner_count(corpus: Corpus) -> int:
+    """Return the number of owners."""
+    return division_of(corpus).owners
+
+
+def bundle(corpus: Corpus, number: int) -> Corpus:
+    """Return the corpus of the rows in a bundle."""
+    first, last = division_of(corpus).bundles[number : number + 2]
+    return corpus.between(first, last)
+
+
+def bundle_starts(corpus: Corpus) -> np.ndarray:
+    """Return the first row of each bundle, then the number of rows; int64."""
+    return np.asarray(corpus.storage.starts[division_of(corpus).bundles], np.int64)
+
+
+def row_type(corpus: Corpus) -> str:
+    """Return the type of rows in files."""
+    return position_type(int(corpus.storage.starts[-1]))
+
+
+# Files of cells
+
+
+def write_cells(path: Path, cells: Iterable[Sequence[np.ndarray]], count: int) -> None:
+    """Write the arrays of `count` cells to a file: the byte at which each cell begins (int64, and the end of the last),
+    then the arrays."""
+    bounds = np.full(count + 1, 8 * (count + 1), np.int64)
+    with commit(path) as temporary, open(temporary, "wb") as file:
+        write_array(file, bounds)
+        for number, arrays in enumerate(cells):
+            for values in arrays:
+                write_array(file, values)
+            bounds[number + 1] = file.tell()
+        file.seek(0)
+        write_array(file, bounds)
+
+
+def read_cell(path: Path, cell: int) -> bytes:
+    """Return the bytes of a cell. IntegrityError if the file is too short."""
+    with open(path, "rb", buffering=0) as file:
+        low, high = np.frombuffer(_read(file, 8 * cell, 16), np.int64).tolist()
+        return _read(file, low, high - low)
+
+
+def cell_size(path: Path, cell: int) -> int:
+    """Return the number of bytes of a cell. IntegrityError if the file is too short."""
+    with open(path, "rb", buffering=0) as file:
+        low, high = np.frombuffer(_read(file, 8 * cell, 16), np.int64).tolist()
+        return int(high - low)
+
+
+def _read(file: FileIO, start: int, size: int) -> bytes:
+    file.seek(start)
+    data = file.read(size)
+    if len(data) < size:
+        raise IntegrityError(f"{file.name} is too short: another program has written to it. Start over with --force")
+    return data
+
+
+# Runs
+
+
+def runs_path(corpus: Corpus, number: int) -> Path:
+    """Return the file with the keys of a bundle."""
+    return corpus.scratch / RUNS / f"{number:06d}.bin"
+
+
+def write_run(corpus: Corpus, part: Corpus, number: int, bands: Sequence[Sequence[str]], skip_zeros: bool) -> None:
+    """Write the keys of the bundle `part` of `corpus`, by band and range, each with its rows in ascending order.
+
+    bands       names of the key columns of each band, of unsigned keys
+    skip_zeros  leave out rows whose first key is 0
+    """
+    division = division_of(corpus)
+    first_row = int(bundle_starts(corpus)[number])
+    local = (part.rows - first_row).astype(np.uint32)
+
+    def cells() -> Iterator[list[np.ndarray]]:
+        for columns in bands:
+            keys = np.empty((len(local), len(columns)), np.uint64)
+            for place, name in enumerate(columns):
+                keys[:, place] = part.column(name)
+            rows = local
+            if skip_zeros and not keys[:, 0].all():
+                chosen = np.flatnonzero(keys[:, 0])
+                keys, rows = keys[chosen], rows[chosen]
+            bounds = np.array([0, len(rows)])
+            if division.ranges > 1:
+                range_of = _range_of(keys[:, 0], division.ranges)
+                order = np.argsort(range_of, kind="stable")
+                keys, rows = keys[order], rows[order]
+                bounds = np.concatenate([[0], np.cumsum(np.bincount(range_of, minlength=division.ranges))])
+            for low, high in pairwise(bounds.tolist()):
+                yield [keys[low:high], rows[low:high]]
+
+    write_cells(runs_path(corpus, number), cells(), len(bands) * division.ranges)
+
+
+def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
+    """Return the range (uint16) of each key."""
+    numbers = np.empty(len(keys), np.uint16)
+    for batch in batches_of(len(keys)):
+        mixed = (keys[batch] ^ keys[batch] >> np.uint64(32)) * GOLDEN >> np.uint64(32)
+        numbers[batch] = mixed * np.uint64(ranges) >> np.uint64(32)
+    return numbers
+
+
+def read_keys_of(corpus: Corpus, owner: int, bands: int, width: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield the cells of an owner: the band, the keys (uint64, shape (n, width)) and their rows, ascending."""
+    division, starts = division_of(corpus), bundle_starts(corpus)
+    for cell in division.cells(owner, bands):
+        paths = [runs_path(corpus, number) for number in range(len(starts) - 1)]
+        counts = [size // (8 * width + 4) for size in (cell_size(path, cell) for path in paths)]
+        keys = np.empty((sum(counts), width), np.uint64)
+        rows = np.empty(len(keys), row_type(corpus))
+        done = 0
+        for path, first_row, count in zip(paths, starts.tolist(), counts, strict=False):
+            piece = read_cell(path, cell)
+            keys[done : done + count] = np.frombuffer(piece, np.uint64, count * width).reshape(-1, width)
+            local = np.frombuffer(piece, np.uint32, count, 8 * width * count)
+            rows[done : done + count] = local.astype(rows.dtype) + rows.dtype.type(first_row)
+            done += count
+        yield cell // division.ranges, keys, rows
+
+
+__all__ = [
+    "DIVISION",
+    "RUNS",
+    "Division",
+    "bundle",
+    "bundle_count",
+    "bundle_starts",
+    "division_of",
+    "division_phase",
+    "once",
+    "owner_count",
+    "read_cell",
+    "read_keys_of",
+    "row_type",
+    "write_cells",
+    "write_run",
+]

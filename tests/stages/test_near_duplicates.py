@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of near-duplicates equal those of slow Python, however the work is divided."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations, pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from curation.errors import OutputError
+from curation.running.run import run
+from curation.stages import FuzzyDedup, near_pairs
+from tests.runs import made_texts, recipe_of, records_of
+from tests.stages.divided import CPU, ORDERS, Order, corpus_of, decide_in_order, write_partitions
+
+SMALL = 3  # so that few documents are a crowd
+BANDS = 3
+
+
+def groups_by(rows: Iterable[int], key_of: Callable[[int], int]) -> list[list[int]]:
+    groups: dict[int, list[int]] = {}
+    for row in rows:
+        groups.setdefault(key_of(row), []).append(row)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def pairs_of(
+    keys: Sequence[Sequence[int]], rows: Sequence[int], band: int, small: int, step: int = 0
+) -> set[tuple[int, int]]:
+    """The pairs of a group of rows that share the key of a band."""
+    pairs = {(rows[0], row) for row in rows[1:]}
+    if len(rows) <= small:
+        return pairs | set(combinations(rows, 2))
+    if step < min(near_pairs.ROUNDS, len(keys) - 1):
+        following = (band + step + 1) % len(keys)
+        for group in groups_by(rows, lambda row: keys[following][row]):
+            pairs |= pairs_of(keys, group, band, small, step + 1)
+    return pairs
+
+
+def kept_by_oracle(keys: Sequence[Sequence[int]], alive: Sequence[bool], small: int, alike: Any) -> dict[int, int]:
+    """Removed row -> kept row."""
+    label = list(range(len(alive)))
+    for band, column in enumerate(keys):
+        rows = [row for row, lives in enumerate(alive) if lives and column[row] != 0]
+        for group in groups_by(rows, lambda row, column=column: column[row]):
+            for left, right in pairs_of(keys, group, band, small):
+                if alike(left, right):
+                    old, new = max(label[left], label[right]), min(label[left], label[right])
+                    label = [new if each == old else each for each in label]
+    return {row: kept for row, kept in enumerate(label) if kept != row}
+
+
+# Each document has a key per band and a word; documents with one word are alike.
+DOCUMENTS = st.lists(
+    st.tuples(st.tuples(*[st.sampled_from([1, 1, 2, 3, 2**64 - 1])] * BANDS), st.integers(0, 2), st.booleans()),
+    max_size=30,
+)
+
+
+def decide(
+    folder: Path,
+    documents: Sequence[tuple[Sequence[int], int, bool]],
+    order: Order,
+    cuts: Sequence[int],
+    **options: Any,
+) -> Any:
+    bounds = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
+    rows = [high - low for low, high in pairwise(bounds)] or [0]
+    keys = {f"band_{band:03d}": np.array([each[0][band] for each in documents], np.uint64) for band in range(BANDS)}
+    partitions = write_partitions(folder / "segment", keys, rows, [f"word{each[1]}" for each in documents])
+    corpus = corpus_of(partitions, np.array([each[2] for each in documents], bool), workers=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(near_pairs, "SMALL", SMALL)
+        patch.setattr(near_pairs, "MERGE_PAIRS", 5)
+        return decide_in_order(patch, FuzzyDedup(bands=BANDS, **options), corpus, order)
+
+
+@settings(max_examples=20, deadline=None)
+@given(DOCUMENTS, st.lists(st.integers(1, 29), max_size=4), st.sampled_from(ORDERS), st.sampled_from(["exact", "none"]))
+def test_groups_equal_those_of_slow_python(documents: Any, cuts: list[int], order: Order, verify: str):
+    keys = [[each[0][band] for each in documents] for band in range(BANDS)]
+    expected = kept_by_oracle(
+        keys,
+        [each[2] for each in documents],
+        SMALL,
+        lambda left, right: verify == "none" or documents[left][1] == documents[right][1],
+    )
+    with TemporaryDirectory() as folder:
+        [drops] = decide(Path(folder), documents, order, cuts, verify=verify).drops
+    assert dict(zip(drops.row.tolist(), np.asarray(drops.partner).tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"verify": "signature"}, {"keep": "longest"}], ids=str)
+def test_the_division_of_the_work_changes_nothing(tmp_path: Path, options: Any):
+    chance = np.random.default_rng(5)
+    documents = [
+        (tuple(chance.choice([1, 2, 3, 4, 5, 6, 7, 8, 0], BANDS).tolist()), int(chance.integers(0, 4)), True)
+        for _ in range(120)
+    ]
+    found = [
+        decide(tmp_path / str(number), documents, order, range(0, 120, 17), **options)
+        for number, order in enumerate(ORDERS)
+    ]
+    assert len(found[0].drops[0].row) > 60 and found[0].details["regrouped"][0] > 0
+    for other in found[1:]:
+        assert other.details == found[0].details
+        for mine, theirs in zip(found[0].drops[0][:4:2], other.drops[0][:4:2], strict=True):
+            assert np.array_equal(mine, theirs)
+        assert np.array_equal(found[0].drops[0].partner, other.drops[0].partner)
+
+
+def test_pairs_of_rows_beyond_int32_equal_those_below():
+    chance = np.random.default_rng(1)
+    pieces = [chance.integers(0, 30, (2, count)) for count in (0, 50, 200)]
+    expected = sorted({*zip(*np.concatenate(pieces, axis=1).tolist(), strict=True)})
+    for kind in (np.int32, np.int64):
+        found = near_pairs._unique_pairs([piece.astype(kind) for piece in pieces])
+        assert found.dtype == kind and [*zip(*found.tolist(), strict=True)] == expected
+
+
+def test_no_comparison_is_repeated(tmp_path: Path):
+    """Every unique pair is compared once, and none whose documents stars have joined."""
+    compared: list[tuple[int, int]] = []
+
+    def count(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        words = [tuple(hashes[offsets[k] : offsets[k + 1]].tolist()) for k in range(len(offsets) - 1)]
+        compared.extend((words[one], words[two]) for one, two in zip(left.tolist(), right.tolist(), strict=True))
+        return CPU.intersection_sizes(hashes, offsets, left, right)
+
+    engine = SimpleNamespace(**{name: getattr(CPU, name) for name in dir(CPU) if not name.startswith("_")})
+    engine.intersection_sizes = count
+    documents = [((1, 1, 1), word, True) for word in (0, 1, 1)]  # the last two are alike, and unlike the first
+    keys = {f"band_{band:03d}": np.ones(3, np.uint64) for band in range(BANDS)}
+    partitions = write_partitions(tmp_path / "segment", keys, [1, 2], [f"word{each[1]}" for each in documents])
+    corpus = corpus_of(partitions, np.ones(3, bool))
+    with pytest.MonkeyPatch.context() as patch:
+        decision = decide_in_order(patch, FuzzyDedup(bands=BANDS), corpus, Order(1, 5, 3), engine)
+    assert decision.drops[0].row.tolist() == [2] and decision.details["pairs_compared"] == 3
+    assert len(compared) == 4  # two stars, one other pair, and the removed document with the kept one
+
+
+def test_a_run_of_another_revision_of_the_stage_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "made.jsonl"
+    path.write_bytes(records_of(made_texts(10)))
+    recipe = recipe_of(path, stages=[{"kind": "fuzzy_dedup"}], output={"formats": []})
+    run(recipe, tmp_path / "out", engine="cpu", workers=1)
+    assert run(recipe, tmp_path / "out", engine="cpu", workers=1).already_complete
+    monkeypatch.setattr(FuzzyDedup, "revision", 1)
+    with pytest.raises(OutputError, match=r"changed: stage_revisions\.fuzzy_dedup"):
+        run(recipe, tmp_path / "out", engine="cpu", workers=1)
