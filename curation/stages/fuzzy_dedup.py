@@ -79,8 +79,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     Two documents are near-duplicates if the Jaccard similarity of their sets of n-grams is at least `threshold`.
     Documents that share a MinHash band are candidates (Broder 1997; Lee et al. 2022). Near-duplicates are joined in
-    groups; a group may hold a chain A ~ B ~ C in which A and C are not near-duplicates. A document with fewer words or
-    characters than `ngram` has one n-gram, all of them. A document without words is never a near-duplicate.
+    groups; a group may hold a chain A ~ B ~ C in which A and C are not near-duplicates. If more than 16 documents share
+    a band, each is compared with the first one, and with those that share the next bands too. A document with fewer
+    words or characters than `ngram` has one n-gram, all of them. A document without words is never a near-duplicate.
 
     ngram         number of units in an n-gram
     unit          `word` (`str.split()`) or `character`

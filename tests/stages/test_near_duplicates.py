@@ -155,3 +155,19 @@ def test_a_run_of_another_revision_of_the_stage_is_refused(tmp_path: Path, monke
     monkeypatch.setattr(FuzzyDedup, "revision", 1)
     with pytest.raises(OutputError, match=r"changed: stage_revisions\.fuzzy_dedup"):
         run(recipe, tmp_path / "out", engine="cpu", workers=1)
+
+
+@pytest.mark.parametrize("shared", [0, 1, 2])
+def test_two_crowds_are_divided_by_their_intersections(tmp_path: Path, shared: int):
+    """Two documents of each of nine kinds: two bands are crowds, and only both together tell the kinds apart."""
+    documents = []
+    for number in range(18):
+        kind = number // 2
+        keys = [1 + kind % 3, 1 + kind // 3]
+        keys.insert(shared, 100 + number)
+        documents.append((keys, kind, True))
+    for number, order in enumerate(ORDERS):
+        decision = decide(tmp_path / str(number), documents, order, [5, 11])
+        assert decision.drops[0].row.tolist() == list(range(1, 18, 2))
+        assert np.asarray(decision.drops[0].partner).tolist() == list(range(0, 18, 2))
+        assert decision.details["regrouped"][0] == 2 * 18
