@@ -89,9 +89,11 @@ def demo(options: argparse.Namespace) -> int:
     if code := conclude(finished, out, options, corpus=str(corpus)):
         return code
     options.console.info(
-        f"\nNext: curate inspect {out}/tokens/documentation_00000_text_document\n"
-        f"      curate verify {out}\n"
-        f"      curate run --input 'your/*.jsonl' --output DIR"
+        f"\nNext: curate show {out} --what removed\n"
+        f"      curate show {out} --what pairs\n"
+        f"      curate inspect {out}/tokens/documentation_00000_text_document\n"
+        f"      curate init your/folder -o recipe.yaml\n"
+        f"      curate run recipe.yaml -o DIR"
     )
     return 0
 
