@@ -11,6 +11,8 @@ import asyncio
 import logging
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.context
+import multiprocessing.resource_tracker
 import signal
 import threading
 import uuid
@@ -25,6 +27,7 @@ from curation.system.interrupts import Stop, announce, end, request_stop, run_ta
 
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 POLL_SECONDS = 5
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)  # the terminal sends them to every process of its group
 CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
 # Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
 CLIENT_LOGS = tuple(f"distributed.{name}" for name in ("client", "core", "batched", "utils"))
@@ -60,6 +63,22 @@ class DaskSession:
             raise
 
 
+class _Process(multiprocessing.context.SpawnProcess):
+    """A process that starts with the signals of the terminal blocked: one that came before `_begin_worker` ignores them
+    would end in a traceback."""
+
+    def start(self) -> None:
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
+        try:
+            super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+class _SpawnContext(multiprocessing.context.SpawnContext):
+    Process = _Process
+
+
 @contextmanager
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """A pool of `workers` spawned processes, which end when this process ends, even if it is killed.
@@ -67,7 +86,8 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     After an error, running tasks are completed and no other task starts. After a signal, running tasks end at their
     next safe point, or with their process.
     """
-    context = multiprocessing.get_context("spawn")
+    context = _SpawnContext()
+    multiprocessing.resource_tracker.ensure_running()  # its start would unblock the signals of `_Process`
     watched, alive = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, context, initializer=_begin_worker, initargs=(watched,))
     try:
@@ -85,8 +105,9 @@ def _begin_worker(watched: multiprocessing.connection.Connection) -> None:
     """Ignore signals of the terminal and watch the parent: a killed parent cannot end its workers, which would keep
     writing into a folder that another run may have locked."""
     announce(str, lambda code: "")  # the parent speaks
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in TERMINAL_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
     signal.signal(signal.SIGTERM, _end_worker)
     threading.Thread(target=_end_with_parent, args=(watched,), daemon=True).start()
 
