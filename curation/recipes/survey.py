@@ -382,7 +382,7 @@ def likeliest(lengths: dict[str, float], usual: str = "") -> str:
 def encoding_of(file: SourceFile) -> str:
     """Return the likely encoding of a text file that is not UTF-8: utf-16, cp1252 or latin-1; "" for UTF-8.
 
-    Other encodings of one byte per character cannot be told apart: the recipe says that this is a guess.
+    The function cannot distinguish other encodings of one byte per character. The recipe calls the encoding a guess.
     """
     with open_stream(file.path, file.compression) as stream:
         head = read_chunk(stream, PROBED_BYTES).data

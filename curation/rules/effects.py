@@ -7,7 +7,7 @@ Everything is computed from measures, so no text is read. Memory: 8 bytes per do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -85,20 +85,17 @@ class Effects(NamedTuple):
 def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows: int) -> Effects:
     """Return the effects of rules on `rows` documents.
 
-    measures   name -> int64, one per document, for every measure in the rules. Each is asked for once per rule and
-               pass, so a mapping may load them
+    measures   name -> int64, one per document, for every measure in the rules. Each is asked for twice per rule, so a
+               mapping may load them
     """
     judged = [rule for rule in rules if rule.column is None]
     broken = np.zeros(rows, np.uint8)  # rules that a document breaks; 2 stands for several
     for rule in judged:
         values = rule.values(measures)
         np.minimum(broken + _outside(rule, values), 2, out=broken)
-    effects = [
-        _effect(rule, side, rule.values(measures), broken == 1)
-        for rule in judged
-        for side, bound in zip(("min", "max"), rule.bounds, strict=True)
-        if math.isfinite(bound)
-    ]
+    effects: list[Effect] = []
+    for rule in judged:
+        effects += _effects(rule, rule.values(measures), broken == 1)
     skipped = tuple(rule.name for rule in rules if rule.column is not None)
     return Effects(tuple(effects), rows, int(np.count_nonzero(broken)), skipped)
 
@@ -108,19 +105,21 @@ def _outside(rule: Rule, values: np.ndarray) -> np.ndarray:
     return (values < low) | (values > high)
 
 
-def _effect(rule: Rule, side: str, values: np.ndarray, breaks_one: np.ndarray) -> Effect:
-    bound = rule.min if side == "min" else rule.max
-    beyond: Callable[[np.ndarray, float], np.ndarray] = np.less if side == "min" else np.greater
+def _effects(rule: Rule, values: np.ndarray, breaks_one: np.ndarray) -> Iterator[Effect]:
+    """Yield the effect of each bound of a rule. `breaks_one`: documents that break one rule only."""
     ordered = np.sort(values)
-    return Effect(
-        rule=rule,
-        side=side,
-        bound=bound,
-        percentiles=_percentiles(ordered, RANKS),
-        removed=tuple(_count_beyond(ordered, side, bound * (1 + move)) for move in MOVES),
-        alone=int(np.count_nonzero(beyond(values, bound) & breaks_one)),
-        histogram=_histogram(ordered, bound),
-    )
+    percentiles = _percentiles(ordered, RANKS)
+    for side, bound, beyond in zip(("min", "max"), rule.bounds, (np.less, np.greater), strict=True):
+        if math.isfinite(bound):
+            yield Effect(
+                rule=rule,
+                side=side,
+                bound=bound,
+                percentiles=percentiles,
+                removed=tuple(_count_beyond(ordered, side, bound * (1 + move)) for move in MOVES),
+                alone=int(np.count_nonzero(beyond(values, bound) & breaks_one)),
+                histogram=_histogram(ordered, bound),
+            )
 
 
 def _percentiles(ordered: np.ndarray, ranks: Sequence[float]) -> tuple[float, ...]:

@@ -39,10 +39,13 @@ class Texts(NamedTuple):
 
     def located(self, rows: pa.Table, store: int, number: int, positions: np.ndarray) -> pa.Table:
         """Return the rows of a slice with the columns that note the place of their texts: row numbers in a store."""
-        sizes = pc.fill_null(pc.binary_length(open_partition(self.stores[store](number)).column(TEXT)), 0)
+        sizes = pa.array([], pa.int64())
+        if len(rows):
+            texts = open_partition(self.stores[store](number)).column(TEXT)
+            sizes = pc.fill_null(pc.binary_length(texts), 0).take(pa.array(positions))
         rows = rows.append_column(STORE, pa.array(np.full(len(rows), store)))
         rows = rows.append_column(POSITION, pa.array(positions, pa.int64()))
-        return rows.append_column(SIZE, sizes.take(pa.array(positions)))
+        return rows.append_column(SIZE, sizes)
 
     def write(self, path: Path, rows: pa.Table, columns: pa.Table) -> None:
         """Write a file of `removed/`: `columns` and those of ADDED. `rows` are located, and in the order of `doc`."""

@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 
 class Count(NamedTuple):
-    """What a phase has done so far.
+    """The progress of a phase: counts of its work so far.
 
     done       tasks or steps that are complete
     documents  documents read; None if the phase does not count them

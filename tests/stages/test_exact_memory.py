@@ -47,7 +47,7 @@ def write_part(folder: Path, documents: int, kind: str) -> Partitions:
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch):
-    """What a task needs is to be small beside what grows with the corpus."""
+    """Make the fixed memory of a task small, so that the part that grows with the corpus is measured."""
     monkeypatch.setattr(key_ranges, "MIN_BUNDLE_ROWS", IN_PARTITION)
     monkeypatch.setattr(key_ranges, "MAX_BUNDLE_ROWS", IN_PARTITION)
     monkeypatch.setattr(key_ranges, "RANGE_KEYS", IN_PARTITION)
