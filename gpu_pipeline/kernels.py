@@ -31,6 +31,7 @@ from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
 from curation.kernels.words import count_words
+from gpu_pipeline import measure_kernels
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
@@ -374,7 +375,8 @@ def _signatures():
     }  # fmt: skip
 
 
-SIGNATURES = _signatures()  # types that the launches pass; a test compiles with them, without a GPU
+# Types that the launches pass; a test compiles with them, without a GPU.
+SIGNATURES = {**_signatures(), **measure_kernels.SIGNATURES}
 
 
 def _viewed(argument):

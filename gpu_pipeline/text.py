@@ -25,7 +25,7 @@ from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, pla
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, wanted
 from curation.models.fasttext import Classifier
-from gpu_pipeline import kernels
+from gpu_pipeline import kernels, measures
 from gpu_pipeline.buffers import (
     DEVICE,
     buffers_of,
@@ -231,17 +231,34 @@ def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarra
     _in_batches(byte_starts, column.bytes, run)
 
 
+def _measure_flat(column: Column, names: tuple[str, ...], result: np.ndarray) -> None:
+    unicode, lanes = _device_tables()
+    chosen = cp.asarray([int(Measure[name]) for name in names])
+
+    def run(first: int, last: int) -> None:
+        documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
+        result[:, first:last] = cp.asnumpy(measures.measure_batch(*documents, unicode, lanes, names)[chosen])
+
+    byte_starts = cp.asnumpy(column.offsets) * measures.BATCH_BYTES
+    _in_batches(byte_starts + np.arange(len(byte_starts)) * measures.ROW_BYTES, column.bytes, run)
+
+
 @memory_errors()
 def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
     result = np.zeros((len(names), len(text)), np.int64)
     if result.size:
         column = _load(text, LONG_MEASURED_BYTES)
+        repeated = [k for k, name in enumerate(names) if measures.counts_repetitions(name)]
         with DEVICE:
-            _measure_on_device(column, tuple(names), result)
-        if len(column.long):
-            measures = _on_cpu(text, column.long, lambda engine, frame: engine.measure(frame[TEXT], names))
+            _measure_flat(column, tuple(names), result)
+            if repeated:
+                part = np.zeros((len(repeated), len(text)), np.int64)
+                _measure_on_device(column, tuple(names[k] for k in repeated), part)
+                result[repeated] = part
+        if repeated and len(column.long):
+            found = _on_cpu(text, column.long, lambda engine, frame: engine.measure(frame[TEXT], names))
             for name, values in zip(names, result, strict=True):
-                values[column.long] = measures[name]
+                values[column.long] = found[name]
     return dict(zip(names, result, strict=True))
 
 
@@ -331,17 +348,11 @@ def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., No
     return np.array(exceeding, np.int64)
 
 
-def _pieces(counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """(first piece of each document, document of each piece)."""
-    pieces = kernels.starts_of(-(-counts // kernels.PIECE))
-    return pieces, cp.searchsorted(pieces, cp.arange(int(pieces[-1])), side="right") - 1
-
-
 def _signed(
     hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray, constants: tuple[cp.ndarray, ...]
 ) -> cp.ndarray:
     signed = cp.full((len(counts), len(constants[0])), EMPTY, np.uint32)
-    pieces, rows = _pieces(counts)
+    pieces, rows = measures.pieces_of(counts, kernels.PIECE)
     kernels.launch_blocks(kernels.sign_pieces, rows.size, hashes, starts, counts, pieces, rows, *constants, signed)
     return signed
 
@@ -438,7 +449,7 @@ def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.n
 
         def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
             batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), kernels.NO_HIT, np.uint64)
-            pieces = _pieces(counts)
+            pieces = measures.pieces_of(counts, kernels.PIECE)
             kernels.launch_blocks(
                 kernels.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, *batch
             )

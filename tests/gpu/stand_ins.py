@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,10 +23,12 @@ from numba.np.numpy_support import from_dtype
 
 import cpu_fallback
 import cpu_fallback.buffers
+import gpu_pipeline
 from curation.contract import ENGINE_FUNCTIONS
 from curation.engine import PACKAGES
 
 kernels = pytest.importorskip("gpu_pipeline.kernels")
+measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
@@ -41,7 +44,8 @@ class FakeCuda:
         self.blockDim = SimpleNamespace(x=3)
         self.gridDim = SimpleNamespace(x=2)
         self.local = SimpleNamespace(array=lambda size, kind: rubbish(size, str(kind)))
-        self.atomic = SimpleNamespace(min=np.minimum.at, add=np.add.at, or_=np.bitwise_or.at)
+        operations = {"min": np.minimum, "max": np.maximum, "add": np.add, "or_": np.bitwise_or}
+        self.atomic = SimpleNamespace(**{name: atomic(operation) for name, operation in operations.items()})
 
     def grid(self, dimensions):
         assert dimensions == 1
@@ -71,6 +75,17 @@ class FakeCuda:
                 kernel.py_func(*arguments)
 
 
+def atomic(operation: np.ufunc) -> Callable:
+    """The operation on one item of an array; returns the item before."""
+
+    def run(array, index, value):
+        before = array[index].copy()
+        operation.at(array, index, value)
+        return before
+
+    return run
+
+
 def scattered(count: int) -> Iterator[int]:
     """The numbers below `count` in a random order that needs no memory: some tests count the memory of launches."""
     chance = random.Random(count)
@@ -97,6 +112,12 @@ def rubbish(shape, dtype):
     array = np.empty(shape, dtype)
     array.view(np.uint8).fill(0xA5)
     return array
+
+
+def device_functions() -> dict[str, Any]:
+    """What kernels call and the host does not launch."""
+    own = {name: value for name, value in vars(measure_kernels).items() if value.__class__ is type(kernels.hash_rows)}
+    return {name: value for name, value in own.items() if value.targetoptions["device"]}
 
 
 def numpy_as_cupy() -> ModuleType:
@@ -184,7 +205,13 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
     monkeypatch.setattr(kernels, "empty", lambda like, dtype, size: rubbish(size, dtype))
     fake = FakeCuda()
-    monkeypatch.setattr(kernels, "cuda", fake)
+    for module in (kernels, measure_kernels):
+        monkeypatch.setattr(module, "cuda", fake)
+    for name, function in device_functions().items():
+        monkeypatch.setattr(measure_kernels, name, function.py_func)
+    monkeypatch.setattr(measure_kernels, "LANES", 1)  # a warp of one thread waits for no other
+    monkeypatch.setitem(sys.modules, "gpu_pipeline.measures", load("measures"))
+    monkeypatch.setattr(gpu_pipeline, "measures", sys.modules["gpu_pipeline.measures"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)
     monkeypatch.setattr(kernels, "launch_blocks", fake.run_blocks)
     return load
