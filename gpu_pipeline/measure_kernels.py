@@ -369,6 +369,12 @@ def measure_words(
         piece += cuda.gridsize(1) // LANES
 
 
+@cuda.jit(device=True)
+def numbered(hashed, number):
+    """The hash of a part at a place; the sum over all parts is the hash of the whole."""
+    return np.uint64(mix64(np.uint64(combine64(np.uint64(hashed), np.uint64(number)))))
+
+
 @cuda.jit(cache=True)
 def measure_pieces(data, blocks, origin, long_words, pieces, piece_words, word_starts, word_ends, word_hash, others):
     """One thread per piece of a long word: adds the piece's hash to the word's, and writes
@@ -385,7 +391,7 @@ def measure_pieces(data, blocks, origin, long_words, pieces, piece_words, word_s
         start = character_start(data, word + number * LONG_PIECE, stop)
         end = character_start(data, min(word + (number + 1) * LONG_PIECE, stop), stop)
         hashed, _ = hash_span(data, blocks, start, end)
-        cuda.atomic.add(word_hash, k, np.uint64(mix64(np.uint64(combine64(np.uint64(hashed), np.uint64(number))))))
+        cuda.atomic.add(word_hash, k, numbered(hashed, number))
         others[0, piece] = after_last_other_byte(data, start, end)
         others[1, piece] = last_other_character(data, start, end)
         piece += cuda.gridsize(1)
@@ -422,16 +428,26 @@ def finish_pieces(data, origin, row_ranks, long_words, pieces, piece_words, word
 
 
 @cuda.jit(cache=True)
-def measure_lines(data, offsets, valid, origin, bits, ranks, row_ranks, breaks, word_starts, word_ends, out):
-    """One thread per line break, for the line that ends there, and one per document, for what follows its last one."""
+def measure_lines(
+    data, blocks, offsets, valid, origin, bits, ranks, row_ranks, item_starts, breaks, word_starts, word_ends, hashed,
+    line_hash, line_mark, long_lines, num_long, out,
+):  # fmt: skip
+    """One thread per line break, for the line that ends there, and one per document, for what follows its last one:
+    document k has the items from item_starts[k]. Per item, if `hashed`:
+
+    line_hash   hash of the line's bytes; 0 for lines above LONG_PIECE bytes, which are listed in `long_lines` (item,
+                start and end of each)
+    line_mark   2 * characters, plus 1 for the first line of a paragraph; -1 for what is no text line
+    """
     k = cuda.grid(1)
-    while k < breaks.size + offsets.size - 1:
-        is_rest = k >= breaks.size
-        row = k - breaks.size if is_rest else segment_of(row_ranks[BREAK], k)
-        if row >= 0 and row + 1 < offsets.size and valid[row]:
+    while k < item_starts[offsets.size - 1]:
+        mark = np.int64(-1)
+        row = segment_of(item_starts, k)
+        if valid[row]:
             start, end = offsets[row], offsets[row + 1]
-            b = row_ranks[BREAK, row + 1] if is_rest else k
             first_break = row_ranks[BREAK, row]
+            b = first_break + k - item_starts[row]
+            is_rest = k + 1 == item_starts[row + 1]
             limit = end if is_rest else origin + breaks[b]
             line = start if b == first_break else after_character(data, origin + breaks[b - 1])
             is_line = line < end if is_rest else not is_second_of_pair(data, limit, start)
@@ -449,12 +465,56 @@ def measure_lines(data, offsets, valid, origin, bits, ranks, row_ranks, breaks, 
                         before = b - 1
                         if is_second_of_pair(data, origin + breaks[before], start):
                             before -= 1
-                        earlier = start if before == first_break else after_character(data, origin + breaks[before - 1])
+                        earlier = start
+                        if before > first_break:
+                            earlier = after_character(data, origin + breaks[before - 1])
                         is_first = origin + word_starts[word - 1] < earlier
+                    mark = 2 * np.int64(length) + int(is_first)
                     count_text_line(
                         data, origin + word_starts[word], origin + word_starts[next_word - 1],
                         origin + word_ends[next_word - 1], length, is_first, out, row,
                     )  # fmt: skip
+                    if hashed:
+                        if limit - line > LONG_PIECE:
+                            place = cuda.atomic.add(num_long, 0, 1)
+                            long_lines[place, 0], long_lines[place, 1] = k, line - origin
+                            long_lines[place, 2] = limit - origin
+                            line_hash[k] = np.uint64(0)
+                        else:
+                            line_hash[k], _ = hash_span(data, blocks, line, limit)
+        if hashed:
+            line_mark[k] = mark
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def hash_pieces(data, blocks, origin, long_lines, pieces, piece_lines, line_hash):
+    """One thread per piece of a long line: adds the piece's hash to the line's."""
+    piece = cuda.grid(1)
+    while piece < piece_lines.size:
+        j = piece_lines[piece]
+        number = piece - pieces[j]
+        start = origin + long_lines[j, 1] + number * LONG_PIECE
+        end = min(start + LONG_PIECE, origin + long_lines[j, 2])
+        hashed, _ = hash_span(data, blocks, start, end)
+        cuda.atomic.add(line_hash, long_lines[j, 0], numbered(hashed, number))
+        piece += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def add_lines(line_hash, line_mark, lines, paragraphs, paragraph_starts, paragraph_hash, paragraph_length):
+    """One thread per item: adds a text line to its paragraph, whose lines are joined by one character.
+
+    lines, paragraphs   int32: how many text lines and paragraphs start at the items up to this one
+    paragraph_starts    int64: the first item of each paragraph
+    """
+    k = cuda.grid(1)
+    while k < line_mark.size:
+        if line_mark[k] >= 0:
+            paragraph = paragraphs[k] - 1
+            number = lines[k] - lines[paragraph_starts[paragraph]]
+            cuda.atomic.add(paragraph_hash, paragraph, numbered(line_hash[k], number))
+            cuda.atomic.add(paragraph_length, paragraph, (line_mark[k] >> 1) + int(number > 0))
         k += cuda.gridsize(1)
 
 
@@ -499,8 +559,12 @@ def _signatures():
         measure_words: (*text, number, bits, ranks, ranks, i64, i64, i32, i32, i32, u64, i32, listed, i32, out),
         measure_pieces: (*text, number, listed, i64, i64, i32, i32, u64, others),
         finish_pieces: (u8, number, ranks, listed, i64, i64, i32, i32, others, out),
-        measure_lines: (u8, i64, mask, number, bits, ranks, ranks, i32, i32, i32, out),
-    }
+        measure_lines: (
+            *text, i64, mask, number, bits, ranks, ranks, i64, i32, i32, i32, flag, u64, i32, listed, i32, out,
+        ),
+        hash_pieces: (*text, number, listed, i64, i64, u64),
+        add_lines: (u64, i32, i32, i32, i64, u64, i32),
+    }  # fmt: skip
 
 
 SIGNATURES = _signatures()

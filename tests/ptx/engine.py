@@ -17,7 +17,7 @@ from tests.ptx.execute import Counts, executable_of
 
 kernels = stand_ins.kernels
 ORIGINALS = {kernel.py_func.__name__: kernel for kernel in kernels.SIGNATURES}
-LAUNCHES = kernels.launch, kernels.launch_blocks
+LAUNCHES = kernels.launch, kernels.launch_blocks, kernels.launch_teams
 LANES, DEVICE_FUNCTIONS = stand_ins.measure_kernels.LANES, stand_ins.device_functions()
 
 
@@ -59,12 +59,12 @@ def execute_kernels(
     """Let the executor run what modules over the stand-ins launch; returns the device."""
     device = Device(seed, capability)
     # The stand-ins replace these, and the compiler reads them.
-    for module in (kernels, stand_ins.measure_kernels):
+    for module in stand_ins.KERNEL_MODULES:
         monkeypatch.setattr(module, "cuda", numba.cuda)
     monkeypatch.setattr(stand_ins.measure_kernels, "LANES", LANES)
-    for name, function in DEVICE_FUNCTIONS.items():
-        monkeypatch.setattr(stand_ins.measure_kernels, name, function)
-    for name, launch in zip(("launch", "launch_blocks"), LAUNCHES, strict=True):
+    for module, name, function in DEVICE_FUNCTIONS:
+        monkeypatch.setattr(module, name, function)
+    for name, launch in zip(("launch", "launch_blocks", "launch_teams"), LAUNCHES, strict=True):
         monkeypatch.setattr(kernels, name, launch)
     for name, kernel in ORIGINALS.items():
         module = sys.modules[kernel.py_func.__module__]
