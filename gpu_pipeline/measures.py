@@ -171,7 +171,7 @@ def _count_items(
     launch_teams(repetition.repeat_items_small, repetition.SMALL_THREADS, small, *items, int(measure), out)
     if huge.size:
         table = _table(counts[huge])
-        launch_teams(repetition.repeat_items_huge, repetition.THREADS, huge, *items, *table, int(measure), out)
+        launch_teams(repetition.repeat_items_huge, repetition.HUGE_THREADS, huge, *items, *table, int(measure), out)
 
 
 def _count_lines(item_starts: cp.ndarray, line_hash: cp.ndarray, line_mark: cp.ndarray, out: cp.ndarray) -> None:
@@ -194,20 +194,19 @@ def _count_words(spans: Spans, plan: Wanted, word_hash: cp.ndarray, word_end: cp
     top_characters = cp.zeros((3, counts.size), np.int64)
     chunk_starts = kernels.starts_of(counts // 32 + 2)
     words, chunks = word_hash.size, int(chunk_starts[-1])
-    level_hash = kernels.empty(out, np.uint64, words)
+    hashes = kernels.empty(out, np.uint64, 2 * words)
     group, firsts, active = (kernels.empty(out, np.int32, size) for size in (words, words, 2 * words))
-    masks = kernels.empty(out, np.uint32, repetition.MASKS * chunks)
     functions, skips = kernels.empty(out, np.uint64, chunks), kernels.empty(out, np.int32, chunks)
     arguments = (
-        spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end, chunk_starts, level_hash, group, firsts,
-        active, masks, functions, skips,
+        spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end, chunk_starts, hashes, group, firsts,
+        active, functions, skips,
     )  # fmt: skip
     small, large, huge = _in_classes(counts, (repetition.SMALL_SLOTS // 2, repetition.LARGE_SLOTS // 2))
     launch_teams(repetition.repeat_words_small, repetition.SMALL_THREADS, small, *arguments, top_characters, out)
-    launch_teams(repetition.repeat_words_large, repetition.THREADS, large, *arguments, top_characters, out)
+    launch_teams(repetition.repeat_words_large, repetition.LARGE_THREADS, large, *arguments, top_characters, out)
     if huge.size:
-        table = _table(counts[huge])
-        launch_teams(repetition.repeat_words_huge, repetition.THREADS, huge, *arguments, *table, top_characters, out)
+        table, masks = _table(counts[huge]), kernels.empty(out, np.uint32, repetition.MASKS * chunks)
+        launch_teams(repetition.repeat_words_huge, repetition.HUGE_THREADS, huge, *arguments, masks, *table, top_characters, out)
     return top_characters
 
 

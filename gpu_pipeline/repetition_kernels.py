@@ -5,10 +5,9 @@ A table has a slot (uint32) per item at most: the item's position, and bits of i
 slot first stands for all items of its hash; which one is first differs between runs, results do not. Tables of short
 documents are in shared memory.
 
-Arrays of a batch, per word: `word_hash`, `word_end` of `measure_kernels`; `level_hash` (uint64), the hash of the n-gram
-that starts there; `group` (int32), the position that stands for this n-gram; `firsts` (int32), of a group the number of
-its n-grams but one, or the first of them that is visited; `active` (int32), the positions of n-grams that may repeat.
-Masks (uint32) have a bit per word, in chunks of 32: `repeated` of n-grams that repeat, `seen` of n-grams that equal a
+`word_hash` and `word_end` are those of `measure_kernels`. The n-grams of a size that may repeat are a list in any order:
+`active` (int32) has the position of each, `hashes` (uint64) its hash, `group` (int32) the place in the list of the one
+that stands for it, and of that one `firsts` (int32) has the number of equal ones but one, or the first one visited. Masks (uint32) have a bit per word, in chunks of 32: `repeated` of n-grams that repeat, `seen` of n-grams that equal a
 visited one before them, `visited` of those that the walk visits. Positions count from the document's first word.
 """
 
@@ -23,10 +22,11 @@ from gpu_pipeline.measure_kernels import lowest_bit
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
 SMALL_SLOTS, LARGE_SLOTS = 1024, 8192  # of tables in shared memory
-SMALL_THREADS, THREADS = 128, 512  # of a block
+SMALL_THREADS, LARGE_THREADS, HUGE_THREADS = 64, 128, 512  # of a block
 EMPTY = np.uint32(0xFFFFFFFF)
 NOT_VISITED = np.int32(0x7FFFFFFF)
 MASKS = 4
+SMALL_MASKS, LARGE_MASKS = (MASKS * (slots // 64 + 2) for slots in (SMALL_SLOTS, LARGE_SLOTS))
 COUNTED = 2  # place of `totals` behind the numbers of active n-grams of even and of odd size
 WALK_ROUNDS = 8  # then one thread walks
 LAST_POSITION = 0xFFFFFFFF
@@ -59,10 +59,16 @@ def claim(slots, mask, keep, hashes, k):
 
 @cuda.jit(device=True)
 def clear(array, count, value):
-    k = cuda.threadIdx.x
+    k, step = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
+    while k + 3 * step < count:
+        array[at(k)] = value
+        array[at(k + step)] = value
+        array[at(k + 2 * step)] = value
+        array[at(k + 3 * step)] = value
+        k += 4 * step
     while k < count:
         array[at(k)] = value
-        k += cuda.blockDim.x
+        k += step
 
 
 @cuda.jit(device=True)
@@ -110,64 +116,73 @@ def find_repeated_words(words, word_hash, slots, repeated, totals, out, row):
 
 
 @cuda.jit(device=True)
-def list_pairs(words, word_hash, level_hash, active, repeated, totals):
+def mark_pairs(words, repeated, pairs):
+    """Set a bit for each bit of `repeated` whose next one is set too."""
+    c = cuda.threadIdx.x
+    while c <= words >> 5:
+        pairs[at(c)] = repeated[at(c)] & (repeated[at(c)] >> np.uint32(1) | repeated[at(c + 1)] << np.uint32(31))
+        c += cuda.blockDim.x
+    cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def list_pairs(words, word_hash, hashes, active, repeated, pairs, totals):
     """List the 2-grams of words that repeat, and hash them; return their number."""
+    mark_pairs(words, repeated, pairs)
     k = cuda.threadIdx.x
-    while k + 1 < words:
-        if has_bit(repeated, k) and has_bit(repeated, k + 1):
-            active[at(cuda.atomic.add(totals, 0, 1))] = k
-            level_hash[at(k)] = combine64(word_hash[at(k)], word_hash[at(k + 1)])
+    while k < words:
+        if has_bit(pairs, k):
+            place = cuda.atomic.add(totals, 0, 1)
+            active[at(place)] = k
+            hashes[at(place)] = combine64(word_hash[at(k)], word_hash[at(k + 1)])
         k += cuda.blockDim.x
     cuda.syncthreads()
     return totals[0]
 
 
 @cuda.jit(device=True)
-def list_next(n, words, count, word_hash, level_hash, active, following, repeated, totals):
-    """List the (n + 1)-grams whose two n-grams repeat in `following`, and hash them; return their number."""
+def list_next(
+    n, words, count, word_hash, hashes, active, next_hashes, next_active, repeated, pairs, totals
+):  # fmt: skip
+    """List the (n + 1)-grams whose two n-grams repeat, and hash them; return their number."""
+    mark_pairs(words, repeated, pairs)
     c = cuda.threadIdx.x
     while c < count:
         k = active[at(c)]
-        if k + n < words and has_bit(repeated, k) and has_bit(repeated, k + 1):
-            following[at(cuda.atomic.add(totals, 1 - (n & 1), 1))] = k
-            level_hash[at(k)] = combine64(level_hash[at(k)], word_hash[at(k + n)])
+        if has_bit(pairs, k):
+            place = cuda.atomic.add(totals, 1 - (n & 1), 1)
+            next_active[at(place)] = k
+            next_hashes[at(place)] = combine64(hashes[at(c)], word_hash[at(k + n)])
         c += cuda.blockDim.x
     cuda.syncthreads()
     return totals[1 - (n & 1)]
 
 
 @cuda.jit(device=True)
-def find_repeated(n, words, count, level_hash, group, firsts, active, slots, repeated, seen, totals):
-    """Set the bits of the active n-grams that repeat; write their groups and, up to 4-grams, how often each occurs."""
-    mask, keep = np.uint64(table_mask(count)), keep_of(words)
+def find_repeated(n, words, count, hashes, group, firsts, active, slots, repeated, seen, totals):
+    """Set the bits of the active n-grams that repeat; write their groups and, up to 4-grams, how often each occurs.
+    Return whether any repeats."""
+    mask, keep = np.uint64(table_mask(count)), keep_of(count)
     clear(slots, np.int64(mask) + 1, EMPTY)
     clear(repeated, (words >> 5) + 2, np.uint32(0))
     clear(seen, (words >> 5) + 2, np.uint32(0))
-    fill_active(count, active, firsts, np.int32(0) if n <= 4 else NOT_VISITED)
+    clear(firsts, count, np.int32(0) if n <= 4 else NOT_VISITED)
     if cuda.threadIdx.x == 0:
         totals[1 - (n & 1)] = 0
     cuda.syncthreads()
+    found = 0
     c = cuda.threadIdx.x
     while c < count:
-        k = active[at(c)]
-        other = claim(slots, mask, keep, level_hash, k)
-        if other != k:
-            group[at(k)] = other
-            group[at(other)] = other
-            set_bit(repeated, k)
-            set_bit(repeated, other)
+        other = claim(slots, mask, keep, hashes, c)
+        group[at(c)] = other
+        if other != c:
+            set_bit(repeated, active[at(c)])
+            set_bit(repeated, active[at(other)])
+            found = 1
             if n <= 4:
                 cuda.atomic.add(firsts, other, 1)
         c += cuda.blockDim.x
-    cuda.syncthreads()
-
-
-@cuda.jit(device=True)
-def fill_active(count, active, values, value):
-    c = cuda.threadIdx.x
-    while c < count:
-        values[at(active[at(c)])] = value
-        c += cuda.blockDim.x
+    return cuda.syncthreads_or(found)
 
 
 @cuda.jit(device=True)
@@ -178,7 +193,7 @@ def find_top(n, count, group, firsts, active, repeated, tops):
     while c < count:
         k = np.int64(active[at(c)])
         if has_bit(repeated, k):
-            occurrences = np.int64(firsts[at(group[at(k)])]) + 1
+            occurrences = np.int64(firsts[at(group[at(c)])]) + 1
             best = max(best, (occurrences << 32) + LAST_POSITION - k)
         c += cuda.blockDim.x
     if best:
@@ -279,7 +294,7 @@ def note_visited(count, group, firsts, active, visited):
     while c < count:
         k = active[at(c)]
         if has_bit(visited, k):
-            cuda.atomic.min(firsts, group[at(k)], np.int32(k))
+            cuda.atomic.min(firsts, group[at(c)], np.int32(k))
         c += cuda.blockDim.x
     cuda.syncthreads()
 
@@ -292,7 +307,7 @@ def note_seen(count, group, firsts, active, repeated, seen, visited):
     while c < count:
         k = active[at(c)]
         if has_bit(repeated, k):
-            is_seen = firsts[at(group[at(k)])] < k
+            is_seen = firsts[at(group[at(c)])] < k
             if is_seen != has_bit(seen, k):
                 cuda.atomic.xor(seen, k >> 5, np.uint32(1 << (k & 31)))
                 changed |= int(has_bit(visited, k))
@@ -301,22 +316,22 @@ def note_seen(count, group, firsts, active, repeated, seen, visited):
 
 
 @cuda.jit(device=True)
-def walk_alone(n, words, word_end, base, group, firsts, repeated):
-    """The greedy walk of `measures.write_duplicates`; returns its characters."""
+def walk_alone(n, words, word_end, base, groups, firsts, repeated):
+    """The greedy walk of `measures.write_duplicates`; returns its characters. `groups` has the group by position."""
     free = characters = 0
     for k in range(words):
         if k >= free and has_bit(repeated, k):
-            if firsts[at(group[at(k)])] < k:
+            if firsts[at(groups[at(k)])] < k:
                 characters += word_end[at(k + n - 1)] - end_before(word_end, base, k)
                 free = k + n
             else:
-                firsts[at(group[at(k)])] = k
+                firsts[at(groups[at(k)])] = k
     return characters
 
 
 @cuda.jit(device=True)
 def add_duplicates(
-    n, words, count, word_end, base, group, firsts, active, repeated, seen, visited, functions, skips, out, row
+    n, words, count, word_end, base, group, firsts, active, groups, repeated, seen, visited, functions, skips, out, row
 ):
     """Add the characters of duplicate n-grams. The walk is greedy: what it skips depends on what it visited before. A
     guess of what was seen is improved until it agrees with the visited n-grams, which only the greedy walk does."""
@@ -328,17 +343,21 @@ def add_duplicates(
     changed, rounds = 1, 0
     while changed and rounds < WALK_ROUNDS:
         visit(n, chunks, repeated, seen, visited, functions, skips)
-        fill_active(count, active, firsts, NOT_VISITED)
+        clear(firsts, count, NOT_VISITED)
         cuda.syncthreads()
         note_visited(count, group, firsts, active, visited)
         changed = note_seen(count, group, firsts, active, repeated, seen, visited)
         rounds += 1
     characters = 0
     if changed:
-        fill_active(count, active, firsts, NOT_VISITED)
+        clear(firsts, count, NOT_VISITED)
+        c = cuda.threadIdx.x
+        while c < count:
+            groups[at(active[at(c)])] = group[at(c)]
+            c += cuda.blockDim.x
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:
-            characters = walk_alone(n, words, word_end, base, group, firsts, repeated)
+            characters = walk_alone(n, words, word_end, base, groups, firsts, repeated)
     else:
         c = cuda.threadIdx.x
         while c < count:
@@ -348,12 +367,13 @@ def add_duplicates(
             c += cuda.blockDim.x
     if characters:
         cuda.atomic.add(out, (M_DUP_NGRAM + n - 5, row), characters)
+    cuda.syncthreads()
 
 
 @cuda.jit(device=True)
 def count_document(
-    row, words, first, max_ngram, coverage, word_hash, word_end, base, level_hash, group, firsts, active, masks,
-    functions, skips, slots, totals, tops, top_characters, out,
+    row, words, first, max_ngram, coverage, word_hash, word_end, base, hashes, group, firsts, active, masks, functions,
+    skips, slots, totals, tops, top_characters, out,
 ):  # fmt: skip
     """All measures of words and n-grams that repeat in one document."""
     size = (words >> 5) + 2
@@ -364,23 +384,28 @@ def count_document(
     if cuda.threadIdx.x == 0:
         for n in range(3):
             tops[n] = ONE_FIRST
-    count = list_pairs(words, word_hash, level_hash, active[:words], odd, totals)
+    count = list_pairs(words, word_hash, hashes[:words], active[:words], odd, seen, totals)
     n = 2
     while n <= max_ngram and count > 0:
         repeated, here, following = even, active[:words], active[words:]
+        here_hashes, following_hashes = hashes[:words], hashes[words:]
         if n & 1:
-            repeated, here, following = odd, active[words:], active[:words]
-        find_repeated(n, words, count, level_hash, group, firsts, here, slots, repeated, seen, totals)
+            repeated, here, following = odd, following, here
+            here_hashes, following_hashes = following_hashes, here_hashes
+        if not find_repeated(n, words, count, here_hashes, group, firsts, here, slots, repeated, seen, totals):
+            break
         if n <= 4:
             find_top(n, count, group, firsts, here, repeated, tops)
         else:
             if coverage:
                 add_covered(n, count, word_end, base, here, repeated, out, row)
             add_duplicates(
-                n, words, count, word_end, base, group, firsts, here, repeated, seen, visited, functions, skips, out,
-                row,
+                n, words, count, word_end, base, group, firsts, here, following, repeated, seen, visited, functions,
+                skips, out, row,
             )  # fmt: skip
-        count = list_next(n, words, count, word_hash, level_hash, here, following, repeated, totals)
+        count = list_next(
+            n, words, count, word_hash, here_hashes, here, following_hashes, following, repeated, seen, totals
+        )
         n += 1
     if cuda.threadIdx.x == 0:
         write_tops(words, max_ngram, word_end, base, tops, top_characters, out, row)
@@ -388,11 +413,12 @@ def count_document(
 
 @cuda.jit(cache=True)
 def repeat_words_small(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, level_hash, group, firsts, active, masks,
+    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, hashes, group, firsts, active,
     functions, skips, top_characters, out,
 ):  # fmt: skip
     """One block per listed document of up to SMALL_SLOTS / 2 words."""
     slots = cuda.shared.array(SMALL_SLOTS, types.uint32)
+    masks = cuda.shared.array(SMALL_MASKS, types.uint32)
     totals = cuda.shared.array(3, types.int32)
     tops = cuda.shared.array(3, types.int64)
     place = cuda.blockIdx.x
@@ -402,8 +428,8 @@ def repeat_words_small(
         chunk, chunk_end = chunk_starts[row], chunk_starts[row + 1]
         count_document(
             row, np.int64(last - first), first, max_ngram, coverage, word_hash[first:last], word_end[first:last],
-            row_ranks[VISIBLE, row], level_hash[first:last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks[MASKS * chunk : MASKS * chunk_end], functions[chunk:chunk_end],
+            row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
+            active[2 * first : 2 * last], masks, functions[chunk:chunk_end],
             skips[chunk:chunk_end], slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
@@ -412,11 +438,12 @@ def repeat_words_small(
 
 @cuda.jit(cache=True)
 def repeat_words_large(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, level_hash, group, firsts, active, masks,
+    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, hashes, group, firsts, active,
     functions, skips, top_characters, out,
 ):  # fmt: skip
     """One block per listed document of up to LARGE_SLOTS / 2 words."""
     slots = cuda.shared.array(LARGE_SLOTS, types.uint32)
+    masks = cuda.shared.array(LARGE_MASKS, types.uint32)
     totals = cuda.shared.array(3, types.int32)
     tops = cuda.shared.array(3, types.int64)
     place = cuda.blockIdx.x
@@ -426,8 +453,8 @@ def repeat_words_large(
         chunk, chunk_end = chunk_starts[row], chunk_starts[row + 1]
         count_document(
             row, np.int64(last - first), first, max_ngram, coverage, word_hash[first:last], word_end[first:last],
-            row_ranks[VISIBLE, row], level_hash[first:last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks[MASKS * chunk : MASKS * chunk_end], functions[chunk:chunk_end],
+            row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
+            active[2 * first : 2 * last], masks, functions[chunk:chunk_end],
             skips[chunk:chunk_end], slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
@@ -436,8 +463,8 @@ def repeat_words_large(
 
 @cuda.jit(cache=True)
 def repeat_words_huge(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, level_hash, group, firsts, active, masks,
-    functions, skips, slot_starts, all_slots, top_characters, out,
+    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, hashes, group, firsts, active,
+    functions, skips, all_masks, slot_starts, all_slots, top_characters, out,
 ):  # fmt: skip
     """One block per listed document, with a table in global memory."""
     totals = cuda.shared.array(3, types.int32)
@@ -450,8 +477,8 @@ def repeat_words_huge(
         slots = all_slots[slot_starts[place] : slot_starts[place + 1]]
         count_document(
             row, np.int64(last - first), first, max_ngram, coverage, word_hash[first:last], word_end[first:last],
-            row_ranks[VISIBLE, row], level_hash[first:last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks[MASKS * chunk : MASKS * chunk_end], functions[chunk:chunk_end],
+            row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
+            active[2 * first : 2 * last], all_masks[MASKS * chunk : MASKS * chunk_end], functions[chunk:chunk_end],
             skips[chunk:chunk_end], slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
@@ -511,13 +538,13 @@ def repeat_items_huge(listed, item_starts, hashes, lengths, slot_starts, all_slo
 def _signatures():
     i32, i64, u32, u64 = (kind[::1] for kind in (types.int32, types.int64, types.uint32, types.uint64))
     number, flag, ranks, out = types.int64, types.bool_, types.int32[:, ::1], types.int32[:, ::1]
-    words = i64, ranks, number, flag, u64, i32, i64, u64, i32, i32, i32, u32, u64, i32
+    words = i64, ranks, number, flag, u64, i32, i64, u64, i32, i32, i32, u64, i32
     items = i64, i64, u64, i32
     table = i64, u32
     return {
         repeat_words_small: (*words, types.int64[:, ::1], out),
         repeat_words_large: (*words, types.int64[:, ::1], out),
-        repeat_words_huge: (*words, *table, types.int64[:, ::1], out),
+        repeat_words_huge: (*words, u32, *table, types.int64[:, ::1], out),
         repeat_items_small: (*items, number, out),
         repeat_items_huge: (*items, *table, number, out),
     }
