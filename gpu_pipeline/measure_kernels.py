@@ -198,25 +198,25 @@ def lowest_bit(bits):
 
 @cuda.jit(cache=True)
 def place_words(bits, ranks, word_starts, word_ends):
-    """Per eight bytes: the places where words start and end. The two masks have the same order: a word that is open
+    """Per 16 bytes: the places where words start and end. The two masks have the same order: a word that is open
     before a byte ends there or later."""
     b = cuda.grid(1)
-    while b < 4 * bits.shape[1]:
-        c, shift = b >> 2, 8 * (b & 3)
+    while b < 2 * bits.shape[1]:
+        c, shift = b >> 1, 16 * (b & 1)
         starts, ends, solid = bits[WORD, at(c)], bits[END, at(c)], bits[SOLID, at(c)]
         k = ranks[WORD, at(c)] + cuda.popc(np.uint32(starts & bits_below(shift)))
         if shift:
             j = k - np.int64(solid >> np.uint32(shift - 1) & np.uint32(1))
         else:
             j = k - np.int64(bits[SOLID, at(c - 1)] >> np.uint32(31) if c > 0 else np.uint32(0))
-        starts = np.uint32(starts >> np.uint32(shift)) & np.uint32(0xFF)
-        ends = np.uint32(ends >> np.uint32(shift)) & np.uint32(0xFF)
+        starts = np.uint32(starts >> np.uint32(shift)) & np.uint32(0xFFFF)
+        ends = np.uint32(ends >> np.uint32(shift)) & np.uint32(0xFFFF)
         while starts:
-            word_starts[at(k)] = 8 * b + lowest_bit(starts)
+            word_starts[at(k)] = 16 * b + lowest_bit(starts)
             starts &= np.uint32(starts - np.uint32(1))
             k += 1
         while ends:
-            word_ends[at(j)] = 8 * b + lowest_bit(ends)
+            word_ends[at(j)] = 16 * b + lowest_bit(ends)
             ends &= np.uint32(ends - np.uint32(1))
             j += 1
         b += cuda.gridsize(1)

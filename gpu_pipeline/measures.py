@@ -69,7 +69,7 @@ def _find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
     kernels.launch(parts.rank_documents, offsets.size, offsets, origin, bits, ranks, row_ranks)
     words = int(ranks[WORD, -1])
     word_starts, word_ends = (kernels.empty(offsets, np.int32, words) for _ in range(2))
-    kernels.launch_shared(parts.place_words, 4 * size, bits, ranks, word_starts, word_ends)
+    kernels.launch_shared(parts.place_words, 2 * size, bits, ranks, word_starts, word_ends)
     return Spans(data, blocks, offsets, valid, origin, bits, ranks, row_ranks, word_starts, word_ends)
 
 
@@ -181,14 +181,14 @@ def _count_lines(item_starts: cp.ndarray, line_hash: cp.ndarray, line_mark: cp.n
     starts, paragraphs = cp.flatnonzero(is_first), is_first.cumsum(dtype=np.int32)
     hashes, lengths = cp.zeros(starts.size, np.uint64), cp.zeros(starts.size, np.int32)
     lines = is_line.cumsum(dtype=np.int32)
-    kernels.launch(
-        parts.add_lines, line_mark.size, line_hash, line_mark, lines, paragraphs, starts, hashes, lengths
-    )
+    kernels.launch(parts.add_lines, line_mark.size, line_hash, line_mark, lines, paragraphs, starts, hashes, lengths)
     before = cp.searchsorted(starts, item_starts)
     _count_items(before, hashes, lengths, Measure.duplicate_paragraphs, out)
 
 
-def _count_words(spans: Spans, plan: Wanted, word_hash: cp.ndarray, word_end: cp.ndarray, out: cp.ndarray) -> cp.ndarray:
+def _count_words(
+    spans: Spans, plan: Wanted, word_hash: cp.ndarray, word_end: cp.ndarray, out: cp.ndarray
+) -> cp.ndarray:
     """Write the measures of words and n-grams that repeat; return the characters of the top 2- to 4-grams."""
     counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
     top_characters = cp.zeros((3, counts.size), np.int64)
@@ -206,7 +206,9 @@ def _count_words(spans: Spans, plan: Wanted, word_hash: cp.ndarray, word_end: cp
     launch_teams(repetition.repeat_words_large, repetition.LARGE_THREADS, large, *arguments, top_characters, out)
     if huge.size:
         table, masks = _table(counts[huge]), kernels.empty(out, np.uint32, repetition.MASKS * chunks)
-        launch_teams(repetition.repeat_words_huge, repetition.HUGE_THREADS, huge, *arguments, masks, *table, top_characters, out)
+        launch_teams(
+            repetition.repeat_words_huge, repetition.HUGE_THREADS, huge, *arguments, masks, *table, top_characters, out
+        )
     return top_characters
 
 

@@ -14,15 +14,16 @@ visited one before them, `visited` of those that the walk visits. Positions coun
 import numpy as np
 
 from curation.kernels.hashing import combine64, table_mask
-from curation.kernels.items import at
+from curation.kernels.items import at, bits_below
 from curation.kernels.measures import M_COVERED, M_DISTINCT, M_DUP_NGRAM, M_TOP_COUNT
 from curation.kernels.spans import VISIBLE, WORD
-from gpu_pipeline.measure_kernels import lowest_bit
+from gpu_pipeline.measure_kernels import ALL_LANES, lowest_bit
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
 SMALL_SLOTS, LARGE_SLOTS = 1024, 8192  # of tables in shared memory
 SMALL_THREADS, LARGE_THREADS, HUGE_THREADS = 64, 128, 512  # of a block
+LANES = 32  # threads of a warp
 EMPTY = np.uint32(0xFFFFFFFF)
 NOT_VISITED = np.int32(0x7FFFFFFF)
 MASKS = 4
@@ -126,13 +127,25 @@ def mark_pairs(words, repeated, pairs):
 
 
 @cuda.jit(device=True)
+def append(is_new, totals, place):
+    """Where the thread's item goes in the list whose length is totals[place]: threads of a warp append together."""
+    votes = np.uint32(cuda.ballot_sync(ALL_LANES, is_new))
+    lane = cuda.threadIdx.x % LANES
+    start = np.int32(0)
+    if lane == 0 and votes:
+        start = np.int32(cuda.atomic.add(totals, place, cuda.popc(votes)))
+    return cuda.shfl_sync(ALL_LANES, start, 0) + cuda.popc(np.uint32(votes & bits_below(lane)))
+
+
+@cuda.jit(device=True)
 def list_pairs(words, word_hash, hashes, active, repeated, pairs, totals):
     """List the 2-grams of words that repeat, and hash them; return their number."""
     mark_pairs(words, repeated, pairs)
-    k = cuda.threadIdx.x
-    while k < words:
-        if has_bit(pairs, k):
-            place = cuda.atomic.add(totals, 0, 1)
+    k = np.int64(cuda.threadIdx.x)
+    while k - k % LANES < words:  # all threads of a warp
+        is_pair = k < words and has_bit(pairs, k)
+        place = append(is_pair, totals, 0)
+        if is_pair:
             active[at(place)] = k
             hashes[at(place)] = combine64(word_hash[at(k)], word_hash[at(k + 1)])
         k += cuda.blockDim.x
@@ -146,11 +159,12 @@ def list_next(
 ):  # fmt: skip
     """List the (n + 1)-grams whose two n-grams repeat, and hash them; return their number."""
     mark_pairs(words, repeated, pairs)
-    c = cuda.threadIdx.x
-    while c < count:
-        k = active[at(c)]
-        if has_bit(pairs, k):
-            place = cuda.atomic.add(totals, 1 - (n & 1), 1)
+    c = np.int64(cuda.threadIdx.x)
+    while c - c % LANES < count:
+        k = active[at(min(c, count - 1))]
+        is_next = c < count and has_bit(pairs, k)
+        place = append(is_next, totals, 1 - (n & 1))
+        if is_next:
             next_active[at(place)] = k
             next_hashes[at(place)] = combine64(hashes[at(c)], word_hash[at(k + n)])
         c += cuda.blockDim.x

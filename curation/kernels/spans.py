@@ -22,6 +22,7 @@ from curation.kernels.words import (
     LANE_VISIBLE,
     finish_word,
     low_bytes,
+    mark_equal,
     mark_letters,
     mark_range,
     mark_spaces,
@@ -30,6 +31,7 @@ from curation.kernels.words import (
 # Masks of a batch. Those of RANKED have ranks.
 LEAD, BREAK, LETTER, WORD, VISIBLE, SOLID, ADDRESS, END = range(8)
 MASKS, RANKED = 8, 5
+BLANKS = np.uint64(0x2020202020202020)
 LOW_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
 MAX_CODE_POINT = 0x10FFFF
 FULL_STOP, COLON, LINE_FEED, RETURN = 46, 58, 10, 13
@@ -78,12 +80,10 @@ def text_bits(data, blocks, i, pages, records, flags, lanes):
     for the first one."""
     block = block_at(data, blocks, i)
     if block & HIGH_BITS == np.uint64(0):
-        return (
-            bits_of(mark_spaces(block)) ^ 0xFF,
-            0xFF,
-            bits_of(_mark_breaks(block)),
-            bits_of(mark_letters(block)),
-        )
+        letters = bits_of(mark_letters(block))
+        if (block - BLANKS) & ~block & HIGH_BITS == np.uint64(0):  # no control character
+            return bits_of(mark_equal(block, BLANKS)) ^ 0xFF, 0xFF, 0, letters
+        return bits_of(mark_spaces(block)) ^ 0xFF, 0xFF, bits_of(_mark_breaks(block)), letters
     solid = True
     if i > 0 and int(block & np.uint64(0xC0)) == 0x80:  # a character that starts in the block before
         solid = is_solid(data, utf8.start_of(data, max(i - 3, 0), i), pages, records, flags)

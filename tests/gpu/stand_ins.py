@@ -63,6 +63,12 @@ class FakeCuda:
     def clz(self, bits):
         return 32 - int(bits).bit_length()
 
+    def ballot_sync(self, lanes, flag):
+        return int(flag)
+
+    def shfl_sync(self, lanes, value, lane):
+        return value
+
     def syncthreads(self):
         """Only blocks of one thread wait."""
 
@@ -233,7 +239,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(module, "cuda", fake)
     for module, name, function in device_functions():
         monkeypatch.setattr(module, name, function.py_func)
-    monkeypatch.setattr(measure_kernels, "LANES", 1)  # a warp of one thread waits for no other
+    for module in KERNEL_MODULES[1:]:
+        monkeypatch.setattr(module, "LANES", 1)  # a warp of one thread waits for no other
     monkeypatch.setitem(sys.modules, "gpu_pipeline.measures", load("measures"))
     monkeypatch.setattr(gpu_pipeline, "measures", sys.modules["gpu_pipeline.measures"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)

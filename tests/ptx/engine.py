@@ -61,7 +61,8 @@ def execute_kernels(
     # The stand-ins replace these, and the compiler reads them.
     for module in stand_ins.KERNEL_MODULES:
         monkeypatch.setattr(module, "cuda", numba.cuda)
-    monkeypatch.setattr(stand_ins.measure_kernels, "LANES", LANES)
+    for module in stand_ins.KERNEL_MODULES[1:]:
+        monkeypatch.setattr(module, "LANES", LANES)
     for module, name, function in DEVICE_FUNCTIONS:
         monkeypatch.setattr(module, name, function)
     for name, launch in zip(("launch", "launch_blocks", "launch_teams"), LAUNCHES, strict=True):
