@@ -206,9 +206,8 @@ def _count_words(
     launch_teams(repetition.repeat_words_large, repetition.LARGE_THREADS, large, *arguments, top_characters, out)
     if huge.size:
         table, masks = _table(counts[huge]), kernels.empty(out, np.uint32, repetition.MASKS * chunks)
-        launch_teams(
-            repetition.repeat_words_huge, repetition.HUGE_THREADS, huge, *arguments, masks, *table, top_characters, out
-        )
+        more = masks, *table, top_characters, out
+        launch_teams(repetition.repeat_words_huge, repetition.HUGE_THREADS, huge, *arguments, *more)
     return top_characters
 
 

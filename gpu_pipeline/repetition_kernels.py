@@ -5,10 +5,11 @@ A table has a slot (uint32) per item at most: the item's position, and bits of i
 slot first stands for all items of its hash; which one is first differs between runs, results do not. Tables of short
 documents are in shared memory.
 
-`word_hash` and `word_end` are those of `measure_kernels`. The n-grams of a size that may repeat are a list in any order:
+`word_hash` and `word_end` are those of `measure_kernels`. The n-grams of a size that may repeat are an unordered list:
 `active` (int32) has the position of each, `hashes` (uint64) its hash, `group` (int32) the place in the list of the one
-that stands for it, and of that one `firsts` (int32) has the number of equal ones but one, or the first one visited. Masks (uint32) have a bit per word, in chunks of 32: `repeated` of n-grams that repeat, `seen` of n-grams that equal a
-visited one before them, `visited` of those that the walk visits. Positions count from the document's first word.
+that stands for it, and of that one `firsts` (int32) has the number of equal ones but one, or the position of the first
+one visited. Masks (uint32) have a bit per word, in chunks of 32: `repeated` of n-grams that repeat, `seen` of n-grams
+that equal a visited one before them, `visited` of those that the walk visits. Positions count from the first word.
 """
 
 import numpy as np

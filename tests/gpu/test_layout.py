@@ -14,10 +14,8 @@ import pytest
 import cpu_fallback
 import cpu_fallback.text
 from curation.errors import EngineError, InputError
-from curation.kernels import tables
 from curation.kernels.hashing import table_mask
 from curation.kernels.rewrite import RewriteSteps
-from curation.kernels.words import character_lanes, count_words
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
 from tests.corpus import NASTY
@@ -294,15 +292,6 @@ def test_groups_go_to_the_cpu_engine_where_memory_is_short(gpu_dedup, monkeypatc
     keys = np.arange(100, dtype=np.uint64)[:, None] // np.uint64(3)
     assert gpu_dedup.group_leaders(keys).tolist() == [row - row % 3 for row in range(100)]
     assert [record.message for record in caplog.records] == [SHORT]
-
-
-def test_counted_words_are_the_words_of_the_scan():
-    """Scratch is laid out for exactly the counted words."""
-    unicode = tables.load_tables()
-    expected = cpu_fallback.measure(column(NASTY), ["words"])["words"].tolist()
-    encoded = [np.frombuffer(text.encode(), np.uint8) for text in NASTY]
-    lanes = character_lanes(unicode)
-    assert [count_words(data, 0, len(data), unicode.pages, unicode.records, *lanes) for data in encoded] == expected
 
 
 def test_table_slots_equal_the_tables_of_the_kernels():
