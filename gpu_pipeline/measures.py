@@ -192,21 +192,17 @@ def _count_words(
     """Write the measures of words and n-grams that repeat; return the characters of the top 2- to 4-grams."""
     counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
     top_characters = cp.zeros((3, counts.size), np.int64)
-    chunk_starts = kernels.starts_of(counts // 32 + 2)
-    words, chunks = word_hash.size, int(chunk_starts[-1])
+    words = word_hash.size
     hashes = kernels.empty(out, np.uint64, 2 * words)
     group, firsts, active = (kernels.empty(out, np.int32, size) for size in (words, words, 2 * words))
-    functions, skips = kernels.empty(out, np.uint64, chunks), kernels.empty(out, np.int32, chunks)
-    arguments = (
-        spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end, chunk_starts, hashes, group, firsts,
-        active, functions, skips,
-    )  # fmt: skip
+    arguments = spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end, hashes, group, firsts, active
     small, large, huge = _in_classes(counts, (repetition.SMALL_SLOTS // 2, repetition.LARGE_SLOTS // 2))
     launch_teams(repetition.repeat_words_small, repetition.SMALL_THREADS, small, *arguments, top_characters, out)
     launch_teams(repetition.repeat_words_large, repetition.LARGE_THREADS, large, *arguments, top_characters, out)
     if huge.size:
-        table, masks = _table(counts[huge]), kernels.empty(out, np.uint32, repetition.MASKS * chunks)
-        more = masks, *table, top_characters, out
+        mask_starts = kernels.starts_of(counts[huge] // 32 + 2)
+        masks = kernels.empty(out, np.uint32, repetition.MASKS * int(mask_starts[-1]))
+        more = mask_starts, masks, *_table(counts[huge]), top_characters, out
         launch_teams(repetition.repeat_words_huge, repetition.HUGE_THREADS, huge, *arguments, *more)
     return top_characters
 

@@ -30,7 +30,7 @@ NOT_VISITED = np.int32(0x7FFFFFFF)
 MASKS = 4
 SMALL_MASKS, LARGE_MASKS = (MASKS * (slots // 64 + 2) for slots in (SMALL_SLOTS, LARGE_SLOTS))
 COUNTED = 2  # place of `totals` behind the numbers of active n-grams of even and of odd size
-WALK_ROUNDS = 8  # then one thread walks
+WALK_ROUNDS = 64  # then one thread walks
 LAST_POSITION = 0xFFFFFFFF
 ONE_FIRST = np.int64((1 << 32) + LAST_POSITION)  # one occurrence, at position 0
 
@@ -257,16 +257,6 @@ def leave_chunk(seen, n, position):
 
 
 @cuda.jit(device=True)
-def chunk_function(seen, n):
-    """`leave_chunk` for entries at 0 to n - 1, four bits each."""
-    value = np.uint64(0)
-    if seen != np.uint32(0):
-        for entry in range(n):
-            value |= np.uint64(leave_chunk(seen, n, entry)) << np.uint64(4 * entry)
-    return value
-
-
-@cuda.jit(device=True)
 def visited_bits(repeated, seen, n, position):
     """The bits of the repeated n-grams that the walk visits in a chunk that it enters at `position`."""
     visited = np.uint32(0)
@@ -282,23 +272,35 @@ def visited_bits(repeated, seen, n, position):
 
 
 @cuda.jit(device=True)
-def visit(n, chunks, repeated, seen, visited, functions, skips):
-    """The n-grams that the walk visits if `seen` is right. One thread composes the functions of the chunks."""
-    c = cuda.threadIdx.x
-    while c < chunks:
-        functions[at(c)] = chunk_function(seen[at(c)], n)
-        c += cuda.blockDim.x
+def leave_segment(seen, first, end, n, entry):
+    """`leave_chunk` over several chunks."""
+    for c in range(first, end):
+        entry = leave_chunk(seen[at(c)], n, entry)
+    return entry
+
+
+@cuda.jit(device=True)
+def visit(n, chunks, repeated, seen, visited, functions, entries):
+    """The n-grams that the walk visits if `seen` is right. Each thread takes a segment of chunks; one thread composes
+    the functions from where the walk enters a segment to where it leaves it, four bits per entry."""
+    thread, threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
+    own = (chunks + threads - 1) // threads
+    first, end = thread * own, min((thread + 1) * own, chunks)
+    value = np.uint64(0)
+    for entry in range(n):
+        value |= np.uint64(leave_segment(seen, first, end, n, entry)) << np.uint64(4 * entry)
+    functions[thread] = value
     cuda.syncthreads()
-    if cuda.threadIdx.x == 0:
-        skip = 0
-        for c in range(chunks):
-            skips[at(c)] = skip
-            skip = np.int64(functions[at(c)] >> np.uint64(4 * skip) & np.uint64(15))
+    if thread == 0:
+        entry = np.int64(0)
+        for segment in range((chunks + own - 1) // own):
+            entries[segment] = entry
+            entry = np.int64(functions[segment] >> np.uint64(4 * entry) & np.uint64(15))
     cuda.syncthreads()
-    c = cuda.threadIdx.x
-    while c < chunks:
-        visited[at(c)] = visited_bits(repeated[at(c)], seen[at(c)], n, skips[at(c)])
-        c += cuda.blockDim.x
+    entry = np.int64(entries[thread]) if first < end else np.int64(0)
+    for c in range(first, end):
+        visited[at(c)] = visited_bits(repeated[at(c)], seen[at(c)], n, entry)
+        entry = leave_chunk(seen[at(c)], n, entry)
     cuda.syncthreads()
 
 
@@ -346,7 +348,22 @@ def walk_alone(n, words, word_end, base, groups, firsts, repeated):
 
 @cuda.jit(device=True)
 def add_duplicates(
-    n, words, count, word_end, base, group, firsts, active, groups, repeated, seen, visited, functions, skips, out, row
+    n,
+    words,
+    count,
+    word_end,
+    base,
+    group,
+    firsts,
+    active,
+    groups,
+    repeated,
+    seen,
+    visited,
+    functions,
+    entries,
+    out,
+    row,
 ):
     """Add the characters of duplicate n-grams. The walk is greedy: what it skips depends on what it visited before. A
     guess of what was seen is improved until it agrees with the visited n-grams, which only the greedy walk does."""
@@ -357,7 +374,7 @@ def add_duplicates(
     note_seen(count, group, firsts, active, repeated, seen, visited)
     changed, rounds = 1, 0
     while changed and rounds < WALK_ROUNDS:
-        visit(n, chunks, repeated, seen, visited, functions, skips)
+        visit(n, chunks, repeated, seen, visited, functions, entries)
         clear(firsts, count, NOT_VISITED)
         cuda.syncthreads()
         note_visited(count, group, firsts, active, visited)
@@ -387,8 +404,8 @@ def add_duplicates(
 
 @cuda.jit(device=True)
 def count_document(
-    row, words, first, max_ngram, coverage, word_hash, word_end, base, hashes, group, firsts, active, masks, functions,
-    skips, slots, totals, tops, top_characters, out,
+    row, words, max_ngram, coverage, word_hash, word_end, base, hashes, group, firsts, active, masks, functions,
+    entries, slots, totals, tops, top_characters, out,
 ):  # fmt: skip
     """All measures of words and n-grams that repeat in one document."""
     size = (words >> 5) + 2
@@ -416,7 +433,7 @@ def count_document(
                 add_covered(n, count, word_end, base, here, repeated, out, row)
             add_duplicates(
                 n, words, count, word_end, base, group, firsts, here, following, repeated, seen, visited, functions,
-                skips, out, row,
+                entries, out, row,
             )  # fmt: skip
         count = list_next(
             n, words, count, word_hash, here_hashes, here, following_hashes, following, repeated, seen, totals
@@ -428,24 +445,23 @@ def count_document(
 
 @cuda.jit(cache=True)
 def repeat_words_small(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, hashes, group, firsts, active,
-    functions, skips, top_characters, out,
-):  # fmt: skip
+    listed, row_ranks, max_ngram, coverage, word_hash, word_end, hashes, group, firsts, active, top_characters, out
+):
     """One block per listed document of up to SMALL_SLOTS / 2 words."""
     slots = cuda.shared.array(SMALL_SLOTS, types.uint32)
     masks = cuda.shared.array(SMALL_MASKS, types.uint32)
     totals = cuda.shared.array(3, types.int32)
     tops = cuda.shared.array(3, types.int64)
+    functions = cuda.shared.array(SMALL_THREADS, types.uint64)
+    entries = cuda.shared.array(SMALL_THREADS, types.int32)
     place = cuda.blockIdx.x
     while place < listed.size:
         row = listed[place]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
-        chunk, chunk_end = chunk_starts[row], chunk_starts[row + 1]
         count_document(
-            row, np.int64(last - first), first, max_ngram, coverage, word_hash[first:last], word_end[first:last],
+            row, np.int64(last - first), max_ngram, coverage, word_hash[first:last], word_end[first:last],
             row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks, functions[chunk:chunk_end],
-            skips[chunk:chunk_end], slots, totals, tops, top_characters, out,
+            active[2 * first : 2 * last], masks, functions, entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
         place += cuda.gridDim.x
@@ -453,24 +469,23 @@ def repeat_words_small(
 
 @cuda.jit(cache=True)
 def repeat_words_large(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, hashes, group, firsts, active,
-    functions, skips, top_characters, out,
-):  # fmt: skip
+    listed, row_ranks, max_ngram, coverage, word_hash, word_end, hashes, group, firsts, active, top_characters, out
+):
     """One block per listed document of up to LARGE_SLOTS / 2 words."""
     slots = cuda.shared.array(LARGE_SLOTS, types.uint32)
     masks = cuda.shared.array(LARGE_MASKS, types.uint32)
     totals = cuda.shared.array(3, types.int32)
     tops = cuda.shared.array(3, types.int64)
+    functions = cuda.shared.array(LARGE_THREADS, types.uint64)
+    entries = cuda.shared.array(LARGE_THREADS, types.int32)
     place = cuda.blockIdx.x
     while place < listed.size:
         row = listed[place]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
-        chunk, chunk_end = chunk_starts[row], chunk_starts[row + 1]
         count_document(
-            row, np.int64(last - first), first, max_ngram, coverage, word_hash[first:last], word_end[first:last],
+            row, np.int64(last - first), max_ngram, coverage, word_hash[first:last], word_end[first:last],
             row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks, functions[chunk:chunk_end],
-            skips[chunk:chunk_end], slots, totals, tops, top_characters, out,
+            active[2 * first : 2 * last], masks, functions, entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
         place += cuda.gridDim.x
@@ -478,23 +493,38 @@ def repeat_words_large(
 
 @cuda.jit(cache=True)
 def repeat_words_huge(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, hashes, group, firsts, active,
-    functions, skips, all_masks, slot_starts, all_slots, top_characters, out,
-):  # fmt: skip
-    """One block per listed document, with a table in global memory."""
+    listed,
+    row_ranks,
+    max_ngram,
+    coverage,
+    word_hash,
+    word_end,
+    hashes,
+    group,
+    firsts,
+    active,
+    mask_starts,
+    all_masks,
+    slot_starts,
+    all_slots,
+    top_characters,
+    out,
+):
+    """One block per listed document, with masks and a table in global memory."""
     totals = cuda.shared.array(3, types.int32)
     tops = cuda.shared.array(3, types.int64)
+    functions = cuda.shared.array(HUGE_THREADS, types.uint64)
+    entries = cuda.shared.array(HUGE_THREADS, types.int32)
     place = cuda.blockIdx.x
     while place < listed.size:
         row = listed[place]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
-        chunk, chunk_end = chunk_starts[row], chunk_starts[row + 1]
+        masks = all_masks[MASKS * mask_starts[place] : MASKS * mask_starts[place + 1]]
         slots = all_slots[slot_starts[place] : slot_starts[place + 1]]
         count_document(
-            row, np.int64(last - first), first, max_ngram, coverage, word_hash[first:last], word_end[first:last],
+            row, np.int64(last - first), max_ngram, coverage, word_hash[first:last], word_end[first:last],
             row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], all_masks[MASKS * chunk : MASKS * chunk_end], functions[chunk:chunk_end],
-            skips[chunk:chunk_end], slots, totals, tops, top_characters, out,
+            active[2 * first : 2 * last], masks, functions, entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
         place += cuda.gridDim.x
@@ -553,13 +583,13 @@ def repeat_items_huge(listed, item_starts, hashes, lengths, slot_starts, all_slo
 def _signatures():
     i32, i64, u32, u64 = (kind[::1] for kind in (types.int32, types.int64, types.uint32, types.uint64))
     number, flag, ranks, out = types.int64, types.bool_, types.int32[:, ::1], types.int32[:, ::1]
-    words = i64, ranks, number, flag, u64, i32, i64, u64, i32, i32, i32, u64, i32
+    words = i64, ranks, number, flag, u64, i32, u64, i32, i32, i32
     items = i64, i64, u64, i32
     table = i64, u32
     return {
         repeat_words_small: (*words, types.int64[:, ::1], out),
         repeat_words_large: (*words, types.int64[:, ::1], out),
-        repeat_words_huge: (*words, u32, *table, types.int64[:, ::1], out),
+        repeat_words_huge: (*words, *table, *table, types.int64[:, ::1], out),
         repeat_items_small: (*items, number, out),
         repeat_items_huge: (*items, *table, number, out),
     }

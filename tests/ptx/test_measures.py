@@ -16,7 +16,7 @@ from tests.conftest import frame_of
 from tests.ptx.engine import install_engine
 
 NAMES = tuple(measure.name for measure in Measure)
-SIZE = 1 << 20 if "PTX_ALL_SEEDS" in os.environ else 1 << 16  # bytes of a long document; `make ptx` sets it
+SIZE = 1 << 20 if "PTX_ALL_SEEDS" in os.environ else 1 << 15  # bytes of a long document; `make ptx` sets it
 PIECE = measure_kernels.LONG_PIECE
 LONGEST_THREAD = 100_000
 
@@ -62,7 +62,7 @@ def assert_same_measures(engine, column, names=NAMES):
         np.testing.assert_array_equal(found[name], expected[name], name, strict=True)
 
 
-@pytest.mark.parametrize("seed", [5, 6])
+@pytest.mark.parametrize("seed", [5])
 def test_measures_of_documents_that_are_cut(monkeypatch, seed):
     engine, _ = install_engine(monkeypatch, seed)
     assert_same_measures(engine, frame_of(engine, [*CUTS, *LONG.values()])[TEXT])
