@@ -21,7 +21,6 @@ from curation.reading.source_files import Slice
 from curation.recipes.recipe import saves_index
 from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import ids_of
-from curation.running.ledger import SliceRecord
 from curation.running.map_phase import CUT, Segment, cuts_in, load_job, store_job
 from curation.running.plan import check_stage_files
 from curation.running.progress import Progress
@@ -171,15 +170,15 @@ def _check_files(context: RunContext, numbers: Sequence[int]) -> None:
 
 
 def run_corpus_stages(
-    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], records: list[SliceRecord],
+    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], documents: np.ndarray,
     counts: list[StageCount],
 ) -> SegmentState:  # fmt: skip
     """Run the corpus stages of a segment and write the mask of its kept rows.
 
-    `records` are the done-records of the segment's slices. The function fills the entries of the corpus stages in
+    `documents` has the rows of each partition (int64). The function fills the entries of the corpus stages in
     `counts`, which has one per stage of the recipe. A stage whose decision is stored does not run again.
     """
-    partitions = Partitions(segment_folder(context, segment.number), [record.documents for record in records])
+    partitions = Partitions(segment_folder(context, segment.number), documents)
     mask, cuts = context.work / f"barrier-{segment.number}.npy", None
     alive = np.ones(len(partitions), bool)
     removed = []

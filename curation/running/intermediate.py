@@ -173,13 +173,13 @@ class Partitions:
     the number of rows.
     """
 
-    def __init__(self, folder: Path, counts: Sequence[int]) -> None:
+    def __init__(self, folder: Path, counts: Sequence[int] | np.ndarray) -> None:
         self.folder = folder
         self.starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self._layouts: dict[int, KeyLayout] = {}
 
-    def __reduce__(self) -> tuple[type[Partitions], tuple[Path, list[int]]]:
-        return Partitions, (self.folder, np.diff(self.starts).tolist())
+    def __reduce__(self) -> tuple[type[Partitions], tuple[Path, np.ndarray]]:
+        return Partitions, (self.folder, np.diff(self.starts))
 
     def __len__(self) -> int:
         return int(self.starts[-1])

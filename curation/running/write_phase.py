@@ -23,10 +23,9 @@ from curation.arrays import as_one_array, batch_end_at, cut_tables, positions_of
 from curation.contract import ID, ROW, TEXT
 from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
-from curation.reading.source_files import Slice
 from curation.recipes.recipe import Output
 from curation.running.intermediate import Partitions, open_partition, with_ids
-from curation.running.task_records import RunningNote
+from curation.running.task_records import Counts, RunningNote
 from curation.stages import Stage
 from curation.stages.base import added_columns
 from curation.system.files import begin_sync, commit, file_sha256, numbered_path, write_json
@@ -50,9 +49,9 @@ PARQUET_OPTIONS: dict[str, Any] = {
 }
 
 
-def document_schema(slices: Sequence[Slice], stages: Sequence[Stage] = ()) -> pa.Schema:
+def document_schema(columns: Sequence[str], stages: Sequence[Stage] = ()) -> pa.Schema:
     """Return the schema of `documents/`: doc, id, source and text, then carried columns, then columns of stages."""
-    carried = dict.fromkeys((name for input_slice in slices for name in input_slice.columns), "large_string")
+    carried = dict.fromkeys(columns, "large_string")
     return pa.schema([*DOCUMENT_SCHEMA, *(pa.field(*column) for column in (carried | added_columns(stages)).items())])
 
 
@@ -119,12 +118,12 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     documents: Path
 
 
-def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
+def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record."""
     part = job.output_parts[number]
     started = time.perf_counter()
     path = job.documents / f"part-{number:05d}.parquet"
-    schema, mask = document_schema(plan.slices, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
+    schema, mask = document_schema(plan.slices.carried, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     files = token_files(plan.recipe, job.work, number) if plan.recipe.output.formats else nullcontext()
@@ -157,6 +156,12 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
         "seconds": time.perf_counter() - started,
     }
     write_json(numbered_path(job.work, number, ".json"), tally)
+    return part_counts(tally)
+
+
+def part_counts(record: dict[str, Any]) -> Counts:
+    """Return the counts of an output part for the display of progress."""
+    return Counts(record["documents"], record["bytes"], record["documents"])
 
 
 def _kept_documents(
