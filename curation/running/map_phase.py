@@ -189,7 +189,9 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             check_interrupts()
             frame = _apply_stages(task, frame, record, removed_file)
             started = time.perf_counter()
-            partition.write(_documents(task, frame), _keys(task, frame))
+            columns = _keys(task, frame)
+            partition.write(_documents(task, frame), columns)
+            record.bytes_kept += int(columns[BYTES].sum())
             record.write_seconds += time.perf_counter() - started
             record.documents, record.removed = partition.documents.rows, removed_file.rows
             note.write(*record.read_counts(), record.documents)

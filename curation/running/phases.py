@@ -69,7 +69,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         if first is None:
             first = totals
             check_minima(recipe.input, recipe.budget, totals.slices, totals.records)
-        state = run_corpus_stages(context, segment, prepared, totals.documents, counts)
+        state = run_corpus_stages(context, segment, prepared, totals, counts)
         removed += state.removed
     assert state is not None and first is not None
     numbering = Numbering(context.plan.slices, np.cumsum(first.rows) - first.rows)
@@ -88,7 +88,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         context.progress.log("saving the index")
         digests |= save_index(context, removed, numbering)
     planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
-    copies = planned - int(np.count_nonzero(state.alive))
+    copies = planned - int(state.documents.sum())
     output_records = {"parts": part_records, "tokens": tokens, "copies": copies}
     return _conclude(context, counts, first, output_records, digests)
 
@@ -141,7 +141,7 @@ def _write_documents(
     output = context.plan.recipe.output
     sources = input_spans(context.plan.slices, state.partitions)
     copies = {name: entry.copies for name, entry in entries_by_name(context.plan.recipe.input).items()}
-    parts = cut_output_parts(sources, state.partitions.byte_lengths(), state.alive, output, copies)
+    parts = cut_output_parts(state, sources, output, copies)
     job = OutputJob(
         offsets=numbering.offsets,
         partitions=state.partitions,
