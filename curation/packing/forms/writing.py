@@ -49,16 +49,22 @@ def check_forms(output: Output, tokenizer: Tokenizer) -> None:
 
 
 def write_forms(
-    forms: Forms, tokenizer: Tokenizer, token_parts: Mapping[str, TokenParts], folder: Path, seed: int | None = None
+    forms: Forms,
+    tokenizer: Tokenizer,
+    token_parts: Mapping[str, TokenParts],
+    folder: Path,
+    seed: int | None = None,
+    only: str = "",
 ) -> dict[str, dict[str, Any]]:
     """Write `<folder>/<form>/` for each form and return form -> manifest.
 
     token_parts  split -> token files; the key is "" in a run without splits
     seed         seed of an order over all inputs. None: the order of the run, input after input
+    only         name of the one form to write; "" writes all
 
     Files of an earlier attempt in a form's folder are deleted first. RecipeError: a split too small for a form.
     """
-    chosen = forms.chosen()
+    chosen = [form for form in forms.chosen() if only in ("", form.name)]
     if not chosen:  # without a form, do not map the token files
         return {}
     documents = {split: Documents(files, tokenizer.dtype, seed) for split, files in token_parts.items()}
