@@ -55,6 +55,7 @@ from curation.system.files import local_output, remove
 from curation.system.interrupts import begin_writing
 from curation.system.steps import each, shown_by
 
+LOCAL = ("auto", "threads", "processes")
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
 
 
@@ -82,7 +83,7 @@ def run(
     force: bool = False,
     force_disk: bool = False,
     workers: int = 0,
-    scheduler: str = "threads",
+    scheduler: str = "auto",
     slice_bytes: int = 0,
     progress: Progress | bool = True,
 ) -> RunResult:
@@ -97,7 +98,8 @@ def run(
                  unfinished one. True: delete the outputs of earlier runs in `output` first
     force_disk   False (default): refuse a run that needs more disk than is free (`curation.running.disk`)
     workers      tasks at once; 0 (default) uses every processor of this process, or fewer if memory is short
-    scheduler    "threads" (default), "processes" or the address of a Dask scheduler, such as "tcp://HOST:PORT"
+    scheduler    "auto" (default): threads, and from 16 workers on processes of up to 8 threads; "threads"; "processes"
+                 of one thread; or the address of a Dask scheduler, such as "tcp://HOST:PORT"
     slice_bytes  maximum input bytes of a slice; 0 (default) lets the runner choose
     progress     True (default): show progress on standard error, as bars in a terminal, else as lines. False: show
                  nothing. Or a display of `curation.running.progress`
@@ -214,12 +216,12 @@ def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
     for name, number in (("workers", workers), ("slice_bytes", slice_bytes)):
         if not 0 <= number <= sys.maxsize:
             raise EngineError(f"{name} must be 0 (chosen for this machine) or more, and fit 64 bits, not {number}")
-    if scheduler in ("threads", "processes"):
+    if scheduler in LOCAL:
         return
     if ":" not in scheduler:
         raise EngineError(
-            f"scheduler must be threads, processes or an address such as tcp://HOST:PORT, not {scheduler!r}"
-            f"{near_or_nothing(scheduler, ('threads', 'processes'))}"
+            f"scheduler must be {', '.join(LOCAL)} or an address such as tcp://HOST:PORT, not {scheduler!r}"
+            f"{near_or_nothing(scheduler, LOCAL)}"
         )
     if fault := address_fault(scheduler):
         raise EngineError(f"scheduler {scheduler}: {fault}")
@@ -237,11 +239,11 @@ def find_resources(engine: Engine, name: str, workers: int, scheduler: str, file
     """
     count = workers or read_processors()
     batch = engine.batch_bytes(count)
-    if name != "cpu" or scheduler not in ("threads", "processes"):
+    if name != "cpu" or scheduler not in LOCAL:
         return Resources(count, batch, MAX_SLICE_BYTES)
     return choose(
         read_limits(), count, batch, MAX_SLICE_BYTES,
-        files=files, fixed_workers=workers > 0, processes=scheduler == "processes",
+        files=files, fixed_workers=workers > 0, scheduler=scheduler,
     )  # fmt: skip
 
 
