@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         redact as redact,
         rewrite as rewrite,
     )
+    from curation.library.selection import select as select
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -105,6 +106,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         NgramDedup as NgramDedup,
         Redact as Redact,
         Rewrite as Rewrite,
+        Select as Select,
     )
     from curation.stages.base import CorpusStage as CorpusStage, Phase as Phase, RowStage as RowStage
     from curation.stages.outcome import (
@@ -131,6 +133,7 @@ _HOMES = {
         "rewrite",
     ),
     "curation.running.estimate": ("Estimate", "estimate"),
+    "curation.library.selection": ("select",),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.run": ("RunResult", "run"),
@@ -152,6 +155,7 @@ _HOMES = {
         "NgramDedup",
         "Redact",
         "Rewrite",
+        "Select",
     ),
     "curation.rules.decide": ("RULE_SETS", "Rule", "Verdict"),
     "curation.measures": ("Measure",),

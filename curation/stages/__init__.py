@@ -11,9 +11,10 @@ from curation.stages.measure import MeasureStage
 from curation.stages.ngram_dedup import NgramDedup
 from curation.stages.redact import Redact
 from curation.stages.rewrite import Rewrite
+from curation.stages.select import Select
 
 _CLASSES: tuple[type[Stage], ...] = (
-    Rewrite, Redact, MeasureStage, Filter, Language, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
+    Rewrite, Redact, MeasureStage, Filter, Language, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup, Select,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
@@ -31,5 +32,6 @@ __all__ = [
     "Redact",
     "Rewrite",
     "RowStage",
+    "Select",
     "Stage",
 ]  # fmt: skip

@@ -129,6 +129,7 @@ def stages(quiz: Path) -> dict[str, Any]:
         "exact_dedup": curation.ExactDedup(max_characters=30),
         "fuzzy_dedup": curation.FuzzyDedup(ngram=2, threshold=0.3, keep=["s2", "s1"]),
         "ngram_dedup": curation.NgramDedup(ngram=2, min_seen=0.5),
+        "select": curation.Select(column="n", keep_lowest=0.5, per="source"),
         "own rows": AboveScore(),
         "own corpus": CutRepeats(),
         "own drops": DropSources(drop=("s1",)),

@@ -31,8 +31,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "exact_dedup": {},
     "fuzzy_dedup": {"index": "DIR/old/index"},
     "ngram_dedup": {"ngram": 2},
+    "select": {"column": "score", "drop_lowest": 0.5},
 }
-READS = {"filter": "url"}  # the columns that the examples read
+READS = {"filter": "url", "select": "score"}  # the columns that the examples read
 FILES = {"decontaminate": "quiz.txt", "fuzzy_dedup": "old/index/index.json"}  # a file of each that has some
 
 
@@ -40,7 +41,7 @@ FILES = {"decontaminate": "quiz.txt", "fuzzy_dedup": "old/index/index.json"}  # 
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the examples read: documents, evaluation texts and the index of an earlier run."""
     folder = tmp_path_factory.mktemp("stages")
-    (folder / "in.jsonl").write_bytes(records_of(TEXTS, url="https://a.org"))
+    (folder / "in.jsonl").write_bytes(records_of(TEXTS, url="https://a.org", score=0.5))
     (folder / "quiz.txt").write_text("eins zwei\n")
     old = {"input": [{"path": str(folder / "in.jsonl")}], "stages": [FUZZY], "output": {"formats": [], "index": True}}
     run(convert_recipe(old), folder / "old", engine="cpu")
@@ -57,7 +58,7 @@ def stage_of(kind: str, folder: Path) -> Stage:
 
 
 def recipe_of(kind: str, folder: Path, **entry: Any) -> Recipe:
-    entry = {"path": str(folder / "in.jsonl"), "columns": ["url"]} | entry
+    entry = {"path": str(folder / "in.jsonl"), "columns": ["url", "score"]} | entry
     return convert_recipe({"input": [entry], "stages": [settings_of(kind, folder)], "output": {"formats": []}})
 
 
