@@ -8,10 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 
-import dask.multiprocessing
-import dask.threaded
-
-from curation.system.cluster import DaskSession, connect, process_pool
+from curation.system.cluster import DaskSession, connect, get_in_pool, process_pool
 
 LIBRARIES = ("pandas", "pyarrow", "numba", "dask")
 BATCH_BYTES = 4 << 20  # larger batches need more memory and are not faster (benchmarks/LOG.md)
@@ -30,8 +27,10 @@ def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
     """
     if scheduler == "threads":
         with ThreadPoolExecutor(workers) as pool:  # after an error, running tasks end before the run unlocks its folder
-            yield DaskSession(partial(dask.threaded.get, pool=pool))
+            yield DaskSession(partial(get_in_pool, pool))  # importing Dask takes 0.1 s
     elif scheduler == "processes":
+        import dask.multiprocessing
+
         with process_pool(workers) as pool:
             yield DaskSession(partial(dask.multiprocessing.get, pool=pool, chunksize=1))
     else:

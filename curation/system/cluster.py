@@ -7,7 +7,6 @@ give no advice. This module adds a timeout and error messages.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import multiprocessing
 import multiprocessing.connection
@@ -16,8 +15,8 @@ import multiprocessing.resource_tracker
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -61,6 +60,18 @@ class DaskSession:
         except KeyboardInterrupt:
             stop.set()
             raise
+
+
+def get_in_pool(pool: ThreadPoolExecutor, graph: Mapping[str, tuple[Callable[[], Any]]], names: Sequence[str]) -> Any:
+    """Do for the graphs of `DaskSession.map` the same as `dask.threaded.get`, in the order of the graph."""
+    futures = {name: pool.submit(function) for name, (function,) in graph.items()}
+    try:
+        for future in wait(futures.values(), return_when=FIRST_EXCEPTION).done:
+            future.result()
+        return [futures[name].result() for name in names]
+    finally:
+        for future in futures.values():
+            future.cancel()
 
 
 class _Process(multiprocessing.context.SpawnProcess):
@@ -191,6 +202,8 @@ def _get(client: Any, graph: Any, names: list[str]) -> list[Any]:
 async def _gather(client: Any, futures: list[Any]) -> list[Any]:
     """All results, or the first error: NoWorkerError after `PATIENCE_SECONDS` without a worker. A scheduler raises it
     too, if it is configured to."""
+    import asyncio
+
     from distributed.scheduler import NoWorkerError
 
     results, idle_seconds = asyncio.ensure_future(client.gather(futures)), 0.0
