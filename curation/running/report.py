@@ -57,7 +57,7 @@ def build(
     slices, records = totals.slices, totals.records
     stages, lines = counted_stages
     parts = output_records["parts"]
-    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts}
+    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts if "file" in part}
     tokens = _token_report(plan, parts)
     pairs, forms = output_records["tokens"]
     tokenizer = load_tokenizer(plan.recipe.tokenizer) if plan.recipe.output.formats else None
