@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
-from curation.packing.blends import meta_files, weigh, write_meta
+from curation.packing.blends import meta_files, small_pairs, weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
 from curation.packing.megatron import TrainingPair
@@ -57,7 +57,7 @@ def build(
     slices, records = totals.slices, totals.records
     stages, lines = counted_stages
     parts = output_records["parts"]
-    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts}
+    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts if "file" in part}
     tokens = _token_report(plan, parts)
     pairs, forms = output_records["tokens"]
     tokenizer = load_tokenizer(plan.recipe.tokenizer) if plan.recipe.output.formats else None
@@ -83,6 +83,7 @@ def build(
             *warnings(stages),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *(tokenless_warning(tokenizer, parts) if tokenizer else []),
+            *(small_pairs(pairs, plan.recipe.output.megatron) if "megatron" in plan.recipe.output.formats else []),
             *unwritten_sample(plan.recipe.output.sample, forms),
             *unreached_budgets(plan.recipe.input, plan.recipe.budget, slices, records),
         ],

@@ -23,14 +23,14 @@ def place(number: int) -> tuple[int, int, int]:
     return number, os.getpid(), threading.get_ident()
 
 
-class Odd(Exception):
+class OddError(Exception):
     def __init__(self, first: str, second: str) -> None:
         super().__init__(first + second)
 
 
 def fail(number: int) -> int:
     if number == 3:
-        raise Odd("a", "b")
+        raise OddError("a", "b")
     if number == 5:
         os.kill(os.getpid(), signal.SIGKILL)
     return number
