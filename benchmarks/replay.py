@@ -26,6 +26,7 @@ from curation.recipes.recipe import load_recipe
 from curation.running.progress import Progress
 from curation.running.run import run
 from curation.stages import ExactDedup, FuzzyDedup
+from curation.stages.key_ranges import MAX_BUNDLE_ROWS, MIN_BUNDLE_ROWS, TASKS_PER_WORKER
 from curation.system.sessions import TaskSession
 
 ONE_TASK = ("division", "joined", "groups")  # phases of one task, whatever the size
@@ -33,7 +34,8 @@ SIZES = {"1 TB": 1e12, "15 TB": 15e12, "60 TB": 60e12}
 NODES = (1, 10, 100, 1000)
 THREADS = 64
 TASK_BYTES = 32 << 20  # of input, in a task of the map phase
-MAX_TASKS = 200_000  # simulated: longer phases have tasks of the same total
+FINISH_BYTES = 2.5e9  # of input, per task: a pair of 10 GB, or 250,000 rows of `removed/`
+MAX_TASKS = 30_000  # simulated: longer phases have tasks of the same total
 SUBMIT_SECONDS = 0.0037  # per task, `bench_driver scheduler 10000` on a busy machine
 
 
@@ -111,6 +113,16 @@ def schedule(seconds: Iterable[float], threads: int, submit: float) -> float:
     return end
 
 
+def count_tasks(name: str, size: float, documents: float, threads: int) -> int:
+    """Return the tasks of a phase for an input of `size` bytes."""
+    if name == "finish":
+        return max(round(size / FINISH_BYTES), 1)
+    if ": " not in name:
+        return max(round(size / TASK_BYTES), 1)
+    bundle = min(max(documents / (TASKS_PER_WORKER * threads), MIN_BUNDLE_ROWS), MAX_BUNDLE_ROWS)
+    return max(round(documents / bundle), 1)  # there are about as many owners
+
+
 def simulate(times: dict[str, Any], size: float, nodes: int, submit: float) -> dict[str, float]:
     """Return the seconds of each phase, and of the run's process ("own"). `submit`: seconds to submit a task."""
     small, large = times["small"], times["large"]
@@ -122,7 +134,7 @@ def simulate(times: dict[str, Any], size: float, nodes: int, submit: float) -> d
         if name.partition(": ")[2] in ONE_TASK:
             result[name] = total
             continue
-        tasks = max(round(size / TASK_BYTES), 1)
+        tasks = count_tasks(name, size, large["documents"]["read"] * factor, nodes * THREADS)
         scale = max(tasks / MAX_TASKS, 1.0)  # fewer and longer tasks stand for many
         count = round(tasks / scale)
         mean = sum(measured) / len(measured)  # tasks differ as the measured ones do
