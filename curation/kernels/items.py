@@ -72,7 +72,7 @@ def bits_below(bit):
 
 
 @kernel
-def _eight_bytes(data, blocks, i, end):
+def eight_bytes(data, blocks, i, end):
     """A block whose first bytes are data[i:min(end, i + 8)]; what follows them is unspecified."""
     j = i >> 3
     if j + 1 >= blocks.size:
@@ -87,11 +87,11 @@ def hash_word(data, blocks, start, end):
     """The hash of the word data[start:end], as `minhash.shingle_hashes` computes it."""
     state = np.uint64(0)
     i = start
-    block = _eight_bytes(data, blocks, i, end)
+    block = eight_bytes(data, blocks, i, end)
     while i + 8 <= end:
         state = combine64(state + np.uint64(1), swap_bytes(block))
         i += 8
-        block = _eight_bytes(data, blocks, i, end)
+        block = eight_bytes(data, blocks, i, end)
     return finish_word(state, first_bytes(block, np.uint64(end - i)), end - start)
 
 
