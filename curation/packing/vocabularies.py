@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from curation.errors import TokenizerError, near_or_nothing
+from curation.packing.flat_tables import BytePairs
 from curation.system.path_advice import advice
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
@@ -63,6 +64,7 @@ class Vocabulary(NamedTuple):
     encode: Callable[[list[str]], Iterable[Any]]  # reference: ids of each text, None for a text it cannot encode
     decode: Callable[[list[int]], str]
     build_fast: Callable[[], Any]  # a new gigatoken object; raises for an unsupported vocabulary
+    byte_pairs: BytePairs | None = None  # for a GPU; None if the vocabulary is not of this kind
 
 
 def is_failure(error: BaseException) -> bool:
@@ -155,6 +157,7 @@ def _load_tiktoken(name: str) -> Vocabulary:
         encode=lambda texts: [_tiktoken_ids(encoding, text) for text in texts],
         decode=encoding.decode,
         build_fast=lambda: _gigatoken_from_ranks(ranks, GIGATOKEN_SCHEMES[name]),
+        byte_pairs=BytePairs(encoding._pat_str, encoding._mergeable_ranks),
     )
 
 

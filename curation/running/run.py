@@ -400,6 +400,7 @@ def _write_documents(
         output_parts=parts,
         work=_outputs_folder(context),
         documents=context.folder / "documents",
+        engine=context.engine_name,
     )
     label = "write + tokenise" if output.formats else "write"
     tasks = [Task(part.number, part.documents) for part in parts]

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from curation.arrays import as_one_array, batch_end_at, cut_tables, positions_of
 from curation.contract import ID, ROW, TEXT
+from curation.engine import load_engine
 from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
 from curation.reading.source_files import Slice
@@ -117,6 +118,7 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     output_parts: list[OutputPart]
     work: Path
     documents: Path
+    engine: str
 
 
 def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
@@ -127,7 +129,8 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
     schema, mask = document_schema(plan.slices, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
-    files = token_files(plan.recipe, job.work, number) if plan.recipe.output.formats else nullcontext()
+    engine = load_engine(job.engine)
+    files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
     with (
         files as tokens,
         commit(path) as temporary,

@@ -14,7 +14,7 @@ INSTALL = "pip install 'numba-cuda[cu13]<0.31'"
 pytest.importorskip("numba_cuda", reason=f"numba-cuda is not installed: {INSTALL}")
 pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
 pytest.importorskip("numba.cuda")
-kernels = pytest.importorskip("gpu_pipeline.kernels")
+MODULES = [pytest.importorskip(f"gpu_pipeline.{name}") for name in ("kernels", "token_kernels")]
 
 from tests.ptx.build import other_toolchain, ptx_of  # noqa: E402 - needs the packages above
 from tests.ptx.parse import parse  # noqa: E402
@@ -24,13 +24,15 @@ RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read
 MORE_REGISTERS = 1.1  # that another version of the linker may use
 KERNELS = {
     name: kernel
-    for name, kernel in vars(kernels).items()
-    if hasattr(kernel, "py_func") and kernel.__module__ == kernels.__name__
+    for module in MODULES
+    for name, kernel in vars(module).items()
+    if hasattr(kernel, "py_func") and kernel.__module__ == module.__name__
 }
+SIGNATURES = {kernel: signature for module in MODULES for kernel, signature in module.SIGNATURES.items()}
 
 
 def test_every_kernel_has_a_signature():
-    assert KERNELS and set(KERNELS.values()) == set(kernels.SIGNATURES)
+    assert KERNELS and set(KERNELS.values()) == set(SIGNATURES)
 
 
 def excess(found: Resources, recorded: Resources) -> list[str]:
@@ -42,7 +44,7 @@ def excess(found: Resources, recorded: Resources) -> list[str]:
 @pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernel_compiles_and_links(name, capability):
-    ptx = ptx_of(KERNELS[name], kernels.SIGNATURES[KERNELS[name]], capability).encode()
+    ptx = ptx_of(KERNELS[name], SIGNATURES[KERNELS[name]], capability).encode()
     assert b".f64" not in ptx, "an integer became float64: int64 and uint64 were mixed"
     cubin, log = link_to_cubin(ptx, capability)
     assert cubin.startswith(b"\x7fELF")
@@ -59,7 +61,7 @@ def test_device_code_that_is_executed_is_that_of_other_capabilities(name, capabi
     """`tests/ptx` runs the code for 9.0 and 10.0."""
 
     def code(chosen: tuple[int, int]) -> list[str]:
-        kernel = parse(ptx_of(KERNELS[name], kernels.SIGNATURES[KERNELS[name]], chosen))
+        kernel = parse(ptx_of(KERNELS[name], SIGNATURES[KERNELS[name]], chosen))
         return [instruction.text.replace(kernel.name, "kernel") for instruction in kernel.instructions]
 
     assert code(capability) == code((9, 0))

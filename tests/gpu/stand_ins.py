@@ -26,6 +26,8 @@ from curation.contract import ENGINE_FUNCTIONS
 from curation.engine import PACKAGES
 
 kernels = pytest.importorskip("gpu_pipeline.kernels")
+token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
+SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
@@ -41,6 +43,7 @@ class FakeCuda:
         self.blockDim = SimpleNamespace(x=3)
         self.gridDim = SimpleNamespace(x=2)
         self.local = SimpleNamespace(array=lambda size, kind: rubbish(size, str(kind)))
+        self.shared = SimpleNamespace(array=lambda size, kind: rubbish(16 * size, str(kind)))
         self.atomic = SimpleNamespace(min=np.minimum.at, add=np.add.at, or_=np.bitwise_or.at)
 
     def grid(self, dimensions):
@@ -62,7 +65,7 @@ class FakeCuda:
         self.run_threads(2, 3, kernel, arguments)
 
     def run_threads(self, blocks, threads, kernel, arguments):
-        for argument, kind in zip(arguments, kernels.SIGNATURES[kernel], strict=True):
+        for argument, kind in zip(arguments, SIGNATURES[kernel], strict=True):
             assert_of_type(argument, kind)
         with self.lock:
             self.gridDim.x = blocks
@@ -184,7 +187,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
     monkeypatch.setattr(kernels, "empty", lambda like, dtype, size: rubbish(size, dtype))
     fake = FakeCuda()
-    monkeypatch.setattr(kernels, "cuda", fake)
+    for module in (kernels, token_kernels):
+        monkeypatch.setattr(module, "cuda", fake)
+    monkeypatch.setattr(token_kernels, "SHORT_BYTES", token_kernels.MERGED_BYTES)  # no warps here
     monkeypatch.setattr(kernels, "launch", fake.run)
     monkeypatch.setattr(kernels, "launch_blocks", fake.run_blocks)
     return load

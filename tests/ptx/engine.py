@@ -14,9 +14,10 @@ from tests.gpu import stand_ins
 from tests.ptx.build import CAPABILITY
 from tests.ptx.execute import Counts, executable_of
 
-kernels = stand_ins.kernels
-ORIGINALS = {kernel.py_func.__name__: kernel for kernel in kernels.SIGNATURES}
+kernels, token_kernels, SIGNATURES = stand_ins.kernels, stand_ins.token_kernels, stand_ins.SIGNATURES
+ORIGINALS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
 LAUNCHES = kernels.launch, kernels.launch_blocks
+SHORT_BYTES = token_kernels.SHORT_BYTES
 
 
 class Device:
@@ -30,7 +31,7 @@ class Device:
 
     def run(self, name: str, blocks: int, threads: int, arguments: tuple) -> None:
         kernel = ORIGINALS[name]
-        for argument, kind in zip(arguments, kernels.SIGNATURES[kernel], strict=True):
+        for argument, kind in zip(arguments, SIGNATURES[kernel], strict=True):
             stand_ins.assert_of_type(argument, kind)
         with self._lock:
             executable = executable_of(kernel, self.capability)
@@ -56,11 +57,14 @@ def execute_kernels(
 ) -> Device:
     """Let the executor run what modules over the stand-ins launch; returns the device."""
     device = Device(seed, capability)
-    monkeypatch.setattr(kernels, "cuda", numba.cuda)  # the stand-ins replace it, and the compiler reads it
+    for module in (kernels, token_kernels):
+        monkeypatch.setattr(module, "cuda", numba.cuda)  # the stand-ins replace it, and the compiler reads it
+    monkeypatch.setattr(token_kernels, "SHORT_BYTES", SHORT_BYTES)
     for name, launch in zip(("launch", "launch_blocks"), LAUNCHES, strict=True):
         monkeypatch.setattr(kernels, name, launch)
-    for name in ORIGINALS:
-        monkeypatch.setattr(kernels, name, ExecutedKernel(name, device))
+    for name, kernel in ORIGINALS.items():
+        module = kernels if kernel in kernels.SIGNATURES else token_kernels
+        monkeypatch.setattr(module, name, ExecutedKernel(name, device))
     return device
 
 
