@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens by plain loops over the functions that the kernels call: the CPU's twin of `gpu_pipeline.tokens`."""
+"""Loops over the functions that the GPU's token kernels call, against which these kernels are tested.
+
+The engine itself encodes with gigatoken. 20 MB of English take it 0.05 s of one core, these loops 0.9 s, tiktoken 2 s.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
 
-import numba
 import numpy as np
 
 from curation.kernels.bpe import MISSING, find_token, merge_pairs
+from curation.kernels.cache import kernel
 from curation.kernels.pretokens import (
     GPT2,
     LLAMA3,
@@ -21,20 +24,20 @@ from curation.kernels.pretokens import (
 from curation.packing.flat_tables import FlatTables
 
 
-@numba.njit
+@kernel
 def mark_classes(data, blocks, pages, classes, planes):
     for k in range(planes.shape[1]):
         if 8 * k < data.size:
             planes[0, k], planes[1, k], planes[2, k], planes[3, k] = class_bits(data, blocks, 8 * k, pages, classes)
 
 
-@numba.njit
+@kernel
 def mark_borders(offsets, borders):
     for offset in offsets:
         borders[offset >> 5] |= np.uint32(1) << np.uint32(offset & 31)
 
 
-@numba.njit
+@kernel
 def find_runs(low, middle, high, leads, borders):
     size = borders.size
     starts, ranks, counts = np.empty(size, np.uint32), np.zeros(size + 1, np.int32), np.zeros(size + 1, np.int64)
@@ -47,7 +50,7 @@ def find_runs(low, middle, high, leads, borders):
     return Runs(starts, ranks, jumps, counts)
 
 
-@numba.njit
+@kernel
 def mark_starts(data, low, middle, high, leads, borders, runs, pattern, end, starts):
     for c in range(starts.size):
         if pattern == GPT2:
@@ -57,7 +60,7 @@ def mark_starts(data, low, middle, high, leads, borders, runs, pattern, end, sta
         starts[c] = found & bits_between(32 * c, 0, end)
 
 
-@numba.njit
+@kernel
 def encode_pieces(data, blocks, places, tokens, byte_ids, pairs, ids, counts):
     """Ids of the piece k at places[k]; the number of ids in counts[k]."""
     longest = 1
