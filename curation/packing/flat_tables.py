@@ -15,6 +15,7 @@ import numpy as np
 
 from curation.kernels.bpe import MAX_IDS, NO_ENTRY, TokenTable, fill_pairs, fill_tokens
 from curation.kernels.pretokens import BLANK, BREAK, CL100K, GPT2, LETTER, LLAMA3, NUMBER, QUOTE, SPACE
+from curation.packing.vocabularies import BytePairs
 
 PATTERNS = {
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": GPT2,
@@ -29,17 +30,6 @@ SURROGATES = slice(0xD800, 0xE000)
 PAGE = 256
 BYTES = 256
 ON_HOST = "its pre-tokens run on the host"
-
-
-class BytePairs(NamedTuple):
-    """A vocabulary whose ids are the ranks of its tokens.
-
-    pattern  the regular expression of pre-tokens
-    ranks    token -> id
-    """
-
-    pattern: str
-    ranks: dict[bytes, int]
 
 
 class FlatTables(NamedTuple):
@@ -168,4 +158,4 @@ def _piece_encoder(ranks: dict[bytes, int]) -> Callable[[str], np.ndarray]:
     return lambda piece: np.asarray(whole_texts().encode_ordinary(piece), np.int32)
 
 
-__all__ = ["BytePairs", "FlatTables", "flat_obstacle", "make_flat_tables"]
+__all__ = ["FlatTables", "flat_obstacle", "make_flat_tables"]

@@ -23,12 +23,13 @@ import numpy as np
 from curation.arrays import as_one_array
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing.encoder_pool import EncoderPool, text_offsets
-from curation.packing.flat_tables import FlatTables, flat_obstacle, make_flat_tables
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
 from curation.packing.vocabularies import Vocabulary, is_failure, load_vocabulary, vocabulary_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from curation.packing.flat_tables import FlatTables
 
 CHECK_EVERY = 1000  # one document in so many is checked by the reference
 
@@ -142,11 +143,15 @@ class Tokenizer:
     @property
     def device_note(self) -> str:
         """Reason why a GPU does not encode, "" where it does."""
+        from curation.packing.flat_tables import flat_obstacle
+
         return flat_obstacle(self._source.byte_pairs)
 
     @functools.cached_property
     def flat_tables(self) -> FlatTables:
         """Tables for a GPU, of a tokenizer without a `device_note`. The first access takes a second."""
+        from curation.packing.flat_tables import make_flat_tables
+
         assert self._source.byte_pairs is not None
         return make_flat_tables(self._source.byte_pairs)
 

@@ -21,7 +21,6 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from curation.errors import TokenizerError, near_or_nothing
-from curation.packing.flat_tables import BytePairs
 from curation.system.path_advice import advice
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
@@ -49,6 +48,17 @@ PROBE_CHARACTERS = 300
 PROBED_PATTERNS = 100
 SHOWN_PATTERN = 40
 MAX_GROWTH = 100  # factor. NFKD grows most of the usual normalisers: 18 letters of U+FDFA
+
+
+class BytePairs(NamedTuple):
+    """A vocabulary whose ids are the ranks of its tokens.
+
+    pattern  the regular expression of pre-tokens
+    ranks    token -> id
+    """
+
+    pattern: str
+    ranks: dict[bytes, int]
 
 
 class Vocabulary(NamedTuple):

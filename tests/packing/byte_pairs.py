@@ -9,8 +9,9 @@ import tiktoken
 
 from curation.kernels.pretokens import CL100K, GPT2, LLAMA3
 from curation.packing import vocabularies
-from curation.packing.flat_tables import PATTERNS, BytePairs
+from curation.packing.flat_tables import PATTERNS
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
+from curation.packing.vocabularies import BytePairs
 
 NAMES = {GPT2: "gpt2", CL100K: "cl100k", LLAMA3: "llama3"}
 EXPRESSIONS = {number: expression for expression, number in reversed(PATTERNS.items())}  # the first of each number

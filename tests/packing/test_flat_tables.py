@@ -15,7 +15,6 @@ from cpu_fallback.token_kernels import encoded, places_of
 from curation.kernels.bpe import MAX_IDS
 from curation.kernels.pretokens import BLANK, BREAK, LETTER, LLAMA3, NUMBER, OTHER, QUOTE, SPACE
 from curation.packing.flat_tables import (
-    BytePairs,
     character_classes,
     classes_of,
     flat_obstacle,
@@ -23,6 +22,7 @@ from curation.packing.flat_tables import (
     make_pages,
 )
 from curation.packing.tokenization import load_tokenizer
+from curation.packing.vocabularies import BytePairs
 from tests.corpus import NASTY, SHARED_DATA
 from tests.packing.byte_pairs import (
     EXPRESSIONS,
