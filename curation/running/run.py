@@ -236,9 +236,7 @@ def _make_plan(
 
 def _run_phases(context: RunContext, tokenizer: Tokenizer | None) -> dict[str, Any]:
     with ThreadPoolExecutor(1) as background:
-        note = background.submit(
-            _log_notes, tokenizer, context.engine_name, context.progress
-        )  # while the input is read
+        note = background.submit(_log_notes, tokenizer, context)  # while the input is read
         content = _execute(context)
         note.result()
     return content
