@@ -15,7 +15,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import orjson
 
 from curation.errors import InputError, IntegrityError, OutputError
 from curation.system import interrupts
+from curation.system.leases import fence
 from curation.system.os_errors import explain, fault_of
 from curation.system.path_advice import unreplaced
 
@@ -253,13 +254,16 @@ def read_json(path: Path) -> Any:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, link or folder, if it exists.
+    """Delete a file, link or folder, if it exists. LeaseLostError in a process that has lost the lease of its run.
 
     The files of a folder are deleted in parallel: the system takes half a second to free the memory of a gigabyte.
     """
+    fence()
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
     with ThreadPoolExecutor() as pool:
         list(pool.map(partial(Path.unlink, missing_ok=True), [file for file in path.rglob("*") if file.is_file()]))
-    shutil.rmtree(path)
+    while path.exists():
+        with suppress(FileNotFoundError):  # another process deletes it too
+            shutil.rmtree(path)
