@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -80,8 +81,11 @@ def _refuse_outputs_of_runs(folder: Path) -> None:
 def sweep(folder: Path) -> None:
     """Delete the temporary files of killed runs below a folder."""
     fence()
-    for path in folder.rglob(f"*{TEMPORARY}"):
-        path.unlink(missing_ok=True)
+    for path in [*folder.rglob(f"*{TEMPORARY}")]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def plan_path(folder: Path) -> Path:

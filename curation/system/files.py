@@ -8,6 +8,7 @@ written again.
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import re
@@ -50,8 +51,7 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
     The temporary names are unique to the host, process and thread. So tasks of a failed run that still write, on any
     host of a cluster, do not disturb the next run.
     """
-    thread = f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
-    temporaries = [path.with_name(f"{path.name}.{thread}{TEMPORARY}") for path in paths]
+    temporaries = [path.with_name(f"{path.name}.{_writer()}{TEMPORARY}") for path in paths]
     folder = paths[0].parent
     make_folder(folder)
     _open_temporaries.update(temporaries)
@@ -69,6 +69,41 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
     finally:
         _open_temporaries.difference_update(temporaries)
     sync_folder(folder)
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder next to `path`, of this thread alone, and remove it at the end."""
+    make_folder(path.parent)
+    temporary = path.with_name(f"{path.name}.{_writer()}{TEMPORARY}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def commit_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder; sync and rename it if the block succeeds, else remove it.
+
+    A folder that exists already is kept: another process has committed the same one.
+    """
+    with temporary_folder(folder) as temporary:
+        yield temporary
+        sync_files(temporary)
+        try:
+            os.rename(temporary, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    sync_folder(folder.parent)
+
+
+def _writer() -> str:
+    """The host, process and thread that write a temporary file."""
+    return f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
 
 
 def _remove_temporaries() -> None:
