@@ -31,7 +31,7 @@ from curation.running.pieces import FIRST_WAIT, MAX_WAIT, Board, Published, deco
 from curation.running.plan import make_plan
 from curation.running.run_folder import WORK, find_finished, locked, plan_path
 from curation.running.stored_plan import Plan
-from curation.system.files import commit, make_folder, read_json, remove, write_json
+from curation.system.files import read_json, remove, write_json
 from curation.system.interrupts import check as check_interrupts
 from curation.system.leases import ARRAY, EXPIRE_SECONDS, Lease, Leases, guarded_by, lease_path
 
@@ -54,13 +54,13 @@ def parse_array_task(text: str, expire_seconds: float = EXPIRE_SECONDS) -> Array
     """Return the array task that `NUMBER/COUNT` names. EngineError for anything else."""
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
     if not match:
-        raise EngineError(f"array_task must be NUMBER/COUNT, such as 3/100, not {text!r}")
+        raise EngineError(f"an array task is NUMBER/COUNT, such as 3/100, not {text!r}")
     number, count = int(match[1]), int(match[2])
     if not 1 <= number <= count:
         raise EngineError(
-            f"array_task {text}: the number must be 1 to {count}. For a SLURM array write --array=1-{max(count, 1)}"
+            f"array task {text}: the number must be 1 to {count}. For a SLURM array write --array=1-{max(count, 1)}"
             if count
-            else f"array_task {text}: the count must be 1 or more"
+            else f"array task {text}: the count must be 1 or more"
         )
     if not MIN_EXPIRE <= expire_seconds <= MAX_EXPIRE:
         raise EngineError(f"lease_seconds must be {MIN_EXPIRE:g} to {MAX_EXPIRE:,.0f}, not {expire_seconds:g}")
@@ -249,11 +249,12 @@ class Driver:
         phase = published(function, items, self._serial, member.call.choice.name)
         self._serial += 1
         folder = member.folder / phase.key
-        make_folder(folder)
+        folder.mkdir(exist_ok=True)
         by_number = {item[0] if phase.are_tuples else item: item for item in items}
         board = Board(member.leases, folder, in_ranges(phase.numbers), member.share, self._is_over)
-        with commit(member.folder / f"phase-{lease.generation}.json") as path:
-            path.write_bytes(phase.encoded())
+        new = member.folder / f"phase-{lease.generation}.new"
+        new.write_bytes(phase.encoded())
+        os.replace(new, new.with_suffix(".json"))  # not synced: a crash of the machine ends its readers too
 
         def run(number: int) -> None:
             function(by_number[number])
