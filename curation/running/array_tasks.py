@@ -155,6 +155,8 @@ class Member:
         self.call.progress.log(f"{self.task} is the driver of the run")
         try:
             with guarded_by(lease):
+                if self._failed(lease.generation - 1):
+                    self._forget_leases()
                 report = self.drive(self.call, Driver(self, lease, session, workers))
             self.wrote_report = True
             return report
@@ -165,6 +167,12 @@ class Member:
             raise
         finally:
             self.leases.give_back(lease)
+
+    def _forget_leases(self) -> None:
+        """Delete the leases of the tasks of an earlier attempt, which count how many processes died on a task."""
+        for path in [*self.folder.iterdir()]:
+            if path.is_dir():
+                remove(path)
 
     def _next_phase(self, driver: int) -> Published | None:
         """The phase that the driver has published, unless this process has seen the end of it."""

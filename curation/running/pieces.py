@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,10 +21,12 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
+from curation.errors import OutOfMemoryError
 from curation.running.corpus_phase import run_stored_phase
 from curation.running.map_phase import SliceJob, run_slice, run_stored
 from curation.running.stored_plan import Plan, Stored, urls_of
 from curation.running.write_phase import OutputJob, write_output_part
+from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import numbered_path
 from curation.system.interrupts import check as check_interrupts
 from curation.system.leases import Lease, Leases, lease_path
@@ -35,8 +38,10 @@ NAMED: dict[str, Any] = {
     for each in (OutputJob, SliceJob, run_slice, run_stored, run_stored_phase, write_output_part)
 }  # fmt: skip
 FIRST_WAIT, MAX_WAIT, LISTING_SHARE = 0.02, 1.0, 20  # listing takes at most 1/20 of a waiting process
+MAX_DEATHS = 4  # of processes that held one task
 MISSES = 16  # tasks found taken, one after the other, before the folder is listed again
-DONE = ".done"
+DONE = "done"
+LEASE = re.compile(rf"(\d+)\.(\d+|{DONE})")
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,21 +165,23 @@ class Board:
         started = time.monotonic()
         try:
             with os.scandir(self.folder) as entries:
-                names = [entry.name.split(".", 1) for entry in entries]
+                names = [match.groups() for entry in entries if (match := LEASE.fullmatch(entry.name))]
             now = self.leases.now()
         except FileNotFoundError:  # the driver deletes the folder when all tasks are done
             self._ended = True
             return
-        done = {int(name) for name, end in names if f".{end}" == DONE}
+        done = {int(name) for name, end in names if end == DONE}
         newest: dict[int, int] = {}
         for name, end in names:
-            if end.isdecimal() and int(name) not in done:
+            if int(name) not in done:
                 newest[int(name)] = max(newest.get(int(name), 0), int(end))
         expired = [
             (number, generation + 1)
             for number, generation in sorted(newest.items())
             if self.leases.is_expired(lease_path(self.folder, f"{number:06d}", generation), now)
         ]
+        for number, generation in expired:
+            self._check_deaths(number, generation)
         free = self.numbers[~np.isin(self.numbers, [*done, *newest])]
         place = int(np.searchsorted(free, self.numbers[self.first])) if len(free) else 0
         self._free = iter([*expired, *((number, 0) for number in np.roll(free, -place).tolist())])
@@ -184,6 +191,18 @@ class Board:
         self._ended = count == len(self.numbers) or self.is_over()
         ended = time.monotonic()
         self._due = ended + max(self._wait, LISTING_SHARE * (ended - started))
+
+    def _check_deaths(self, number: int, generation: int) -> None:
+        """Raise OutOfMemoryError if too many processes have died while they held a task."""
+        paths = [lease_path(self.folder, f"{number:06d}", each) for each in range(generation)]
+        if len(paths) >= MAX_DEATHS:
+            dead = sum(path.stat().st_mtime > 0 for path in paths)  # 0: given back
+            if dead >= MAX_DEATHS:
+                raise OutOfMemoryError(
+                    f"{dead} processes died on the same task, most often because memory ran out. Give each process "
+                    "more memory or fewer --workers; if documents are very long, lower max_document_bytes. "
+                    f"{RESUME_ADVICE}"
+                )
 
     def count(self) -> Count:
         """Return how many tasks were done when the folder was last listed."""
@@ -198,7 +217,7 @@ class Board:
         """Take tasks and run them until all are done. The second argument is the number of the thread."""
         while (lease := self.next()) is not None:
             number = int(lease.name)
-            done = numbered_path(self.folder, number, DONE)
+            done = numbered_path(self.folder, number, f".{DONE}")
             try:
                 run(number)
             except BaseException as error:

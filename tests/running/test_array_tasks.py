@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 import yaml
 
 from curation import __version__
-from curation.errors import EngineError, InputError, OutputError
+from curation.errors import EngineError, InputError, OutOfMemoryError, OutputError
 from curation.running import map_phase, pieces
 from curation.running.array_tasks import parse_array_task
 from curation.running.pieces import NAMED, decode_phase, published
+from curation.running.report import write_report
 from curation.running.run import RunResult, run
 from curation.running.stored_plan import Stored
 from curation.running.verify import verify
@@ -82,15 +84,18 @@ class Pause:
 
     def _move(self, move: Callable[..., None], source: Any, target: Any) -> None:
         if not self.reached.is_set() and re.fullmatch(self.name, "/".join(Path(target).parts[-2:])):
-            (leases,) = self.made
-            with leases._lock:  # the thread that renews waits
-                for lease in leases._held if self.expires else ():
-                    os.utime(lease.path, (0, 0))
-                self.reached.set()
-                assert self.resumed.wait(30)
+            self.stop()
         elif self.waker and re.fullmatch(self.waker, "/".join(Path(target).parts[-2:])):
             self.resumed.set()
         move(source, target)
+
+    def stop(self) -> None:
+        (leases,) = self.made
+        with leases._lock:  # the thread that renews waits
+            for lease in leases._held if self.expires else ():
+                os.utime(lease.path, (0, 0))
+            self.reached.set()
+            assert self.resumed.wait(30)
 
     def wake_before(self, name: str) -> None:
         """Lets the stopped thread go on when another one is about to rename a file of this name."""
@@ -118,6 +123,7 @@ def test_any_number_of_array_tasks_writes_the_same_bytes(count: int, place: Plac
         "tokens/.*.idx",
         "cleaned/part-00000.jsonl",
         "[^/]*/report.html",
+        "write_report",
     ],
 )
 def test_a_paused_process_that_wakes_up_after_the_end_changes_nothing(
@@ -125,13 +131,22 @@ def test_a_paused_process_that_wakes_up_after_the_end_changes_nothing(
 ):
     """Another one has taken over what it held, its part as the driver too, and has finished the run."""
     pause, folder = Pause(name, monkeypatch), f"paused-{name.replace('/', '-')}"
+
+    def write(folder: Path, content: dict[str, Any]) -> None:
+        if name == "write_report" and not pause.reached.is_set():
+            pause.stop()
+        write_report(folder, content)
+
+    monkeypatch.setattr("curation.running.run.write_report", write)
     with ThreadPoolExecutor(2) as pool:
         paused = place.begin(pool, folder, "1/2")
         assert pause.reached.wait(30), f"no file {name}"
         other = place.begin(pool, folder, "2/2")
-        assert not other.result(30).already_complete or "report" in name
+        assert not other.result(30).already_complete
+        report = (place.folder / folder / "report.json").read_bytes()
         pause.resumed.set()
         paused.result(30)
+        assert (place.folder / folder / "report.json").read_bytes() == report
     assert digests(place.folder / folder) == expected
     assert verify(place.folder / folder) == []
 
@@ -291,3 +306,16 @@ def test_only_known_functions_are_published_and_called(tmp_path: Path):
     stored = Stored(tmp_path / "job.json", "0" * 64)
     with pytest.raises(TypeError, match="is not a function or a job of NAMED"):
         published(partial(map_phase.run_stored, os.remove, map_phase.SliceJob, stored, stored), [(0,)], 0, "cpu")
+
+
+def test_a_task_that_ends_every_process_ends_the_run(tmp_path: Path):
+    with Leases(tmp_path, "dead", 60) as leases:
+        board = pieces.Board(leases, tmp_path, np.arange(2), 0.0, lambda: False)
+        for generation in range(4):
+            assert leases.take(tmp_path, "000001", generation)
+            os.utime(tmp_path / f"000001.{generation}", (1, 1) if generation else (0, 0))  # the first was given back
+        lease = board.next()
+        assert lease and (lease.name, lease.generation) == ("000001", 4)
+        os.utime(lease.path, (1, 1))
+        with pytest.raises(OutOfMemoryError, match="4 processes died on the same task, most often because memory"):
+            pieces.Board(leases, tmp_path, np.arange(2), 0.0, lambda: False).next()
