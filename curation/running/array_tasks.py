@@ -241,6 +241,7 @@ class Driver:
 
     def __init__(self, member: Member, lease: Lease, session: Session, workers: int) -> None:
         self.member, self.lease, self.session, self.workers = member, lease, session, workers
+        self.processes = member.task.of
         self._serial = 0
 
     @contextmanager

@@ -30,6 +30,7 @@ from curation.reading.source_files import Slice, SourceFile
 from curation.recipes.recipe import Recipe, check_readable
 from curation.running.arguments import Call, check_alone, check_session, find_resources
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
+from curation.running.cluster_resources import prepare_cluster
 from curation.running.corpus_phase import (
     RunContext,
     SegmentState,
@@ -46,7 +47,7 @@ from curation.running.intermediate import Numbering
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord, check_ledger, total_stages
 from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice
-from curation.running.memory import Resources, explain_memory_errors
+from curation.running.memory import Resources, explain_memory_errors, read_processors
 from curation.running.plan import check_same, identity_in, make_plan, preflight
 from curation.running.progress import Progress, choose_progress
 from curation.running.removed import RemovedRows, write_rejected, write_removed
@@ -177,11 +178,13 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
     recipe, folder, progress = call.recipe, call.folder, call.progress
     if not call.force_disk:
         check_disk(recipe, call.checked.files, call.checked.tokenizer, call.engine, folder, progress)
-    plan, stored, resources = _make_plan(call, sweeps=array is None)
-    workers_shown = counted(resources.workers, "worker")
+    cluster = prepare_cluster(call)
+    plan, stored, resources = _make_plan(call, cluster, array)
+    processes = array.processes if array else 1
+    workers_shown = counted(resources.workers * processes, "worker")
     progress.log(f"engine {call.choice.name} ({call.choice.reason}); {workers_shown}; {_describe_inputs(plan)}")
     progress.log(f"memory: {resources}")
-    warm_up_recipe(recipe, call.choice.name, resources.workers, progress)
+    warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
     open_session = array.open_session if array else call.engine.open_session
     with explain_memory_errors(resources), open_session(resources.workers, call.scheduler) as session:
         if session.dashboard:
@@ -194,7 +197,7 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
             engine_name=call.choice.name,
             session=session,
             progress=progress,
-            workers=resources.workers,
+            workers=resources.workers * processes,
             batch_bytes=resources.batch_bytes,
         )
         content = _run_phases(context, call.checked.tokenizer)
@@ -221,14 +224,15 @@ def repeat_result(call: Call, report: dict[str, Any]) -> RunResult:
     return RunResult(report, True)
 
 
-def _make_plan(call: Call, sweeps: bool) -> tuple[Plan, Stored, Resources]:
+def _make_plan(call: Call, cluster: Resources | None, array: Driver | None) -> tuple[Plan, Stored, Resources]:
     """Return the plan, new or of the interrupted run in the folder, its file, and the resources of the run.
 
-    sweeps  whether to delete temporary files, which no other process writes
+    cluster  the resources of a cluster, if there is one
     """
     recipe, folder, force, files = call.recipe, call.folder, call.force, call.checked.files
-    resources_for = partial(find_resources, call.engine, call.choice.name, call.workers, call.scheduler)
-    local_files, resources = files, resources_for(len(files))
+    find = partial(find_resources, call.engine, call.choice.name, call.workers, call.scheduler)
+    processes = array.processes if array else 1
+    local_files, resources = files, cluster or find(len(files))
     with explain_memory_errors(resources):
         if force or not plan_path(folder).exists():
             check_empty(folder, force)
@@ -239,10 +243,10 @@ def _make_plan(call: Call, sweeps: bool) -> tuple[Plan, Stored, Resources]:
             clear_work(folder / WORK)
             local_files = collect(recipe, local_files, call.engine, folder / WORK, call.progress)
             local_files = [probe(file) if file.label else file for file in local_files]
-            resources = resources_for(len(local_files))  # probing and collecting have loaded libraries
-        if sweeps:
+            resources = cluster or find(len(local_files))  # probing and collecting have loaded libraries
+        if not array:  # others write to the folder of an array
             sweep(folder)
-        cut = _slice_planner(call.slice_bytes, resources)
+        cut = _slice_planner(call.slice_bytes, resources, resources.workers * processes)
         plan, stored = make_plan(folder, recipe, call.checked.identity, files, local_files, cut)
     return plan, stored, resources
 
@@ -260,13 +264,16 @@ def _log_note(tokenizer: Tokenizer | None, progress: Progress) -> None:
         progress.log(tokenizer_warning(tokenizer))
 
 
-def _slice_planner(slice_bytes: int, resources: Resources) -> Callable[[Sequence[SourceFile]], list[Slice]]:
-    """The function that cuts files: at `slice_bytes`, or as memory allows and at least a quarter of a batch."""
+def _slice_planner(
+    slice_bytes: int, resources: Resources, workers: int
+) -> Callable[[Sequence[SourceFile]], list[Slice]]:
+    """The function that cuts files for so many tasks at once: at `slice_bytes`, or as memory allows and at least a
+    quarter of a batch."""
     if slice_bytes:
         return partial(plan_slices, slice_bytes=slice_bytes)
     max_bytes = max(resources.max_slice_bytes, resources.batch_bytes)
     min_bytes = min(max(MIN_SLICE_BYTES, resources.batch_bytes // 4), max_bytes)
-    return partial(plan_slices, slice_bytes=max_bytes, min_bytes=min_bytes, workers=resources.workers)
+    return partial(plan_slices, slice_bytes=max_bytes, min_bytes=min_bytes, workers=workers)
 
 
 def _describe_inputs(plan: Plan) -> str:

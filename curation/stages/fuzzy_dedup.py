@@ -259,7 +259,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
         def similarities(candidates: np.ndarray) -> tuple[Similarity, Similarity]:
             self._write_similarity(engine, part, candidates, work)
-            return self._similarity(engine, work, corpus.workers), self._similarity(engine, index.folder)
+            return self._similarity(engine, work, corpus.threads), self._similarity(engine, index.folder)
 
         with temporary_folder(corpus.scratch / INDEX / f"{task:06d}") as work:
             matches = find_matches(part, self._columns(), index, self.threshold, similarities)
@@ -301,7 +301,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         measure(corpus, self._opener(engine, corpus), task)
 
     def _opener(self, engine: Engine, corpus: Corpus) -> Callable[[Path], Similarity]:
-        return lambda folder: self._similarity(engine, folder, corpus.workers)
+        return lambda folder: self._similarity(engine, folder, corpus.threads)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         bundles = range(bundle_count(corpus))
@@ -328,7 +328,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if self.keep == "first":
             return labels
         rank = self._rank(corpus, rows)
-        return engine.group_leaders(labels.astype(np.uint64)[:, None], rank, corpus.workers)
+        return engine.group_leaders(labels.astype(np.uint64)[:, None], rank, corpus.threads)
 
     def _write_similarity(self, engine: Engine, corpus: Corpus, documents: np.ndarray, folder: Path) -> None:
         make_folder(folder)

@@ -135,6 +135,13 @@ def connect(cluster: Any) -> Iterator[DaskSession]:
     Raises EngineError if no scheduler answers, if the cluster has no worker for `PATIENCE_SECONDS`, or if the scheduler
     disappears; OutOfMemoryError if workers keep dying on the same task.
     """
+    with open_client(cluster) as client:
+        yield DaskSession(partial(_get, client), _dashboard(client))
+
+
+@contextmanager
+def open_client(cluster: Any) -> Iterator[Any]:
+    """A client of a cluster, without messages of its own. EngineError if no scheduler answers."""
     from distributed import Client
 
     with _silent(CLIENT_LOGS):
@@ -143,7 +150,7 @@ def connect(cluster: Any) -> Iterator[DaskSession]:
         except OSError as error:
             raise EngineError(f"no scheduler answers at {cluster}: {error}. Start one with `dask scheduler`") from error
         with client:
-            yield DaskSession(partial(_get, client), _dashboard(client))
+            yield client
 
 
 def _dashboard(client: Any) -> str:
@@ -205,4 +212,4 @@ async def _gather(client: Any, futures: list[Any]) -> list[Any]:
     return results.result()
 
 
-__all__ = ["DaskSession", "connect", "process_pool"]
+__all__ = ["DaskSession", "connect", "open_client", "process_pool"]

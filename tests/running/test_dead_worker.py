@@ -188,14 +188,15 @@ def test_ctrl_c_ends_a_run_whose_workers_do_not_answer(cluster: Cluster, place: 
     path, out = place.folder / "made.jsonl", tmp_path / "out"
     command = [sys.executable, "-m", "curation", "run", "recipe.yaml", "-i", str(path), "-o", str(out)]
     alive = [worker for worker in cluster.workers if worker.poll() is None]
-    for worker in alive:
-        worker.send_signal(signal.SIGSTOP)
     try:
         with subprocess.Popen(
             [*command, "--engine", "cpu", "--scheduler", address], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as run_process:  # fmt: skip
             assert run_process.stderr
+            next(line for line in run_process.stderr if line.startswith("memory:"))  # the workers have been checked
+            for worker in alive:
+                worker.send_signal(signal.SIGSTOP)
             shown = next(line for line in run_process.stderr if "1 task" in line)
             started = time.monotonic()
             run_process.send_signal(signal.SIGINT)
