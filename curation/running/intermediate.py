@@ -242,8 +242,9 @@ class Partitions:
                 if first < last:
                     _read_keys(file, offset - (low + start) * dtype.itemsize, rows[first:last], out[first:last])
 
-    def read_texts(self, partition: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """Yield, per batch with any of `rows`, a function that returns their texts. `rows` as in `read_keys`.
+    def read_texts(self, partition: int, rows: np.ndarray, column: str) -> Iterator[Callable[[], pa.Array]]:
+        """Yield, per batch with any of `rows`, a function that returns their values of a column. `rows` as in
+        `read_keys`.
 
         The file is mapped only while it is read: mapped pages count as memory of the run.
         """
@@ -251,7 +252,7 @@ class Partitions:
         for batch in open_partition(self.path(partition)).to_batches():
             first, last = _bounds(rows, low, low + len(batch))
             if first < last:
-                yield partial(batch.column(TEXT).take, pa.array(rows[first:last] - rows.dtype.type(low)))
+                yield partial(batch.column(column).take, pa.array(rows[first:last] - rows.dtype.type(low)))
             low += len(batch)
 
     def locate(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import orjson
 
-from curation.packing.blends import meta_files, weigh, write_meta
+from curation.packing.blends import meta_files, small_pairs, weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
 from curation.packing.megatron import TrainingPair
@@ -82,6 +82,7 @@ def build(
             *warnings(stages),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *(tokenless_warning(tokenizer, parts) if tokenizer else []),
+            *(small_pairs(pairs, plan.recipe.output.megatron) if "megatron" in plan.recipe.output.formats else []),
             *unwritten_sample(plan.recipe.output.sample, forms),
             *unreached_budgets(plan.recipe.input, plan.recipe.budget, plan.slices, records),
         ],

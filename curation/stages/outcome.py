@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from curation.arrays import batches_of, positions_of
-from curation.contract import Text, position_type
+from curation.contract import TEXT, Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
 from curation.system.steps import each
@@ -120,9 +120,9 @@ class Storage(Protocol):
         all partitions."""
         ...
 
-    def read_texts(self, partition: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """Yield functions that read the texts at `rows`, one batch each. `rows` is as in `read_keys`. Other threads may
-        call the functions."""
+    def read_texts(self, partition: int, rows: np.ndarray, column: str) -> Iterator[Callable[[], pa.Array]]:
+        """Yield functions that read the values of a column at `rows`, one batch each. `rows` is as in `read_keys`.
+        Other threads may call the functions."""
         ...
 
 
@@ -197,15 +197,15 @@ class Corpus:
         """Return the size of each text at `rows` in bytes of UTF-8, int64."""
         return self._gather(BYTES)
 
-    def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """Yield functions that read the texts at `rows[positions]` (`positions` ascending), one stored batch each.
-        Other threads may call the functions."""
+    def texts(self, positions: np.ndarray, column: str = TEXT) -> Iterator[Callable[[], pa.Array]]:
+        """Yield functions that read the texts at `rows[positions]` (`positions` ascending), one stored batch each, or
+        the values of another column that the stage reads. Other threads may call the functions."""
         rows = self.rows[positions]
         pieces = each(
             self._pieces(rows), "reading texts", "document", total=len(rows), worth=lambda piece: piece[2] - piece[1]
         )
         for partition, first, last in pieces:
-            yield from self.storage.read_texts(partition, rows[first:last])
+            yield from self.storage.read_texts(partition, rows[first:last], column)
 
     def select(self, positions: np.ndarray) -> Corpus:
         """Return the corpus of `rows[positions]` (`positions` ascending)."""

@@ -102,7 +102,9 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "made.jsonl"
     path.write_bytes(records_of(made_texts(80)))
     (tmp_path / "numbers.jsonl").write_text('{"n": 1, "m": 2.5}\n')
-    (tmp_path / "short.yaml").write_text("stages: [{kind: filter, rules: [{measure: words, min: 5}]}]")
+    (tmp_path / "short.yaml").write_text(
+        "stages: [{kind: filter, rules: [{measure: words, min: 5}]}]\noutput: {megatron: {splits_string: '1,0,0'}}"
+    )
     return path
 
 
