@@ -19,18 +19,14 @@ TOO_LITTLE = "that may be too little: start its worker with fewer --nthreads, or
 def prepare_cluster(call: Call) -> Resources | None:
     """Check the workers of a run's cluster and compile its kernels once per machine; return the resources of a run.
 
-    None for a run without a cluster, and for a cluster without workers yet: tasks of a late worker check it again.
-
-    EngineError if versions differ, OutputError if a worker does not see the output folder, OutOfMemoryError if a worker
-    has less memory than the smallest run needs.
+    None for a run without a cluster. EngineError if versions differ, OutputError if a worker does not see the output
+    folder, OutOfMemoryError if a worker has less memory than the smallest run needs.
     """
     if ":" not in call.scheduler:
         return None
     work = call.folder / WORK
     make_folder(work)
     with open_cluster(call.scheduler) as cluster:
-        if not cluster.workers:
-            return None
         cluster.check_versions()
         cluster.check_folder(call.folder, work)
         resources = find_cluster_resources(call, cluster)

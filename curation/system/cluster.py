@@ -179,10 +179,7 @@ def _get(client: Any, graph: Any, names: list[str]) -> list[Any]:
     try:
         return list(client.sync(_gather, client, client.get(graph, names, sync=False)))
     except NoWorkerError as error:
-        raise EngineError(
-            f"{address} has had no worker for {error.timeout:.0f} s. Start workers; the logs of the earlier workers "
-            f"show why they ended. {RESUME_ADVICE}"
-        ) from error
+        raise no_worker(address, error.timeout) from error
     except KilledWorker as error:
         raise OutOfMemoryError(
             f"{error.allowed_failures + 1} workers of {address} died on the same task, most often because memory ran "
@@ -193,6 +190,14 @@ def _get(client: Any, graph: Any, names: list[str]) -> list[Any]:
         raise EngineError(
             f"the scheduler at {address} has disappeared. Start it and its workers again. {RESUME_ADVICE}"
         ) from error
+
+
+def no_worker(address: str, seconds: float) -> EngineError:
+    """Return the error of a cluster without workers."""
+    return EngineError(
+        f"{address} has had no worker for {seconds:.0f} s. Start workers; the logs of the earlier workers "
+        f"show why they ended. {RESUME_ADVICE}"
+    )
 
 
 async def _gather(client: Any, futures: list[Any]) -> list[Any]:
@@ -212,4 +217,4 @@ async def _gather(client: Any, futures: list[Any]) -> list[Any]:
     return results.result()
 
 
-__all__ = ["DaskSession", "connect", "open_client", "process_pool"]
+__all__ = ["DaskSession", "connect", "no_worker", "open_client", "process_pool"]

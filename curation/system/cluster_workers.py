@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from curation.errors import EngineError, OutputError
-from curation.system.cluster import open_client
+from curation.system.cluster import PATIENCE_SECONDS, POLL_SECONDS, no_worker, open_client
+from curation.system.interrupts import check as check_interrupts
 from curation.system.interrupts import wait_for
 from curation.system.os_errors import fault_of
 
@@ -23,8 +26,11 @@ COMPARED = {
 }  # fmt: skip
 MAX_SHOWN = 3
 ANSWER_SECONDS = 60.0
+WAIT_SECONDS = 0.5
 ANSWER_SECONDS = 60.0
 Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
 
 
 class Worker(NamedTuple):
@@ -44,6 +50,7 @@ class Cluster:
 
     def __init__(self, client: Any) -> None:
         self._client = client
+        self._wait_for_workers()
         known = client.scheduler_info(n_workers=-1)["workers"]
         hosts = self._on_each(socket.gethostname)
         self.workers = [
@@ -67,6 +74,18 @@ class Cluster:
                 f"workers of {address} have not answered for {ANSWER_SECONDS:g} s. Restart those that the dashboard or "
                 "the log of the scheduler shows as silent"
             ) from None
+
+    def _wait_for_workers(self) -> None:
+        """Wait for a first worker. EngineError after `PATIENCE_SECONDS`."""
+        seconds = 0.0
+        while not self._client.scheduler_info(n_workers=0)["n_workers"]:
+            if seconds == POLL_SECONDS:
+                log.warning("no worker at %s; waiting %d s for one", self._client.scheduler.address, PATIENCE_SECONDS)
+            if seconds >= PATIENCE_SECONDS:
+                raise no_worker(self._client.scheduler.address, seconds)
+            check_interrupts()
+            time.sleep(WAIT_SECONDS)
+            seconds += WAIT_SECONDS
 
     def check_versions(self) -> None:
         """Raise EngineError if a worker has other versions than this process, or lacks a package."""

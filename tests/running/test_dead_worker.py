@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from curation import __version__
 from curation.errors import EngineError, OutOfMemoryError
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
@@ -147,6 +148,16 @@ def test_what_dead_workers_had_to_do_is_redone(expected: dict[str, str], survive
 def test_nothing_else_is_left_of_dead_workers(expected: dict[str, str], survived: Path):
     assert digests(survived).keys() == expected.keys()
     assert verify(survived) == []
+
+
+def test_workers_of_another_version_are_refused(cluster: Cluster, place: Place, monkeypatch: pytest.MonkeyPatch):
+    address = cluster.provide(1)
+    monkeypatch.setattr("curation.__version__", "9.9")
+    with pytest.raises(
+        EngineError, match=rf"versions differ: worker tcp://\S+ on \S+ has gpu-pipeline {__version__}, here 9"
+    ):
+        place.run("version", scheduler=address)
+    assert not (place.folder / "version" / "documents").exists()
 
 
 def test_what_dead_workers_had_done_is_not_redone(survived: Path, cluster: Cluster):
