@@ -65,7 +65,7 @@ def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
 
 def check_alone(scheduler: str, force: bool) -> None:
     """Raise EngineError for settings that an array task cannot have."""
-    if scheduler != "threads":
+    if scheduler not in ("auto", "threads"):
         raise EngineError(f"an array task runs its tasks on threads, not on scheduler {scheduler!r}. Leave it out")
     if force:
         raise EngineError("an array task cannot have force: others may already write to the folder. Give a new output")

@@ -17,11 +17,13 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from curation import errors
 from curation.contract import Session
@@ -107,7 +109,7 @@ class Member:
         resources = find_resources(call.engine, call.choice.name, call.workers, call.scheduler, len(call.checked.files))
         newest = self.leases.newest(self.folder, DRIVER)
         earlier = newest if self._failed(newest) else -1  # of an earlier attempt
-        with call.engine.open_session(resources.workers, call.scheduler) as session:
+        with call.engine.open_session(resources.workers, "threads") as session:
             while not (report := find_finished(call.folder)):
                 check_interrupts()
                 try:
@@ -249,18 +251,37 @@ class Driver:
         """Open the session of the run."""
         yield self
 
-    def map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Publish a phase, and take its tasks until all are done. Results are files of the tasks: all are None."""
-        if not items:
-            return []
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Do the same as `run`. Results are files of the tasks: all are None."""
+        count = 0
+
+        def done(*_: Any) -> None:
+            nonlocal count
+            count += 1
+
+        self.run(function, items, done)
+        return [None] * count
+
+    def run(
+        self, function: Callable[[Any], Any], items: Iterable[Any],
+        done: Callable[[int, Any, Any], object] = lambda number, item, result: None,
+    ) -> None:  # fmt: skip
+        """Publish a phase, and take its tasks until all are done. `done` is called with None as the result."""
         member, lease = self.member, self.lease
         lease.check()
-        phase = published(function, items, self._serial, member.call.choice.name)
+        by_number = {item[0] if isinstance(item, tuple) else item: item for item in items}
+        if not by_number:
+            return
+        phase = published(function, by_number, self._serial, member.call.choice.name)
         self._serial += 1
-        folder = member.folder / phase.key
-        folder.mkdir(exist_ok=True)
-        by_number = {item[0] if phase.are_tuples else item: item for item in items}
-        board = Board(member.leases, folder, in_ranges(phase.numbers), member.share, self._is_over)
+        numbers = in_ranges(phase.numbers)
+
+        def noticed(news: np.ndarray) -> None:
+            for place, number in zip(np.searchsorted(numbers, news).tolist(), news.tolist(), strict=True):
+                done(place, by_number[number], None)
+
+        board = Board(member.leases, member.folder / phase.key, numbers, member.share, self._is_over, noticed)
+        board.make_folders()
         new = member.folder / f"phase-{lease.generation}.new"
         new.write_bytes(phase.encoded())
         os.replace(new, new.with_suffix(".json"))  # not synced: a crash of the machine ends its readers too
@@ -274,8 +295,7 @@ class Driver:
             member.own += board.own
         member._raise_failure(lease.generation)
         lease.check()
-        remove(folder)
-        return [None] * len(items)
+        remove(board.folder)
 
     def _is_over(self) -> bool:
         self.lease.check()

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ import yaml
 
 from curation import __version__
 from curation.errors import EngineError, InputError, OutOfMemoryError, OutputError
-from curation.running import map_phase, pieces
+from curation.running import map_phase, phases, pieces
 from curation.running.array_tasks import parse_array_task
-from curation.running.pieces import NAMED, decode_phase, published
+from curation.running.pieces import decode_phase, published
 from curation.running.report import write_report
 from curation.running.run import RunResult, run
 from curation.running.stored_plan import Stored
@@ -207,17 +207,17 @@ def test_a_killed_driver_is_replaced(place: Place, expected: dict[str, str]):
 def test_the_error_of_one_ends_all_and_the_next_attempt_resumes(
     place: Place, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):
-    real = pieces.run_slice
+    real = map_phase.run_slice
 
-    def fail(plan: Any, job: Any, number: int, urls: Any = ()) -> None:
+    @wraps(real)
+    def fail(plan: Any, job: Any, number: int, urls: Any = ()) -> Any:
         if number == 2:
             raise InputError("made.jsonl cannot be read")
-        real(plan, job, number, urls)
+        return real(plan, job, number, urls)
 
-    fail.__name__ = "run_slice"
     with monkeypatch.context() as patch:
-        patch.setitem(NAMED, "run_slice", fail)
-        patch.setattr("curation.running.run.run_slice", fail)
+        for module in (map_phase, phases):
+            patch.setattr(module, "run_slice", fail)
         with ThreadPoolExecutor(3) as pool:
             tasks = [place.begin(pool, "failed", f"{number}/3") for number in (1, 2, 3)]
             assert {str(task.exception(30)) for task in tasks} == {"made.jsonl cannot be read"}
@@ -297,15 +297,15 @@ def test_array_tasks_on_another_engine_are_refused(place: Place, monkeypatch: py
 def test_urls_with_secrets_are_not_published(tmp_path: Path):
     stored = Stored(tmp_path / "job.json", "0" * 64)
     function = partial(map_phase.run_stored, map_phase.run_slice, map_phase.SliceJob, stored, stored)
-    phase = published(function, [(0,), (1, ("https://host/a?key=hidden",)), (5,)], 3, "cpu")
+    phase = published(function, {0: (0,), 1: (1, ("https://host/a?key=hidden",)), 5: (5,)}, 3, "cpu")
     assert b"hidden" not in phase.encoded()
     assert decode_phase(phase.encoded()) == phase and phase.urls and phase.numbers == [(0, 2), (5, 6)]
 
 
 def test_only_known_functions_are_published_and_called(tmp_path: Path):
     stored = Stored(tmp_path / "job.json", "0" * 64)
-    with pytest.raises(TypeError, match="is not a function or a job of NAMED"):
-        published(partial(map_phase.run_stored, os.remove, map_phase.SliceJob, stored, stored), [(0,)], 0, "cpu")
+    with pytest.raises(TypeError, match="is not a function or a job of this package"):
+        published(partial(map_phase.run_stored, os.remove, map_phase.SliceJob, stored, stored), {0: (0,)}, 0, "cpu")
 
 
 def test_a_task_that_ends_every_process_ends_the_run(tmp_path: Path):
