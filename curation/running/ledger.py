@@ -24,6 +24,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     removed: int = 0
     bytes_read: int = 0
     damaged: list[tuple[int, str]] = []  # number and error of each file range that was not read to its end
+    marks: int = 0  # places of records that do not follow the one before them, in `.places.npy`
     filled: list[str] = []  # carried columns with a value in some document
     read_seconds: float = 0.0
     write_seconds: float = 0.0

@@ -17,6 +17,7 @@ import pyarrow as pa
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.reading import schema_of
+from curation.reading.places import Mark
 from curation.reading.sampling import read_sampled
 from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
@@ -30,11 +31,12 @@ from curation.running.intermediate import (
     open_partition,
 )
 from curation.running.ledger import SliceRecord
+from curation.running.places import store_marks
 from curation.running.plan import check_stage_files
 from curation.running.stored_plan import Loaded, Plan, Stored, load_plan, load_shared, with_urls
 from curation.running.task_records import RunningNote
 from curation.stages import CorpusStage, RowStage, Stage
-from curation.stages.base import added_columns
+from curation.stages.base import added_columns, noted_columns
 from curation.stages.cutting import cut_texts
 from curation.stages.invoke import apply_stage, compute_keys
 from curation.stages.outcome import BYTES, Cuts, StageCount, key_column
@@ -179,7 +181,8 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
         open(rejected, "wb") as rejected_file,
         RunningNote(job.folder, number) as note,
     ):
-        for frame in _frames(task, record, rejected_file):
+        marks: list[Mark] = []
+        for frame in _frames(task, record, rejected_file, marks):
             check_interrupts()
             frame = _apply_stages(task, frame, record, removed_file)
             started = time.perf_counter()
@@ -189,11 +192,17 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             note.write(*record.read_counts(), record.documents)
     names = [plan.recipe.stage_names[k] for k in task.numbers]
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
+    store_marks(job.folder, number, marks)
+    record.marks = len(marks)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
 
 
 def _removed_schema(plan: Plan) -> pa.Schema:
-    return REMOVED_TEXT_SCHEMA if plan.recipe.output.keeps_removed_text else REMOVED_SCHEMA
+    if not plan.recipe.output.keeps_removed_text:
+        return REMOVED_SCHEMA
+    return pa.schema(
+        [*REMOVED_TEXT_SCHEMA, *(pa.field(*column) for column in noted_columns(plan.recipe.stages).items())]
+    )
 
 
 def _stage_counts(task: _Task) -> list[StageCount]:
@@ -201,9 +210,10 @@ def _stage_counts(task: _Task) -> list[StageCount]:
     return [StageCount(kind=task.stages[k].kind, name=names[k]) for k in task.numbers]
 
 
-def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO) -> Iterator[Frame]:
-    """The batches of a slice as frames; one empty frame if there is none, so every partition has its columns."""
-    batches = _input_frames(task, record, rejected_file) if task.job.before is None else _partition_frames(task)
+def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, marks: list[Mark]) -> Iterator[Frame]:
+    """The batches of a slice as frames; one empty frame if there is none, so every partition has its columns. Adds the
+    places of records to `marks`."""
+    batches = _input_frames(task, record, rejected_file, marks) if task.job.before is None else _partition_frames(task)
     empty = True
     started = time.perf_counter()
     for frame in batches:
@@ -223,10 +233,11 @@ def _added_before(task: _Task) -> dict[str, str]:
     return added_columns(task.plan.recipe.stages[: task.job.segment.first])
 
 
-def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO) -> Iterator[Frame]:
+def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, marks: list[Mark]) -> Iterator[Frame]:
     engine, seed = task.engine, task.plan.recipe.seed
     for batch, unsampled in read_sampled(engine, task.slice, task.job.batch_bytes, seed):
         record.unsampled += unsampled
+        marks += batch.marks
         record.rows += batch.rows
         record.lines += batch.lines
         record.repaired += batch.repaired
@@ -310,7 +321,9 @@ def _note_removed(
         "value": verdict.value[dropped],
         "bound": verdict.broken_bounds()[dropped],
     }
-    removed.write(pa.table([columns[name] for name in schema.names], schema=schema))
+    columns |= verdict.notes
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(len(rows), field.type) for field in schema]
+    removed.write(pa.table(arrays, schema=schema))
 
 
 def _documents(task: _Task, frame: Frame) -> pa.Table:

@@ -49,6 +49,7 @@ from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord, check_ledger, total_stages
 from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice
 from curation.running.memory import Resources, choose, explain_memory_errors, read_limits, read_processors
+from curation.running.places import Places
 from curation.running.plan import Preflight, check_same, identity_in, make_plan, preflight
 from curation.running.progress import Progress, choose_progress
 from curation.running.removed import RemovedRows, write_rejected, write_removed
@@ -77,6 +78,7 @@ from curation.running.write_phase import (
     write_output_part,
 )
 from curation.stages import Stage
+from curation.stages.base import noted_columns
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
 from curation.system.addresses import address_fault
@@ -420,7 +422,9 @@ def _write_side_files(
 ) -> dict[str, str]:
     """Write `removed/` and `rejected.jsonl`; return path -> SHA-256."""
     recipe, folder = context.plan.recipe, context.folder / "removed"
-    digests = write_removed(folder, recipe.stage_names, numbering, folders, removed, recipe.output.keeps_removed_text)
+    places = Places(folders[0], numbering.slices, records)
+    notes = noted_columns(recipe.stages) if recipe.output.keeps_removed_text else None
+    digests = write_removed(folder, recipe.stage_names, numbering, folders, removed, places, notes)
     rejected = write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, records)
     sync_folder(context.folder)
     return digests | {"rejected.jsonl": rejected}

@@ -57,6 +57,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         `bool`, `large_string`). A later stage may overwrite one. Default: none."""
         return {}
 
+    def notes(self) -> dict[str, str]:
+        """Return the columns that the stage adds to `removed/` with `output.removed: text`: name -> name of the Arrow
+        type. They are null for documents that other stages remove. Default: none."""
+        return {}
+
     def files(self) -> dict[str, str]:
         """Return the files that the stage reads: path -> SHA-256 (`curation.system.files.known_sha256`).
 
@@ -179,6 +184,11 @@ def _shown(value: object) -> str:
 def added_columns(stages: Sequence[Stage]) -> dict[str, str]:
     """Return the columns that stages add: name -> Arrow type. Of equal names the last counts."""
     return {name: kind for stage in stages for name, kind in stage.writes().items()}
+
+
+def noted_columns(stages: Sequence[Stage]) -> dict[str, str]:
+    """Return the columns that stages add to `removed/`: name -> Arrow type. Of equal names the last counts."""
+    return {name: kind for stage in stages for name, kind in stage.notes().items()}
 
 
 def stage_names(stages: Sequence[tuple[str, str]]) -> list[str]:

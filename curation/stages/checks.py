@@ -114,7 +114,14 @@ def _checked_verdict(stage: RowStage, verdict: Verdict | None) -> Verdict | None
         raise StageError(f"the verdict has {last + 1} reasons: those of rows must be -1 (keep) to {last}")
     if verdict.bounds and np.shape(verdict.bounds) != (last + 1, 2):
         raise StageError(f"the verdict has {last + 1} reasons: bounds must be () or a (lowest, highest) for each")
-    return verdict._replace(reason=reason, value=value)
+    if {*verdict.notes} != {*stage.notes()}:
+        raise StageError(f"the verdict has the notes {[*verdict.notes]}, but notes() has {[*stage.notes()]}")
+    notes = {name: _typed(name, verdict.notes[name], kind) for name, kind in stage.notes().items()}
+    removed = int(np.count_nonzero(reason >= 0))
+    for name, values in notes.items():
+        if len(values) != removed:
+            raise StageError(f"the verdict has {len(values):,} notes {name} for {removed:,} removed rows")
+    return verdict._replace(reason=reason, value=value, notes=notes)
 
 
 def _checked_text(engine: Engine, frame: Frame, text: Any) -> Any:
