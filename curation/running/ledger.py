@@ -9,6 +9,9 @@ from typing import Any
 import msgspec
 
 from curation.errors import IntegrityError
+from curation.rules.grammar import Rule
+from curation.rules.tallies import Tally
+from curation.rules.tallies import as_report as rule_report
 from curation.stages.outcome import StageCount
 
 
@@ -26,6 +29,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     damaged: list[tuple[int, str]] = []  # number and error of each file range that was not read to its end
     marks: int = 0  # places of records that do not follow the one before them, in `.places.npy`
     filled: list[str] = []  # carried columns with a value in some document
+    lengths: Tally | None = None  # of the texts that were read, in bytes
     read_seconds: float = 0.0
     write_seconds: float = 0.0
     stages: list[StageCount] = []
@@ -72,8 +76,9 @@ def check_ledger(documents: dict[str, int], stages: Sequence[StageCount]) -> Non
         )
 
 
-def as_report(stage: StageCount, lines: Sequence[str]) -> dict[str, Any]:
-    """Return the stage's entry in `report.json`, with its `lines` under the funnel and without reasons of count 0."""
+def as_report(stage: StageCount, lines: Sequence[str], rules: Sequence[Rule] = ()) -> dict[str, Any]:
+    """Return the stage's entry in `report.json`, with its `lines` under the funnel, the tallies of its `rules`, and
+    without reasons of count 0."""
     entry = dict(msgspec.to_builtins(stage))
     entry["reasons"] = {reason: number for reason, number in stage.reasons.items() if number}
     if not stage.details:
@@ -81,4 +86,7 @@ def as_report(stage: StageCount, lines: Sequence[str]) -> dict[str, Any]:
     entry["seconds"] = round(stage.seconds, 3)
     entry["retention"] = round(stage.documents_out / stage.documents_in, 6) if stage.documents_in else 0.0
     entry["lines"] = list(lines)
+    del entry["tallies"]
+    if stage.tallies:
+        entry["rules"] = [rule_report(*pair) for pair in zip(rules, stage.tallies, strict=True)]
     return entry

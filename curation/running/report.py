@@ -20,11 +20,13 @@ from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import as_builtins
+from curation.rules.grammar import Rule
 from curation.running.input_warnings import emptiness, warn_of_inputs
 from curation.running.ledger import SliceRecord, as_report
 from curation.running.report_html import as_html
 from curation.running.report_text import funnel_line, numbers
 from curation.running.stream_inputs import check_minimum
+from curation.stages import RowStage, Stage
 from curation.stages.outcome import StageCount
 from curation.system.files import commit, write_json
 
@@ -74,7 +76,7 @@ def build(
         "documents": documents,
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
-        "stages": [as_report(*stage) for stage in zip(stages, lines, strict=True)],
+        "stages": [as_report(*stage) for stage in zip(stages, lines, _rules(plan.recipe.stages), strict=True)],
         "sources": contributions(plan.recipe.input, plan.slices, records, parts, _blend_shares(plan, pairs)),
         "warnings": [
             *warn_of_inputs(documents, plan.recipe.input, plan.slices, records, rejected),
@@ -95,6 +97,10 @@ def build(
         },
         "outputs": dict(sorted(digests.items())),
     }
+
+
+def _rules(stages: Sequence[Stage]) -> list[Sequence[Rule]]:
+    return [stage.rules_on_measures() if isinstance(stage, RowStage) else () for stage in stages]
 
 
 def tokenizer_warning(tokenizer: Tokenizer) -> str:

@@ -19,7 +19,7 @@ from curation.reading.source_files import SourceFile
 from curation.recipes.renamed import with_new_names
 from curation.running.exports import EXPORTED
 
-OUTPUT_NAMES = ("documents", "removed", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
+OUTPUT_NAMES = ("documents", "removed", "measures", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 

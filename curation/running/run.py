@@ -48,6 +48,8 @@ from curation.running.intermediate import Numbering
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord, check_ledger, total_stages
 from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice
+from curation.running.measure_files import FOLDER as MEASURES
+from curation.running.measure_files import write_measures
 from curation.running.memory import Resources, choose, explain_memory_errors, read_limits, read_processors
 from curation.running.places import Places
 from curation.running.plan import Preflight, check_same, identity_in, make_plan, preflight
@@ -426,6 +428,8 @@ def _write_side_files(
     notes = noted_columns(recipe.stages) if recipe.output.keeps_removed_text else None
     digests = write_removed(folder, recipe.stage_names, numbering, folders, removed, places, notes)
     rejected = write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, records)
+    if recipe.output.measures:
+        digests |= write_measures(context.folder / MEASURES, recipe, numbering, folders)
     sync_folder(context.folder)
     return digests | {"rejected.jsonl": rejected}
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from curation.contract import Engine, Frame
 from curation.errors import counted
+from curation.rules.grammar import Rule
 from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
 
 SHOWN_COUNTS = 10  # of a stage's details, in its line below the funnel
@@ -101,6 +102,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class RowStage(Stage, frozen=True, kw_only=True):
     """A stage that processes one frame at a time."""
+
+    def rules_on_measures(self) -> tuple[Rule, ...]:
+        """Return the rules on measures by which the stage removes documents. `apply` returns these measures; the report
+        shows their values and bounds. Default: none."""
+        return ()
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         """Return the outcome for the rows of a frame, and leave the frame unchanged.

@@ -87,7 +87,7 @@ def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: obje
         raise StageError("apply() must return text and edited together, or neither")
     verdict = _checked_verdict(stage, outcome.verdict)
     rows = {"verdict": None if verdict is None else verdict.reason, "text": outcome.text, "edited": outcome.edited}
-    for name, values in (rows | dict(outcome.columns)).items():
+    for name, values in (rows | dict(outcome.columns) | dict(outcome.measures)).items():
         if values is not None and len(values) != len(frame):
             raise StageError(f"apply() returned {len(values):,} values in {name} for {len(frame):,} rows")
     return Outcome(
@@ -96,6 +96,7 @@ def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: obje
         edited=None if outcome.edited is None else _as_bool(outcome.edited),
         columns={name: _typed(name, outcome.columns[name], kind) for name, kind in writes.items()},
         details=_counts(outcome.details),
+        measures=outcome.measures,
     )
 
 
