@@ -260,8 +260,8 @@ class Rule(
     def values(self, measures: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return the measure or the ratio of each document, float64."""
         if self.measure:
-            return measures[self.measure].astype(np.float64, copy=False)
-        above, below = (measures[name].astype(np.float64, copy=False) for name in self.ratio)
+            return measures[self.measure].astype(np.float64)
+        above, below = (measures[name].astype(np.float64) for name in self.ratio)
         return above / np.maximum(below, 1.0)
 
     def check_type(self, kind: pa.DataType) -> None:
