@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from curation.recipes.recipe import Recipe
 
+SHARES = 100  # bins of tokens per byte, as in `curation.rules.tallies`
+
 
 class Written(NamedTuple):
     """The token outputs of a run: Megatron pairs, and form -> manifest of the other forms."""
@@ -61,12 +63,14 @@ class TokenFiles:
         self.splits = split_names(self.shares)
         self.files = files  # ids and lengths of the first split, of the second, ...
         self.tokens = dict.fromkeys(self.splits, 0)
+        self.shares_counted = np.zeros(SHARES + 1, np.int64)
         self.special_hits = self.tokenised = self.tokenless = 0
 
     def write(self, text: pa.ChunkedArray) -> None:
         """Tokenise documents and append their ids and lengths (int32) to the files of their splits."""
         for chunk in text.chunks:
             packed = self.tokenizer.pack(chunk)
+            self._count_shares(chunk, packed.lengths)
             self.special_hits += packed.special_hits
             self.tokenised += int(np.count_nonzero(packed.lengths))
             self.tokenless += _count_with_text(chunk, packed.lengths == 0)
@@ -79,6 +83,14 @@ class TokenFiles:
                     write_array(file, values)
                     begin_sync(file.fileno())
                 self.tokens[split] += len(ids)
+
+    def _count_shares(self, chunk: pa.Array, lengths: np.ndarray) -> None:
+        """Count the tokens per byte of each document, in bins of width 1 / SHARES."""
+        import pyarrow.compute as pc
+
+        sizes = np.maximum(pc.fill_null(pc.binary_length(chunk), 0).to_numpy(zero_copy_only=False), 1)
+        bins = np.minimum(lengths * SHARES // sizes, SHARES)
+        self.shares_counted += np.bincount(bins, minlength=SHARES + 1)
 
     def _split_numbers(self, chunk: pa.Array) -> np.ndarray:
         import pyarrow as pa
@@ -94,6 +106,7 @@ class TokenFiles:
         tokenised     documents with tokens
         tokenless     documents with text but without tokens
         special_hits  special tokens spelled out in texts
+        per_byte      documents by tokens per byte, in bins of width 1 / SHARES from 0 to 1
         split_tokens  tokens of each split
         tokenizer     `Tokenizer.identity`
         """
@@ -102,6 +115,7 @@ class TokenFiles:
             "tokenised": self.tokenised,
             "tokenless": self.tokenless,
             "special_hits": self.special_hits,
+            "per_byte": self.shares_counted.tolist(),
             "split_tokens": self.tokens,
             "tokenizer": self.tokenizer.identity,
         }

@@ -56,6 +56,7 @@ from curation.running.plan import Preflight, check_same, identity_in, make_plan,
 from curation.running.progress import Progress, choose_progress
 from curation.running.removed import RemovedRows, write_rejected, write_removed
 from curation.running.report import build, check_minima, tokenizer_warning, write_report
+from curation.running.report_samples import Sampler
 from curation.running.run_folder import (
     WORK,
     check_empty,
@@ -346,7 +347,9 @@ def _execute(context: RunContext) -> dict[str, Any]:
     planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
     copies = planned - int(np.count_nonzero(state.alive))
     output_records = {"parts": part_records, "tokens": tokens, "copies": copies}
-    return _conclude(context, counts, first_records, output_records, digests)
+    places = Places(folders[0], numbering.slices, first_records)
+    texts = Sampler(context, folders, numbering, places, removed, state).collect(counts)
+    return _conclude(context, counts, first_records, output_records | {"texts": texts}, digests)
 
 
 def _name_groups(counts: Sequence[StageCount], removed: Sequence[RemovedRows], numbering: Numbering) -> None:

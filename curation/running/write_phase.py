@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import groupby
@@ -25,9 +26,10 @@ from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import Output
+from curation.rules.tallies import Tally, tally_of
 from curation.running.intermediate import Partitions, open_partition, with_ids
 from curation.running.task_records import RunningNote
-from curation.stages import Stage
+from curation.stages import Language, Stage
 from curation.stages.base import added_columns
 from curation.system.files import begin_sync, commit, file_sha256, numbered_path, write_json
 from curation.system.interrupts import check as check_interrupts
@@ -127,6 +129,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
     schema, mask = document_schema(plan.slices, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
+    lengths, languages = Tally(), Counter[str]()
     files = token_files(plan.recipe, job.work, number) if plan.recipe.output.formats else nullcontext()
     with (
         files as tokens,
@@ -144,7 +147,10 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
             begin_sync(file.fileno())
             _digest_documents(digest, table)
             tally["documents"] += len(table)
-            tally["bytes"] += int(pc.sum(pc.binary_length(table.column(TEXT))).as_py() or 0)
+            sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).to_numpy()
+            tally["bytes"] += int(sizes.sum())
+            lengths.add(tally_of(sizes))
+            languages += count_languages(plan.recipe.stages, table)
             if tokens:
                 tokens.write(table.column(TEXT))
             note.write(tally["documents"], tally["bytes"], tally["documents"])
@@ -154,9 +160,21 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
         "file": path.name,
         "sha256": file_sha256(path),
         "digest": digest.hexdigest(),
+        "lengths": msgspec.to_builtins(lengths),
+        "languages": languages,
         "seconds": time.perf_counter() - started,
     }
     write_json(numbered_path(job.work, number, ".json"), tally)
+
+
+def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
+    """Return the documents per language, by the column of the last `language` stage; none without such a stage."""
+    columns = [stage.column for stage in stages if isinstance(stage, Language)]
+    if not columns:
+        return Counter()
+    counts = pc.value_counts(table.column(columns[-1]).combine_chunks())
+    names = (name or "none" for name in counts.field("values").to_pylist())
+    return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
 
 
 def _kept_documents(
