@@ -23,8 +23,8 @@ SIZE = ((1023 + 63) << STEPS_BITS) - LOWEST + 2  # up to 2**63, and bin 0 for va
 class Tally(msgspec.Struct, kw_only=True):
     """Numbers of documents by value.
 
-    share         true: bin k has the values from k to k + 1 %; false: bin 0 has the value 0, other bins are four for
-                  each factor of two
+    share         true: bin k has the values from k to k + 1 %, the last one those from 100 % on; false: bin 0 has the
+                  value 0, other bins are four for each factor of two
     below, above  documents with a value below the lower bound, and above the upper bound
     bins, counts  the bins that hold documents, ascending, and how many
     """
@@ -68,8 +68,8 @@ def tally_of(values: np.ndarray, share: bool = False) -> Tally:
 
 
 def is_share(rule: Rule) -> bool:
-    """Whether the values of a rule are from 0 to 1."""
-    return bool(rule.ratio) and highest_ratio(*rule.ratio) <= 1
+    """Whether the values of a rule are shares: from 0 to 1, or seldom above, as for overlapping n-grams."""
+    return bool(rule.ratio) and highest_ratio(*rule.ratio) < math.inf
 
 
 class Tallies:

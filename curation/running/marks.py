@@ -44,6 +44,8 @@ def broken_spans(rule: Rule | None, text: str) -> list[Span]:
     if rule.matches is not None:
         return _matches(rule.matches, text)
     measure = rule.measures[0] if rule.measures else ""
+    if measure == "words_with_letter":
+        return [match.span() for match in WORD.finditer(text) if not any(map(str.isalpha, match[0]))]
     if measure in LINES:
         return [match.span() for match in LINE.finditer(text) if LINES[measure].match(match[0])]
     if measure in SIGNS:

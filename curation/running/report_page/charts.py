@@ -9,11 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.rules.tallies import bins_of, start_of
+from curation.rules.tallies import SHARES, bins_of, start_of
 from curation.running.report_page.parts import number, shown
 
 WIDTH, HEIGHT, TOP, BASE = 320, 118, 16, 98  # of the drawing; its bars lie between TOP and BASE
-MAX_BARS = 48
 TAIL = 0.001  # of the documents may lie outside the drawn range on either side; they are in the first or last bar
 
 
@@ -23,6 +22,7 @@ class Counts(NamedTuple):
     first: int
     share: bool
     values: list[int]
+    zeros: bool
 
     def place(self, value: float) -> float:
         """Return the x of a value, clipped to the drawing."""
@@ -31,26 +31,34 @@ class Counts(NamedTuple):
         inside = (value - low) / (high - low) if value < high and high > low else 0.0
         return WIDTH * min(max((at + inside - self.first) / len(self.values), 0.0), 1.0)
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The first value that is drawn, and the end of the last bin."""
-        return start_of(self.first, self.share), start_of(self.first + len(self.values), self.share)
+    def start(self, place: int) -> float:
+        """Return the first value of a drawn bin, or the end of the last one. The bin of zeros is drawn with a gap."""
+        at = self.first + place
+        return 0.0 if self.zeros and place == 0 else min(start_of(at, self.share), 1.0 if self.share else math.inf)
 
 
 def drawn(tallies: Sequence[Mapping[str, Any]], bounds: Sequence[float] = ()) -> list[Counts]:
     """Return tallies over one range of bins, which holds the bounds too."""
     share = bool(tallies[0]["share"])
+    zeros = not share and any(0 in tally["bins"] for tally in tallies)
     ranges = [_range(tally) for tally in tallies if tally["counts"]]
     ranges += [(at, at) for at in bins_of(np.array(bounds, np.float64), share).tolist()] if bounds else []
+    if zeros:  # no value is between 0 and the smallest other one
+        others = [min((at for at in tally["bins"] if at), default=0) for tally in tallies]
+        ranges = [(max(low, min(filter(None, others), default=1)), max(high, 1)) for low, high in ranges]
     first, last = min((low for low, _ in ranges), default=0), max((high for _, high in ranges), default=0)
     if bounds:  # room on both sides of a bound
         first, last = max(first - 1, 0), last + 1
+    if zeros:
+        first = max(first - 2, 0)
+    last = min(last, SHARES - 1) if share else last
+    first = min(first, last)
     found = []
     for tally in tallies:
         values = [0] * (last - first + 1)
         for at, count in zip(tally["bins"], tally["counts"], strict=True):
             values[min(max(at, first), last) - first] += count
-        found.append(Counts(first, share, values))
+        found.append(Counts(first, share, values, zeros))
     return found
 
 
@@ -102,7 +110,9 @@ def single(tally: Mapping[str, Any], label: str) -> str:
 
 
 def _bin(counts: Counts, place: int, unit: str = "") -> str:
-    low, high = (start_of(counts.first + place + k, counts.share) for k in (0, 1))
+    if counts.zeros and place == 0:
+        return "0"
+    low, high = counts.start(place), counts.start(place + 1)
     return f"{_value(low, unit)} to {_value(high, unit)}"
 
 
@@ -128,7 +138,7 @@ def _bound(x: float, text: str) -> str:
 
 
 def _svg(shapes: Sequence[str], counts: Counts, label: str, unit: str = "") -> str:
-    first, last = (_value(value, unit) for value in counts.ends)
+    first, last = (_value(counts.start(place), unit) for place in (0, len(counts.values)))
     y = HEIGHT - 6
     axis = f'<line class="axis" x1="0" y1="{BASE + 0.5}" x2="{WIDTH}" y2="{BASE + 0.5}"/>'
     ends = f'<text x="0" y="{y}">{first}</text><text x="{WIDTH}" y="{y}" text-anchor="end">{last}</text>'

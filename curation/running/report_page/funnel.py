@@ -85,9 +85,9 @@ def _reasons(reasons: dict[str, int], read: int, stage: str = "") -> str:
         f'<span class="count">−{number:,} ({number / read:.1%})</span></div>\n'
         for name, number in ranked[:MAX_REASONS]
     ]
-    by = f" by {shown(stage)}" if stage else ""
-    summary = f"{sum(reasons.values()):,} removed{by}, for {counted(len(ranked), 'reason')}"
+    summary = f"{sum(reasons.values()):,} removed by {shown(stage)}, for {len(ranked):,} reasons"
+    heading = f'<p class="reason">{summary}</p>\n' if stage and len(ranked) > 1 else ""
     short = "".join(lines[:SHORT_LIST])
     longer = "".join(lines[SHORT_LIST:]) + rest(len(ranked) - MAX_REASONS, "reason")
     more = f"<details><summary>{counted(len(ranked) - SHORT_LIST, 'more reason')}</summary>\n{longer}</details>\n"
-    return f'<p class="reason">{summary}</p>\n{short}{more if len(ranked) > SHORT_LIST else ""}'
+    return f"{heading}{short}{more if len(ranked) > SHORT_LIST else ''}"

@@ -43,7 +43,7 @@ def _card(rule: dict[str, Any], stage: dict[str, Any]) -> str:
     bounds = [f"{sign} {number(bound)}" for sign, bound in (("≥", low), ("≤", high)) if math.isfinite(bound)]
     beyond, reached = rule["below"] + rule["above"], stage["documents_in"]
     first = stage["reasons"].get(rule["reason"], 0)
-    counts = f"{beyond:,} beyond the bound, {percent(beyond, reached)}; {first:,} removed for this reason"
+    counts = f"{beyond:,} beyond it ({percent(beyond, reached)}), {first:,} removed by it"
     measure = f"{rule['measure']} {' and '.join(bounds)}"
     chart = histogram(rule, low, high, f"{rule['reason']}: {counts}")
     heading = f'<h3>{shown(rule["reason"])}</h3><p class="quiet">{shown(measure)}</p>'

@@ -21,7 +21,7 @@ nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin: .75rem 0 0; fo
 .tiles { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); margin: 1.5rem 0 }
 .tile { background: var(--panel); border-radius: .6rem; padding: 1rem 1.15rem } .tile b { display: block;
   font-size: 2rem; line-height: 1.2; font-variant-numeric: tabular-nums }
-.step { display: grid; grid-template-columns: minmax(6rem, 13rem) 1fr 9.5rem; gap: 0 1rem; align-items: center }
+.step { display: grid; grid-template-columns: minmax(6rem, 17rem) 1fr 9.5rem; gap: 0 1rem; align-items: center }
 .step > * { min-width: 0 } .step .name { font-weight: 600 }
 .step .count { text-align: right; font-variant-numeric: tabular-nums }
 .bar { height: 1.6rem; background: var(--kept); border-radius: .15rem; min-width: 1px }
@@ -39,9 +39,12 @@ nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin: .75rem 0 0; fo
 .key { display: inline-block; width: .8em; height: .8em; border-radius: .15em; margin: 0 .35em 0 .1em }
 .key.kept { background: var(--kept) } .key.removed { background: var(--removed) } .key.pale { background: var(--pale) }
 details { margin: .35rem 0 } summary { cursor: pointer; color: var(--accent) } summary .quiet { font-size: .9rem }
-.sample { background: var(--panel); border-radius: .6rem; padding: .75rem 1rem; margin: .6rem 0 }
+.sample { background: var(--panel); border-radius: .6rem; padding: .75rem 1rem; margin: .6rem 0;
+  min-width: 0 } .samples .sample { margin: 0 }
 .sample .where { font-size: .85rem; color: var(--quiet) }
-.text { white-space: pre-wrap; margin: .4rem 0 0; font-size: .93rem; line-height: 1.45 }
+.text { white-space: pre-wrap; margin: .4rem 0 0; font-size: .93rem; line-height: 1.45; max-height: 15rem;
+  overflow-y: auto } .samples { display: grid; gap: .75rem; margin: .6rem 0 1rem;
+  grid-template-columns: repeat(auto-fill, minmax(min(28rem, 100%), 1fr)) }
 mark { background: var(--mark); color: var(--markink); border-radius: .15em; padding: 0 .05em }
 .pair { display: grid; gap: .5rem 1.5rem; grid-template-columns: 1fr 1fr } .pair > div { min-width: 0 }
 .scroll { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-size: .93rem }
@@ -54,11 +57,12 @@ pre { background: var(--panel); border-radius: .6rem; padding: 1rem; overflow-x:
 dl { display: grid; grid-template-columns: minmax(7rem, 12rem) 1fr; gap: .35rem 1rem; margin: 0 0 1rem }
 dt { color: var(--quiet) } dd { margin: 0; min-width: 0 }
 @media (max-width: 44rem) { .step { grid-template-columns: 1fr auto } .step .name, .step .count { grid-row: 1 }
-  .step .middle { grid-column: 1 / -1; grid-row: 2 } .gap { display: none } body { padding: 1.25rem .9rem 3rem }
+  .step .middle { grid-column: 1 / -1; grid-row: 2 } .step { margin-top: .35rem }
+  .step .count br { display: none } .gap { display: none } body { padding: 1.25rem .9rem 3rem }
   .pair { grid-template-columns: 1fr } dl { grid-template-columns: 1fr; gap: 0 } dd { margin-bottom: .6rem }
   .tiles { gap: .6rem } .tile b { font-size: 1.6rem } h2 { margin-top: 2.25rem } }
 @media print { body { max-width: none; font-size: 11px; padding: 0 } nav { display: none }
   .tile, .card, .sample, pre, .warning { border: 1px solid #999; break-inside: avoid }
   .bar, .key, mark, polygon, rect { print-color-adjust: exact; -webkit-print-color-adjust: exact }
-  h2 { break-after: avoid } }
+  h2 { break-after: avoid } .text { max-height: none } }
 """

@@ -10,7 +10,6 @@ from curation.errors import counted
 from curation.running.report_page.parts import fit, number, shown, shown_block
 
 SAMPLE_BYTES, KEPT_BYTES, PAIR_BYTES = 330_000, 50_000, 130_000
-OPEN = 2  # reasons whose samples are shown without a click
 
 
 def samples(content: dict[str, Any]) -> str:
@@ -19,21 +18,27 @@ def samples(content: dict[str, Any]) -> str:
     removed, kept = texts.get("removed", []), texts.get("kept", [])
     parts = [fit(_reasons(removed), "reason", len(removed), SAMPLE_BYTES)]
     if kept:
-        inner = fit(map(sample, kept), "document", len(kept), KEPT_BYTES)
-        parts.append(f"<details><summary>kept <span class=\"quiet\">{counted(len(kept), 'sample')}</span></summary>\n"
-                     f"{inner}</details>\n")  # fmt: skip
+        listed = fit(map(sample, kept), "document", len(kept), KEPT_BYTES)
+        title = f'kept <span class="quiet">{counted(len(kept), "sample")}</span>'
+        parts.append(f'<details><summary>{title}</summary>\n<div class="samples">{listed}</div></details>\n')
     return "".join(parts)
 
 
 def _reasons(entries: Sequence[dict[str, Any]]) -> Iterator[str]:
+    first = next((place for place, entry in enumerate(entries) if _is_by_rule(entry)), 0)
     for place, entry in enumerate(entries):
         found = entry["samples"]
         title = (
             f'{shown(entry["reason"])} <span class="quiet">{shown(entry["stage"])}; '
             f"{counted(len(found), 'sample')} of {entry['documents']:,} removed</span>"
         )
-        inner = "".join(map(sample, found))
-        yield f"<details{' open' if place < OPEN else ''}><summary>{title}</summary>\n{inner}</details>\n"
+        inner = f'<div class="samples">{"".join(map(sample, found))}</div>'
+        opened = " open" if place == first else ""
+        yield f"<details{opened}><summary>{title}</summary>\n{inner}</details>\n"
+
+
+def _is_by_rule(entry: dict[str, Any]) -> bool:
+    return any(found["marks"] for found in entry["samples"])
 
 
 def sample(entry: dict[str, Any]) -> str:
@@ -43,7 +48,7 @@ def sample(entry: dict[str, Any]) -> str:
         facts.append(f"value {number(entry['value'])}, bound {number(entry['bound'])}")
     if entry.get("kept") is not None:
         facts.append(f"the text of {shown(entry['kept'])}, which was kept")
-    line = f", {entry['line']:,}" if entry.get("line") is not None else ""
+    line = f", line {entry['line']:,}" if entry.get("line") is not None else ""
     facts.append(f"{shown(entry['file'])}{line}")
     text, first = entry["text"], entry["start"]
     left = entry["characters"] - first - len(text)
@@ -67,7 +72,8 @@ def _pair(group: dict[str, Any], pair: dict[str, Any]) -> str:
     jaccard = "" if pair["jaccard"] is None else f" · Jaccard {pair['jaccard']:.3f}"
     sides = enumerate((("removed", "id"), ("kept", "kept")))
     columns = "".join(
-        f'<div><div class="where">{name} <b>{shown(pair[key])}</b></div>\n<div class="text">{_side(pair, side)}</div></div>'
+        f'<div><div class="where">{name} <b>{shown(pair[key])}</b></div>\n'
+        f'<div class="text">{_side(pair, side)}</div></div>\n'
         for side, (name, key) in sides
     )
     where = f"{shown(group['reason'])} by {shown(group['stage'])}{jaccard}"
