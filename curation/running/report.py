@@ -269,6 +269,7 @@ def contributions(
                 "tokens": sum(part["tokens"] for part in written),
                 **({} if entry.blend_weight is msgspec.UNSET else {"blend_weight": entry.blend_weight}),
                 **({"commit": commit} if commit else {}),
+                **({"licence": entry.licence} if entry.licence else {}),
             }
         )
     after = "tokens" if any(row["tokens"] for row in rows) else "bytes_kept"

@@ -272,9 +272,9 @@ class StageCount(msgspec.Struct, kw_only=True):
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
         self.add_details(other.details)
-        if not self.tallies:
+        if other.tallies and not self.tallies:
             self.tallies = [Tally(share=tally.share) for tally in other.tallies]
-        for tally, more in zip(self.tallies, other.tallies, strict=True):
+        for tally, more in zip(self.tallies, other.tallies, strict=False):  # a slice without documents has none
             tally.add(more)
 
     def add_details(self, details: Mapping[str, int]) -> None:

@@ -63,7 +63,7 @@ def _bar(name: str, documents: int, read: int, bytes_: int) -> str:
     return (
         f'<div class="step"><span class="name">{shown(name)}</span>'
         f'<span class="middle"><div class="bar" style="width:{part:.2%}"></div></span>'
-        f'<span class="count">{documents:,}<br><span class="quiet">{documents / read:.1%}, {size(bytes_)}</span>'
+        f'<span class="count">{documents:,} <br><span class="quiet">{documents / read:.1%}, {size(bytes_)}</span>'
         "</span></div>\n"
     )
 

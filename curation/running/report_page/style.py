@@ -8,7 +8,7 @@ STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --panel: #f4f5f7; --ink: #16181d; --quiet: #565d6b; --line: #d9dde4;
   --kept: #2a6db5; --removed: #c2410c; --accent: #1f58a0; --pale: #b9cfe8; --mark: #ffdf80; --markink: #16181d }
 @media (prefers-color-scheme: dark) { :root { --ground: #14161a; --panel: #1e2127; --ink: #eceef2; --quiet: #a8b0be;
-  --line: #363b45; --kept: #5b9fe6; --removed: #f58a4b; --accent: #8fbcf5; --pale: #34506f; --mark: #5c4700;
+  --line: #363b45; --kept: #5b9fe6; --removed: #f58a4b; --accent: #8fbcf5; --pale: #34506f; --mark: #6e5600;
   --markink: #fff3cf } }
 * { box-sizing: border-box }
 html { scroll-behavior: smooth; -webkit-text-size-adjust: 100% }
