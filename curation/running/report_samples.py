@@ -23,6 +23,7 @@ from curation.rules.decide import Rule, expand_rules
 from curation.running.candidates import MAX_CHARACTERS, chosen_of
 from curation.running.intermediate import Numbering, Partitions, open_partition
 from curation.running.marks import aligned_words, broken_spans, excerpt
+from curation.running.masks import row_batches
 from curation.running.places import Places
 from curation.running.removed import RemovedRows
 from curation.running.similarity import jaccard
@@ -153,8 +154,12 @@ class Sampler(NamedTuple):
         }
 
     def _kept(self, samples: int) -> list[dict[str, Any]]:
-        rows = np.flatnonzero(self.state.alive)[_chosen(np.flatnonzero(self.state.alive), samples)]
-        return [self._sample(document) for document in self._documents(self.state.partitions, rows)]
+        mask = np.load(self.state.mask, mmap_mode="r")
+        best = np.zeros(0, np.int64)
+        for low, high in row_batches(0, len(mask)):
+            rows = np.concatenate([best, np.flatnonzero(mask[low:high]) + low])
+            best = rows[_chosen(rows, samples)]
+        return [self._sample(document) for document in self._documents(self.state.partitions, best)]
 
     def _documents(self, partitions: Partitions, rows: np.ndarray) -> Iterator[_Document]:
         """The documents at rows of a segment, in their order."""

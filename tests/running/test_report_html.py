@@ -21,8 +21,8 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e\"'&" + "W" * 3000
 TAGS = {
     "a", "b", "body", "br", "code", "dd", "details", "div", "dl", "dt", "h1", "h2", "h3", "head", "html", "line",
-    "mark", "meta", "nav", "p", "polygon", "pre", "rect", "section", "span", "style", "summary", "svg", "table", "td", "text",
-    "th", "title", "tr",
+    "mark", "meta", "nav", "p", "polygon", "pre", "rect", "section", "span", "style", "summary", "svg", "table", "td",
+    "text", "th", "title", "tr",
 }  # fmt: skip
 ATTRIBUTES = {
     "aria-hidden", "aria-label", "charset", "class", "content", "height", "href", "http-equiv", "id", "lang", "name",
