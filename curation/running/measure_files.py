@@ -205,7 +205,7 @@ def load_measures(run: FinishedRun, files: Sequence[Path], rules: Sequence[Rule]
             if name not in computed:
                 raise RecipeError(
                     f"rule {rule.name} needs the measure {name!r}, which stage {stage} of the run in {run.folder} did "
-                    f"not keep{nearest(name, computed)}. It kept {', '.join(computed)}"
+                    f"not keep{nearest(name, computed)}. Keep it: add a rule on it to that recipe"
                 )
     columns: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for path in files:
