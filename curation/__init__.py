@@ -93,7 +93,8 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.rules.effects import Effect as Effect, Effects as Effects, Histogram as Histogram
     from curation.running.comparison import Comparison as Comparison, compare_runs as compare_runs
     from curation.running.results import run_documents as run_documents
-    from curation.running.run import RunResult as RunResult, run as run
+    from curation.running.finished import RunResult as RunResult, open_run as open_run
+    from curation.running.run import run as run
     from curation.running.verify import verify as verify
     from curation.stages import (
         MeasureStage as MeasureStage,
@@ -133,7 +134,8 @@ _HOMES = {
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
-    "curation.running.run": ("RunResult", "run"),
+    "curation.running.finished": ("RunResult", "open_run"),
+    "curation.running.run": ("run",),
     "curation.recipes.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),

@@ -25,6 +25,7 @@ from curation.errors import InputError, IntegrityError, RecipeError, TokenizerEr
 from curation.packing.encoder_pool import EncoderPool, text_offsets
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
 from curation.packing.vocabularies import Vocabulary, is_failure, load_vocabulary, vocabulary_files
+from curation.system.html_table import Shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +92,7 @@ class Packed(NamedTuple):
     special_hits: int
 
 
-class Tokenizer:
+class Tokenizer(Shown):
     """A loaded tokenizer, made by `load_tokenizer`. Thread-safe, and picklable: another process loads it again.
 
     name            `TokenizerSpec.name`
@@ -125,6 +126,11 @@ class Tokenizer:
         self._pool = EncoderPool(vocabulary.build_fast)
         self._special_pattern = _pattern(self.special_tokens)
         self._check_probes()
+
+    def _facts(self) -> dict[str, object]:
+        special = {"eod": self.eod, "bos": self.bos}
+        known = {name: str(token) for name, token in special.items() if token is not None}
+        return {"name": self.name, "kind": self.kind, "vocabulary": self.vocabulary, **known, "dtype": self.dtype}
 
     @functools.cached_property
     def note(self) -> str:

@@ -31,6 +31,7 @@ from curation.recipes.yaml_text import parse_yaml
 from curation.stages import CorpusStage, Stage
 from curation.stages.base import stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
+from curation.system.html_table import html_table
 from curation.system.os_errors import explain
 from curation.system.path_advice import advice
 
@@ -179,6 +180,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"blend_weight is the share of an input in training: {bare[0]} has none, other inputs have one. Give "
                 "every input one, or set output.blend.by: tokens, which multiplies tokens by blend_weight (default 1)"
             )
+
+    def __repr__(self) -> str:
+        inputs = f"{len(self.input)} input{'' if len(self.input) == 1 else 's'}"
+        stages = ", ".join(self.stage_names) or "no stages"
+        return f"<recipe {self.name or 'without name'}: {inputs}; {stages}; tokenizer {self.tokenizer.name}>"
+
+    def _repr_html_(self) -> str:
+        rows = [("input", entry.name, shown(entry.path)) for entry in self.input]
+        for name, stage in zip(self.stage_names, self.stages, strict=True):
+            rows += [("stage", name if not number else "", line) for number, line in enumerate(stage.explain())]
+        rows.append(("tokenizer", self.tokenizer.name, ", ".join(self.output.formats) or "no tokens are written"))
+        return html_table(f"recipe {self.name}", ("part", "name", "settings"), rows)
 
     @property
     def stage_names(self) -> list[str]:

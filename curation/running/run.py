@@ -17,7 +17,7 @@ from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -43,7 +43,7 @@ from curation.running.corpus_phase import (
 )
 from curation.running.disk import check_disk
 from curation.running.exports import write_exports
-from curation.running.input_warnings import nothing_kept
+from curation.running.finished import RunResult
 from curation.running.intermediate import Numbering
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord, check_ledger, total_stages
@@ -93,22 +93,6 @@ PART_RECORDS: Decoder[dict[str, Any]] = Decoder(
     dict, lambda record: Counts(record["documents"], record["bytes"], record["documents"]), removes=False
 )
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
-
-
-class RunResult(NamedTuple):
-    """A finished run.
-
-    report            content of `report.json`
-    already_complete  whether an earlier call finished the run
-    """
-
-    report: dict[str, Any]
-    already_complete: bool
-
-    @property
-    def nothing_kept(self) -> str:
-        """One sentence with the likely reason why the run kept no document; `""` if it kept any."""
-        return nothing_kept(self.report)
 
 
 def run(
@@ -189,7 +173,7 @@ def run(
         write_report(folder, content)
         if not recipe.output.keep_work:
             remove(folder / WORK)
-    return RunResult(content, False)
+    return RunResult(content, False, folder)
 
 
 def _repeat_result(
@@ -201,7 +185,7 @@ def _repeat_result(
         progress.log(f"the folder has moved: rewrote tokens/_meta/ with paths in {folder}")
     if not recipe.output.keep_work:
         remove(folder / WORK)
-    return RunResult(report, True)
+    return RunResult(report, True, folder)
 
 
 def _make_plan(
