@@ -33,16 +33,21 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.library.functions import (
         apply as apply,
         decontaminate as decontaminate,
-        exact_dedup as exact_dedup,
+        explain as explain,
         filter as filter,
-        fuzzy_dedup as fuzzy_dedup,
         language as language,
         measure as measure,
-        ngram_dedup as ngram_dedup,
         read as read,
         redact as redact,
         rewrite as rewrite,
     )
+    from curation.library.deduplication import (
+        exact_dedup as exact_dedup,
+        fuzzy_dedup as fuzzy_dedup,
+        ngram_dedup as ngram_dedup,
+    )
+    from curation.library.duplicates import Duplicates as Duplicates
+    from curation.library.plotting import plot as plot
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -121,16 +126,17 @@ _HOMES = {
     "curation.library.functions": (
         "apply",
         "decontaminate",
-        "exact_dedup",
+        "explain",
         "filter",
-        "fuzzy_dedup",
         "language",
         "measure",
-        "ngram_dedup",
         "read",
         "redact",
         "rewrite",
     ),
+    "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup"),
+    "curation.library.duplicates": ("Duplicates",),
+    "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
