@@ -333,6 +333,10 @@ def load_tokenizer(spec: TokenizerSpec | str) -> Tokenizer:
     A process loads it once, and again when its files have changed. `gpt2` and `r50k_base` need no network. tiktoken
     reads other encodings from `TIKTOKEN_CACHE_DIR`, or downloads them.
 
+        >>> import curation
+        >>> curation.load_tokenizer("gpt2").decode([15496, 995])
+        'Hello world'
+
     TokenizerError: a file that cannot be found or read, with a hint how to provide it; the spec asks for an
     end-of-document or begin-of-sequence token that the tokenizer does not name; a probe that it cannot encode.
     """

@@ -240,6 +240,10 @@ def parse_recipe(
     where                  name of the text in messages
     allow_code, settings   as in `load_recipe`
 
+        >>> import curation
+        >>> curation.parse_recipe("stages: [{filter: {rules: gopher}}, exact_dedup]").stage_names
+        ['filter', 'exact_dedup']
+
     Raises RecipeError with the path of the wrong value (`$.stages[2].num_band`).
     """
     content = parse_yaml(text, where)
@@ -271,6 +275,10 @@ def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[
 
     where        name of the recipe in messages
     allow_code   as in `load_recipe`
+
+        >>> import curation
+        >>> curation.convert_recipe({"stages": ["exact_dedup"]}).stages
+        [ExactDedup(name='', max_characters=0, compare='exact')]
 
     Raises RecipeError with the path of the wrong value.
     """
@@ -311,6 +319,10 @@ def load_recipe(
     settings     `PATH=VALUE` strings, applied before the recipe is checked: `output.formats=[blocks]`,
                  `stages.filter.words.min=100` (`curation.recipes.settings.apply_settings`). With `input`, settings of
                  `input.` apply to it
+
+        >>> import curation
+        >>> curation.load_recipe("default", input="data/*.jsonl", settings=["stages.filter.words.min=100"])
+        <recipe default: 1 input; rewrite, filter, exact_dedup, fuzzy_dedup; tokenizer gpt2>
 
     Raises RecipeError for a missing or wrong recipe, setting or input.
     """

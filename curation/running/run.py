@@ -123,6 +123,10 @@ def run(
     progress     True (default): show progress on standard error, as bars in a terminal, else as lines. False: show
                  nothing. Or a display of `curation.running.progress`
 
+        >>> import curation
+        >>> curation.run(curation.load_recipe("recipe.yaml"), "another", progress=False).report["documents"]["kept"]
+        2
+
     Raises the errors of `curation.errors`: RecipeError, InputError, TokenizerError and EngineError for wrong arguments;
     OutputError if `output` holds another run or other files, or if its disk is too small; InputError if an input
     changes during the run; StageError for a stage that breaks its contract; OutOfMemoryError; IntegrityError if a file

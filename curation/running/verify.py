@@ -61,6 +61,10 @@ def verify(folder: str | Path) -> list[str]:
     - that each document is in the split that its text assigns (`split_leaks`)
 
     Faults of the report, of files or of columns end the checks: later checks would read damaged files.
+        >>> import curation
+        >>> curation.verify("out")
+        []
+
     Raises OutputError if `folder` holds no finished run.
     """
     folder = Path(folder)
