@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import islice
@@ -11,6 +12,7 @@ from curation.system.terminal import printable_line
 
 MAX_ROWS = 100
 MAX_CHARACTERS = 200  # of a value
+OVERRIDES = re.compile("[\\u202a-\\u202e\\u2066-\\u2069]")  # of the direction of text
 CLASSES = "tex2jax_ignore mathjax_ignore"  # notebooks would show text between dollar signs as formulas
 
 
@@ -63,7 +65,7 @@ def _cell(value: object) -> str:
 def _text(value: object) -> str:
     text = str(value)
     text = text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
-    return escape(printable_line(text))
+    return escape(OVERRIDES.sub(lambda match: match[0].encode("unicode_escape").decode(), printable_line(text)))
 
 
 __all__ = ["Shown", "html_table"]
