@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NEEDS = {"tiny_gpt": "torch", "near_duplicates": "altair", "thresholds": "altair"}
 NAMES = ["cpu_and_gpu", "near_duplicates", "own_stage", "quickstart", "thresholds", "tiny_gpt"]
-STEPS = "12"  # of the training in tiny_gpt
+STEPS = "5"  # of the training in tiny_gpt
 
 
 def test_all_notebooks_are_here_and_listed():
