@@ -48,6 +48,12 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     )
     from curation.library.duplicates import Duplicates as Duplicates
     from curation.library.plotting import plot as plot
+    from curation.library.classifier_training import (
+        ClassifierSettings as ClassifierSettings,
+        TrainedClassifier as TrainedClassifier,
+        train_classifier as train_classifier,
+    )
+    from curation.library.scores import classify as classify, select as select
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -103,6 +109,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.running.verify import verify as verify
     from curation.stages import (
         MeasureStage as MeasureStage,
+        Classify as Classify,
         Decontaminate as Decontaminate,
         ExactDedup as ExactDedup,
         Filter as Filter,
@@ -111,6 +118,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         NgramDedup as NgramDedup,
         Redact as Redact,
         Rewrite as Rewrite,
+        Select as Select,
     )
     from curation.stages.base import CorpusStage as CorpusStage, Phase as Phase, RowStage as RowStage
     from curation.stages.outcome import (
@@ -138,6 +146,8 @@ _HOMES = {
     "curation.library.duplicates": ("Duplicates",),
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
+    "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
+    "curation.library.scores": ("classify", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),
@@ -152,6 +162,7 @@ _HOMES = {
     "curation.system.files": ("known_sha256",),
     "curation.stages": (
         "MeasureStage",
+        "Classify",
         "Decontaminate",
         "ExactDedup",
         "Filter",
@@ -160,6 +171,7 @@ _HOMES = {
         "NgramDedup",
         "Redact",
         "Rewrite",
+        "Select",
     ),
     "curation.rules.decide": ("RULE_SETS", "Rule", "Verdict"),
     "curation.measures": ("Measure",),

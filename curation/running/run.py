@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner: a loop over plan, segments, outputs and report. `docs/architecture.md` has a table of the phases.
+"""The runner: plan, session and report around the phases. `docs/architecture.md` has a table of the phases.
 
 The runner skips each task that has a done-record, so a killed run resumes. This module never reads a document.
 """
@@ -10,49 +10,33 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import numpy as np
-
 from curation.contract import Engine
 from curation.engine import choose_engine, load_engine
 from curation.errors import EngineError, counted, near_or_nothing
-from curation.packing.token_files import write_tokens
 from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
-from curation.reading.inputs import entries_by_name, is_hub
-from curation.reading.slices import plan_slices
+from curation.reading.inputs import is_hub
+from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
 from curation.recipes.recipe import Recipe, check_readable
 from curation.running.corpus_phase import (
     RunContext,
-    SegmentState,
-    input_spans,
-    prepare_stages,
-    run_corpus_stages,
-    save_index,
-    segment_folder,
 )
 from curation.running.disk import check_disk
-from curation.running.exports import write_exports
 from curation.running.finished import RunResult
-from curation.running.intermediate import Numbering
-from curation.running.kept_ids import ids_of
-from curation.running.ledger import SliceRecord, check_ledger, total_stages
-from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice
 from curation.running.memory import Resources, choose, explain_memory_errors, read_limits, read_processors
+from curation.running.phases import run_phases
 from curation.running.plan import Preflight, check_same, identity_in, make_plan, preflight
 from curation.running.progress import Progress, choose_progress
-from curation.running.removed import RemovedRows, write_rejected, write_removed
-from curation.running.report import build, check_minima, tokenizer_warning, write_report
+from curation.running.report import tokenizer_warning, write_report
 from curation.running.run_folder import (
     WORK,
     check_empty,
@@ -63,35 +47,14 @@ from curation.running.run_folder import (
     rewrite_moved_paths,
     sweep,
 )
-from curation.running.stored_plan import Plan, Stored, urls_of
+from curation.running.stored_plan import Plan, Stored
 from curation.running.stream_inputs import clear_work, collect
-from curation.running.task_phase import Task, run_tasks, stored_sizes
-from curation.running.task_records import Counts, Decoder
 from curation.running.warm_up import warm_up_recipe
-from curation.running.write_phase import (
-    OutputJob,
-    OutputPart,
-    cut_output_parts,
-    document_schema,
-    write_empty_documents,
-    write_output_part,
-)
-from curation.stages import Stage
-from curation.stages.outcome import StageCount
-from curation.stages.own_code import stage_for_job
 from curation.system.addresses import address_fault
-from curation.system.files import local_output, remove, sync_folder
+from curation.system.files import local_output, remove
 from curation.system.interrupts import begin_writing
 from curation.system.steps import each, shown_by
 
-SLICE_RECORDS = Decoder(
-    lambda content: msgspec.convert(content, SliceRecord),
-    lambda record: Counts(*record.read_counts(), record.documents),
-    removes=True,
-)
-PART_RECORDS: Decoder[dict[str, Any]] = Decoder(
-    dict, lambda record: Counts(record["documents"], record["bytes"], record["documents"]), removes=False
-)
 MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
 
 
@@ -225,7 +188,7 @@ def _make_plan(
 def _run_phases(context: RunContext, tokenizer: Tokenizer | None) -> dict[str, Any]:
     with ThreadPoolExecutor(1) as background:
         note = background.submit(_log_note, tokenizer, context.progress)  # while the input is read
-        content = _execute(context)
+        content = run_phases(context)
         note.result()
     return content
 
@@ -270,13 +233,13 @@ def find_resources(engine: Engine, name: str, workers: int, scheduler: str, file
     )  # fmt: skip
 
 
-def _slice_planner(slice_bytes: int, resources: Resources) -> Callable[[Sequence[SourceFile]], list[Slice]]:
+def _slice_planner(slice_bytes: int, resources: Resources) -> Callable[[Sequence[SourceFile]], Iterator[Slice]]:
     """The function that cuts files: at `slice_bytes`, or as memory allows and at least a quarter of a batch."""
     if slice_bytes:
-        return partial(plan_slices, slice_bytes=slice_bytes)
+        return partial(cut_slices, slice_bytes=slice_bytes)
     max_bytes = max(resources.max_slice_bytes, resources.batch_bytes)
     min_bytes = min(max(MIN_SLICE_BYTES, resources.batch_bytes // 4), max_bytes)
-    return partial(plan_slices, slice_bytes=max_bytes, min_bytes=min_bytes, workers=resources.workers)
+    return partial(cut_slices, slice_bytes=max_bytes, min_bytes=min_bytes, workers=resources.workers)
 
 
 def _describe_inputs(plan: Plan) -> str:
@@ -286,151 +249,3 @@ def _describe_inputs(plan: Plan) -> str:
 
 def _size_of(files: Sequence[SourceFile]) -> int:
     return sum(max(file.bytes, 0) for file in files)
-
-
-# Phases
-
-
-def _execute(context: RunContext) -> dict[str, Any]:
-    recipe = context.plan.recipe
-    counts = [
-        StageCount(kind=stage.kind, name=name, removes=stage.removes, compares=stage.compares)
-        for stage, name in zip(recipe.stages, recipe.stage_names, strict=True)
-    ]
-    segments = cut_segments(recipe.stages)
-    state: SegmentState | None = None
-    removed: list[RemovedRows] = []
-    first_records: list[SliceRecord] = []
-    for segment in segments:
-        prepared = prepare_stages(context, segment)
-        records = _run_segment(context, segment, prepared, state)
-        if not first_records:
-            first_records = records
-            check_minima(recipe.input, recipe.budget, context.plan.slices, records)
-        total_stages([counts[k] for k in segment.row_stages], records)
-        state = run_corpus_stages(context, segment, prepared, records, counts)
-        removed += state.removed
-    assert state is not None
-    rows = np.array([record.rows for record in first_records], np.int64)
-    numbering = Numbering(context.plan.slices, np.cumsum(rows) - rows)
-    _name_groups(counts, removed, numbering)
-    folders = [segment_folder(context, segment.number) for segment in segments]
-    parts, part_records = _write_documents(context, state, numbering)
-    with ThreadPoolExecutor(1) as background:  # side files and tokens keep one processor busy each
-        side_files = background.submit(
-            copy_context().run, _write_side_files, context, folders, numbering, first_records, removed
-        )
-        numbered = [(part.number, part.source) for part in parts]
-        tokens = write_tokens(recipe, _outputs_folder(context), numbered, part_records, context.folder)
-    digests = side_files.result()
-    digests |= write_exports(context, numbering)
-    if recipe.output.index:
-        context.progress.log("saving the index")
-        digests |= save_index(context, removed, numbering)
-    planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
-    copies = planned - int(np.count_nonzero(state.alive))
-    output_records = {"parts": part_records, "tokens": tokens, "copies": copies}
-    return _conclude(context, counts, first_records, output_records, digests)
-
-
-def _name_groups(counts: Sequence[StageCount], removed: Sequence[RemovedRows], numbering: Numbering) -> None:
-    """Replace rows by ids in the largest groups that stages report."""
-    for duplicates in removed:
-        groups: list[dict[str, Any]] = (
-            [] if duplicates.index_folder else counts[duplicates.stage].details.get("largest_groups", [])
-        )
-        rows = np.array([group["row"] for group in groups], np.int64)
-        for group, id_ in zip(groups, ids_of(duplicates.partitions, rows, numbering).to_pylist(), strict=True):
-            del group["row"]
-            group["id"] = id_
-
-
-def _run_segment(
-    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], state: SegmentState | None
-) -> list[SliceRecord]:
-    slices = context.plan.slices
-    job = SliceJob(
-        segment=segment,
-        engine=context.engine_name,
-        batch_bytes=context.batch_bytes,
-        folder=segment_folder(context, segment.number),
-        before=None if state is None else state.partitions.folder,
-        starts=np.zeros(0, np.int64) if state is None else state.partitions.starts,
-        mask=None if state is None else state.mask,
-        cuts=None if state is None else state.cuts,
-        stages={number: stage_for_job(stage) for number, stage in prepared.items()},
-    )
-    names = [context.plan.recipe.stage_names[k] for k in segment.row_stages]
-    label = " + ".join([*([] if state else ["read"]), *names]) or "keys"
-    tasks = [
-        Task(input_slice.index, size, (urls,) if state is None and (urls := urls_of(input_slice)) else ())
-        for input_slice, size in zip(slices, stored_sizes(slices), strict=True)
-    ]
-    return run_tasks(context, label, run_slice, job, job.folder, tasks, SLICE_RECORDS)
-
-
-def _outputs_folder(context: RunContext) -> Path:
-    return context.work / "outputs"
-
-
-def _write_documents(
-    context: RunContext, state: SegmentState, numbering: Numbering
-) -> tuple[list[OutputPart], list[dict[str, Any]]]:
-    """Write `documents/`, and raw ids to the work folder; return the planned parts and their records."""
-    output = context.plan.recipe.output
-    sources = input_spans(context.plan.slices, state.partitions)
-    copies = {name: entry.copies for name, entry in entries_by_name(context.plan.recipe.input).items()}
-    parts = cut_output_parts(sources, state.partitions.byte_lengths(), state.alive, output, copies)
-    job = OutputJob(
-        offsets=numbering.offsets,
-        partitions=state.partitions,
-        mask=state.mask,
-        output_parts=parts,
-        work=_outputs_folder(context),
-        documents=context.folder / "documents",
-    )
-    label = "write + tokenise" if output.formats else "write"
-    tasks = [Task(part.number, part.documents) for part in parts]
-    records = run_tasks(context, label, write_output_part, job, job.work, tasks, PART_RECORDS)
-    if not records:
-        schema = document_schema(context.plan.slices, context.plan.recipe.stages)
-        empty_part = write_empty_documents(job.documents, schema)
-        records = [empty_part | dict.fromkeys(("documents", "bytes", "tokens"), 0)]
-    return parts, records
-
-
-def _write_side_files(
-    context: RunContext,
-    folders: list[Path],
-    numbering: Numbering,
-    records: list[SliceRecord],
-    removed: list[RemovedRows],
-) -> dict[str, str]:
-    """Write `removed/` and `rejected.jsonl`; return path -> SHA-256."""
-    recipe, folder = context.plan.recipe, context.folder / "removed"
-    digests = write_removed(folder, recipe.stage_names, numbering, folders, removed, recipe.output.keeps_removed_text)
-    rejected = write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, records)
-    sync_folder(context.folder)
-    return digests | {"rejected.jsonl": rejected}
-
-
-def _conclude(
-    context: RunContext,
-    counts: list[StageCount],
-    records: list[SliceRecord],
-    output_records: dict[str, Any],
-    digests: dict[str, str],
-) -> dict[str, Any]:
-    """Add up the counts, check the ledger, and write `tokens/_meta/`; return the content of the report."""
-    documents = {
-        "read": sum(record.rows - record.unsampled for record in records),
-        "copies": output_records["copies"],
-        "kept": sum(record["documents"] for record in output_records["parts"]),
-        "removed": sum(sum(count.reasons.values()) for count in counts),
-        "rejected": sum(record.rejected for record in records),
-        "edited": sum(count.edited for count in counts),
-        "repaired": sum(record.repaired for record in records),
-    }
-    check_ledger(documents, counts)
-    lines = [stage.report_lines(count) for stage, count in zip(context.plan.recipe.stages, counts, strict=True)]
-    return build(context, documents, (counts, lines), records, output_records, digests)

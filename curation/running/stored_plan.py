@@ -13,7 +13,8 @@ import msgspec
 
 from curation import __version__
 from curation.errors import IntegrityError, OutputError
-from curation.reading.source_files import FileRange, Slice, SourceFile
+from curation.reading.slice_table import Columns, SliceTable
+from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe, as_builtins, recipe_from_job
 from curation.system.files import commit
@@ -36,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     version      version of this program
     recipe       the recipe
     files        the input files as the recipe names them, without secrets of URLs
-    slices       the slices; a slice's number is its place in the list
+    slices       the slices of the local files
     stage_files  stage -> path -> SHA-256 of the files that the stage reads
     tokenizer    SHA-256 of the vocabulary, and the ids that begin and end documents; empty if the run uses none
 
@@ -46,7 +47,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     recipe: Recipe
     files: list[SourceFile]
-    slices: list[Slice]
+    slices: SliceTable
     stage_files: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
     stage_revisions: dict[str, int] = {}
@@ -59,18 +60,13 @@ class StoredPlan(msgspec.Struct, kw_only=True):
     recipe: dict[str, Any]
     files: list[SourceFile]
     read: list[SourceFile]
-    slices: list[list[tuple[int, int, int, str]]]  # per file range: number of the file, start, stop, edges
+    slices: Columns
     stage_files: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
     stage_revisions: dict[str, int] = {}
 
     def __post_init__(self) -> None:
-        for ranges in self.slices:
-            if not ranges:
-                raise ValueError("a slice without file ranges")
-            for number, start, stop, _ in ranges:
-                if not (0 <= number < len(self.read) and 0 <= start <= stop):
-                    raise ValueError(f"a slice from {start} to {stop} of file {number}")
+        SliceTable(self.read, self.slices)  # checks them
 
 
 class _Versioned(msgspec.Struct):
@@ -79,19 +75,10 @@ class _Versioned(msgspec.Struct):
 
 def store_plan(path: Path, plan: Plan) -> None:
     """Write a plan without passwords and signed queries of URLs, which tasks get from `urls_of`."""
-    numbers: dict[int, int] = {}
-    read: list[SourceFile] = []
-    slices = []
-    for input_slice in plan.slices:
-        ranges = []
-        for file_range in input_slice.ranges:
-            number = numbers.setdefault(id(file_range.file), len(read))
-            if number == len(read):
-                read.append(file_range.file.without_secrets())
-            ranges.append((number, file_range.start, file_range.stop, file_range.edges))
-        slices.append(ranges)
+    read = [file.without_secrets() for file in plan.slices.files]
     content = StoredPlan(
-        version=plan.version, recipe=as_builtins(plan.recipe), files=plan.files, read=read, slices=slices,
+        version=plan.version, recipe=as_builtins(plan.recipe), files=plan.files, read=read,
+        slices=plan.slices.columns(),
         stage_files=plan.stage_files, tokenizer=plan.tokenizer, stage_revisions=plan.stage_revisions,
     )  # fmt: skip
     with commit(path) as temporary:
@@ -118,16 +105,8 @@ def read_stored_plan(path: Path) -> StoredPlan | None:
 
 def as_plan(stored: StoredPlan, recipe: Recipe, read: Sequence[SourceFile]) -> Plan:
     """Return the plan of a file's content. `recipe` is its recipe, and `read` the files that slices refer to."""
-    slices = [
-        [
-            FileRange(file=read[number], start=start, stop=stop, edges=edges)
-            for number, start, stop, edges in input_slice
-        ]
-        for input_slice in stored.slices
-    ]
     return Plan(
-        version=stored.version, recipe=recipe, files=stored.files,
-        slices=[Slice(index=index, ranges=ranges) for index, ranges in enumerate(slices)],
+        version=stored.version, recipe=recipe, files=stored.files, slices=SliceTable(read, stored.slices),
         stage_files=stored.stage_files, tokenizer=stored.tokenizer, stage_revisions=stored.stage_revisions,
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from shutil import copyfile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -13,9 +14,10 @@ import msgspec
 import numpy as np
 
 from curation.arrays import batches_of, positions_of
-from curation.contract import Text, position_type
+from curation.contract import TEXT, Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
+from curation.system.files import make_folder
 from curation.system.steps import each
 
 if TYPE_CHECKING:
@@ -119,9 +121,9 @@ class Storage(Protocol):
         all partitions."""
         ...
 
-    def read_texts(self, partition: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """Yield functions that read the texts at `rows`, one batch each. `rows` is as in `read_keys`. Other threads may
-        call the functions."""
+    def read_texts(self, partition: int, rows: np.ndarray, column: str) -> Iterator[Callable[[], pa.Array]]:
+        """Yield functions that read the values of a column at `rows`, one batch each. `rows` is as in `read_keys`.
+        Other threads may call the functions."""
         ...
 
 
@@ -161,9 +163,13 @@ class Corpus:
         return self.given.astype(position_type(int(self.storage.starts[-1])), copy=False)
 
     def present(self) -> np.ndarray:
-        """Return a bool per stored row: true for those of the corpus."""
+        """Return a bool per stored row: true for those of the corpus. If the rows are given as a file, it is a new file
+        in `scratch`, through a memory map."""
         if isinstance(self.given, Path):
-            return np.asarray(np.load(self.given))
+            copy = self.scratch / "present.npy"
+            make_folder(self.scratch)
+            copyfile(self.given, copy)
+            return np.asarray(np.load(copy, mmap_mode="r+"))
         mask = np.zeros(int(self.storage.starts[-1]), bool)
         for batch in batches_of(len(self.rows)):
             mask[self.rows[batch]] = True
@@ -191,15 +197,15 @@ class Corpus:
         """Return the size of each text at `rows` in bytes of UTF-8, int64."""
         return self._gather(BYTES)
 
-    def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """Yield functions that read the texts at `rows[positions]` (`positions` ascending), one stored batch each.
-        Other threads may call the functions."""
+    def texts(self, positions: np.ndarray, column: str = TEXT) -> Iterator[Callable[[], pa.Array]]:
+        """Yield functions that read the texts at `rows[positions]` (`positions` ascending), one stored batch each, or
+        the values of another column that the stage reads. Other threads may call the functions."""
         rows = self.rows[positions]
         pieces = each(
             self._pieces(rows), "reading texts", "document", total=len(rows), worth=lambda piece: piece[2] - piece[1]
         )
         for partition, first, last in pieces:
-            yield from self.storage.read_texts(partition, rows[first:last])
+            yield from self.storage.read_texts(partition, rows[first:last], column)
 
     def select(self, positions: np.ndarray) -> Corpus:
         """Return the corpus of `rows[positions]` (`positions` ascending)."""
@@ -230,9 +236,12 @@ class Corpus:
 
     def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int, int]]:
         """Yield the partitions with some of `rows`, and the bounds of these in `rows`."""
-        bounds = np.searchsorted(rows, self.storage.starts.astype(rows.dtype))
-        for partition in np.flatnonzero(np.diff(bounds)).tolist():
-            yield partition, int(bounds[partition]), int(bounds[partition + 1])
+        if not len(rows):
+            return
+        first, last = (np.searchsorted(self.storage.starts, rows[[0, -1]], side="right") - 1).tolist()
+        bounds = np.searchsorted(rows, self.storage.starts[first : last + 2].astype(rows.dtype))
+        for place in np.flatnonzero(np.diff(bounds)).tolist():
+            yield first + place, int(bounds[place]), int(bounds[place + 1])
 
 
 class StageCount(msgspec.Struct, kw_only=True):

@@ -28,6 +28,7 @@ from curation.system.os_errors import explain, fault_of
 from curation.system.path_advice import unreplaced
 
 TEMPORARY = ".tmp"
+FOLDER_FILES = 10_000  # numbers of files in a folder
 LARGEST_ID = 1 << 22  # maximum process and thread id on Linux
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 SYNC_FILE_RANGE_WRITE = 2
@@ -174,8 +175,19 @@ def as_json(value: Any, indent: bool = False) -> bytes:
 
 
 def numbered_path(folder: Path, number: int, suffix: str) -> Path:
-    """Return the path of a numbered file, such as `000012.arrow`."""
+    """Return the path of a numbered file, such as `000012.arrow`. From 10,000 on, files are in subfolders of 10,000:
+    `0012/123456.arrow`."""
+    if number >= FOLDER_FILES:
+        folder = folder / f"{number // FOLDER_FILES:04d}"
     return folder / f"{number:06d}{suffix}"
+
+
+def numbered_folders(folder: Path) -> Iterator[Path]:
+    """Yield a folder, and its subfolders that `numbered_path` names."""
+    yield folder
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.name.isdecimal() and entry.is_dir())
+    yield from (folder / name for name in names if len(name) == 4)
 
 
 def sync_files(folder: Path) -> None:
@@ -265,5 +277,6 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     with ThreadPoolExecutor() as pool:
-        list(pool.map(partial(Path.unlink, missing_ok=True), [file for file in path.rglob("*") if file.is_file()]))
+        for folder, _, names in os.walk(path):  # one folder at a time: a run may have millions of files
+            list(pool.map(partial(Path.unlink, missing_ok=True), [Path(folder, name) for name in names]))
     shutil.rmtree(path)

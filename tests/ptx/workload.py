@@ -34,6 +34,7 @@ SETTINGS = (
     f"word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of neighbours"
 )
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
+LONG_WORD = "word" * 10_000  # longer ones than real texts have
 SYLLABLES = ("a", "in", "the", "re", "con", "ter", "mo", "ti", "os", "qu", "el", "ba", "den", "sul", "fa", "gri")
 
 
@@ -114,6 +115,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "read": read,
     "rewrite": lambda engine, texts, folder: rewritten(engine, texts, ALL_STEPS),
     "measure": lambda engine, texts, folder: measured(engine, texts),
+    "measure a long word": lambda engine, texts, folder: measured(engine, [LONG_WORD]),
     "hash": lambda engine, texts, folder: [engine.hash_text(frame_of(engine, list(texts))[TEXT])],
     "classify": lambda engine, texts, folder: list(
         engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(""), MODEL_CHARACTERS)
