@@ -181,14 +181,14 @@ def _count_lines(item_starts: cp.ndarray, line_hash: cp.ndarray, line_mark: cp.n
     starts, paragraphs = cp.flatnonzero(is_first), is_first.cumsum(dtype=np.int32)
     hashes, lengths = cp.zeros(starts.size, np.uint64), cp.zeros(starts.size, np.int32)
     lines = is_line.cumsum(dtype=np.int32)
-    kernels.launch(
-        parts.add_lines, line_mark.size, line_hash, line_mark, lines, paragraphs, starts, hashes, lengths
-    )
+    kernels.launch(parts.add_lines, line_mark.size, line_hash, line_mark, lines, paragraphs, starts, hashes, lengths)
     before = cp.searchsorted(starts, item_starts)
     _count_items(before, hashes, lengths, Measure.duplicate_paragraphs, out)
 
 
-def _count_words(spans: Spans, plan: Wanted, word_hash: cp.ndarray, word_end: cp.ndarray, out: cp.ndarray) -> cp.ndarray:
+def _count_words(
+    spans: Spans, plan: Wanted, word_hash: cp.ndarray, word_end: cp.ndarray, out: cp.ndarray
+) -> cp.ndarray:
     """Write the measures of words and n-grams that repeat; return the characters of the top 2- to 4-grams."""
     counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
     top_characters = cp.zeros((3, counts.size), np.int64)
