@@ -6,15 +6,15 @@ The files are cut before, from counts and sizes. So they do not depend on each o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from curation.arrays import cut_spans
-from curation.packing.joining import write_pair
+from curation.arrays import cut_spans, save_array
+from curation.packing.joining import PlannedPair, write_pair
 from curation.packing.token_files import Joined, write_form_of, write_shuffled
 from curation.packing.tokenization import load_tokenizer
 from curation.running.corpus_phase import RunContext, load_removed
@@ -22,10 +22,13 @@ from curation.running.exports import CleanedFile, write_cleaned_file
 from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import KeptIds
 from curation.running.masks import kept_sizes
+from curation.running.places import Places
 from curation.running.removed import RemovedFile, RemovedStore, look_up_ids
 from curation.running.task_phase import run_tasks
 from curation.running.task_records import Counts, Decoder
-from curation.system.files import numbered_path, read_json, write_json
+from curation.stages.base import noted_columns
+from curation.stages.key_ranges import read_cell, write_cells
+from curation.system.files import commit, make_folder, numbered_path, read_json, write_json
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
 NO_COUNTS = Counts(0, 0, 0)
 RECORDS: Decoder[dict[str, Any]] = Decoder(dict, lambda record: NO_COUNTS, removes=False)
+ITEMS = "items.bin"
 SIZED_SLICES = 64  # slices of a task that measures removed texts
 
 
@@ -45,12 +49,16 @@ class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
     segments: list[Path]
     decisions: list[tuple[Path, int, Partitions]]  # file of each decision, number of the stage, rows of the segment
     kept_ids: list[Path]  # folder of the ids of kept documents, one per decision and reason
+    lines_before: np.ndarray  # int64: `Places.before`
+    has_marks: np.ndarray  # int64, 0 or 1: `Places.has_marks`
 
     def store(self, plan: Plan) -> RemovedStore:
         """Open the removed rows."""
         duplicates = [rows for decision in self.decisions for rows in load_removed(*decision)]
-        output, numbering = plan.recipe.output, Numbering(plan.slices, self.offsets)
-        return RemovedStore(plan.recipe.stage_names, numbering, self.segments, duplicates, output.keeps_removed_text)
+        recipe, numbering = plan.recipe, Numbering(plan.slices, self.offsets)
+        places = Places(self.segments[0], plan.slices, self.lines_before, self.has_marks)
+        notes = noted_columns(recipe.stages) if recipe.output.keeps_removed_text else None
+        return RemovedStore(recipe.stage_names, numbering, self.segments, duplicates, places, notes)
 
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +78,18 @@ class Look(NamedTuple):
     task: int
 
 
+def store_items(folder: Path, items: Sequence[Any]) -> None:
+    """Write the items of a phase to a file: tasks of a run have only their numbers."""
+    make_folder(folder)
+    data = (np.frombuffer(msgspec.json.encode(item), np.uint8) for item in items)
+    write_cells(folder / ITEMS, ([values] for values in data), len(items))
+
+
+def read_item(folder: Path, number: int, kind: Any) -> Any:
+    """Return the item of a task."""
+    return msgspec.json.decode(read_cell(folder / ITEMS, number), type=kind)
+
+
 class LookJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job of the tasks before the last phase."""
 
@@ -77,8 +97,9 @@ class LookJob(msgspec.Struct, frozen=True, kw_only=True):
     work: Path
 
 
-def look(plan: Plan, job: LookJob, number: int, item: Look) -> Counts:
+def look(plan: Plan, job: LookJob, number: int) -> Counts:
     """Run a task before the last phase."""
+    item = read_item(job.work, number, Look)
     store = job.removed.store(plan)
     if item.kept_ids >= 0:
         asked = store.duplicates[item.kept_ids]
@@ -87,9 +108,8 @@ def look(plan: Plan, job: LookJob, number: int, item: Look) -> Counts:
         first = item.task * SIZED_SLICES
         last = min(first + SIZED_SLICES, len(plan.slices))
         sizes = [store.sizes(number) for number in range(first, last)]
-        path = sizes_path(job.work, item.task)
-        path.parent.mkdir(exist_ok=True)
-        np.save(path, np.concatenate(sizes))
+        with commit(sizes_path(job.work, item.task)) as path:
+            save_array(path, np.concatenate(sizes))
     write_json(numbered_path(job.work, number, ".json"), {})
     return NO_COUNTS
 
@@ -107,9 +127,17 @@ class Step(NamedTuple):
     size: int = 1
 
 
-def finish(plan: Plan, job: FinishJob, number: int, kind: str, item: Any) -> Counts:
+ITEM_TYPES: dict[str, Any] = {
+    "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str], "form": str, "removed": RemovedFile,
+    "cleaned": CleanedFile,
+}  # fmt: skip
+
+
+def finish(plan: Plan, job: FinishJob, number: int) -> Counts:
     """Write a file of the last phase and, last, the done-record with its digests."""
     recipe = plan.recipe
+    kind, content, _ = read_item(job.work, number, Step)
+    item = msgspec.convert(content, ITEM_TYPES[kind])
     record: dict[str, Any] = {"kind": kind}
     match kind:
         case "pair":
@@ -139,7 +167,8 @@ def run_looks(context: RunContext, job: RemovedJob, items: Sequence[Look]) -> No
     if items:
         sizes = np.ones(len(items), np.int64)
         look_job = LookJob(removed=job, work=work)
-        run_tasks(context, "removed ids", look, look_job, work, sizes, RECORDS, lambda number: (items[number],))
+        store_items(work, items)
+        run_tasks(context, "removed ids", look, look_job, work, sizes, RECORDS)
 
 
 def removed_sizes(context: RunContext) -> Iterator[np.ndarray]:
@@ -153,8 +182,8 @@ def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Ite
     order = sorted(range(len(steps)), key=lambda place: (-steps[place].size, place))
     chosen = [steps[place] for place in order]
     sizes = [step.size for step in chosen]
-    arguments: Callable[[int], tuple[Any, ...]] = lambda number: (chosen[number].kind, chosen[number].item)  # noqa: E731
-    run_tasks(context, "finish", finish, job, job.work, sizes, RECORDS, arguments)
+    store_items(job.work, chosen)
+    run_tasks(context, "finish", finish, job, job.work, sizes, RECORDS)
     numbers = np.argsort(order)
     return (read_json(numbered_path(job.work, int(number), ".json")) for number in numbers)
 

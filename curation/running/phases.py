@@ -45,8 +45,12 @@ from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord, SliceTotals, check_ledger
 from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice, slice_counts
+from curation.running.measure_files import FOLDER as MEASURES
+from curation.running.measure_files import write_measures
+from curation.running.places import Places
 from curation.running.removed import RemovedFile, RemovedRows, plan_kept_ids, plan_removed, write_rejected
 from curation.running.report import build, check_minima
+from curation.running.report_samples import Sampler
 from curation.running.stored_plan import urls_of
 from curation.running.task_phase import run_tasks
 from curation.running.task_records import Decoder
@@ -95,9 +99,17 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     _name_groups(counts, removed, numbering)
     folders = [segment_folder(context, segment.number) for segment in segments]
     parts, part_records = _write_documents(context, state, numbering)
-    removed_job = RemovedJob(offsets=numbering.offsets, segments=folders, decisions=decisions, kept_ids=[])
+    places = Places.of(folders[0], numbering.slices, first)
+    removed_job = RemovedJob(
+        offsets=numbering.offsets,
+        segments=folders,
+        decisions=decisions,
+        kept_ids=[],
+        lines_before=places.before,
+        has_marks=places.has_marks.astype(np.int64),
+    )
     with ThreadPoolExecutor(1) as background:
-        side_files = background.submit(copy_context().run, _write_side_files, context, folders[0], numbering, first)
+        side_files = background.submit(copy_context().run, _write_side_files, context, folders, numbering, first)
         files = _plan_removed(context, removed_job, removed, numbering, first.read - state.documents)
         tokens, digests = _finish(context, files, state, parts, part_records)
     digests |= side_files.result()
@@ -108,7 +120,8 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         digests |= save_index(context, removed, numbering)
     planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
     copies = planned - int(state.documents.sum())
-    output_records = {"parts": part_records, "tokens": tokens, "copies": copies}
+    texts = Sampler(context, folders, numbering, places, removed, state)
+    output_records = {"parts": part_records, "tokens": tokens, "copies": copies, "texts": texts.collect(counts)}
     return _conclude(context, counts, first, output_records, digests)
 
 
@@ -169,6 +182,7 @@ def _write_documents(
         output_parts=parts,
         work=_outputs_folder(context),
         documents=context.folder / "documents",
+        engine=context.engine_name,
     )
     label = " + ".join(["write"] * output.documents + ["tokenise"] * bool(output.formats))
     sizes = [part.documents for part in parts]
@@ -180,10 +194,15 @@ def _write_documents(
     return parts, records
 
 
-def _write_side_files(context: RunContext, segment: Path, numbering: Numbering, totals: SliceTotals) -> dict[str, str]:
-    """Write `rejected.jsonl` and `raw/`; return path -> SHA-256."""
-    digests = {"rejected.jsonl": write_rejected(context.folder / "rejected.jsonl", segment, numbering, totals)}
-    if context.plan.recipe.output.raw:
+def _write_side_files(
+    context: RunContext, folders: Sequence[Path], numbering: Numbering, totals: SliceTotals
+) -> dict[str, str]:
+    """Write `rejected.jsonl`, measures and `raw/`; return path -> SHA-256."""
+    digests = {"rejected.jsonl": write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, totals)}
+    recipe = context.plan.recipe
+    if recipe.output.measures:
+        digests |= write_measures(context.folder / MEASURES, recipe, numbering, folders)
+    if recipe.output.raw:
         digests |= write_raw(context, numbering)
     sync_folder(context.folder)
     return digests

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 from curation.arrays import cut_spans, sorted_unique
 from curation.contract import ID, ROW
 from curation.reading.source_files import Slice
-from curation.reading.urls import shown
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
 from curation.running.kept_ids import KeptIds, ids_by_slice
 from curation.running.ledger import SliceTotals
+from curation.running.places import Places, name_of
 from curation.running.removed_texts import FILE_BYTES, SIZE, Texts
 from curation.stages.saved_index import SavedIndex
 from curation.system.files import commit, file_sha256, numbered_path
@@ -36,6 +36,8 @@ REMOVED_OUTPUT = pa.schema(
         ("reason", pa.large_string()),
         ("value", pa.float64()),
         ("duplicate_of", pa.large_string()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
     ]
 )
 
@@ -105,19 +107,23 @@ class RemovedStore(NamedTuple):
     names       the names of the stages of the recipe
     segments    the folders of all segments, with the rows that rules removed
     duplicates  the rows that corpus stages removed
-    with_text   `removed: text`: add `bound` and `text`
+    places      the files and lines of documents
+    notes       `removed: text`: add `bound`, these columns of stages (name -> Arrow type), and `text`; None: do not
     """
 
     names: Sequence[str]
     numbering: Numbering
     segments: Sequence[Path]
     duplicates: Sequence[RemovedRows]
-    with_text: bool = False
+    places: Places
+    notes: Mapping[str, str] | None = None
 
     @property
     def texts(self) -> Texts | None:
         """The texts of removed rows, with `removed: text`."""
-        return Texts(_stores(self.segments, self.duplicates), self.numbering.offsets) if self.with_text else None
+        if self.notes is None:
+            return None
+        return Texts(_stores(self.segments, self.duplicates), self.numbering.offsets, self.notes)
 
     def sizes(self, number: int) -> np.ndarray:
         """Return the bytes of the texts of a slice's removed rows (int64), in the order of `doc`."""
@@ -133,7 +139,11 @@ class RemovedStore(NamedTuple):
         tables: list[pa.Table] = []
         while not tables or sum(map(len, tables)) < file.skip + file.rows:
             check_interrupts()
-            tables.append(_removed_of_slice(number, self.numbering, self.segments, self.duplicates, texts))
+            found = _removed_of_slice(number, self.numbering, self.segments, self.duplicates, texts)
+            row = found.column("doc").to_numpy() - self.numbering.offsets[number]
+            for name, values in self.places.columns(number, row).items():
+                found = found.append_column(name, values)
+            tables.append(found)
             number += 1
         own = pa.concat_tables(tables).slice(file.skip, file.rows)
         with commit(folder / file.name) as temporary:
@@ -186,21 +196,29 @@ def _removed_of_slice(
     tables = []
     for store, folder in enumerate(segments):
         rules = open_partition(numbered_path(folder, number, ".removed.arrow"))
-        bound = rules.column("bound") if texts else None
+        told = rules.select(texts.told.names if texts else [])
         rules = rules.select(REMOVED_SCHEMA.names).append_column("kept_row", pa.array(np.full(len(rules), -1)))
         if texts:
-            rules = rules.append_column("bound", bound)
+            rules = _with_columns(rules, told)
             rules = texts.located(rules, store, number, np.arange(len(rules)))
         tables.append(rules)
     opened: dict[Path, pa.Table] = {}
     for store, removed_rows in enumerate(duplicates, len(segments)):
         found, positions = _duplicates_of_slice(number, removed_rows, opened)
         if texts:
-            found = found.append_column("bound", pa.array(np.full(len(found), np.nan)))
+            told = [pa.nulls(len(found), field.type) for field in texts.told]
+            found = _with_columns(found, pa.table(told, schema=texts.told))
+            found = found.set_column(found.column_names.index("bound"), "bound", pa.array(np.full(len(found), np.nan)))
             found = texts.located(found, store, number, positions)
         tables.append(found)
     rows = with_ids(pa.concat_tables(tables), numbering.slices[number].source, int(numbering.offsets[number]))
     return rows.sort_by("doc")
+
+
+def _with_columns(table: pa.Table, added: pa.Table) -> pa.Table:
+    for name in added.column_names:
+        table = table.append_column(name, added.column(name))
+    return table
 
 
 def _as_removed(
@@ -257,7 +275,7 @@ def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_bef
     in_text = entry["offset"] >= 0
     record = {
         "source": input_slice.source,
-        "file": file.label or shown(file.path),
+        "file": name_of(file),
         "line": entry["line"] + 1 + (lines_before if in_text else 0),
     }
     if in_text:

@@ -15,6 +15,8 @@ from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.running import intermediate, kept_ids, removed
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, TableFile
 from curation.running.kept_ids import ids_of, store_ids
+from curation.running.ledger import SliceRecord, SliceTotals
+from curation.running.places import Places
 from tests.runs import removed_rows
 
 IN_SLICE = 5
@@ -74,7 +76,9 @@ def test_slices_are_read_a_few_times_however_many_files_are_written(
     for task in reversed(range(len(ids))):
         removed.look_up_ids(ids, task, planned[0][1], numbering)
     assert max(opened.values()) == 1
-    store = removed.RemovedStore(["one", "two"], numbering, [partitions.folder], duplicates)
+    records = [SliceRecord(rows=IN_SLICE, lines=IN_SLICE)] * slices
+    places = Places.of(partitions.folder, numbering.slices, SliceTotals(numbering.slices, records, []))
+    store = removed.RemovedStore(["one", "two"], numbering, [partitions.folder], duplicates, places)
     files = removed.plan_removed(np.full(slices, 2))
     for file in reversed(files):
         store.write(tmp_path / "removed", file, [ids, ids])
