@@ -43,6 +43,12 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         redact as redact,
         rewrite as rewrite,
     )
+    from curation.library.classifier_training import (
+        ClassifierSettings as ClassifierSettings,
+        TrainedClassifier as TrainedClassifier,
+        train_classifier as train_classifier,
+    )
+    from curation.library.scores import classify as classify, select as select
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -97,6 +103,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.running.verify import verify as verify
     from curation.stages import (
         MeasureStage as MeasureStage,
+        Classify as Classify,
         Decontaminate as Decontaminate,
         ExactDedup as ExactDedup,
         Filter as Filter,
@@ -105,6 +112,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         NgramDedup as NgramDedup,
         Redact as Redact,
         Rewrite as Rewrite,
+        Select as Select,
     )
     from curation.stages.base import CorpusStage as CorpusStage, Phase as Phase, RowStage as RowStage
     from curation.stages.outcome import (
@@ -131,6 +139,8 @@ _HOMES = {
         "rewrite",
     ),
     "curation.running.estimate": ("Estimate", "estimate"),
+    "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
+    "curation.library.scores": ("classify", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.run": ("RunResult", "run"),
@@ -144,6 +154,7 @@ _HOMES = {
     "curation.system.files": ("known_sha256",),
     "curation.stages": (
         "MeasureStage",
+        "Classify",
         "Decontaminate",
         "ExactDedup",
         "Filter",
@@ -152,6 +163,7 @@ _HOMES = {
         "NgramDedup",
         "Redact",
         "Rewrite",
+        "Select",
     ),
     "curation.rules.decide": ("RULE_SETS", "Rule", "Verdict"),
     "curation.measures": ("Measure",),

@@ -287,12 +287,12 @@ class _Frames:
     def read_keys(self, partition: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
         np.take(self.surveys[partition].keys[name], rows - self.starts[partition], out=out, mode="clip")
 
-    def read_texts(self, partition: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
+    def read_texts(self, partition: int, rows: np.ndarray, column: str) -> Iterator[Callable[[], pa.Array]]:
         mask = np.zeros(self.starts[partition + 1] - self.starts[partition], bool)
         mask[rows - self.starts[partition]] = True
         frame = self.load(partition)
         engine = engine_of(frame)
-        texts = engine.to_arrow(engine.filter_rows(frame[[TEXT]], mask)).column(TEXT)
+        texts = engine.to_arrow(engine.filter_rows(frame[[column]], mask)).column(column)
         for first in range(0, len(texts), TEXTS_AT_ONCE):
             yield texts.slice(first, TEXTS_AT_ONCE).combine_chunks
 

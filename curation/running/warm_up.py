@@ -180,6 +180,9 @@ def stage_groups(stages: Sequence[Stage], engine: str) -> list[str]:
 def recipe_groups(recipe: Recipe, engine: str) -> list[str]:
     """Return the groups of kernels that a recipe uses on an engine ("cpu" or "gpu"), in the order of GROUPS."""
     wanted = {*stage_groups(recipe.stages, engine), "utf8", "json_lines"}
+    samples = recipe.report.samples and any(stage.removes and not stage.compares for stage in recipe.stages)
+    if samples and engine == "cpu":
+        wanted.add("hashes")
     if "packed" in recipe.output.formats:
         wanted.add("packing")
     if any(stage.compares for stage in recipe.stages):
@@ -202,6 +205,11 @@ def warm_up_recipe(recipe: Recipe, engine: str, workers: int, progress: Progress
     A failure is logged: each kernel is then compiled when it is first called, and the run reports what is wrong.
     """
     _warm_up(recipe_groups(recipe, engine), workers, progress)
+
+
+def warm_up_groups(groups: Sequence[str], workers: int) -> None:
+    """Compile the missing groups of this machine, without a display. A failure is left to the first call."""
+    _warm_up(groups, workers, Progress())
 
 
 def warm_up_stage(stage: Stage, engine: Engine) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -19,20 +20,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curation.arrays import as_one_array, batch_end_at, cut_tables, positions_of
+from curation.arrays import as_one_array, batch_end_at, cut_tables
 from curation.contract import ID, ROW, TEXT
+from curation.engine import load_engine
 from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
-from curation.reading.source_files import Slice
 from curation.recipes.recipe import Output
+from curation.rules.tallies import Tally, tally_of
 from curation.running.intermediate import Partitions, open_partition, with_ids
-from curation.running.task_records import RunningNote
-from curation.stages import Stage
+from curation.running.masks import kept_sizes
+from curation.running.task_records import Counts, RunningNote
+from curation.stages import Language, Stage
 from curation.stages.base import added_columns
 from curation.system.files import begin_sync, commit, file_sha256, numbered_path, write_json
 from curation.system.interrupts import check as check_interrupts
 
 if TYPE_CHECKING:
+    from curation.running.corpus_phase import SegmentState
     from curation.running.stored_plan import Plan
 
 ROW_GROUP_DOCUMENTS = 20_000
@@ -50,9 +54,9 @@ PARQUET_OPTIONS: dict[str, Any] = {
 }
 
 
-def document_schema(slices: Sequence[Slice], stages: Sequence[Stage] = ()) -> pa.Schema:
+def document_schema(columns: Sequence[str], stages: Sequence[Stage] = ()) -> pa.Schema:
     """Return the schema of `documents/`: doc, id, source and text, then carried columns, then columns of stages."""
-    carried = dict.fromkeys((name for input_slice in slices for name in input_slice.columns), "large_string")
+    carried = dict.fromkeys(columns, "large_string")
     return pa.schema([*DOCUMENT_SCHEMA, *(pa.field(*column) for column in (carried | added_columns(stages)).items())])
 
 
@@ -78,34 +82,46 @@ class OutputPart(NamedTuple):
 
 
 def cut_output_parts(
-    sources: Sequence[tuple[str, int, int]], sizes: np.ndarray, alive: np.ndarray, output: Output,
+    state: SegmentState, sources: Sequence[tuple[str, int, int]], output: Output,
     copies: Mapping[str, int] = MappingProxyType({}),
 ) -> list[OutputPart]:  # fmt: skip
     """Return the parts of `documents/`.
 
     A part has one source, at most `part_documents` kept documents and at most `part_bytes` of text, but at least one
-    document. Parts of a source are about equal, so no worker waits long for the last part.
+    document. Parts of a source are about equal, so no worker waits long for the last part. Sizes are read in batches.
 
+    state    the result of the last segment
     sources  (name, first row, row after the last) of each input
-    sizes    integer, one per row: bytes of the text
-    alive    bool, one per row: whether the document is kept
     copies   source -> number of times its documents are written, one whole copy after the other; default 1
     """
     parts: list[OutputPart] = []
-    repeated = [span for span in sources for _ in range(copies.get(span[0], 1))]
-    for name, low, high in repeated:
-        rows = positions_of(alive[low:high])  # relative to `low`
-        ends = sizes[low:high][rows]
-        np.cumsum(ends, out=ends)
-        total = int(ends[-1]) if len(ends) else 0
+    first_rows = state.partitions.starts[:-1]
+    for name, low, high in sources:
+        total = int(state.bytes[slice(*np.searchsorted(first_rows, [low, high]))].sum())
         target = -(-total // max(-(-total // output.part_bytes), 1))
-        first = 0
-        while first < len(rows):
-            last = batch_end_at(ends, first, target, output.part_documents)
-            start, stop = low + int(rows[first]), low + int(rows[last - 1]) + 1
-            parts.append(OutputPart(len(parts), name, start, stop, last - first))
-            first = last
+        batches = kept_sizes(state.partitions, state.mask, low, high)
+        spans = list(_cut(batches, target, output.part_documents))
+        for span in spans * copies.get(name, 1):
+            parts.append(OutputPart(len(parts), name, *span))
     return parts
+
+
+def _cut(
+    batches: Iterator[tuple[np.ndarray, np.ndarray]], target: int, documents: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (first row, row after the last, number of rows) of parts; `batches` has rows and their sizes."""
+    rows, sizes = np.zeros((2, 0), np.int64)  # that are in no part yet
+    for batch in chain(batches, [None]):
+        if batch is not None:
+            rows, sizes = np.concatenate([rows, batch[0]]), np.concatenate([sizes, batch[1]])
+        ends, first = np.cumsum(sizes), 0
+        while first < len(rows):
+            last = batch_end_at(ends, first, target, documents)
+            if last == len(rows) and batch is not None:  # the next batch may belong to this part
+                break
+            yield int(rows[first]), int(rows[last - 1]) + 1, last - first
+            first = last
+        rows, sizes = rows[first:], sizes[first:]
 
 
 class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,9 +133,10 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     output_parts: list[OutputPart]
     work: Path
     documents: Path
+    engine: str
 
 
-def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
+def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record.
 
     With `output.documents: false` the part has tokens only.
@@ -127,11 +144,12 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
     part = job.output_parts[number]
     started = time.perf_counter()
     path = job.documents / f"part-{number:05d}.parquet" if plan.recipe.output.documents else None
-    mask = np.load(job.mask, mmap_mode="r")
-    schema = document_schema(plan.slices, plan.recipe.stages) if path else DOCUMENT_SCHEMA
+    schema, mask = document_schema(plan.slices.carried, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
-    files = token_files(plan.recipe, job.work, number) if plan.recipe.output.formats else nullcontext()
+    lengths, languages = Tally(), Counter[str]()
+    engine = load_engine(job.engine)
+    files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
     with (
         files as tokens,
         _document_file(path, schema) if path else nullcontext() as file,
@@ -146,7 +164,10 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
                 file.write(table)
             _digest_documents(digest, table)
             tally["documents"] += len(table)
-            tally["bytes"] += int(pc.sum(pc.binary_length(table.column(TEXT))).as_py() or 0)
+            sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).to_numpy()
+            tally["bytes"] += int(sizes.sum())
+            lengths.add(tally_of(sizes))
+            languages += count_languages(plan.recipe.stages, table)
             if tokens:
                 tokens.write(table.column(TEXT))
             note.write(tally["documents"], tally["bytes"], tally["documents"])
@@ -154,8 +175,15 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
         tally |= tokens.counts()
     if path:
         tally |= {"file": path.name, "sha256": file_sha256(path)}
-    tally |= {"digest": digest.hexdigest(), "seconds": time.perf_counter() - started}
+    tally |= {"digest": digest.hexdigest(), "lengths": msgspec.to_builtins(lengths), "languages": languages}
+    tally["seconds"] = time.perf_counter() - started
     write_json(numbered_path(job.work, number, ".json"), tally)
+    return part_counts(tally)
+
+
+def part_counts(record: dict[str, Any]) -> Counts:
+    """Return the counts of an output part for the display of progress."""
+    return Counts(record["documents"], record["bytes"], record["documents"])
 
 
 class _DocumentFile(NamedTuple):
@@ -177,15 +205,25 @@ def _document_file(path: Path, schema: pa.Schema) -> Iterator[_DocumentFile]:
         yield _DocumentFile(stack.enter_context(pq.ParquetWriter(file, schema, **PARQUET_OPTIONS)), file.fileno())
 
 
+def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
+    """Return the documents per language, by the column of the last `language` stage; none without such a column."""
+    columns = [stage.column for stage in stages if isinstance(stage, Language) and stage.column in table.column_names]
+    if not columns:
+        return Counter()
+    counts = pc.value_counts(table.column(columns[-1]).combine_chunks())
+    names = (name or "none" for name in counts.field("values").to_pylist())
+    return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
+
+
 def _kept_documents(
     plan: Plan, job: OutputJob, part: OutputPart, mask: np.ndarray, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     """The kept documents of an output part, batch by batch, in the schema of `documents/`."""
-    added = [name for name in added_columns(plan.recipe.stages) if name in schema.names]
+    added = added_columns(plan.recipe.stages)
     for span in job.partitions.spans(part.start, part.stop):
         input_slice = plan.slices[span.partition]
         table = open_partition(job.partitions.path(span.partition))
-        table = table.select([ROW, ID, TEXT, *(name for name in input_slice.columns if name in schema.names), *added])
+        table = table.select([ROW, ID, TEXT, *input_slice.columns, *added])
         table = table.slice(span.start, span.stop - span.start)
         done = int(job.partitions.starts[span.partition]) + span.start
         for batch in table.to_batches():

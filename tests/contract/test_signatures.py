@@ -22,7 +22,7 @@ from curation.stages import STAGES
 from tests.runs import made_texts, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
-FUNCTIONS = {kind: getattr(curation.library.functions, kind) for kind in STAGES}
+FUNCTIONS = {kind: getattr(curation, kind) for kind in STAGES}
 PATHS = {("fuzzy_dedup", "index"), ("language", "model")}  # settings that may be a `pathlib.Path` too
 WIDER = {list[str]: str | Sequence[str], tuple[str, ...]: str | Sequence[str], str | list[str]: str | Sequence[str]}
 

@@ -393,10 +393,13 @@ def test_meta_of_a_run_with_two_splits_gives_nemo_its_three(texts, tmp_path):
     assert f"--per-split-data-args-path {meta}/per_split.json" in (meta / "README.txt").read_text()
 
 
-def test_the_lines_warn_of_a_side_without_documents(tmp_path):
-    run(recipe_of([write_jsonl(tmp_path / "few.jsonl", make_texts(10))], ["megatron"]), tmp_path / "out")
+def test_a_split_without_documents_is_a_warning(tmp_path):
+    report = run(
+        recipe_of([write_jsonl(tmp_path / "few.jsonl", make_texts(10))], ["megatron"]), tmp_path / "out"
+    ).report
+    assert [warning.partition(":")[0] for warning in report["warnings"]] == ["few_00000_text_document has 10 documents"]
     text = (tmp_path / "out/tokens/_meta/README.txt").read_text()
-    assert "few_00000_text_document has 10 documents, too few for a split of 98,1,1" in text
+    assert "few_00000_text_document has 10 documents: with --split 98,1,1 a split gets none" in text
 
 
 # bad input
