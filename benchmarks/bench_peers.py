@@ -580,6 +580,10 @@ def child(options: argparse.Namespace) -> None:
 # All measurements
 
 
+def _is_installed(name: str, folder: Path) -> bool:
+    return not name or (folder / name / ".installed").is_file()
+
+
 def install(name: str, folder: Path) -> str:
     """Make a peer's environment if it is missing. Return the fault, or "" if there is none."""
     home = folder / name
@@ -615,7 +619,8 @@ def run_side(side: Side, place: Place, peers: Path) -> Facts:
 
 def compare(comparison: Comparison, place: Place, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return one row per contender, gpu-pipeline first: medians and ratios over the repetitions."""
-    sides = [comparison.ours, *comparison.theirs]
+    theirs = [side for side in comparison.theirs if not options.installed or _is_installed(side.peer, options.peers)]
+    sides = [comparison.ours, *theirs]
     problems = {side.peer: install(side.peer, options.peers) for side in sides if side.peer}
     size = sum(len(text.encode()) for text in _texts(place.corpus))
     runs: dict[Side, list[Facts]] = {side: [] for side in sides}
@@ -748,6 +753,7 @@ def main() -> None:
     parser.add_argument("--corpora", default=",".join(CORPORA), help="corpora, of " + ",".join(CORPORA))
     parser.add_argument("--file", type=Path, help="JSON Lines with `text`, measured as a further corpus")
     parser.add_argument("--peers", default=DEFAULT_PEERS, type=Path, help="folder of the tools' environments")
+    parser.add_argument("--installed", action="store_true", help="leave out tools that are not installed in --peers")
     parser.add_argument("--source", type=Path, help="JSON Lines that give the sentences")
     parser.add_argument("--json", type=Path, help="file for all results")
     parser.add_argument("--child", nargs=4, type=Path, help=argparse.SUPPRESS)
