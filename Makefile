@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-peers gpu-check torture ptx ptx-record tokens
+.PHONY: help demo test fix check wheel bench bench-peers gpu-check torture ptx ptx-record test-models tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -16,6 +16,11 @@ demo:  ## install into .venv, then curate a few megabytes of real text
 
 test:  ## install into .venv, then run all tests that this machine can run
 	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-models:  ## run the tests that need compiled packages, in an environment of their own
+	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test]'
+	.venv-models/bin/pip install --force-reinstall --no-deps fasttext pybind11
+	.venv-models/bin/pytest tests/library/test_classifier_training.py
 
 fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff check --fix

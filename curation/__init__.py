@@ -43,6 +43,11 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         redact as redact,
         rewrite as rewrite,
     )
+    from curation.library.classifier_training import (
+        ClassifierSettings as ClassifierSettings,
+        TrainedClassifier as TrainedClassifier,
+        train_classifier as train_classifier,
+    )
     from curation.library.scores import classify as classify, select as select
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
@@ -134,6 +139,7 @@ _HOMES = {
         "rewrite",
     ),
     "curation.running.estimate": ("Estimate", "estimate"),
+    "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.library.scores": ("classify", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),

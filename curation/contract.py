@@ -9,7 +9,7 @@ compute integers and rewritten text; stages decide. Both engines return the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -79,9 +79,18 @@ class Session(Protocol):
 
     dashboard: str
 
-    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Return `function(item)` for each item, in the order of `items`. The first error cancels the tasks that have
         not started and is raised."""
+        ...
+
+    def run(
+        self, function: Callable[[Item], Result], items: Iterable[Item],
+        done: Callable[[int, Item, Result], object] = ...,
+    ) -> None:  # fmt: skip
+        """Call `function(item)` for each item, and `done(number, item, result)` when a task has ended, in any order.
+        Items are taken when their tasks begin, so they may be made by a generator. The first error cancels the tasks
+        that have not started and is raised."""
         ...
 
 

@@ -49,7 +49,7 @@ def write_exports(context: RunContext, numbering: Numbering) -> dict[str, str]:
 
 def write_raw(context: RunContext, numbering: Numbering) -> dict[str, str]:
     """Write `raw/part-*`, the documents of all slices before any stage; return path -> SHA-256."""
-    schema = document_schema(numbering.slices)
+    schema = document_schema(context.plan.slices.carried)
     engine, recipe = context.engine, context.plan.recipe
 
     def tables() -> Iterator[pa.Table]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from curation.running.intermediate import (
 from curation.running.ledger import SliceRecord
 from curation.running.plan import check_stage_files
 from curation.running.stored_plan import Loaded, Plan, Stored, load_plan, load_shared, with_urls
-from curation.running.task_records import RunningNote
+from curation.running.task_records import Counts, RunningNote
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
 from curation.stages.cutting import cut_texts
@@ -48,7 +49,7 @@ CUT = "cut_"  # prefix of the arrays of spans in the file of a decision
 def store_job(job: Any, folder: Path) -> Stored:
     """Write a job to a file, unless it exists, and return the file.
 
-    A job is a `msgspec.Struct` whose fields are JSON, paths, int64 arrays, `Partitions` or `Stored`.
+    A job is a `msgspec.Struct` whose fields are JSON, paths, int64 arrays (stored in base64), `Partitions` or `Stored`.
     """
     data = msgspec.json.encode(job, enc_hook=_encode)
     digest = hashlib.sha256(data).hexdigest()
@@ -60,16 +61,17 @@ def store_job(job: Any, folder: Path) -> Stored:
 
 
 def run_stored(
-    function: Callable[..., None], kind: type[Any], plan: Stored, job: Stored, item: tuple[int, *tuple[Any, ...]]
-) -> None:
-    """Call `function(plan, job, *item)` unless the done-record of the item exists.
+    function: Callable[..., Counts | None], kind: type[Any], plan: Stored, job: Stored,
+    item: tuple[int, *tuple[Any, ...]],
+) -> Counts | None:  # fmt: skip
+    """Return `function(plan, job, *item)`, or None if the done-record of the item exists.
 
     `kind` is the class of the job; `item` is a number and the further arguments of its task. Dask repeats finished
     tasks of a worker that dies before the end of the phase, so the record is checked again here.
     """
     if numbered_path(job.path.parent, item[0], ".json").exists():
-        return
-    function(load_plan(plan), load_job(kind, job), *item)
+        return None
+    return function(load_plan(plan), load_job(kind, job), *item)
 
 
 def load_job(kind: type[Loaded], stored: Stored) -> Loaded:
@@ -82,9 +84,9 @@ def _encode(value: Any) -> Any:
         case Path():
             return str(value)
         case np.ndarray():
-            return value.tolist()
+            return value.astype("<i8").tobytes()
         case Partitions():
-            return [str(value.folder), np.diff(value.starts).tolist()]
+            return [str(value.folder), np.diff(value.starts)]
     raise NotImplementedError(f"a job cannot hold a {type(value).__name__}")
 
 
@@ -92,10 +94,14 @@ def _decode(kind: type[Any], value: Any) -> Any:
     if kind is Path:
         return Path(value)
     if kind is np.ndarray:
-        return np.array(value, np.int64)
+        return _int64(value)
     if kind is Partitions:
-        return Partitions(Path(value[0]), value[1])
+        return Partitions(Path(value[0]), _int64(value[1]))
     raise NotImplementedError(f"a job cannot hold a {kind.__name__}")
+
+
+def _int64(value: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(value), "<i8")
 
 
 class Segment(NamedTuple):
@@ -162,7 +168,7 @@ class _Task(NamedTuple):
         return self.job.segment.row_stages
 
 
-def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) -> None:
+def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) -> Counts:
     """Run one slice and write its partition, `.removed.arrow`, `.rejected.jsonl` and, last, the done-record.
 
     `urls` are the URLs of the slice's file ranges with their secrets; empty if no URL has a secret.
@@ -183,13 +189,21 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             check_interrupts()
             frame = _apply_stages(task, frame, record, removed_file)
             started = time.perf_counter()
-            partition.write(_documents(task, frame), _keys(task, frame))
+            columns = _keys(task, frame)
+            partition.write(_documents(task, frame), columns)
+            record.bytes_kept += int(columns[BYTES].sum())
             record.write_seconds += time.perf_counter() - started
             record.documents, record.removed = partition.documents.rows, removed_file.rows
             note.write(*record.read_counts(), record.documents)
     names = [plan.recipe.stage_names[k] for k in task.numbers]
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
+    return slice_counts(record)
+
+
+def slice_counts(record: SliceRecord) -> Counts:
+    """Return the counts of a slice for the display of progress."""
+    return Counts(*record.read_counts(), record.documents)
 
 
 def _removed_schema(plan: Plan) -> pa.Schema:

@@ -19,7 +19,7 @@ from curation.reading.source_files import Slice
 from curation.reading.urls import shown
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
 from curation.running.kept_ids import StoredIds, ids_by_slice, store_ids
-from curation.running.ledger import SliceRecord
+from curation.running.ledger import SliceTotals
 from curation.running.removed_texts import FILE_BYTES, Texts, file_rows, text_bytes
 from curation.stages.saved_index import SavedIndex
 from curation.system.files import commit, file_sha256, make_folder, numbered_path, remove
@@ -220,18 +220,19 @@ def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_bef
     return orjson.dumps(record | {"doc": base + entry["row"], "error": entry["error"]}) + b"\n"
 
 
-def write_rejected(path: Path, segment: Path, numbering: Numbering, records: Sequence[SliceRecord]) -> str:
+def write_rejected(path: Path, segment: Path, numbering: Numbering, totals: SliceTotals) -> str:
     """Write `rejected.jsonl` and return its SHA-256.
 
     A line has source, file, line (from 1), byte offset (text formats only), `doc` and error of a rejected record.
-    `segment` is the folder of the first segment, `records` are its done-records.
+    `segment` is the folder of the first segment, `totals` are its counts.
     """
     with commit(path) as temporary, open(temporary, "wb") as out:
-        lines_before: dict[str, int] = {}  # path -> lines in earlier slices of the file
-        for input_slice, base, record in zip(numbering.slices, numbering.offsets.tolist(), records, strict=True):
-            before = lines_before.get(input_slice.ranges[0].file.path, 0)
-            if record.rejected:
-                with open(numbered_path(segment, input_slice.index, ".rejected.jsonl"), "rb") as entries:
+        before, file = 0, ""  # lines in earlier slices of the file
+        for input_slice, base in zip(numbering.slices, numbering.offsets.tolist(), strict=True):
+            number, first = input_slice.index, input_slice.ranges[0]
+            before = before if first.file.path == file and first.start else 0
+            if totals.has_rejected[number]:
+                with open(numbered_path(segment, number, ".rejected.jsonl"), "rb") as entries:
                     out.writelines(_output_line(orjson.loads(entry), input_slice, base, before) for entry in entries)
-            lines_before[input_slice.ranges[0].file.path] = before + record.lines
+            before, file = before + int(totals.lines[number]), first.file.path
     return file_sha256(path)

@@ -21,7 +21,7 @@ from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import as_builtins
 from curation.running.input_warnings import emptiness, warn_of_inputs
-from curation.running.ledger import SliceRecord, as_report
+from curation.running.ledger import SliceRecord, SliceTotals, as_report
 from curation.running.report_html import as_html
 from curation.running.report_text import funnel_line, numbers
 from curation.running.stream_inputs import check_minimum
@@ -41,7 +41,7 @@ def build(
     context: RunContext,
     documents: dict[str, int],
     counted_stages: tuple[Sequence[StageCount], Sequence[Sequence[str]]],
-    records: Sequence[SliceRecord],
+    totals: SliceTotals,
     output_records: dict[str, Any],
     digests: dict[str, str],
 ) -> dict[str, Any]:
@@ -49,14 +49,15 @@ def build(
 
     documents       counts of the whole run: read, copies, kept, removed, rejected, edited, repaired
     counted_stages  the count and the lines under the funnel of each stage, in recipe order
-    records         the done-records of the slices, first segment
+    totals          the done-records of the slices, first segment
     output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms
     digests         path -> SHA-256 of the outputs that are already written
     """
     plan, folder = context.plan, context.folder
+    slices, records = totals.slices, totals.records
     stages, lines = counted_stages
     parts = output_records["parts"]
-    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts}
+    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts if "file" in part}
     tokens = _token_report(plan, parts)
     pairs, forms = output_records["tokens"]
     tokenizer = load_tokenizer(plan.recipe.tokenizer) if plan.recipe.output.formats else None
@@ -75,16 +76,16 @@ def build(
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
         "stages": [as_report(*stage) for stage in zip(stages, lines, strict=True)],
-        "sources": contributions(plan.recipe.input, plan.slices, records, parts, _blend_shares(plan, pairs)),
+        "sources": contributions(plan.recipe.input, slices, records, parts, _blend_shares(plan, pairs)),
         "warnings": [
-            *warn_of_inputs(documents, plan.recipe.input, plan.slices, records, rejected),
-            *emptiness(documents, stages, plan.slices, records, rejected),
+            *warn_of_inputs(documents, plan.recipe.input, slices, records, rejected),
+            *emptiness(documents, stages, slices, records, rejected),
             *warnings(stages),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *(tokenless_warning(tokenizer, parts) if tokenizer else []),
             *(small_pairs(pairs, plan.recipe.output.megatron) if "megatron" in plan.recipe.output.formats else []),
             *unwritten_sample(plan.recipe.output.sample, forms),
-            *unreached_budgets(plan.recipe.input, plan.recipe.budget, plan.slices, records),
+            *unreached_budgets(plan.recipe.input, plan.recipe.budget, slices, records),
         ],
         "tokens": tokens,
         "forms": summaries(forms),
@@ -221,8 +222,9 @@ def contributions(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return one entry per input, in the order of the recipe: documents, bytes, tokens and shares.
 
-    `share_before` is of the bytes read, `share_after` of the tokens written (of the bytes if there are no tokens), and
-    `share_drawn` of the weights in `blend_weights`, by which training draws.
+    `records` has the sums of some slices for each of `slices`. `share_before` is of the bytes read, `share_after` of
+    the tokens written (of the bytes if there are no tokens), and `share_drawn` of the weights in `blend_weights`, by
+    which training draws.
     """
     rows = []
     for name, entry in entries_by_name(entries).items():

@@ -6,8 +6,8 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from itertools import groupby
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -19,21 +19,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curation.arrays import as_one_array, batch_end_at, cut_tables, positions_of
+from curation.arrays import as_one_array, batch_end_at, cut_tables
 from curation.contract import ID, ROW, TEXT
 from curation.engine import load_engine
 from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
-from curation.reading.source_files import Slice
 from curation.recipes.recipe import Output
 from curation.running.intermediate import Partitions, open_partition, with_ids
-from curation.running.task_records import RunningNote
+from curation.running.masks import kept_sizes
+from curation.running.task_records import Counts, RunningNote
 from curation.stages import Stage
 from curation.stages.base import added_columns
 from curation.system.files import begin_sync, commit, file_sha256, numbered_path, write_json
 from curation.system.interrupts import check as check_interrupts
 
 if TYPE_CHECKING:
+    from curation.running.corpus_phase import SegmentState
     from curation.running.stored_plan import Plan
 
 ROW_GROUP_DOCUMENTS = 20_000
@@ -51,9 +52,9 @@ PARQUET_OPTIONS: dict[str, Any] = {
 }
 
 
-def document_schema(slices: Sequence[Slice], stages: Sequence[Stage] = ()) -> pa.Schema:
+def document_schema(columns: Sequence[str], stages: Sequence[Stage] = ()) -> pa.Schema:
     """Return the schema of `documents/`: doc, id, source and text, then carried columns, then columns of stages."""
-    carried = dict.fromkeys((name for input_slice in slices for name in input_slice.columns), "large_string")
+    carried = dict.fromkeys(columns, "large_string")
     return pa.schema([*DOCUMENT_SCHEMA, *(pa.field(*column) for column in (carried | added_columns(stages)).items())])
 
 
@@ -79,34 +80,46 @@ class OutputPart(NamedTuple):
 
 
 def cut_output_parts(
-    sources: Sequence[tuple[str, int, int]], sizes: np.ndarray, alive: np.ndarray, output: Output,
+    state: SegmentState, sources: Sequence[tuple[str, int, int]], output: Output,
     copies: Mapping[str, int] = MappingProxyType({}),
 ) -> list[OutputPart]:  # fmt: skip
     """Return the parts of `documents/`.
 
     A part has one source, at most `part_documents` kept documents and at most `part_bytes` of text, but at least one
-    document. Parts of a source are about equal, so no worker waits long for the last part.
+    document. Parts of a source are about equal, so no worker waits long for the last part. Sizes are read in batches.
 
+    state    the result of the last segment
     sources  (name, first row, row after the last) of each input
-    sizes    integer, one per row: bytes of the text
-    alive    bool, one per row: whether the document is kept
     copies   source -> number of times its documents are written, one whole copy after the other; default 1
     """
     parts: list[OutputPart] = []
-    repeated = [span for span in sources for _ in range(copies.get(span[0], 1))]
-    for name, low, high in repeated:
-        rows = positions_of(alive[low:high])  # relative to `low`
-        ends = sizes[low:high][rows]
-        np.cumsum(ends, out=ends)
-        total = int(ends[-1]) if len(ends) else 0
+    first_rows = state.partitions.starts[:-1]
+    for name, low, high in sources:
+        total = int(state.bytes[slice(*np.searchsorted(first_rows, [low, high]))].sum())
         target = -(-total // max(-(-total // output.part_bytes), 1))
-        first = 0
-        while first < len(rows):
-            last = batch_end_at(ends, first, target, output.part_documents)
-            start, stop = low + int(rows[first]), low + int(rows[last - 1]) + 1
-            parts.append(OutputPart(len(parts), name, start, stop, last - first))
-            first = last
+        batches = kept_sizes(state.partitions, state.mask, low, high)
+        spans = list(_cut(batches, target, output.part_documents))
+        for span in spans * copies.get(name, 1):
+            parts.append(OutputPart(len(parts), name, *span))
     return parts
+
+
+def _cut(
+    batches: Iterator[tuple[np.ndarray, np.ndarray]], target: int, documents: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (first row, row after the last, number of rows) of parts; `batches` has rows and their sizes."""
+    rows, sizes = np.zeros((2, 0), np.int64)  # that are in no part yet
+    for batch in chain(batches, [None]):
+        if batch is not None:
+            rows, sizes = np.concatenate([rows, batch[0]]), np.concatenate([sizes, batch[1]])
+        ends, first = np.cumsum(sizes), 0
+        while first < len(rows):
+            last = batch_end_at(ends, first, target, documents)
+            if last == len(rows) and batch is not None:  # the next batch may belong to this part
+                break
+            yield int(rows[first]), int(rows[last - 1]) + 1, last - first
+            first = last
+        rows, sizes = rows[first:], sizes[first:]
 
 
 class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,21 +134,23 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
 
 
-def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
-    """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record."""
+def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
+    """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record.
+
+    With `output.documents: false` the part has tokens only.
+    """
     part = job.output_parts[number]
     started = time.perf_counter()
-    path = job.documents / f"part-{number:05d}.parquet"
-    schema, mask = document_schema(plan.slices, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
+    path = job.documents / f"part-{number:05d}.parquet" if plan.recipe.output.documents else None
+    mask = np.load(job.mask, mmap_mode="r")
+    schema = document_schema(plan.slices.carried, plan.recipe.stages) if path else DOCUMENT_SCHEMA
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     engine = load_engine(job.engine)
     files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
     with (
         files as tokens,
-        commit(path) as temporary,
-        pa.OSFile(str(temporary), "wb") as file,
-        pq.ParquetWriter(file, schema, **PARQUET_OPTIONS) as writer,
+        _document_file(path, schema) if path else nullcontext() as file,
         RunningNote(job.work, number) as note,
     ):
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
@@ -143,8 +158,8 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
         for table in _row_groups(_kept_documents(plan, job, part, mask, schema)):
             check_interrupts()
-            writer.write_table(table)
-            begin_sync(file.fileno())
+            if file:
+                file.write(table)
             _digest_documents(digest, table)
             tally["documents"] += len(table)
             tally["bytes"] += int(pc.sum(pc.binary_length(table.column(TEXT))).as_py() or 0)
@@ -153,24 +168,46 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
             note.write(tally["documents"], tally["bytes"], tally["documents"])
     if tokens:
         tally |= tokens.counts()
-    tally |= {
-        "file": path.name,
-        "sha256": file_sha256(path),
-        "digest": digest.hexdigest(),
-        "seconds": time.perf_counter() - started,
-    }
+    if path:
+        tally |= {"file": path.name, "sha256": file_sha256(path)}
+    tally |= {"digest": digest.hexdigest(), "seconds": time.perf_counter() - started}
     write_json(numbered_path(job.work, number, ".json"), tally)
+    return part_counts(tally)
+
+
+def part_counts(record: dict[str, Any]) -> Counts:
+    """Return the counts of an output part for the display of progress."""
+    return Counts(record["documents"], record["bytes"], record["documents"])
+
+
+class _DocumentFile(NamedTuple):
+    """An open file of `documents/`."""
+
+    writer: pq.ParquetWriter
+    descriptor: int
+
+    def write(self, table: pa.Table) -> None:
+        self.writer.write_table(table)
+        begin_sync(self.descriptor)
+
+
+@contextmanager
+def _document_file(path: Path, schema: pa.Schema) -> Iterator[_DocumentFile]:
+    """Yield the file; it appears when the block ends without an error."""
+    with ExitStack() as stack:
+        file = stack.enter_context(pa.OSFile(str(stack.enter_context(commit(path))), "wb"))
+        yield _DocumentFile(stack.enter_context(pq.ParquetWriter(file, schema, **PARQUET_OPTIONS)), file.fileno())
 
 
 def _kept_documents(
     plan: Plan, job: OutputJob, part: OutputPart, mask: np.ndarray, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     """The kept documents of an output part, batch by batch, in the schema of `documents/`."""
-    added = added_columns(plan.recipe.stages)
+    added = [name for name in added_columns(plan.recipe.stages) if name in schema.names]
     for span in job.partitions.spans(part.start, part.stop):
         input_slice = plan.slices[span.partition]
         table = open_partition(job.partitions.path(span.partition))
-        table = table.select([ROW, ID, TEXT, *input_slice.columns, *added])
+        table = table.select([ROW, ID, TEXT, *(name for name in input_slice.columns if name in schema.names), *added])
         table = table.slice(span.start, span.stop - span.start)
         done = int(job.partitions.starts[span.partition]) + span.start
         for batch in table.to_batches():
@@ -201,9 +238,12 @@ def _digest_documents(digest: Any, table: pa.Table) -> None:
             digest.update(column.to_numpy().tobytes())
 
 
-def write_empty_documents(folder: Path, schema: pa.Schema) -> dict[str, Any]:
-    """Write one file without rows, the `documents/` of an empty result; return its record."""
+def write_empty_documents(folder: Path | None, schema: pa.Schema) -> dict[str, Any]:
+    """Write one file without rows, the `documents/` of an empty result; return its record. None: write no file."""
+    digest = {"digest": hashlib.sha256().hexdigest()}
+    if folder is None:
+        return digest
     path = folder / "part-00000.parquet"
     with commit(path) as temporary:
         pq.write_table(schema.empty_table(), temporary, **PARQUET_OPTIONS)
-    return {"file": path.name, "sha256": file_sha256(path), "digest": hashlib.sha256().hexdigest()}
+    return {"file": path.name, "sha256": file_sha256(path)} | digest

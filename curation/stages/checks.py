@@ -204,7 +204,7 @@ def _shown(types: Mapping[str, np.dtype]) -> str:
 
 def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> Decision:
     """Return the decision with NumPy arrays of one length and JSON details. StageError for rows outside the corpus or
-    dropped twice, or for a decision that the class excludes. Takes one byte per row of the storage."""
+    dropped twice, or for a decision that the class excludes."""
     if not isinstance(decision, Decision):
         raise StageError(f"decide() must return a Decision, not {type(decision).__name__}")
     if isinstance(decision.drops, Drops) or not isinstance(decision.drops, Sequence):

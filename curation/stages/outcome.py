@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from shutil import copyfile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -16,6 +18,7 @@ from curation.arrays import batches_of, positions_of
 from curation.contract import TEXT, Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
+from curation.system.files import make_folder
 from curation.system.steps import each
 
 if TYPE_CHECKING:
@@ -134,7 +137,7 @@ class Corpus:
     stage     number of the stage, for `key_column`
     scratch   folder of this stage alone; it may not exist yet
     sources   (name, first row, row after the last) of each input
-    workers   number of threads that the stage may use
+    workers   number of threads of all machines that the stage may use
     """
 
     def __init__(
@@ -153,6 +156,11 @@ class Corpus:
         self.sources = sources
         self.workers = workers
 
+    @property
+    def threads(self) -> int:
+        """The number of threads that a task of the stage may use on this machine."""
+        return min(self.workers, len(os.sched_getaffinity(0)))
+
     @cached_property
     def rows(self) -> np.ndarray:
         """The rows of the corpus."""
@@ -161,9 +169,13 @@ class Corpus:
         return self.given.astype(position_type(int(self.storage.starts[-1])), copy=False)
 
     def present(self) -> np.ndarray:
-        """Return a bool per stored row: true for those of the corpus."""
+        """Return a bool per stored row: true for those of the corpus. If the rows are given as a file, it is a new file
+        in `scratch`, through a memory map."""
         if isinstance(self.given, Path):
-            return np.asarray(np.load(self.given))
+            copy = self.scratch / "present.npy"
+            make_folder(self.scratch)
+            copyfile(self.given, copy)
+            return np.asarray(np.load(copy, mmap_mode="r+"))
         mask = np.zeros(int(self.storage.starts[-1]), bool)
         for batch in batches_of(len(self.rows)):
             mask[self.rows[batch]] = True
@@ -230,9 +242,12 @@ class Corpus:
 
     def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int, int]]:
         """Yield the partitions with some of `rows`, and the bounds of these in `rows`."""
-        bounds = np.searchsorted(rows, self.storage.starts.astype(rows.dtype))
-        for partition in np.flatnonzero(np.diff(bounds)).tolist():
-            yield partition, int(bounds[partition]), int(bounds[partition + 1])
+        if not len(rows):
+            return
+        first, last = (np.searchsorted(self.storage.starts, rows[[0, -1]], side="right") - 1).tolist()
+        bounds = np.searchsorted(rows, self.storage.starts[first : last + 2].astype(rows.dtype))
+        for place in np.flatnonzero(np.diff(bounds)).tolist():
+            yield first + place, int(bounds[place]), int(bounds[place + 1])
 
 
 class StageCount(msgspec.Struct, kw_only=True):

@@ -14,10 +14,11 @@ from curation.errors import InputError, IntegrityError, OutputError
 from curation.packing.token_files import token_files, token_paths, write_tokens
 from curation.packing.tokenization import load_tokenizer
 from curation.recipes.recipe import convert_recipe
+from curation.running import phases, write_phase
 from curation.running import run as runner
-from curation.running import write_phase
 from curation.running.run_folder import sweep
 from curation.running.stored_plan import Plan
+from curation.running.task_records import Counts
 from tests.packing.samples import make_texts, train_tokenizer, write_jsonl
 
 RECIPE = convert_recipe({"input": [{"path": "x.jsonl"}]})
@@ -76,12 +77,12 @@ def stopped(tmp_path, monkeypatch):
     )
     write = write_phase.write_output_part
 
-    def fail(plan: Plan, job: write_phase.OutputJob, number: int) -> None:
+    def fail(plan: Plan, job: write_phase.OutputJob, number: int) -> Counts:
         if number == 2:
             raise KeyError("a fault")
-        write(plan, job, number)
+        return write(plan, job, number)
 
-    monkeypatch.setattr(runner, "write_output_part", fail)
+    monkeypatch.setattr(phases, "write_output_part", fail)
     with pytest.raises(KeyError):
         runner.run(recipe, tmp_path / "out", workers=1)
     monkeypatch.undo()

@@ -4,6 +4,7 @@ cuDF's, and the PTX of each kernel run by the executor.
 """
 
 import itertools
+import sys
 import threading
 from types import ModuleType
 
@@ -16,7 +17,8 @@ from tests.ptx.execute import Counts, executable_of
 
 kernels, token_kernels, SIGNATURES = stand_ins.kernels, stand_ins.token_kernels, stand_ins.SIGNATURES
 ORIGINALS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
-LAUNCHES = kernels.launch, kernels.launch_blocks
+LAUNCHES = kernels.launch, kernels.launch_blocks, kernels.launch_teams
+LANES, DEVICE_FUNCTIONS = stand_ins.measure_kernels.LANES, stand_ins.device_functions()
 SHORT_BYTES = token_kernels.SHORT_BYTES
 
 
@@ -57,13 +59,17 @@ def execute_kernels(
 ) -> Device:
     """Let the executor run what modules over the stand-ins launch; returns the device."""
     device = Device(seed, capability)
-    for module in (kernels, token_kernels):
-        monkeypatch.setattr(module, "cuda", numba.cuda)  # the stand-ins replace it, and the compiler reads it
+    # The stand-ins replace these, and the compiler reads them.
+    for module in stand_ins.KERNEL_MODULES:
+        monkeypatch.setattr(module, "cuda", numba.cuda)
+    monkeypatch.setattr(stand_ins.measure_kernels, "LANES", LANES)
     monkeypatch.setattr(token_kernels, "SHORT_BYTES", SHORT_BYTES)
-    for name, launch in zip(("launch", "launch_blocks"), LAUNCHES, strict=True):
+    for module, name, function in DEVICE_FUNCTIONS:
+        monkeypatch.setattr(module, name, function)
+    for name, launch in zip(("launch", "launch_blocks", "launch_teams"), LAUNCHES, strict=True):
         monkeypatch.setattr(kernels, name, launch)
     for name, kernel in ORIGINALS.items():
-        module = kernels if kernel in kernels.SIGNATURES else token_kernels
+        module = sys.modules[kernel.py_func.__module__]
         monkeypatch.setattr(module, name, ExecutedKernel(name, device))
     return device
 

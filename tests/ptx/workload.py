@@ -37,7 +37,8 @@ SETTINGS = (
     "GPT-2's tokens by its own expression, then by cl100k's"
 )
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
-LONG_WORD = "antidisestablishmentarianism" * 3
+LONG_WORD = "word" * 10_000  # longer ones than real texts have
+UNKNOWN_WORD = "antidisestablishmentarianism" * 3
 SYLLABLES = ("a", "in", "the", "re", "con", "ter", "mo", "ti", "os", "qu", "el", "ba", "den", "sul", "fa", "gri")
 
 
@@ -116,13 +117,14 @@ def measured(engine: ModuleType, texts: Sequence[str]) -> list[Any]:
 
 def tokens(engine: ModuleType, texts: Sequence[str], pattern: int) -> list[Any]:
     """GPT-2's tokens by a regular expression. A word that no other text has needs a warp."""
-    return list(engine.tokenize(frame_of(engine, [*texts, LONG_WORD])[TEXT], tokenizer_of(pattern)))
+    return list(engine.tokenize(frame_of(engine, [*texts, UNKNOWN_WORD])[TEXT], tokenizer_of(pattern)))
 
 
 CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "read": read,
     "rewrite": lambda engine, texts, folder: rewritten(engine, texts, ALL_STEPS),
     "measure": lambda engine, texts, folder: measured(engine, texts),
+    "measure a long word": lambda engine, texts, folder: measured(engine, [LONG_WORD]),
     "hash": lambda engine, texts, folder: [engine.hash_text(frame_of(engine, list(texts))[TEXT])],
     "classify": lambda engine, texts, folder: list(
         engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(""), MODEL_CHARACTERS)

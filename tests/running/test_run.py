@@ -285,7 +285,7 @@ def fail(*_: Any) -> None:
 
 
 def interrupt_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("curation.running.run.write_output_part", fail)
+    monkeypatch.setattr("curation.running.phases.write_output_part", fail)
 
 
 @pytest.mark.parametrize("stages", [None, [], [{"kind": "exact_dedup"}, {"kind": "filter", "rules": "nemo"}]])
@@ -481,7 +481,7 @@ def test_a_run_goes_on_with_other_workers_and_slices(tmp_path: Path, corpus: Pat
     stale.write_bytes(b"half")
     (tmp_path / "out" / "documents").mkdir(exist_ok=True)
     (tmp_path / "out" / "documents" / "part-00000.parquet.99.tmp").write_bytes(b"half")
-    monkeypatch.setattr("curation.running.run.run_slice", fail)  # all slices are done
+    monkeypatch.setattr("curation.running.phases.run_slice", fail)  # all slices are done
     cpu(recipe_of(corpus), tmp_path / "out", slice_bytes=50_000, workers=1)
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 

@@ -18,7 +18,7 @@ from curation.running import run as runner
 from curation.running.run import run
 from curation.running.stored_plan import Plan
 from curation.stages import Decontaminate, decontaminate
-from curation.system.cluster import DaskSession
+from curation.system.sessions import TaskSession
 from tests.oracle.minhash import ngrams
 from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows, report_of
 
@@ -141,13 +141,13 @@ def small_run(folder: Path) -> tuple[Recipe, Path]:
 
 def test_texts_that_change_during_a_run_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     recipe, quiz = small_run(tmp_path)
-    mapped = DaskSession.map
+    run_session = TaskSession.run
 
-    def rewritten(self: Any, function: Any, items: Any) -> list[Any]:
+    def rewritten(self: Any, function: Any, items: Any, *done: Any) -> None:
         quiz.write_text("Five six, seven\n")
-        return mapped(self, function, items)
+        run_session(self, function, items, *done)
 
-    monkeypatch.setattr(DaskSession, "map", rewritten)
+    monkeypatch.setattr(TaskSession, "run", rewritten)
     run(recipe, tmp_path / "out", engine="cpu")
     assert [text for *_, text in kept_rows(tmp_path / "out")] == ["four five six"]
 
