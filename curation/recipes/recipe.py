@@ -61,6 +61,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pad_id               token that fills up rows; -1: the end-of-document token
     max_file_bytes       size limit of a `.bin` file; the document that would exceed it starts the next file
     part_bytes, part_documents   text bytes and documents per file in `documents/`
+    documents            `true`: write `documents/`. `false`, for tokens alone: `show`, `verify` and `compare` cannot
+                         read the kept documents
     index                write `index/`: the keys of documents kept by the last `fuzzy_dedup`. A later run that names
                          the folder as its `index` removes near-duplicates of them
     keep_work            keep `_work/` after success
@@ -74,6 +76,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_file_bytes: int = DEFAULT_MAX_BYTES
     part_bytes: int = 32_000_000
     part_documents: int = 100_000
+    documents: bool = True
     index: bool = False
     keep_work: bool = False
     removed: str = "text"
@@ -95,6 +98,13 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(f"removed must be {' or '.join(REMOVED)}, not {self.removed!r}")
         check_shares(self.splits)
         self._check_void()
+        if not self.documents and not self.formats:
+            raise ValueError(
+                "documents is false and formats is empty, so the run would write neither documents nor tokens. Name a "
+                "format, or leave documents out"
+            )
+        if not self.documents and self.cleaned:
+            raise ValueError("cleaned has the rows of documents/, and documents is false. Leave one of them out")
         for field, low in (
             ("max_file_bytes", 1),
             ("part_bytes", 1),

@@ -16,7 +16,7 @@ import yaml
 
 from curation.errors import counted
 from curation.running.memory import shown_bytes
-from curation.running.report_text import funnel_line, shown_numbers, stage_lines
+from curation.running.report_text import funnel_line, missing_documents, shown_numbers, stage_lines
 from curation.system.terminal import printable_line
 
 MAX_BYTES = 1_500_000
@@ -263,6 +263,7 @@ def _data_card(content: dict[str, Any]) -> str:
         ("Digest of the documents", content["documents_digest"]),
         ("Made with", ", ".join(map(" ".join, content.get("versions", {}).items()))),
     ]
+    facts += [("Kept documents", line) for line in missing_documents(content)]
     if tokens:
         spec = tokens["tokenizer"]
         shown = f"{spec['name']}, {tokens['vocabulary']:,} entries, SHA-256 {spec.get('sha256', '')}"

@@ -35,7 +35,7 @@ from curation.running.memory import Resources, explain_memory_errors, read_proce
 from curation.running.phases import run_phases
 from curation.running.plan import check_same, identity_in, make_plan, preflight
 from curation.running.progress import Progress, choose_progress
-from curation.running.report import tokenizer_warning, write_report
+from curation.running.report import tokenizer_notes, write_report
 from curation.running.run_folder import (
     WORK,
     check_empty,
@@ -216,15 +216,15 @@ def _make_plan(call: Call, cluster: Resources | None, array: Driver | None) -> t
 
 def _run_phases(context: RunContext, tokenizer: Tokenizer | None) -> dict[str, Any]:
     with ThreadPoolExecutor(1) as background:
-        note = background.submit(_log_note, tokenizer, context.progress)  # while the input is read
+        note = background.submit(_log_notes, tokenizer, context)  # while the input is read
         content = run_phases(context)
         note.result()
     return content
 
 
-def _log_note(tokenizer: Tokenizer | None, progress: Progress) -> None:
-    if tokenizer and tokenizer.note:
-        progress.log(tokenizer_warning(tokenizer))
+def _log_notes(tokenizer: Tokenizer | None, context: RunContext) -> None:
+    for note in tokenizer_notes(tokenizer, context.engine_name) if tokenizer else []:
+        context.progress.log(note)
 
 
 def _slice_planner(
