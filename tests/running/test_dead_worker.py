@@ -183,10 +183,10 @@ def test_no_worker_is_left(cluster: Cluster, place: Place, expected: dict[str, s
 
 
 def test_workers_of_another_version_are_refused(cluster: Cluster, place: Place, monkeypatch: pytest.MonkeyPatch):
-    address = cluster.provide(1)
-    monkeypatch.setattr(
-        "distributed.versions._version_cached", lambda name: "9.9" if name == "numba" else version(name)
-    )
+    from distributed import versions
+
+    address, real = cluster.provide(1), versions._version_cached
+    monkeypatch.setattr(versions, "_version_cached", lambda name: "9.9" if name == "numba" else real(name))
     message = rf"^versions differ: worker tcp://\S+ on \S+ has numba {version('numba')}, here 9.9\. Install"
     with pytest.raises(EngineError, match=message):
         place.run("version", scheduler=address)
