@@ -41,6 +41,9 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def kernels(self) -> tuple[str, ...]:
         return ("measures",)
 
+    def rules_on_measures(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in expand_rules(self.rules) if rule.measures)
+
     def explain(self) -> list[str]:
         """Return one line per rule."""
         return [rule.describe() for rule in expand_rules(self.rules)]
@@ -52,7 +55,7 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         measures = engine.measure(frame[TEXT], tuple(dict.fromkeys([*counted, *names]))) if names else {}
         verdict = decide(rules, measures, len(frame), _columns(engine, frame, rules))
         details = {name: int(measures[name].sum()) for name in counted}
-        return Outcome(verdict, details=details)
+        return Outcome(verdict, details=details, measures={name: measures[name] for name in names})
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return one line with the reasons that removed most documents."""
