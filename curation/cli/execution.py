@@ -13,7 +13,7 @@ from curation.system import interrupts
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
-    from curation.running.run import RunResult
+    from curation.running.finished import RunResult
 
 RUN_OPTIONS = ("engine", "workers", "scheduler", "force", "force_disk")
 RESULT_KEYS = ("documents", "bytes", "seconds", "warnings")  # of report.json

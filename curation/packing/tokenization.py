@@ -25,6 +25,7 @@ from curation.errors import InputError, IntegrityError, RecipeError, TokenizerEr
 from curation.packing.encoder_pool import EncoderPool, text_offsets
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
 from curation.packing.vocabularies import Vocabulary, is_failure, load_vocabulary, vocabulary_files
+from curation.system.html_table import Shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +94,7 @@ class Packed(NamedTuple):
     special_hits: int
 
 
-class Tokenizer:
+class Tokenizer(Shown):
     """A loaded tokenizer, made by `load_tokenizer`. Thread-safe, and picklable: another process loads it again.
 
     name            `TokenizerSpec.name`
@@ -129,6 +130,11 @@ class Tokenizer:
         self._pool = EncoderPool(vocabulary.build_fast)
         self._special_pattern = _pattern(self.special_tokens)
         self._check_probes()
+
+    def _facts(self) -> dict[str, object]:
+        special = {"eod": self.eod, "bos": self.bos}
+        known = {name: str(token) for name, token in special.items() if token is not None}
+        return {"name": self.name, "kind": self.kind, "vocabulary": self.vocabulary, **known, "dtype": self.dtype}
 
     @functools.cached_property
     def note(self) -> str:
@@ -359,6 +365,10 @@ def load_tokenizer(spec: TokenizerSpec | str) -> Tokenizer:
 
     A process loads it once, and again when its files have changed. `gpt2` and `r50k_base` need no network. tiktoken
     reads other encodings from `TIKTOKEN_CACHE_DIR`, or downloads them.
+
+        >>> import curation
+        >>> curation.load_tokenizer("gpt2").decode([15496, 995])
+        'Hello world'
 
     TokenizerError: a file that cannot be found or read, with a hint how to provide it; the spec asks for an
     end-of-document or begin-of-sequence token that the tokenizer does not name; a probe that it cannot encode.

@@ -90,7 +90,9 @@ def compare_runs(a: str | Path, b: str | Path) -> Comparison:
     """Return what differs between the finished runs in the folders `a` and `b`.
 
         >>> import curation
-        >>> curation.compare_runs("out", "stricter").kept_by_a  # doctest: +SKIP
+        >>> comparison = curation.compare_runs("out", "stricter")
+        >>> comparison.counts["kept"], comparison.kept_by_a
+        ((2, 1), 2)
 
     Raises OutputError for a folder without a finished run or without `documents/`, and for one folder given twice.
     """

@@ -120,6 +120,11 @@ def estimate(
     All files are checked as a run checks them. At most 200 places and 4 MB of text are read, in about 2 s once kernels
     are compiled. The sample depends on `seed` of the recipe.
 
+        >>> import curation
+        >>> found = curation.estimate(curation.load_recipe("recipe.yaml"))
+        >>> found.documents
+        4
+
     Raises RecipeError, InputError, TokenizerError and StageError as a run does before and during its first documents.
     """
     folder = local_output(output).resolve()

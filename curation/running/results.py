@@ -127,7 +127,9 @@ def run_documents(
     sample, seed   a seeded sample of this many documents; None (default): all of them
 
         >>> import curation
-        >>> removed = curation.run_documents("out", "removed", reason="too_few_words")  # doctest: +SKIP
+        >>> removed = curation.run_documents("out", "removed", reason="short")
+        >>> removed.column("text").to_pylist()
+        ['one']
 
     Raises OutputError for a folder without a finished run, for documents or texts that the run did not store, and
     for an unknown stage or reason; RecipeError for a wrong rule.

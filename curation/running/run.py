@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from curation.engine import choose_engine
 from curation.errors import counted
@@ -30,7 +30,7 @@ from curation.running.corpus_phase import (
     RunContext,
 )
 from curation.running.disk import check_disk
-from curation.running.input_warnings import nothing_kept
+from curation.running.finished import RunResult
 from curation.running.memory import Resources, explain_memory_errors, read_processors
 from curation.running.phases import run_phases
 from curation.running.plan import check_same, identity_in, make_plan, preflight
@@ -55,22 +55,6 @@ from curation.system.leases import EXPIRE_SECONDS
 from curation.system.steps import each, shown_by
 
 MIN_SLICE_BYTES = 4 << 20
-
-
-class RunResult(NamedTuple):
-    """A finished run.
-
-    report            content of `report.json`
-    already_complete  whether an earlier call finished the run
-    """
-
-    report: dict[str, Any]
-    already_complete: bool
-
-    @property
-    def nothing_kept(self) -> str:
-        """One sentence with the likely reason why the run kept no document; `""` if it kept any."""
-        return nothing_kept(self.report)
 
 
 def run(
@@ -105,6 +89,10 @@ def run(
     array_task   "3/100": take part in the run as process 3 of 100 that share only `output` (docs/clusters.md)
     lease_seconds  with `array_task`: seconds after which the tasks of a silent process are taken over; default 60
 
+        >>> import curation
+        >>> curation.run(curation.load_recipe("recipe.yaml"), "another", progress=False).report["documents"]["kept"]
+        2
+
     Raises the errors of `curation.errors`: RecipeError, InputError, TokenizerError and EngineError for wrong arguments;
     OutputError if `output` holds another run or other files, or if its disk is too small; InputError if an input
     changes during the run; StageError for a stage that breaks its contract; OutOfMemoryError; IntegrityError if a file
@@ -126,11 +114,11 @@ def run(
     if array_task:
         with shown_by(progress):
             finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)
-        return RunResult(finished, False) if is_own else repeat_result(call, finished)
+        return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
     with locked(folder, progress), shown_by(progress):
         if not force and (report := find_finished(folder)):
             return repeat_result(call, report)
-        return RunResult(drive(call), False)
+        return RunResult(drive(call), False, folder)
 
 
 def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
@@ -184,7 +172,7 @@ def repeat_result(call: Call, report: dict[str, Any]) -> RunResult:
         call.progress.log(f"the folder has moved: rewrote tokens/_meta/ with paths in {folder}")
     if not call.recipe.output.keep_work:
         remove(folder / WORK)
-    return RunResult(report, True)
+    return RunResult(report, True, folder)
 
 
 def _make_plan(call: Call, cluster: Resources | None, array: Driver | None) -> tuple[Plan, Stored, Resources]:

@@ -64,6 +64,10 @@ def verify(folder: str | Path) -> list[str]:
     splits are not checked, but the number of documents with and without tokens is.
 
     Faults of the report, of files or of columns end the checks: later checks would read damaged files.
+        >>> import curation
+        >>> curation.verify("out")
+        []
+
     Raises OutputError if `folder` holds no finished run.
     """
     folder = Path(folder)

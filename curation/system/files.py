@@ -250,6 +250,10 @@ def file_sha256(path: Path) -> str:
 def known_sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal. It is cached until the file's size or modification time changes.
 
+        >>> import curation
+        >>> curation.known_sha256("recipe.yaml") == curation.known_sha256("recipe.yaml")
+        True
+
     Raises InputError if the file cannot be opened.
     """
     try:
