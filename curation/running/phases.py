@@ -150,6 +150,7 @@ def _write_documents(
         output_parts=parts,
         work=_outputs_folder(context),
         documents=context.folder / "documents",
+        engine=context.engine_name,
     )
     label = " + ".join(["write"] * output.documents + ["tokenise"] * bool(output.formats))
     sizes = [part.documents for part in parts]

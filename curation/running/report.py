@@ -103,6 +103,15 @@ def tokenizer_warning(tokenizer: Tokenizer) -> str:
     return f"tokenizer {tokenizer.name} runs at a tenth of its speed: {tokenizer.note}"
 
 
+def tokenizer_notes(tokenizer: Tokenizer, engine: str) -> list[str]:
+    """Return the lines that a run of an engine logs about its tokenizer."""
+    unused = f"tokenizer {tokenizer.name} does not use the GPU: {tokenizer.device_note}"
+    return [
+        *([tokenizer_warning(tokenizer)] if tokenizer.note else []),
+        *([unused] if engine == "gpu" and tokenizer.device_note else []),
+    ]
+
+
 def tokenless_warning(tokenizer: Tokenizer, parts: Sequence[dict[str, Any]]) -> list[str]:
     """Return the warning that some documents with text have no tokens; an empty list if there are none."""
     tokenless, documents = sum(part.get("tokenless", 0) for part in parts), sum(part["documents"] for part in parts)

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from curation.arrays import as_one_array, batch_end_at, cut_tables
 from curation.contract import ID, ROW, TEXT
+from curation.engine import load_engine
 from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
 from curation.recipes.recipe import Output
@@ -130,6 +131,7 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     output_parts: list[OutputPart]
     work: Path
     documents: Path
+    engine: str
 
 
 def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
@@ -144,7 +146,8 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     schema = document_schema(plan.slices.carried, plan.recipe.stages) if path else DOCUMENT_SCHEMA
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
-    files = token_files(plan.recipe, job.work, number) if plan.recipe.output.formats else nullcontext()
+    engine = load_engine(job.engine)
+    files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
     with (
         files as tokens,
         _document_file(path, schema) if path else nullcontext() as file,
