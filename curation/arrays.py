@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # training imports this module and needs no Arrow
     import pyarrow as pa
 
 AT_ONCE = 1 << 16  # items of a batch
+MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15))  # splitmix64
 
 
 def batches_of(count: int) -> Iterator[slice]:
@@ -139,3 +140,12 @@ def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterato
             rows += last - first
             taken += int(ends[last - 1]) - (int(ends[first - 1]) if first else 0)
             first = last
+
+
+def seeded_hashes(numbers: np.ndarray, seed: int) -> np.ndarray:
+    """Return a seeded hash of each number (at least 0): uint64. The numbers with the smallest are a sample."""
+    with np.errstate(over="ignore"):
+        value = numbers.astype(np.uint64) + MIX[2] * np.uint64((seed + 1) % 2**64)
+        value = (value ^ (value >> np.uint64(30))) * MIX[0]
+        value = (value ^ (value >> np.uint64(27))) * MIX[1]
+    return value ^ (value >> np.uint64(31))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from curation.kernels.rewrite import RewriteSteps
     from curation.models.fasttext import Classifier
     from curation.packing.tokenization import Tokenizer
+    from curation.reading.places import Mark
     from curation.reading.source_files import Slice
 
 Frame = Any
@@ -62,6 +63,7 @@ class Batch(NamedTuple):
     rows      number of documents and rejected records
     lines     number of physical lines, with blank ones
     repaired  number of documents in which U+FFFD replaced malformed UTF-8
+    marks     places of records that do not follow the one before them (`curation.reading.places`)
     """
 
     frame: Frame
@@ -69,6 +71,7 @@ class Batch(NamedTuple):
     rows: int
     lines: int
     repaired: int = 0
+    marks: Sequence[Mark] = ()
 
 
 class Session(Protocol):

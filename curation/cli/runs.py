@@ -43,6 +43,9 @@ def run(options: argparse.Namespace) -> int:
 def _add_plan(parser: Parser) -> None:
     add_recipe(parser)
     share(parser, "output", default=".", required=False, help="compare with the disk of DIR (default: this folder)")
+    parser.add_argument(
+        "--measures", metavar="DIR", help="print what the bounds would remove of this run's documents, by its measures/"
+    )
     parser.add_argument("--full", action="store_true", help="print every setting and bound, without a sample")
     share(parser, "log")
 
@@ -54,11 +57,33 @@ def plan(options: argparse.Namespace) -> int:
     from curation.running.estimate import estimate
 
     recipe, console = recipes.load(options), options.console
+    if options.measures:
+        return _plan_by_measures(recipe, options)
     if options.full and console.is_for_people:
         return _print_settings(recipe, console)
     found = estimate(recipe, options.output, progress=console.progress())
     console.info("\n".join(map(printable_line, plan_lines(found))))
     return int(console.result("plan", **msgspec.to_builtins(found)))
+
+
+def _plan_by_measures(recipe: Recipe, options: argparse.Namespace) -> int:
+    """Print what each rule of a recipe would remove of the documents of a finished run."""
+    from curation.errors import counted
+    from curation.running.measure_files import plan_by_measures
+
+    effects, console = plan_by_measures(recipe, options.measures), options.console
+    for effect in effects:
+        reached = max(effect.reached, 1)
+        lines = [f"{effect.name}: {counted(effect.reached, 'document')} reached {effect.of} of {options.measures}"]
+        width = max(map(len, effect.reasons))
+        lines += [
+            f"  {reason:<{width}}  {number:>11,}  {number / reached:7.2%}  first {effect.first[reason]:,}"
+            for reason, number in effect.reasons.items()
+        ]
+        lines.append(f"  {'in all':<{width}}  {effect.removed:>11,}  {effect.removed / reached:7.2%}")
+        lines.append(f"that run removed {effect.before:,} there; judged in {1000 * effect.seconds:.0f} ms")
+        console.info("\n".join(map(printable_line, lines)))
+    return int(console.result("plan", measures=options.measures, filters=[effect._asdict() for effect in effects]))
 
 
 def _print_settings(recipe: Recipe, console: Console) -> int:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from curation.contract import Engine
     from curation.recipes.recipe import Recipe
 
+SHARES = 100  # bins of tokens per byte, as in `curation.rules.tallies`
+
 
 class Written(NamedTuple):
     """The token outputs of a run: Megatron pairs, and form -> manifest of the other forms."""
@@ -67,6 +69,7 @@ class TokenFiles:
         self.splits = split_names(self.shares)
         self.files = files  # ids and lengths of the first split, of the second, ...
         self.tokens = dict.fromkeys(self.splits, 0)
+        self.shares_counted = np.zeros(SHARES + 1, np.int64)
         self.special_hits = self.tokenised = self.tokenless = 0
 
     def write(self, text: pa.ChunkedArray) -> None:
@@ -76,6 +79,7 @@ class TokenFiles:
         for chunk in map(as_large_strings, text.chunks):
             frame = self.engine.from_arrow(pa.table({TEXT: chunk}))
             all_ids, all_lengths = self.engine.tokenize(frame[TEXT], self.tokenizer)
+            self._count_shares(chunk, all_lengths)
             self.special_hits += self.tokenizer.count_specials(chunk)
             self.tokenised += int(np.count_nonzero(all_lengths))
             self.tokenless += _count_with_text(chunk, all_lengths == 0)
@@ -88,6 +92,14 @@ class TokenFiles:
                     write_array(file, values)
                     begin_sync(file.fileno())
                 self.tokens[split] += len(ids)
+
+    def _count_shares(self, chunk: pa.Array, lengths: np.ndarray) -> None:
+        """Count the tokens per byte of each document, in bins of width 1 / SHARES."""
+        import pyarrow.compute as pc
+
+        sizes = np.maximum(pc.fill_null(pc.binary_length(chunk), 0).to_numpy(zero_copy_only=False), 1)
+        bins = np.minimum(lengths * SHARES // sizes, SHARES)
+        self.shares_counted += np.bincount(bins, minlength=SHARES + 1)
 
     def _split_numbers(self, chunk: pa.Array) -> np.ndarray:
         import pyarrow as pa
@@ -103,6 +115,7 @@ class TokenFiles:
         tokenised     documents with tokens
         tokenless     documents with text but without tokens
         special_hits  special tokens spelled out in texts
+        per_byte      documents by tokens per byte, in bins of width 1 / SHARES from 0 to 1
         split_tokens  tokens of each split
         tokenizer     `Tokenizer.identity`
         """
@@ -111,6 +124,7 @@ class TokenFiles:
             "tokenised": self.tokenised,
             "tokenless": self.tokenless,
             "special_hits": self.special_hits,
+            "per_byte": self.shares_counted.tolist(),
             "split_tokens": self.tokens,
             "tokenizer": self.tokenizer.identity,
         }

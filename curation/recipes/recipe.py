@@ -41,6 +41,7 @@ else:
     Stages = list[Any]  # msgspec would convert to the base class; `convert_stage` knows all stages
 
 REMOVED = ("text", "ids")
+MAX_SAMPLES = 20
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
 AMBIGUOUS_SUFFIXES = (".json", ".txt")  # of data and of recipes
@@ -69,6 +70,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_work            keep `_work/` after success
     removed              `text`: `removed/` has each text as it reached the stage that removed it, and the bound that
                          its value broke; `ids`: it has neither
+    measures             write `measures/`: the measures that filters computed, for every document that reached one
     raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none
     sample               sample batches of the chunks for inspection, in `sample_dataset.pt`
     """
@@ -81,6 +83,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     index: bool = False
     keep_work: bool = False
     removed: str = "text"
+    measures: bool = False
     splits: dict[str, float] = msgspec.field(default_factory=dict)
     blend: Blend = Blend()
     megatron: Megatron = Megatron()
@@ -137,12 +140,26 @@ def _default(field: str) -> Any:
     return entry.default_factory() if entry.default is msgspec.NODEFAULT else entry.default
 
 
+class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Contents of `report.html` and `report.json`.
+
+    samples   removed documents to show for each reason, kept documents, and pairs of duplicates; 0 keeps all texts out
+    """
+
+    samples: int = 5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.samples <= MAX_SAMPLES:
+            raise ValueError(f"samples must be from 0 (no texts in the report) to {MAX_SAMPLES}, not {self.samples}")
+
+
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run: inputs, stages and outputs.
 
     input, budget   inputs to read; the budget limits all inputs together
     stages          stages that each document passes, in this order; `[]` keeps all documents as they are
     seed            seed of the `sample` of inputs, of `output.splits` and of `output.shuffle`
+    report          contents of the report
     """
 
     input: list[AnyInput] = []
@@ -152,6 +169,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     output: Output = Output()
     seed: int = 1234
     budget: Budget = Budget()
+    report: Report = Report()
 
     def __post_init__(self) -> None:
         if self.seed < 0:

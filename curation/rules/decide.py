@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,12 +30,14 @@ class Verdict(NamedTuple):
     value    number shown with the reason, such as the measure; float64, one per row, NaN for kept rows
     bounds   lowest and highest value that each reason keeps, both inclusive and infinite if there is none; () if no
              reason has bounds
+    notes    columns for `removed/`: name -> one value per removed row, in their order; those of the stage's `notes`
     """
 
     reason: np.ndarray
     reasons: tuple[str, ...]
     value: np.ndarray
     bounds: tuple[tuple[float, float], ...] = ()
+    notes: Mapping[str, Any] = MappingProxyType({})
 
     @classmethod
     def dropping(cls, gone: np.ndarray, reason: str, value: np.ndarray | float = 1.0) -> Verdict:

@@ -11,6 +11,9 @@ import numpy as np
 
 from curation.errors import IntegrityError
 from curation.reading.source_files import Slice
+from curation.rules.grammar import Rule
+from curation.rules.tallies import Tally
+from curation.rules.tallies import as_report as rule_report
 from curation.stages.outcome import StageCount
 
 
@@ -27,7 +30,9 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     bytes_kept: int = 0  # of the texts in the partition
     bytes_read: int = 0
     damaged: list[tuple[int, str]] = []  # number and error of each file range that was not read to its end
+    marks: int = 0  # places of records that do not follow the one before them, in `.places.npy`
     filled: list[str] = []  # carried columns with a value in some document
+    lengths: Tally | None = None  # of the texts that were read, in bytes
     read_seconds: float = 0.0
     write_seconds: float = 0.0
     stages: list[StageCount] = []
@@ -43,10 +48,10 @@ SUMMED = ("rows", "lines", "rejected", "unsampled", "repaired", "documents", "re
 
 
 class SliceTotals:
-    """The done-records of the slices of a segment, added up as they are read: 33 bytes per slice are kept.
+    """The done-records of the slices of a segment, added up as they are read: 34 bytes per slice are kept.
 
     rows, lines, documents, bytes  int64, one per slice, as in `SliceRecord`; `bytes` are those kept
-    has_rejected                   bool, one per slice
+    has_rejected, has_marks        bool, one per slice
     slices, records                the sums per input, as a few slices and a record for each: the slices of an input
                                    with files of the same formats have one, and so has each slice with a damaged file
     """
@@ -54,7 +59,7 @@ class SliceTotals:
     def __init__(self, slices: Sequence[Slice], records: Iterable[SliceRecord], stages: Sequence[StageCount]) -> None:
         """Add up `records`, and their stages to `stages`, in place."""
         self.rows, self.lines, self.documents, self.bytes = np.zeros((4, len(slices)), np.int64)
-        self.has_rejected = np.zeros(len(slices), bool)
+        self.has_rejected, self.has_marks = np.zeros((2, len(slices)), bool)
         self.slices: list[Slice] = []
         self.records: list[SliceRecord] = []
         places: dict[tuple[str, frozenset[str]], int] = {}
@@ -62,7 +67,7 @@ class SliceTotals:
             at = input_slice.index
             self.rows[at], self.lines[at], self.documents[at] = record.rows, record.lines, record.documents
             self.bytes[at] = record.bytes_kept
-            self.has_rejected[at] = record.rejected > 0
+            self.has_rejected[at], self.has_marks[at] = record.rejected > 0, record.marks > 0
             for total, part in zip(stages, record.stages, strict=True):
                 total.add(part)
             place = places.setdefault(
@@ -82,6 +87,8 @@ class SliceTotals:
 def _add(total: SliceRecord, record: SliceRecord) -> None:
     for name in SUMMED:
         setattr(total, name, getattr(total, name) + getattr(record, name))
+    total.lengths = total.lengths or Tally()
+    total.lengths.add(record.lengths or Tally())
     total.filled += [name for name in record.filled if name not in total.filled]
 
 
@@ -114,8 +121,9 @@ def check_ledger(documents: dict[str, int], stages: Sequence[StageCount]) -> Non
         )
 
 
-def as_report(stage: StageCount, lines: Sequence[str]) -> dict[str, Any]:
-    """Return the stage's entry in `report.json`, with its `lines` under the funnel and without reasons of count 0."""
+def as_report(stage: StageCount, lines: Sequence[str], rules: Sequence[Rule] = ()) -> dict[str, Any]:
+    """Return the stage's entry in `report.json`, with its `lines` under the funnel, the tallies of its `rules`, and
+    without reasons of count 0."""
     entry = dict(msgspec.to_builtins(stage))
     entry["reasons"] = {reason: number for reason, number in stage.reasons.items() if number}
     if not stage.details:
@@ -123,4 +131,7 @@ def as_report(stage: StageCount, lines: Sequence[str]) -> dict[str, Any]:
     entry["seconds"] = round(stage.seconds, 3)
     entry["retention"] = round(stage.documents_out / stage.documents_in, 6) if stage.documents_in else 0.0
     entry["lines"] = list(lines)
+    del entry["tallies"]
+    if stage.tallies:
+        entry["rules"] = [rule_report(*pair) for pair in zip(rules, stage.tallies, strict=True)]
     return entry

@@ -28,8 +28,12 @@ from curation.running.intermediate import Numbering
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord, SliceTotals, check_ledger
 from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice, slice_counts
+from curation.running.measure_files import FOLDER as MEASURES
+from curation.running.measure_files import write_measures
+from curation.running.places import Places
 from curation.running.removed import RemovedRows, write_rejected, write_removed
 from curation.running.report import build, check_minima
+from curation.running.report_samples import Sampler
 from curation.running.stored_plan import urls_of
 from curation.running.task_phase import run_tasks
 from curation.running.task_records import Decoder
@@ -43,6 +47,7 @@ from curation.running.write_phase import (
     write_output_part,
 )
 from curation.stages import Stage
+from curation.stages.base import noted_columns
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
 from curation.system.files import sync_folder
@@ -89,7 +94,8 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         digests |= save_index(context, removed, numbering)
     planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
     copies = planned - int(state.documents.sum())
-    output_records = {"parts": part_records, "tokens": tokens, "copies": copies}
+    texts = Sampler(context, folders, numbering, Places(folders[0], numbering.slices, first), removed, state)
+    output_records = {"parts": part_records, "tokens": tokens, "copies": copies, "texts": texts.collect(counts)}
     return _conclude(context, counts, first, output_records, digests)
 
 
@@ -171,8 +177,12 @@ def _write_side_files(
 ) -> dict[str, str]:
     """Write `removed/` and `rejected.jsonl`; return path -> SHA-256."""
     recipe, folder = context.plan.recipe, context.folder / "removed"
-    digests = write_removed(folder, recipe.stage_names, numbering, folders, removed, recipe.output.keeps_removed_text)
+    places = Places(folders[0], numbering.slices, totals)
+    notes = noted_columns(recipe.stages) if recipe.output.keeps_removed_text else None
+    digests = write_removed(folder, recipe.stage_names, numbering, folders, removed, places, notes)
     rejected = write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, totals)
+    if recipe.output.measures:
+        digests |= write_measures(context.folder / MEASURES, recipe, numbering, folders)
     sync_folder(context.folder)
     return digests | {"rejected.jsonl": rejected}
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 from curation.arrays import sorted_unique
 from curation.contract import ID, ROW
 from curation.reading.source_files import Slice
-from curation.reading.urls import shown
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
 from curation.running.kept_ids import StoredIds, ids_by_slice, store_ids
 from curation.running.ledger import SliceTotals
+from curation.running.places import Places, name_of
 from curation.running.removed_texts import FILE_BYTES, Texts, file_rows, text_bytes
 from curation.stages.saved_index import SavedIndex
 from curation.system.files import commit, file_sha256, make_folder, numbered_path, remove
@@ -35,6 +35,8 @@ REMOVED_OUTPUT = pa.schema(
         ("reason", pa.large_string()),
         ("value", pa.float64()),
         ("duplicate_of", pa.large_string()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
     ]
 )
 
@@ -62,7 +64,7 @@ class RemovedRows(NamedTuple):
 
 def write_removed(
     folder: Path, names: Sequence[str], numbering: Numbering, segments: Sequence[Path],
-    duplicates: Sequence[RemovedRows], with_text: bool = False,
+    duplicates: Sequence[RemovedRows], places: Places, notes: Mapping[str, str] | None = None,
 ) -> dict[str, str]:  # fmt: skip
     """Write `removed/part-*.parquet` in the order of `doc`, at least one file; return path -> SHA-256.
 
@@ -70,7 +72,8 @@ def write_removed(
     names       the names of the stages of the recipe
     segments    the folders of all segments, with the rows that rules removed
     duplicates  the rows that corpus stages removed
-    with_text   `removed: text`: add `bound` and `text`
+    places      the files and lines of documents
+    notes       `removed: text`: add `bound`, these columns of stages (name -> Arrow type), and `text`; None: do not
 
     Each slice of a segment is read at most twice: for the ids of kept documents, and for its removed rows. Texts are
     read once more, for one row group at a time.
@@ -79,11 +82,15 @@ def write_removed(
     make_folder(work)
     kept_ids = _store_kept_ids(work, numbering, duplicates)
     digests: dict[str, str] = {}
-    texts = Texts(_stores(segments, duplicates), numbering.offsets) if with_text else None
+    texts = None if notes is None else Texts(_stores(segments, duplicates), numbering.offsets, notes)
     pending: list[pa.Table] = []
     size = 0
     for number in each(range(len(numbering.slices)), "writing removed/", "slice"):
-        pending.append(_removed_of_slice(number, numbering, segments, duplicates, texts))
+        found = _removed_of_slice(number, numbering, segments, duplicates, texts)
+        row = found.column("doc").to_numpy() - numbering.offsets[number]
+        for name, values in places.columns(number, row).items():
+            found = found.append_column(name, values)
+        pending.append(found)
         size += text_bytes(pending[-1])
         last = number == len(numbering.slices) - 1
         while (
@@ -141,21 +148,29 @@ def _removed_of_slice(
     tables = []
     for store, folder in enumerate(segments):
         rules = open_partition(numbered_path(folder, number, ".removed.arrow"))
-        bound = rules.column("bound") if texts else None
+        told = rules.select(texts.told.names if texts else [])
         rules = rules.select(REMOVED_SCHEMA.names).append_column("kept_row", pa.array(np.full(len(rules), -1)))
         if texts:
-            rules = rules.append_column("bound", bound)
+            rules = _with_columns(rules, told)
             rules = texts.located(rules, store, number, np.arange(len(rules)))
         tables.append(rules)
     opened: dict[Path, pa.Table] = {}
     for store, removed_rows in enumerate(duplicates, len(segments)):
         found, positions = _duplicates_of_slice(number, removed_rows, opened)
         if texts:
-            found = found.append_column("bound", pa.array(np.full(len(found), np.nan)))
+            told = [pa.nulls(len(found), field.type) for field in texts.told]
+            found = _with_columns(found, pa.table(told, schema=texts.told))
+            found = found.set_column(found.column_names.index("bound"), "bound", pa.array(np.full(len(found), np.nan)))
             found = texts.located(found, store, number, positions)
         tables.append(found)
     rows = with_ids(pa.concat_tables(tables), numbering.slices[number].source, int(numbering.offsets[number]))
     return rows.sort_by("doc")
+
+
+def _with_columns(table: pa.Table, added: pa.Table) -> pa.Table:
+    for name in added.column_names:
+        table = table.append_column(name, added.column(name))
+    return table
 
 
 def _as_removed(
@@ -212,7 +227,7 @@ def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_bef
     in_text = entry["offset"] >= 0
     record = {
         "source": input_slice.source,
-        "file": file.label or shown(file.path),
+        "file": name_of(file),
         "line": entry["line"] + 1 + (lines_before if in_text else 0),
     }
     if in_text:

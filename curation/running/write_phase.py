@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import chain, groupby
@@ -25,10 +26,11 @@ from curation.engine import load_engine
 from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
 from curation.recipes.recipe import Output
+from curation.rules.tallies import Tally, tally_of
 from curation.running.intermediate import Partitions, open_partition, with_ids
 from curation.running.masks import kept_sizes
 from curation.running.task_records import Counts, RunningNote
-from curation.stages import Stage
+from curation.stages import Language, Stage
 from curation.stages.base import added_columns
 from curation.system.files import begin_sync, commit, file_sha256, numbered_path, write_json
 from curation.system.interrupts import check as check_interrupts
@@ -146,6 +148,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     schema = document_schema(plan.slices.carried, plan.recipe.stages) if path else DOCUMENT_SCHEMA
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
+    lengths, languages = Tally(), Counter[str]()
     engine = load_engine(job.engine)
     files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
     with (
@@ -162,7 +165,10 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
                 file.write(table)
             _digest_documents(digest, table)
             tally["documents"] += len(table)
-            tally["bytes"] += int(pc.sum(pc.binary_length(table.column(TEXT))).as_py() or 0)
+            sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).to_numpy()
+            tally["bytes"] += int(sizes.sum())
+            lengths.add(tally_of(sizes))
+            languages += count_languages(plan.recipe.stages, table)
             if tokens:
                 tokens.write(table.column(TEXT))
             note.write(tally["documents"], tally["bytes"], tally["documents"])
@@ -170,7 +176,8 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
         tally |= tokens.counts()
     if path:
         tally |= {"file": path.name, "sha256": file_sha256(path)}
-    tally |= {"digest": digest.hexdigest(), "seconds": time.perf_counter() - started}
+    tally |= {"digest": digest.hexdigest(), "lengths": msgspec.to_builtins(lengths), "languages": languages}
+    tally["seconds"] = time.perf_counter() - started
     write_json(numbered_path(job.work, number, ".json"), tally)
     return part_counts(tally)
 
@@ -197,6 +204,16 @@ def _document_file(path: Path, schema: pa.Schema) -> Iterator[_DocumentFile]:
     with ExitStack() as stack:
         file = stack.enter_context(pa.OSFile(str(stack.enter_context(commit(path))), "wb"))
         yield _DocumentFile(stack.enter_context(pq.ParquetWriter(file, schema, **PARQUET_OPTIONS)), file.fileno())
+
+
+def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
+    """Return the documents per language, by the column of the last `language` stage; none without such a column."""
+    columns = [stage.column for stage in stages if isinstance(stage, Language) and stage.column in table.column_names]
+    if not columns:
+        return Counter()
+    counts = pc.value_counts(table.column(columns[-1]).combine_chunks())
+    names = (name or "none" for name in counts.field("values").to_pylist())
+    return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
 
 
 def _kept_documents(

@@ -42,6 +42,9 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def kernels(self) -> tuple[str, ...]:
         return ("measures",)
 
+    def rules_on_measures(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in expand_rules(self.rules) if rule.measures)
+
     def explain(self) -> list[str]:
         """Return one line per rule."""
         return [rule.describe() for rule in expand_rules(self.rules)]
@@ -56,7 +59,8 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
         counted = COUNTED if names else ()
         measures = engine.measure(frame[TEXT], tuple(dict.fromkeys([*counted, *names]))) if names else {}
         details = {name: int(measures[name].sum()) for name in counted}
-        return Outcome(self.judge(engine, frame, measures), details=details)
+        verdict = self.judge(engine, frame, measures)
+        return Outcome(verdict, details=details, measures={name: measures[name] for name in names})
 
     def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
         """Return the verdict on the rows of a frame, from their measures."""

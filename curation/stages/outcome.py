@@ -18,6 +18,7 @@ from curation.arrays import batches_of, positions_of
 from curation.contract import TEXT, Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
+from curation.rules.tallies import Tally
 from curation.system.files import make_folder
 from curation.system.steps import each
 
@@ -44,6 +45,7 @@ class Outcome(NamedTuple):
     columns   name -> values of every column in the stage's `writes`: NumPy or Arrow arrays, one value per row; nulls
               are kept
     details   name -> integer for the stage's entry in the report, summed over all frames, such as rows by language
+    measures  name -> int64, one value per row, for every measure in the stage's `rules_on_measures`
     """
 
     verdict: Verdict | None = None
@@ -51,6 +53,7 @@ class Outcome(NamedTuple):
     edited: np.ndarray | None = None
     columns: Mapping[str, Any] = EMPTY
     details: Mapping[str, int] = EMPTY
+    measures: Mapping[str, np.ndarray] = EMPTY
 
 
 class Drops(NamedTuple):
@@ -253,6 +256,8 @@ class Corpus:
 class StageCount(msgspec.Struct, kw_only=True):
     """The entry of one stage in the funnel. Bytes are those of the UTF-8 text; `seconds` are summed over all workers.
 
+    `tallies` has one entry for each of the stage's `rules_on_measures`.
+
     `removes` and `compares` are copies of the class variables: reports are read without the class.
     """
 
@@ -268,6 +273,7 @@ class StageCount(msgspec.Struct, kw_only=True):
     reasons: dict[str, int] = {}
     details: dict[str, Any] = {}
     seconds: float = 0.0
+    tallies: list[Tally] = []
 
     @property
     def removed(self) -> int:
@@ -281,6 +287,10 @@ class StageCount(msgspec.Struct, kw_only=True):
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
         self.add_details(other.details)
+        if other.tallies and not self.tallies:
+            self.tallies = [Tally(share=tally.share) for tally in other.tallies]
+        for tally, more in zip(self.tallies, other.tallies, strict=False):  # a slice without documents has none
+            tally.add(more)
 
     def add_details(self, details: Mapping[str, int]) -> None:
         """Add the details of a row stage's outcome."""

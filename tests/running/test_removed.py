@@ -13,6 +13,8 @@ from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.running import intermediate, kept_ids, removed
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, TableFile
 from curation.running.kept_ids import ids_of, store_ids
+from curation.running.ledger import SliceRecord, SliceTotals
+from curation.running.places import Places
 from tests.runs import removed_rows
 
 IN_SLICE = 5
@@ -65,7 +67,10 @@ def test_slices_are_read_twice_however_many_files_are_written(
     monkeypatch.setattr(kept_ids, "open_partition", count)
     monkeypatch.setattr(removed, "MAX_REMOVED_ROWS", 7)
     duplicates = two_stages(partitions)
-    digests = removed.write_removed(tmp_path / "removed", ["one", "two"], numbering, [partitions.folder], duplicates)
+    records = [SliceRecord(rows=IN_SLICE, lines=IN_SLICE)] * slices
+    places = Places(partitions.folder, numbering.slices, SliceTotals(numbering.slices, records, []))
+    folders = [partitions.folder]
+    digests = removed.write_removed(tmp_path / "removed", ["one", "two"], numbering, folders, duplicates, places)
     assert len(digests) == -(-2 * slices // 7)
     assert max(opened.values()) == 2 and sum(opened.values()) <= 3 * slices
     expected = sorted(
