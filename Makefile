@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-peers gpu-check torture ptx ptx-record test-models
+.PHONY: help demo test fix check wheel bench bench-peers gpu-check torture ptx ptx-record test-models tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -52,6 +52,9 @@ ptx: $(READY)  ## run the device code of all kernels on this machine, on the 2 M
 
 ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/differences.md
 	$(BIN)/python -m tests.ptx.profile --record
+
+tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on 20 MB and on a million adversarial strings
+	TOKEN_STRINGS=1000000 TOKEN_CORPUS=real_20mb.jsonl $(BIN)/pytest -q tests/packing/test_flat_tables.py
 
 torture: $(READY)  ## test 10,000 damaged inputs, and runs killed at 200 random moments
 	TORTURE=10000 $(BIN)/pytest tests/fuzz tests/running/test_kill.py

@@ -33,16 +33,21 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.library.functions import (
         apply as apply,
         decontaminate as decontaminate,
-        exact_dedup as exact_dedup,
+        explain as explain,
         filter as filter,
-        fuzzy_dedup as fuzzy_dedup,
         language as language,
         measure as measure,
-        ngram_dedup as ngram_dedup,
         read as read,
         redact as redact,
         rewrite as rewrite,
     )
+    from curation.library.deduplication import (
+        exact_dedup as exact_dedup,
+        fuzzy_dedup as fuzzy_dedup,
+        ngram_dedup as ngram_dedup,
+    )
+    from curation.library.duplicates import Duplicates as Duplicates
+    from curation.library.plotting import plot as plot
     from curation.library.classifier_training import (
         ClassifierSettings as ClassifierSettings,
         TrainedClassifier as TrainedClassifier,
@@ -99,7 +104,8 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.rules.effects import Effect as Effect, Effects as Effects, Histogram as Histogram
     from curation.running.comparison import Comparison as Comparison, compare_runs as compare_runs
     from curation.running.results import run_documents as run_documents
-    from curation.running.run import RunResult as RunResult, run as run
+    from curation.running.finished import RunResult as RunResult, open_run as open_run
+    from curation.running.run import run as run
     from curation.running.verify import verify as verify
     from curation.stages import (
         MeasureStage as MeasureStage,
@@ -128,22 +134,24 @@ _HOMES = {
     "curation.library.functions": (
         "apply",
         "decontaminate",
-        "exact_dedup",
+        "explain",
         "filter",
-        "fuzzy_dedup",
         "language",
         "measure",
-        "ngram_dedup",
         "read",
         "redact",
         "rewrite",
     ),
+    "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup"),
+    "curation.library.duplicates": ("Duplicates",),
+    "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.library.scores": ("classify", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
-    "curation.running.run": ("RunResult", "run"),
+    "curation.running.finished": ("RunResult", "open_run"),
+    "curation.running.run": ("run",),
     "curation.recipes.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),

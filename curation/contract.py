@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from curation.kernels.ngram_table import NgramTable
     from curation.kernels.rewrite import RewriteSteps
     from curation.models.fasttext import Classifier
+    from curation.packing.tokenization import Tokenizer
     from curation.reading.places import Mark
     from curation.reading.source_files import Slice
 
@@ -196,6 +197,16 @@ class Engine(Protocol):
         hit. A document with fewer than `ngram` words has one n-gram, all its words; one without words has none."""
         ...
 
+    # tokens.py
+
+    def tokenize(self, text: Text, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of all documents back to back, and how many each has.
+
+        Ids have the type `tokenizer.dtype`, and include the begin-of-sequence and end-of-document tokens of the
+        tokenizer's spec. Lengths are int32. A document without tokens has length 0. IntegrityError: ids of a sample
+        of the documents differ from those of the tokenizer's library."""
+        ...
+
     # dedup.py
 
     def group_leaders(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
@@ -226,6 +237,7 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "rewrite", "measure", "byte_lengths", "hash_text", "classify", "signatures", "band_keys", "shingles",
         "ngram_hits",
     ),
+    "tokens": ("tokenize",),
     "dedup": ("group_leaders", "intersection_sizes", "connected_components"),
 }  # fmt: skip
 

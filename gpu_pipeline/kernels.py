@@ -31,6 +31,7 @@ from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
 from curation.kernels.words import count_words
+from gpu_pipeline import measure_kernels, repetition_kernels
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
@@ -374,7 +375,8 @@ def _signatures():
     }  # fmt: skip
 
 
-SIGNATURES = _signatures()  # types that the launches pass; a test compiles with them, without a GPU
+# Types that the launches pass; a test compiles with them, without a GPU.
+SIGNATURES = {**_signatures(), **measure_kernels.SIGNATURES, **repetition_kernels.SIGNATURES}
 
 
 def _viewed(argument):
@@ -395,6 +397,11 @@ def launch_shared(kernel, items: int, *arguments) -> None:
 def launch_blocks(kernel, rows: int, *arguments) -> None:
     """Run a kernel with one block per row."""
     kernel[min(max(rows, MIN_BLOCKS), 1 << 16), THREADS](*map(_viewed, arguments))
+
+
+def launch_teams(kernel, rows: int, threads: int, *arguments) -> None:
+    """Run a kernel with one block per row, whose `threads` wait for each other."""
+    kernel[min(max(rows, MIN_BLOCKS), 1 << 16), threads](*map(_viewed, arguments))
 
 
 def longest_first(lengths):

@@ -23,9 +23,8 @@ from curation.kernels.ngrams import FREE
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.kernels.words import character_lanes
-from curation.measures import NUM_MEASURES, Measure, wanted
 from curation.models.fasttext import Classifier
-from gpu_pipeline import kernels
+from gpu_pipeline import kernels, measures
 from gpu_pipeline.buffers import (
     DEVICE,
     buffers_of,
@@ -197,51 +196,24 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
 # Measures
 
 
-def _scratch(word_starts: np.ndarray, slot_starts: np.ndarray) -> tuple[cp.ndarray, ...]:
-    """Scratch for one batch, in the order of the kernel's arguments; starts count from the first row of the batch."""
-    words = (cp.empty(int(word_starts[-1]), kind) for kind in kernels.WORD_TYPES)
-    table = cp.empty((max(int(slot_starts[-1]), 2), 2), np.uint64)  # 2 or more: Numba types one slot as contiguous
-    table[:, 1] = 0
-    halves = table.view(np.int32)
-    return cp.asarray(word_starts), cp.asarray(slot_starts), *words, table[:, 0], halves[:, 2], halves[:, 3]
-
-
-def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarray) -> None:
-    """Write one row of `result` per name. Documents are in the order of their length, so threads of a warp take about
-    as long."""
+def _measure_flat(column: Column, names: tuple[str, ...], result: np.ndarray) -> None:
     unicode, lanes = _device_tables()
-    plan = wanted(names)
-    chosen = cp.asarray([int(Measure[name]) for name in names])
-    *buffers, order = column.documents(0, result.shape[1])
-    words = cp.zeros(order.size, np.int64)
-    kernels.launch(kernels.count_row_words, order.size, *buffers, order, *unicode[:2], *lanes, words)
-    slots = kernels.table_slots(words) if plan.lines or plan.distinct or plan.max_ngram else cp.zeros_like(words)
-    word_starts, slot_starts, rows = map(cp.asnumpy, (kernels.starts_of(words), kernels.starts_of(slots), order))
 
     def run(first: int, last: int) -> None:
-        batch = slice(first, last + 1)
-        scratch = _scratch(word_starts[batch] - word_starts[first], slot_starts[batch] - slot_starts[first])
-        out = cp.zeros((NUM_MEASURES, last - first), np.int32)
-        documents = *buffers, order[first:last]
-        kernels.launch(kernels.measure_rows, last - first, *documents, *unicode[:3], *lanes, *plan, *scratch, out)
-        result[:, rows[first:last]] = cp.asnumpy(out[chosen])
+        documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
+        result[:, first:last] = cp.asnumpy(measures.measure_batch(*documents, unicode, lanes, names))
 
-    out_starts = np.arange(len(word_starts)) * (4 * NUM_MEASURES)
-    byte_starts = word_starts * kernels.WORD_BYTES + slot_starts * kernels.SLOT_BYTES + out_starts
-    _in_batches(byte_starts, column.bytes, run)
+    byte_starts = cp.asnumpy(column.offsets) * measures.BATCH_BYTES
+    _in_batches(byte_starts + np.arange(len(byte_starts)) * measures.ROW_BYTES, column.bytes, run)
 
 
 @memory_errors()
 def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
     result = np.zeros((len(names), len(text)), np.int64)
     if result.size:
-        column = _load(text, LONG_MEASURED_BYTES)
+        column = _load(text)
         with DEVICE:
-            _measure_on_device(column, tuple(names), result)
-        if len(column.long):
-            measures = _on_cpu(text, column.long, lambda engine, frame: engine.measure(frame[TEXT], names))
-            for name, values in zip(names, result, strict=True):
-                values[column.long] = measures[name]
+            _measure_flat(column, tuple(names), result)
     return dict(zip(names, result, strict=True))
 
 
@@ -331,17 +303,11 @@ def _for_each_hashed(column: Column, shingling: Shingling, use: Callable[..., No
     return np.array(exceeding, np.int64)
 
 
-def _pieces(counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """(first piece of each document, document of each piece)."""
-    pieces = kernels.starts_of(-(-counts // kernels.PIECE))
-    return pieces, cp.searchsorted(pieces, cp.arange(int(pieces[-1])), side="right") - 1
-
-
 def _signed(
     hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray, constants: tuple[cp.ndarray, ...]
 ) -> cp.ndarray:
     signed = cp.full((len(counts), len(constants[0])), EMPTY, np.uint32)
-    pieces, rows = _pieces(counts)
+    pieces, rows = measures.pieces_of(counts, kernels.PIECE)
     kernels.launch_blocks(kernels.sign_pieces, rows.size, hashes, starts, counts, pieces, rows, *constants, signed)
     return signed
 
@@ -438,7 +404,7 @@ def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.n
 
         def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
             batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), kernels.NO_HIT, np.uint64)
-            pieces = _pieces(counts)
+            pieces = measures.pieces_of(counts, kernels.PIECE)
             kernels.launch_blocks(
                 kernels.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, *batch
             )

@@ -9,24 +9,36 @@ from typing import TYPE_CHECKING, Any
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, add_recipe, inputs_of, share, split_names
-from curation.cli.parsing import Command, Parser
+from curation.cli.parsing import Command, Parser, number_of_seconds
 from curation.system import interrupts
+from curation.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
 from curation.system.terminal import printable_line
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
     from curation.recipes.recipe import Recipe
-    from curation.running.run import RunResult
+    from curation.running.finished import RunResult
 
 
 def _add_run(parser: Parser) -> None:
     add_recipe(parser)
     share(parser, "output", *RUNNING, *LOGGING)
+    parser.add_argument(
+        "--array-task", default="", metavar="K/N", help="take part in the run as process K of N that share only DIR"
+    )
+    parser.add_argument(
+        "--lease-seconds",
+        type=number_of_seconds,
+        default=LEASE_SECONDS,
+        metavar="S",
+        help="with --array-task: let others take over after S seconds of silence (default: 60)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     prepare_memory()
-    return conclude(run_recipe(recipes.load(options), options.output, options), options.output, options)
+    array = {"array_task": options.array_task, "lease_seconds": options.lease_seconds}
+    return conclude(run_recipe(recipes.load(options), options.output, options, **array), options.output, options)
 
 
 def _add_plan(parser: Parser) -> None:

@@ -29,7 +29,7 @@ def block_at(data, blocks, i):
 
 
 @kernel
-def _is_solid(data, i, pages, records, flags):
+def is_solid(data, i, pages, records, flags):
     """Whether the character that starts at `i` is not white space, which no character of four bytes is.
 
     Bytes under a null may be anything: they are read too, but their items are not used.
@@ -48,11 +48,11 @@ def solid_bits(data, blocks, i, pages, records, flags):
         return int((mark_spaces(block) >> np.uint64(7)) * GATHER >> np.uint64(56)) ^ 0xFF
     solid = True
     if i > 0 and int(block & np.uint64(0xC0)) == 0x80:  # a character that starts in the block before
-        solid = _is_solid(data, utf8.start_of(data, max(i - 3, 0), i), pages, records, flags)
+        solid = is_solid(data, utf8.start_of(data, max(i - 3, 0), i), pages, records, flags)
     bits = 0
     for k in range(min(8, data.size - i)):
         if int(block >> np.uint64(8 * k) & np.uint64(0xC0)) != 0x80:
-            solid = _is_solid(data, i + k, pages, records, flags)
+            solid = is_solid(data, i + k, pages, records, flags)
         bits |= int(solid) << k
     return bits
 
@@ -72,7 +72,7 @@ def bits_below(bit):
 
 
 @kernel
-def _eight_bytes(data, blocks, i, end):
+def eight_bytes(data, blocks, i, end):
     """A block whose first bytes are data[i:min(end, i + 8)]; what follows them is unspecified."""
     j = i >> 3
     if j + 1 >= blocks.size:
@@ -87,11 +87,11 @@ def hash_word(data, blocks, start, end):
     """The hash of the word data[start:end], as `minhash.shingle_hashes` computes it."""
     state = np.uint64(0)
     i = start
-    block = _eight_bytes(data, blocks, i, end)
+    block = eight_bytes(data, blocks, i, end)
     while i + 8 <= end:
         state = combine64(state + np.uint64(1), swap_bytes(block))
         i += 8
-        block = _eight_bytes(data, blocks, i, end)
+        block = eight_bytes(data, blocks, i, end)
     return finish_word(state, first_bytes(block, np.uint64(end - i)), end - start)
 
 

@@ -104,6 +104,8 @@ def list_words() -> tuple[np.uint64, np.ndarray, np.ndarray, np.ndarray]:
 
 LISTED_MULTIPLIER, LISTED_KEYS, LISTED_LOWER, LISTED = list_words()
 SHORT_LINE_CHARACTERS = 30
+ELLIPSIS_END, ELLIPSIS_CHARACTER_END, PUNCTUATED_END = 1, 2, 4
+BULLET_START, STAR_START = 1, 2
 BLANK = 32
 FULL_STOPS, COLONS = np.uint64(0x2E2E2E2E2E2E2E2E), np.uint64(0x3A3A3A3A3A3A3A3A)
 NUL_GAP = np.uint64(0xD6E8FEB86659FD93)  # separates the hashes of gaps from those of words
@@ -156,7 +158,7 @@ def url_start(data, i, word, end, pages, records, lanes):
 
 
 @kernel
-def _last_code_point(data, start, end):
+def last_code_point(data, start, end):
     """The code point that ends at byte `end`; 0 if there is none."""
     i = end - 1
     while i > start and (byte_at(data, i) & 0xC0) == 0x80:
@@ -167,20 +169,23 @@ def _last_code_point(data, start, end):
 
 
 @kernel
+def is_closing(cp):
+    """Whether a code point is a closing quote or bracket that may follow the end of a sentence."""
+    if cp == 34 or cp == 39 or cp == 41 or cp == 93 or cp == 125:
+        return True
+    return cp == 0xBB or cp == 0x201D or cp == 0x2019
+
+
+@kernel
 def ends_in_sentence_mark(data, start, end):
     """Whether the last character of the word before closing quotes and brackets ends a sentence in some script."""
     while end > start:
-        cp = _last_code_point(data, start, end)
-        if cp == 34 or cp == 39 or cp == 41 or cp == 93 or cp == 125:
-            end -= 1
-        elif cp == 0xBB:
-            end -= 2
-        elif cp == 0x201D or cp == 0x2019:
-            end -= 3
-        else:
+        cp = last_code_point(data, start, end)
+        if not is_closing(cp):
             if cp == 46 or cp == 33 or cp == 63 or cp == 0x2026:
                 return True
             return cp == 0x3002 or cp == 0xFF01 or cp == 0xFF1F or cp == 0x0964
+        end = utf8.start_of(data, start, end)
     return False
 
 
@@ -192,7 +197,7 @@ def _is_terminal(cp):
 
 
 @kernel
-def _listed_bits(key):
+def listed_bits(key):
     """The bits of a listed word: stop words match exactly, function words in any case. There is no branch, since
     branches on words cannot be predicted."""
     lower = key | CASE_OF_FOUR
@@ -231,21 +236,46 @@ def count_ascii(data, start, end, byte_lanes, out, row):
 
 
 @kernel
-def count_line_end(data, last_word, last_end, out, row):
-    """Count the measures that depend on the last characters of a text line."""
-    cp = _last_code_point(data, last_word, last_end)
+def line_end_bits(data, last_word, last_end):
+    """The bits of a text line by the end of its last word: ELLIPSIS_END, ELLIPSIS_CHARACTER_END, PUNCTUATED_END."""
+    cp = last_code_point(data, last_word, last_end)
+    bits = PUNCTUATED_END if _is_terminal(cp) else 0
     if cp == 0x2026:
-        out[M_ELLIPSIS_LINES, row] += 1
-        out[M_ELLIPSIS_CHAR_LINES, row] += 1
-    elif (
+        return bits | ELLIPSIS_END | ELLIPSIS_CHARACTER_END
+    if (
         cp == 46
         and last_end - last_word >= 3
         and byte_at(data, last_end - 2) == 46
         and byte_at(data, last_end - 3) == 46
     ):
-        out[M_ELLIPSIS_LINES, row] += 1
-    if _is_terminal(cp):
-        out[M_PUNCTUATED, row] += 1
+        return bits | ELLIPSIS_END
+    return bits
+
+
+@kernel
+def line_start_bits(data, word):
+    """The bits of a text line by the start of its first word: BULLET_START, STAR_START."""
+    byte = byte_at(data, word)
+    if byte == 45 or (byte == 0xE2 and byte_at(data, word + 1) == 0x80 and byte_at(data, word + 2) == 0xA2):
+        return BULLET_START
+    return STAR_START if byte == 42 else 0
+
+
+@kernel
+def count_line_start(data, word, out, row):
+    """Count the measures that depend on the first characters of a text line."""
+    bits = line_start_bits(data, word)
+    out[M_BULLETS, row] += int(bits == BULLET_START)
+    out[M_BULLETS_STAR, row] += int(bits != 0)
+
+
+@kernel
+def count_line_end(data, last_word, last_end, out, row):
+    """Count the measures that depend on the last characters of a text line."""
+    bits = line_end_bits(data, last_word, last_end)
+    out[M_ELLIPSIS_LINES, row] += int(bits & ELLIPSIS_END != 0)
+    out[M_ELLIPSIS_CHAR_LINES, row] += int(bits & ELLIPSIS_CHARACTER_END != 0)
+    out[M_PUNCTUATED, row] += int(bits & PUNCTUATED_END != 0)
 
 
 @kernel
@@ -291,16 +321,11 @@ def scan_document(
     last_end = start
     i = start
     while i < end:
-        first = byte_at(data, i)
         lane = _lane_at(data, i, pages, records, lanes, byte_lanes)
 
         if lane != np.uint64(0):
             if line_words == 0:
-                if first == 45 or (first == 0xE2 and byte_at(data, i + 1) == 0x80 and byte_at(data, i + 2) == 0xA2):
-                    out[M_BULLETS, row] += 1
-                    out[M_BULLETS_STAR, row] += 1
-                elif first == 42:
-                    out[M_BULLETS_STAR, row] += 1
+                count_line_start(data, i, out, row)
             word = i
             word_characters = 0
             state = np.uint64(0)
@@ -389,7 +414,7 @@ def scan_document(
 
             num_bytes = i - word
             key = pending | np.uint64(min(num_bytes, 255)) << np.uint64(56)
-            listed = _listed_bits(key)
+            listed = listed_bits(key)
             stop_bits |= listed
             function_words += listed >> NUM_STOP_WORDS
             if letters:

@@ -30,8 +30,6 @@ from curation.kernels.measures import (
     M_ALPHABETIC,
     M_ALPHANUMERIC,
     M_BRACKETS,
-    M_BULLETS,
-    M_BULLETS_STAR,
     M_BYTES,
     M_CHARACTERS,
     M_DIGITS,
@@ -62,6 +60,7 @@ from curation.kernels.measures import (
     M_WORDS,
     SHORT_LINE_CHARACTERS,
     count_line_end,
+    count_line_start,
     ends_in_sentence_mark,
     flush_lanes,
     url_start,
@@ -406,17 +405,6 @@ def _hash_bytes(data, start, end):
 
 
 @kernel
-def _count_line_start(data, word, out, row):
-    """Count a text line whose first word is a bullet or starts with one."""
-    byte = byte_at(data, word)
-    if byte == 45 or (byte == 0xE2 and byte_at(data, word + 1) == 0x80 and byte_at(data, word + 2) == 0xA2):
-        out[M_BULLETS, row] += 1
-        out[M_BULLETS_STAR, row] += 1
-    elif byte == 42:
-        out[M_BULLETS_STAR, row] += 1
-
-
-@kernel
 def scan_lines(
     data, start, end, words, edges, breaks, num_breaks, all_changes, changes_before, characters, characters_before,
     hashed, line_hash, line_mark, out, row,
@@ -436,7 +424,7 @@ def scan_lines(
         if word == next_word:
             new_paragraph = 1
         else:
-            _count_line_start(data, edges[at(2 * word)], out, row)
+            count_line_start(data, edges[at(2 * word)], out, row)
             count_line_end(data, edges[at(2 * next_word - 2)], edges[at(2 * next_word - 1)], out, row)
             word = next_word
             length = _count_before(characters, characters_before, limit - start)

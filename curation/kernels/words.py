@@ -78,27 +78,27 @@ def mark_equal(block, eight):
 
 
 @kernel
-def _mark_range(block, below_first, below_after):
+def mark_range(block, below_first, below_after):
     return (block + below_first) & ~(block + below_after) & HIGH_BITS
 
 
 @kernel
 def mark_letters(block):
     """Mark the ASCII letters."""
-    return _mark_range(block | CASE_BITS, np.uint64(0x1F1F1F1F1F1F1F1F), np.uint64(0x0505050505050505))
+    return mark_range(block | CASE_BITS, np.uint64(0x1F1F1F1F1F1F1F1F), np.uint64(0x0505050505050505))
 
 
 @kernel
 def mark_capitals(block):
     """Mark the ASCII capital letters."""
-    return _mark_range(block, np.uint64(0x3F3F3F3F3F3F3F3F), np.uint64(0x2525252525252525))
+    return mark_range(block, np.uint64(0x3F3F3F3F3F3F3F3F), np.uint64(0x2525252525252525))
 
 
 @kernel
 def mark_spaces(block):
     """Mark the white space of an ASCII block: bytes 9 to 13 and 28 to 32."""
-    control = _mark_range(block, np.uint64(0x7777777777777777), np.uint64(0x7272727272727272))
-    return control | _mark_range(block, np.uint64(0x6464646464646464), np.uint64(0x5F5F5F5F5F5F5F5F))
+    control = mark_range(block, np.uint64(0x7777777777777777), np.uint64(0x7272727272727272))
+    return control | mark_range(block, np.uint64(0x6464646464646464), np.uint64(0x5F5F5F5F5F5F5F5F))
 
 
 @kernel

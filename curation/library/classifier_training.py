@@ -122,6 +122,14 @@ def train_classifier(
     package `fasttext` (Joulin et al. 2017) on one thread: equal inputs and settings give the same bytes. Memory: the
     model, and about 60 bytes per document. Disk: the texts twice, in the folder of `output`, during the training.
 
+        >>> import curation, pandas
+        >>> for label in ("good", "bad"):
+        ...     texts = pandas.DataFrame({"text": [f"a {label} text, number {number}" for number in range(60)]})
+        ...     texts.to_json(f"{label}.jsonl", orient="records", lines=True)
+        >>> trained = curation.train_classifier({"good": "good.jsonl", "bad": "bad.jsonl"}, "quality.bin")
+        >>> trained.path.name
+        'quality.bin'
+
     RecipeError: wrong settings, or settings with which the training diverges. InputError: inputs that cannot be read,
     or fewer than ten different texts of a label. OutputError: an `output` with another suffix, or that exists without
     `force`.

@@ -27,6 +27,7 @@ from curation.packing.megatron import (
     suffixed,
 )
 from curation.system.interrupts import check as check_interrupts
+from curation.system.leases import fence
 from curation.system.steps import each
 
 DEFAULT_MAX_BYTES = 10_000_000_000  # NVIDIA recommends files of 10 GB and more, tens of files in all
@@ -97,6 +98,7 @@ def list_pairs(stem: Path, first: int = 0) -> list[Path]:
 
 def _delete_pairs(stem: Path, first: int) -> None:
     """Delete from the last pair to the first: a kill then leaves no gap. Indexes before their tokens."""
+    fence()
     for prefix in reversed(list_pairs(stem, first)):
         for suffix in (".idx", ".bin"):
             suffixed(prefix, suffix).unlink(missing_ok=True)

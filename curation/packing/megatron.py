@@ -36,6 +36,7 @@ import numpy as np
 
 from curation.errors import IntegrityError, OutputError
 from curation.system.files import GrowingDigest, begin_sync, file_sha256, make_folder, sync_folder
+from curation.system.leases import fence
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -257,6 +258,7 @@ class PairWriter:
 
     def _rename(self) -> None:
         folder = self.prefix.parent
+        fence()
         suffixed(self.prefix, ".idx").unlink(missing_ok=True)
         remove_stale_cache(self.prefix)
         sync_folder(folder)

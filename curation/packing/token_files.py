@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from curation.arrays import write_array
+from curation.contract import TEXT
 from curation.errors import IntegrityError, RecipeError
 from curation.packing.forms.writing import write_forms
 from curation.packing.joining import join_parts
 from curation.packing.megatron import PairInfo, TrainingPair, remove_stale_cache
 from curation.packing.ordering import assign_splits, seeded_order, split_names
-from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.packing.tokenization import Tokenizer, as_large_strings, load_tokenizer
 from curation.system.files import begin_sync, commit_all, make_folder, numbered_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from curation.contract import Engine
     from curation.recipes.recipe import Recipe
 
 SHARES = 100  # bins of tokens per byte, as in `curation.rules.tallies`
@@ -44,20 +46,24 @@ def token_paths(work: Path, number: int, split: str = "") -> tuple[Path, Path]:
 
 
 @contextmanager
-def token_files(recipe: Recipe, work: Path, number: int) -> Iterator[TokenFiles]:
-    """Yield the open token files of one output part. They appear when the block ends without an error."""
+def token_files(recipe: Recipe, engine: Engine, work: Path, number: int) -> Iterator[TokenFiles]:
+    """Yield the open token files of one output part, which `engine` encodes.
+
+    They appear when the block ends without an error.
+    """
     splits = split_names(recipe.output.splits)
     paths = [path for split in splits for path in token_paths(work, number, split)]
     with commit_all(*paths) as temporaries, ExitStack() as stack:
         # Kept open: if another run deletes the file and this one reopens it, the beginning would be missing.
         files = [stack.enter_context(open(path, "wb")) for path in temporaries]
-        yield TokenFiles(recipe, files)
+        yield TokenFiles(recipe, engine, files)
 
 
 class TokenFiles:
     """Open token files of one output part, made by `token_files`."""
 
-    def __init__(self, recipe: Recipe, files: Sequence[BinaryIO]) -> None:
+    def __init__(self, recipe: Recipe, engine: Engine, files: Sequence[BinaryIO]) -> None:
+        self.engine = engine
         self.shares, self.seed = recipe.output.splits, recipe.seed
         self.tokenizer = load_tokenizer(recipe.tokenizer)
         self.splits = split_names(self.shares)
@@ -68,15 +74,18 @@ class TokenFiles:
 
     def write(self, text: pa.ChunkedArray) -> None:
         """Tokenise documents and append their ids and lengths (int32) to the files of their splits."""
-        for chunk in text.chunks:
-            packed = self.tokenizer.pack(chunk)
-            self._count_shares(chunk, packed.lengths)
-            self.special_hits += packed.special_hits
-            self.tokenised += int(np.count_nonzero(packed.lengths))
-            self.tokenless += _count_with_text(chunk, packed.lengths == 0)
+        import pyarrow as pa
+
+        for chunk in map(as_large_strings, text.chunks):
+            frame = self.engine.from_arrow(pa.table({TEXT: chunk}))
+            all_ids, all_lengths = self.engine.tokenize(frame[TEXT], self.tokenizer)
+            self._count_shares(chunk, all_lengths)
+            self.special_hits += self.tokenizer.count_specials(chunk)
+            self.tokenised += int(np.count_nonzero(all_lengths))
+            self.tokenless += _count_with_text(chunk, all_lengths == 0)
             numbers = self._split_numbers(chunk)
             for number, split in enumerate(self.splits):
-                ids, lengths = packed.ids, packed.lengths
+                ids, lengths = all_ids, all_lengths
                 if len(self.splits) > 1:
                     ids, lengths = ids[np.repeat(numbers == number, lengths)], lengths[numbers == number]
                 for file, values in zip(self.files[2 * number :], (ids, lengths.astype("<i4")), strict=False):

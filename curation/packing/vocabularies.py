@@ -50,6 +50,17 @@ SHOWN_PATTERN = 40
 MAX_GROWTH = 100  # factor. NFKD grows most of the usual normalisers: 18 letters of U+FDFA
 
 
+class BytePairs(NamedTuple):
+    """A vocabulary whose ids are the ranks of its tokens.
+
+    pattern  the regular expression of pre-tokens
+    ranks    token -> id
+    """
+
+    pattern: str
+    ranks: dict[bytes, int]
+
+
 class Vocabulary(NamedTuple):
     """A loaded vocabulary: identity, special ids, and both ways to encode."""
 
@@ -63,6 +74,7 @@ class Vocabulary(NamedTuple):
     encode: Callable[[list[str]], Iterable[Any]]  # reference: ids of each text, None for a text it cannot encode
     decode: Callable[[list[int]], str]
     build_fast: Callable[[], Any]  # a new gigatoken object; raises for an unsupported vocabulary
+    byte_pairs: BytePairs | None = None  # for a GPU; None if the vocabulary is not of this kind
 
 
 def is_failure(error: BaseException) -> bool:
@@ -155,6 +167,7 @@ def _load_tiktoken(name: str) -> Vocabulary:
         encode=lambda texts: [_tiktoken_ids(encoding, text) for text in texts],
         decode=encoding.decode,
         build_fast=lambda: _gigatoken_from_ranks(ranks, GIGATOKEN_SCHEMES[name]),
+        byte_pairs=BytePairs(encoding._pat_str, encoding._mergeable_ranks),
     )
 
 

@@ -177,8 +177,11 @@ READING = ("base", "name", "format", "text_column", "id_column", "separator", "e
 def Input(**settings: Any) -> AnyInput:  # noqa: N802  # named like a class, because it makes one
     """Return a `HubInput` where `path` begins with `hf:`, else a `FilesInput`. Takes the settings of that class.
 
-        Input(path="data/*.jsonl.gz", text_column="body")
-        Input(path="hf:ORG/NAME", split="train", max_documents=1000)
+        >>> import curation
+        >>> curation.Input(path="data/*.jsonl.gz", text_column="body").text_column
+        'body'
+        >>> curation.Input(path="hf:ORG/NAME", split="train", max_documents=1000).split
+        'train'
 
     Raises ValueError for a setting that is out of range or belongs to the other class, TypeError for an unknown one.
     """

@@ -107,6 +107,11 @@ class Resources(NamedTuple):
     needed_bytes: int = 0
     remark: str = ""
 
+    @property
+    def spare_bytes(self) -> int:
+        """The bytes that the limit leaves after the need; below 0 if the run may be too large."""
+        return self.limit.free - self.needed_bytes if self.limit else 0
+
     def __str__(self) -> str:
         facts = [f"batches of {shown_bytes(self.batch_bytes)}"]
         if self.limit:
@@ -187,18 +192,14 @@ def choose(
                 holders = count + 1 if processes and limit.kind == "resident" else 1
                 needed = need(limit.kind, count, batch, slice_size) + holders * files * FILE_BYTES
                 candidates.append(Resources(count, batch, slice_size, limit, needed, remark))
-            candidate = min(candidates, key=_spare_bytes, default=tightest)
-            if _spare_bytes(candidate) >= 0:
+            candidate = min(candidates, key=lambda each: each.spare_bytes, default=tightest)
+            if candidate.spare_bytes >= 0:
                 return candidate
-            if not tightest.limit or _spare_bytes(candidate) > _spare_bytes(tightest):
+            if not tightest.limit or candidate.spare_bytes > tightest.spare_bytes:
                 tightest = candidate
             needed_shown = shown_bytes(candidate.needed_bytes)
             remark = remark or f"{count} workers with batches of {shown_bytes(batch)} would need {needed_shown}"
     return tightest._replace(remark=f"that may be too little: {_remedy(tightest, tightest.needed_bytes)}")
-
-
-def _spare_bytes(resources: Resources) -> int:
-    return resources.limit.free - resources.needed_bytes if resources.limit else 0
 
 
 def _remedy(resources: Resources, needed_bytes: int) -> str:

@@ -143,7 +143,8 @@ def _outputs_folder(context: RunContext) -> Path:
 def _write_documents(
     context: RunContext, state: SegmentState, numbering: Numbering
 ) -> tuple[list[OutputPart], list[dict[str, Any]]]:
-    """Write `documents/`, and raw ids to the work folder; return the planned parts and their records."""
+    """Write `documents/` if the recipe wants it, and raw ids to the work folder; return the planned parts and their
+    records."""
     output = context.plan.recipe.output
     sources = input_spans(context.plan.slices, state.partitions)
     copies = {name: entry.copies for name, entry in entries_by_name(context.plan.recipe.input).items()}
@@ -155,13 +156,14 @@ def _write_documents(
         output_parts=parts,
         work=_outputs_folder(context),
         documents=context.folder / "documents",
+        engine=context.engine_name,
     )
-    label = "write + tokenise" if output.formats else "write"
+    label = " + ".join(["write"] * output.documents + ["tokenise"] * bool(output.formats))
     sizes = [part.documents for part in parts]
     records = list(run_tasks(context, label, write_output_part, job, job.work, sizes, PART_RECORDS))
     if not records:
         schema = document_schema(context.plan.slices.carried, context.plan.recipe.stages)
-        empty_part = write_empty_documents(job.documents, schema)
+        empty_part = write_empty_documents(job.documents if output.documents else None, schema)
         records = [empty_part | dict.fromkeys(("documents", "bytes", "tokens"), 0)]
     return parts, records
 

@@ -62,7 +62,7 @@ def build(
     slices, records = totals.slices, totals.records
     stages, lines = counted_stages
     parts = output_records["parts"]
-    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts}
+    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts if "file" in part}
     tokens = _token_report(plan, parts)
     pairs, forms = output_records["tokens"]
     tokenizer = load_tokenizer(plan.recipe.tokenizer) if plan.recipe.output.formats else None
@@ -131,6 +131,15 @@ def _values(
 def tokenizer_warning(tokenizer: Tokenizer) -> str:
     """Return the warning for a tokenizer that runs without its fast library."""
     return f"tokenizer {tokenizer.name} runs at a tenth of its speed: {tokenizer.note}"
+
+
+def tokenizer_notes(tokenizer: Tokenizer, engine: str) -> list[str]:
+    """Return the lines that a run of an engine logs about its tokenizer."""
+    unused = f"tokenizer {tokenizer.name} does not use the GPU: {tokenizer.device_note}"
+    return [
+        *([tokenizer_warning(tokenizer)] if tokenizer.note else []),
+        *([unused] if engine == "gpu" and tokenizer.device_note else []),
+    ]
 
 
 def tokenless_warning(tokenizer: Tokenizer, parts: Sequence[dict[str, Any]]) -> list[str]:

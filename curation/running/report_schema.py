@@ -121,6 +121,7 @@ class _Output(msgspec.Struct):
     blend: Blend
     megatron: Megatron
     removed: Literal["text", "ids"] = "ids"  # reports up to 0.2.0 lack it
+    documents: bool = True  # reports up to 0.2.0 lack it
 
     def __post_init__(self) -> None:
         check_shares(self.splits)

@@ -30,7 +30,7 @@ from curation.running.report import digest
 from curation.running.report_schema import wrong_in_report
 from curation.running.run_folder import REPORT
 from curation.running.similarity import jaccard
-from curation.running.verify import no_run
+from curation.running.verify import has_documents, no_run
 from curation.stages import Filter
 from curation.system.files import read_json
 
@@ -78,6 +78,15 @@ class FinishedRun(NamedTuple):
         return settings if settings.get("kind") == kind else {}
 
 
+def need_documents(run: FinishedRun, purpose: str) -> None:
+    """Raise OutputError if the run has no `documents/`. `purpose` names what needs them."""
+    if not has_documents(run.report):
+        raise OutputError(
+            f"{run.folder} has no documents/, which {purpose} needs: its recipe has output: {{documents: false}}. Run "
+            "the recipe again with documents: true and a new --output"
+        )
+
+
 def open_finished(folder: str | Path) -> FinishedRun:
     """Return the finished run in a folder. OutputError if there is none, or if it is of another version."""
     folder = Path(folder)
@@ -118,16 +127,20 @@ def run_documents(
     sample, seed   a seeded sample of this many documents; None (default): all of them
 
         >>> import curation
-        >>> removed = curation.run_documents("out", "removed", reason="too_few_words")  # doctest: +SKIP
+        >>> removed = curation.run_documents("out", "removed", reason="short")
+        >>> removed.column("text").to_pylist()
+        ['one']
 
-    Raises OutputError for a folder without a finished run, for texts that the run did not store, and for an unknown
-    stage or reason; RecipeError for a wrong rule.
+    Raises OutputError for a folder without a finished run, for documents or texts that the run did not store, and
+    for an unknown stage or reason; RecipeError for a wrong rule.
     """
     run = open_finished(folder)
     if what not in KINDS:
         raise OutputError(f"no documents are {what!r}{nearest(what, KINDS)}")
     if sample is not None and sample < 1:
         raise OutputError(f"sample must be at least 1, not {sample}")
+    if what in ("kept", "pairs"):
+        need_documents(run, f"a look at {'kept documents' if what == 'kept' else 'pairs'}")
     choice = _choice(run, what, stage, reason, where)
     if what == "rejected":
         return _rejected(run, sample, seed)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -155,13 +156,23 @@ def load_shared(stored: Stored, decode: Callable[[bytes], Loaded]) -> Loaded:
     """
     with _LOADING:
         if stored not in _LOADED:
-            data = stored.path.read_bytes()
+            data = _read_shared(stored.path)
             if hashlib.sha256(data).hexdigest() != stored.sha256:
                 raise IntegrityError(f"{stored.path} has changed during the run. Start over with --force")
             _keep(stored, decode(data))
         content: Loaded = _LOADED[stored]
         _keep(stored, content)
         return content
+
+
+def _read_shared(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise OutputError(
+            f"{path} does not exist on {socket.gethostname()}, where a task of the run began. Share the output folder "
+            "with all workers, under the same path"
+        ) from None
 
 
 def _keep(stored: Stored, value: Any) -> None:

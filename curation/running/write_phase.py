@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from curation.arrays import as_one_array, batch_end_at, cut_tables
 from curation.contract import ID, ROW, TEXT
+from curation.engine import load_engine
 from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
 from curation.recipes.recipe import Output
@@ -132,23 +133,27 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     output_parts: list[OutputPart]
     work: Path
     documents: Path
+    engine: str
 
 
 def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
-    """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record."""
+    """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record.
+
+    With `output.documents: false` the part has tokens only.
+    """
     part = job.output_parts[number]
     started = time.perf_counter()
-    path = job.documents / f"part-{number:05d}.parquet"
-    schema, mask = document_schema(plan.slices.carried, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
+    path = job.documents / f"part-{number:05d}.parquet" if plan.recipe.output.documents else None
+    mask = np.load(job.mask, mmap_mode="r")
+    schema = document_schema(plan.slices.carried, plan.recipe.stages) if path else DOCUMENT_SCHEMA
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     lengths, languages = Tally(), Counter[str]()
-    files = token_files(plan.recipe, job.work, number) if plan.recipe.output.formats else nullcontext()
+    engine = load_engine(job.engine)
+    files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
     with (
         files as tokens,
-        commit(path) as temporary,
-        pa.OSFile(str(temporary), "wb") as file,
-        pq.ParquetWriter(file, schema, **PARQUET_OPTIONS) as writer,
+        _document_file(path, schema) if path else nullcontext() as file,
         RunningNote(job.work, number) as note,
     ):
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
@@ -156,8 +161,8 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
         for table in _row_groups(_kept_documents(plan, job, part, mask, schema)):
             check_interrupts()
-            writer.write_table(table)
-            begin_sync(file.fileno())
+            if file:
+                file.write(table)
             _digest_documents(digest, table)
             tally["documents"] += len(table)
             sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).to_numpy()
@@ -169,14 +174,10 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
             note.write(tally["documents"], tally["bytes"], tally["documents"])
     if tokens:
         tally |= tokens.counts()
-    tally |= {
-        "file": path.name,
-        "sha256": file_sha256(path),
-        "digest": digest.hexdigest(),
-        "lengths": msgspec.to_builtins(lengths),
-        "languages": languages,
-        "seconds": time.perf_counter() - started,
-    }
+    if path:
+        tally |= {"file": path.name, "sha256": file_sha256(path)}
+    tally |= {"digest": digest.hexdigest(), "lengths": msgspec.to_builtins(lengths), "languages": languages}
+    tally["seconds"] = time.perf_counter() - started
     write_json(numbered_path(job.work, number, ".json"), tally)
     return part_counts(tally)
 
@@ -186,9 +187,28 @@ def part_counts(record: dict[str, Any]) -> Counts:
     return Counts(record["documents"], record["bytes"], record["documents"])
 
 
+class _DocumentFile(NamedTuple):
+    """An open file of `documents/`."""
+
+    writer: pq.ParquetWriter
+    descriptor: int
+
+    def write(self, table: pa.Table) -> None:
+        self.writer.write_table(table)
+        begin_sync(self.descriptor)
+
+
+@contextmanager
+def _document_file(path: Path, schema: pa.Schema) -> Iterator[_DocumentFile]:
+    """Yield the file; it appears when the block ends without an error."""
+    with ExitStack() as stack:
+        file = stack.enter_context(pa.OSFile(str(stack.enter_context(commit(path))), "wb"))
+        yield _DocumentFile(stack.enter_context(pq.ParquetWriter(file, schema, **PARQUET_OPTIONS)), file.fileno())
+
+
 def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
-    """Return the documents per language, by the column of the last `language` stage; none without such a stage."""
-    columns = [stage.column for stage in stages if isinstance(stage, Language)]
+    """Return the documents per language, by the column of the last `language` stage; none without such a column."""
+    columns = [stage.column for stage in stages if isinstance(stage, Language) and stage.column in table.column_names]
     if not columns:
         return Counter()
     counts = pc.value_counts(table.column(columns[-1]).combine_chunks())
@@ -200,11 +220,11 @@ def _kept_documents(
     plan: Plan, job: OutputJob, part: OutputPart, mask: np.ndarray, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     """The kept documents of an output part, batch by batch, in the schema of `documents/`."""
-    added = added_columns(plan.recipe.stages)
+    added = [name for name in added_columns(plan.recipe.stages) if name in schema.names]
     for span in job.partitions.spans(part.start, part.stop):
         input_slice = plan.slices[span.partition]
         table = open_partition(job.partitions.path(span.partition))
-        table = table.select([ROW, ID, TEXT, *input_slice.columns, *added])
+        table = table.select([ROW, ID, TEXT, *(name for name in input_slice.columns if name in schema.names), *added])
         table = table.slice(span.start, span.stop - span.start)
         done = int(job.partitions.starts[span.partition]) + span.start
         for batch in table.to_batches():
@@ -235,9 +255,12 @@ def _digest_documents(digest: Any, table: pa.Table) -> None:
             digest.update(column.to_numpy().tobytes())
 
 
-def write_empty_documents(folder: Path, schema: pa.Schema) -> dict[str, Any]:
-    """Write one file without rows, the `documents/` of an empty result; return its record."""
+def write_empty_documents(folder: Path | None, schema: pa.Schema) -> dict[str, Any]:
+    """Write one file without rows, the `documents/` of an empty result; return its record. None: write no file."""
+    digest = {"digest": hashlib.sha256().hexdigest()}
+    if folder is None:
+        return digest
     path = folder / "part-00000.parquet"
     with commit(path) as temporary:
         pq.write_table(schema.empty_table(), temporary, **PARQUET_OPTIONS)
-    return {"file": path.name, "sha256": file_sha256(path), "digest": hashlib.sha256().hexdigest()}
+    return {"file": path.name, "sha256": file_sha256(path)} | digest

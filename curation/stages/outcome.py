@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -139,7 +140,7 @@ class Corpus:
     stage     number of the stage, for `key_column`
     scratch   folder of this stage alone; it may not exist yet
     sources   (name, first row, row after the last) of each input
-    workers   number of threads that the stage may use
+    workers   number of threads of all machines that the stage may use
     """
 
     def __init__(
@@ -157,6 +158,11 @@ class Corpus:
         self.scratch = scratch
         self.sources = sources
         self.workers = workers
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that a task of the stage may use on this machine."""
+        return min(self.workers, len(os.sched_getaffinity(0)))
 
     @cached_property
     def rows(self) -> np.ndarray:

@@ -111,6 +111,13 @@ def connect(cluster: Any) -> Iterator[TaskSession]:
     Raises EngineError if no scheduler answers, if the cluster has no worker for `PATIENCE_SECONDS`, or if the scheduler
     disappears; OutOfMemoryError if workers keep dying on the same task.
     """
+    with open_client(cluster) as client:
+        yield TaskSession(ClusterExecutor(client), _dashboard(client))
+
+
+@contextmanager
+def open_client(cluster: Any) -> Iterator[Any]:
+    """A client of a cluster, without messages of its own. EngineError if no scheduler answers."""
     from distributed import Client
 
     with _silent(CLIENT_LOGS):
@@ -119,7 +126,7 @@ def connect(cluster: Any) -> Iterator[TaskSession]:
         except OSError as error:
             raise EngineError(f"no scheduler answers at {cluster}: {error}. Start one with `dask scheduler`") from error
         with client:
-            yield TaskSession(ClusterExecutor(client), _dashboard(client))
+            yield client
 
 
 def _dashboard(client: Any) -> str:
@@ -206,10 +213,10 @@ class ClusterExecutor:
         if self.idle_seconds == POLL_SECONDS:
             log.warning("no worker at %s; waiting %d s for one", address, PATIENCE_SECONDS)
         if self.idle_seconds >= PATIENCE_SECONDS:
-            raise _no_worker(address, self.idle_seconds)
+            raise no_worker(address, self.idle_seconds)
 
 
-def _no_worker(address: str, seconds: float) -> EngineError:
+def no_worker(address: str, seconds: float) -> EngineError:
     return EngineError(
         f"{address} has had no worker for {seconds:.0f} s. Start workers; the logs of the earlier workers "
         f"show why they ended. {RESUME_ADVICE}"
@@ -225,7 +232,7 @@ def _explained(client: Any) -> Iterator[None]:
     try:
         yield
     except NoWorkerError as error:  # a scheduler raises it too, if it is configured to
-        raise _no_worker(address, error.timeout) from error
+        raise no_worker(address, error.timeout) from error
     except KilledWorker as error:
         raise OutOfMemoryError(
             f"{error.allowed_failures + 1} workers of {address} died on the same task, most often because memory ran "
@@ -238,4 +245,4 @@ def _explained(client: Any) -> Iterator[None]:
         ) from error
 
 
-__all__ = ["ClusterExecutor", "connect", "process_pool"]
+__all__ = ["ClusterExecutor", "connect", "no_worker", "open_client", "process_pool"]

@@ -8,6 +8,7 @@ written again.
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import re
@@ -15,7 +16,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ import orjson
 
 from curation.errors import InputError, IntegrityError, OutputError
 from curation.system import interrupts
+from curation.system.leases import fence
 from curation.system.os_errors import explain, fault_of
 from curation.system.path_advice import unreplaced
 
@@ -50,8 +52,7 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
     The temporary names are unique to the host, process and thread. So tasks of a failed run that still write, on any
     host of a cluster, do not disturb the next run.
     """
-    thread = f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
-    temporaries = [path.with_name(f"{path.name}.{thread}{TEMPORARY}") for path in paths]
+    temporaries = [path.with_name(f"{path.name}.{_writer()}{TEMPORARY}") for path in paths]
     folder = paths[0].parent
     make_folder(folder)
     _open_temporaries.update(temporaries)
@@ -69,6 +70,41 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
     finally:
         _open_temporaries.difference_update(temporaries)
     sync_folder(folder)
+
+
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder next to `path`, of this thread alone, and remove it at the end."""
+    make_folder(path.parent)
+    temporary = path.with_name(f"{path.name}.{_writer()}{TEMPORARY}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def commit_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder; sync and rename it if the block succeeds, else remove it.
+
+    A folder that exists already is kept: another process has committed the same one.
+    """
+    with temporary_folder(folder) as temporary:
+        yield temporary
+        sync_files(temporary)
+        try:
+            os.rename(temporary, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    sync_folder(folder.parent)
+
+
+def _writer() -> str:
+    """The host, process and thread that write a temporary file."""
+    return f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
 
 
 def _remove_temporaries() -> None:
@@ -207,6 +243,10 @@ def file_sha256(path: Path) -> str:
 def known_sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal. It is cached until the file's size or modification time changes.
 
+        >>> import curation
+        >>> curation.known_sha256("recipe.yaml") == curation.known_sha256("recipe.yaml")
+        True
+
     Raises InputError if the file cannot be opened.
     """
     try:
@@ -265,14 +305,17 @@ def read_json(path: Path) -> Any:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, link or folder, if it exists.
+    """Delete a file, link or folder, if it exists. LeaseLostError in a process that has lost the lease of its run.
 
     The files of a folder are deleted in parallel: the system takes half a second to free the memory of a gigabyte.
     """
+    fence()
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
     with ThreadPoolExecutor() as pool:
         for folder, _, names in os.walk(path):  # one folder at a time: a run may have millions of files
             list(pool.map(partial(Path.unlink, missing_ok=True), [Path(folder, name) for name in names]))
-    shutil.rmtree(path)
+    while path.exists():
+        with suppress(FileNotFoundError):  # another process deletes it too
+            shutil.rmtree(path)

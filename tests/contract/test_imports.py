@@ -36,9 +36,9 @@ FLOORS: list[set[str]] = [
     {"models"},
     {"contract"},
     {"arrays", "engine", "rules"},
-    {"reading", "doctor"},
+    {"reading"},
     {"packing", "stages"},
-    {"recipes", "training"},
+    {"doctor", "recipes", "training"},
     {"running"},
     {"library"},
     {"cli"},
@@ -230,11 +230,11 @@ def test_engines_have_the_signatures_of_the_contract(engine_name: str, module: s
     assert {name: actual.get(name, "missing") for name in names} == {name: contract[name] for name in names}
 
 
-def test_twins_have_the_same_files_and_public_functions():
+def test_twins_have_the_same_public_functions():
     for engine in ENGINES:
         if not sources(engine):
             pytest.skip(f"{engine}/ has no modules yet")
     cpu, gpu = ({path.stem: signatures(parse(path)) for path in sources(engine)} for engine in ENGINES)
-    assert cpu.keys() == gpu.keys()
+    assert cpu.keys() <= gpu.keys(), "a file of the CPU engine has no counterpart"
     for module in ENGINE_FUNCTIONS:
         assert cpu[module] == gpu[module], module

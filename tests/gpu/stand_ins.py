@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,10 +23,15 @@ from numba.np.numpy_support import from_dtype
 
 import cpu_fallback
 import cpu_fallback.buffers
+import gpu_pipeline
 from curation.contract import ENGINE_FUNCTIONS
 from curation.engine import PACKAGES
 
 kernels = pytest.importorskip("gpu_pipeline.kernels")
+measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
+token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
+SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
+KERNEL_MODULES = kernels, measure_kernels, kernels.repetition_kernels, token_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
@@ -41,7 +47,9 @@ class FakeCuda:
         self.blockDim = SimpleNamespace(x=3)
         self.gridDim = SimpleNamespace(x=2)
         self.local = SimpleNamespace(array=lambda size, kind: rubbish(size, str(kind)))
-        self.atomic = SimpleNamespace(min=np.minimum.at, add=np.add.at, or_=np.bitwise_or.at)
+        operations = {"min": np.minimum, "max": np.maximum, "add": np.add, "or_": np.bitwise_or, "xor": np.bitwise_xor}
+        self.atomic = SimpleNamespace(cas=exchange, **{name: atomic(each) for name, each in operations.items()})
+        self.shared = self.local
 
     def grid(self, dimensions):
         assert dimensions == 1
@@ -54,21 +62,52 @@ class FakeCuda:
     def popc(self, bits):
         return int(bits).bit_count()
 
+    def clz(self, bits):
+        return 32 - int(bits).bit_length()
+
+    def syncthreads(self):
+        """Only blocks of one thread wait."""
+
+    def syncthreads_or(self, flag):
+        return flag
+
     def run(self, kernel, rows, *arguments):
-        blocks = -(-rows // self.blockDim.x) + 1  # the last block has no work
-        self.run_threads(blocks, self.blockDim.x, kernel, arguments)
+        blocks = -(-rows // 3) + 1  # the last block has no work
+        self.run_threads(blocks, 3, kernel, arguments)
 
     def run_blocks(self, kernel, rows, *arguments):
         self.run_threads(2, 3, kernel, arguments)
 
+    def run_teams(self, kernel, rows, threads, *arguments):
+        """A block of one thread waits for no other."""
+        self.run_threads(2, 1, kernel, arguments)
+
     def run_threads(self, blocks, threads, kernel, arguments):
-        for argument, kind in zip(arguments, kernels.SIGNATURES[kernel], strict=True):
+        for argument, kind in zip(arguments, SIGNATURES[kernel], strict=True):
             assert_of_type(argument, kind)
         with self.lock:
-            self.gridDim.x = blocks
+            self.gridDim.x, self.blockDim.x = blocks, threads
             for place in scattered(blocks * threads):
                 self.blockIdx.x, self.threadIdx.x = divmod(place, threads)
                 kernel.py_func(*arguments)
+
+
+def atomic(operation: np.ufunc) -> Callable:
+    """The operation on one item of an array; returns the item before."""
+
+    def run(array, index, value):
+        before = array[index].copy()
+        operation.at(array, index, value)
+        return before
+
+    return run
+
+
+def exchange(array, index, expected, value):
+    before = array[index].copy()
+    if before == expected:
+        array[index] = value
+    return before
 
 
 def scattered(count: int) -> Iterator[int]:
@@ -97,6 +136,13 @@ def rubbish(shape, dtype):
     array = np.empty(shape, dtype)
     array.view(np.uint8).fill(0xA5)
     return array
+
+
+def device_functions() -> list[tuple[ModuleType, str, Any]]:
+    """(module, name, function) of what kernels call and the host does not launch."""
+    kind = type(kernels.hash_rows)
+    named = [(module, name, value) for module in KERNEL_MODULES for name, value in vars(module).items()]
+    return [each for each in named if type(each[2]) is kind and each[2].targetoptions["device"]]
 
 
 def numpy_as_cupy() -> ModuleType:
@@ -184,7 +230,15 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
     monkeypatch.setattr(kernels, "empty", lambda like, dtype, size: rubbish(size, dtype))
     fake = FakeCuda()
-    monkeypatch.setattr(kernels, "cuda", fake)
+    monkeypatch.setattr(kernels, "launch_teams", fake.run_teams)
+    for module in KERNEL_MODULES:
+        monkeypatch.setattr(module, "cuda", fake)
+    for module, name, function in device_functions():
+        monkeypatch.setattr(module, name, function.py_func)
+    monkeypatch.setattr(measure_kernels, "LANES", 1)  # a warp of one thread waits for no other
+    monkeypatch.setattr(token_kernels, "SHORT_BYTES", token_kernels.MERGED_BYTES)  # no warps here
+    monkeypatch.setitem(sys.modules, "gpu_pipeline.measures", load("measures"))
+    monkeypatch.setattr(gpu_pipeline, "measures", sys.modules["gpu_pipeline.measures"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)
     monkeypatch.setattr(kernels, "launch_blocks", fake.run_blocks)
     return load

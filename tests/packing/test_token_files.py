@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import cpu_fallback
 from curation.errors import InputError, IntegrityError, OutputError
 from curation.packing.token_files import token_files, token_paths, write_tokens
 from curation.packing.tokenization import load_tokenizer
@@ -30,7 +31,7 @@ def column(*texts: str) -> pa.ChunkedArray:
 
 def test_threads_do_not_write_into_each_others_files(tmp_path):
     """A task of a run that failed goes on in its thread, while the next run writes the same part."""
-    old, new = token_files(RECIPE, tmp_path, 0), token_files(RECIPE, tmp_path, 0)
+    old, new = token_files(RECIPE, cpu_fallback, tmp_path, 0), token_files(RECIPE, cpu_fallback, tmp_path, 0)
     with ThreadPoolExecutor(1) as thread:
         left = thread.submit(old.__enter__).result()
         thread.submit(left.write, column(ONE)).result()
@@ -46,14 +47,14 @@ def test_threads_do_not_write_into_each_others_files(tmp_path):
 
 
 def write_swept(folder: Path) -> None:
-    with token_files(RECIPE, folder, 0) as files:
+    with token_files(RECIPE, cpu_fallback, folder, 0) as files:
         files.write(column(ONE))
         sweep(folder)
         files.write(column(TWO))
 
 
 def write_badly(folder: Path) -> None:
-    with token_files(RECIPE, folder, 0) as files:
+    with token_files(RECIPE, cpu_fallback, folder, 0) as files:
         files.write(column(ONE))
         files.write(pa.chunked_array([pa.array([None], pa.large_string())]))
 

@@ -4,6 +4,7 @@ cuDF's, and the PTX of each kernel run by the executor.
 """
 
 import itertools
+import sys
 import threading
 from types import ModuleType
 
@@ -14,9 +15,11 @@ from tests.gpu import stand_ins
 from tests.ptx.build import CAPABILITY
 from tests.ptx.execute import Counts, executable_of
 
-kernels = stand_ins.kernels
-ORIGINALS = {kernel.py_func.__name__: kernel for kernel in kernels.SIGNATURES}
-LAUNCHES = kernels.launch, kernels.launch_blocks
+kernels, token_kernels, SIGNATURES = stand_ins.kernels, stand_ins.token_kernels, stand_ins.SIGNATURES
+ORIGINALS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
+LAUNCHES = kernels.launch, kernels.launch_blocks, kernels.launch_teams
+LANES, DEVICE_FUNCTIONS = stand_ins.measure_kernels.LANES, stand_ins.device_functions()
+SHORT_BYTES = token_kernels.SHORT_BYTES
 
 
 class Device:
@@ -30,7 +33,7 @@ class Device:
 
     def run(self, name: str, blocks: int, threads: int, arguments: tuple) -> None:
         kernel = ORIGINALS[name]
-        for argument, kind in zip(arguments, kernels.SIGNATURES[kernel], strict=True):
+        for argument, kind in zip(arguments, SIGNATURES[kernel], strict=True):
             stand_ins.assert_of_type(argument, kind)
         with self._lock:
             executable = executable_of(kernel, self.capability)
@@ -56,11 +59,18 @@ def execute_kernels(
 ) -> Device:
     """Let the executor run what modules over the stand-ins launch; returns the device."""
     device = Device(seed, capability)
-    monkeypatch.setattr(kernels, "cuda", numba.cuda)  # the stand-ins replace it, and the compiler reads it
-    for name, launch in zip(("launch", "launch_blocks"), LAUNCHES, strict=True):
+    # The stand-ins replace these, and the compiler reads them.
+    for module in stand_ins.KERNEL_MODULES:
+        monkeypatch.setattr(module, "cuda", numba.cuda)
+    monkeypatch.setattr(stand_ins.measure_kernels, "LANES", LANES)
+    monkeypatch.setattr(token_kernels, "SHORT_BYTES", SHORT_BYTES)
+    for module, name, function in DEVICE_FUNCTIONS:
+        monkeypatch.setattr(module, name, function)
+    for name, launch in zip(("launch", "launch_blocks", "launch_teams"), LAUNCHES, strict=True):
         monkeypatch.setattr(kernels, name, launch)
-    for name in ORIGINALS:
-        monkeypatch.setattr(kernels, name, ExecutedKernel(name, device))
+    for name, kernel in ORIGINALS.items():
+        module = sys.modules[kernel.py_func.__module__]
+        monkeypatch.setattr(module, name, ExecutedKernel(name, device))
     return device
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
+from curation import __version__
 from curation.errors import EngineError, OutOfMemoryError
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
@@ -149,6 +150,16 @@ def test_nothing_else_is_left_of_dead_workers(expected: dict[str, str], survived
     assert verify(survived) == []
 
 
+def test_workers_of_another_version_are_refused(cluster: Cluster, place: Place, monkeypatch: pytest.MonkeyPatch):
+    address = cluster.provide(1)
+    monkeypatch.setattr("curation.__version__", "9.9")
+    with pytest.raises(
+        EngineError, match=rf"versions differ: worker tcp://\S+ on \S+ has gpu-pipeline {__version__}, here 9"
+    ):
+        place.run("version", scheduler=address)
+    assert not (place.folder / "version" / "documents").exists()
+
+
 def test_what_dead_workers_had_done_is_not_redone(survived: Path, cluster: Cluster):
     written = Counter((cluster.folder / "renamed").read_text().split())
     records = {name: count for name, count in written.items() if name.startswith("segment-0-") and ".json" in name}
@@ -188,14 +199,15 @@ def test_ctrl_c_ends_a_run_whose_workers_do_not_answer(cluster: Cluster, place: 
     path, out = place.folder / "made.jsonl", tmp_path / "out"
     command = [sys.executable, "-m", "curation", "run", "recipe.yaml", "-i", str(path), "-o", str(out)]
     alive = [worker for worker in cluster.workers if worker.poll() is None]
-    for worker in alive:
-        worker.send_signal(signal.SIGSTOP)
     try:
         with subprocess.Popen(
             [*command, "--engine", "cpu", "--scheduler", address], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as run_process:  # fmt: skip
             assert run_process.stderr
+            next(line for line in run_process.stderr if line.startswith("memory:"))  # the workers have been checked
+            for worker in alive:
+                worker.send_signal(signal.SIGSTOP)
             shown = next(line for line in run_process.stderr if "1 task" in line)
             started = time.monotonic()
             run_process.send_signal(signal.SIGINT)

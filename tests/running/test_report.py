@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from curation.packing import tokenization
-from curation.packing.tokenization import Tokenizer
+from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.running.report import tokenizer_notes
 from curation.running.report_text import print_funnel
 from curation.running.run import run
 from tests.running.test_run_folder import Said
@@ -142,3 +143,12 @@ def test_a_slow_tokenizer_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     report = run(recipe_of(tmp_path / "a.jsonl", output=WHOLE), tmp_path / "out", engine="cpu", progress=said).report
     expected = "tokenizer gpt2 runs at a tenth of its speed: gigatoken differs"
     assert report["warnings"] == [expected] and said.lines.count(expected) == 1
+
+
+def test_a_tokenizer_that_does_not_use_the_gpu_is_named():
+    tokenizer = load_tokenizer("gpt2")
+    assert tokenizer_notes(tokenizer, "gpu") == []
+    other = Tokenizer(tokenizer.spec, tokenizer._source._replace(byte_pairs=None))
+    assert tokenizer_notes(other, "cpu") == []
+    (line,) = tokenizer_notes(other, "gpu")
+    assert line.startswith("tokenizer gpt2 does not use the GPU: it is no byte-pair encoding of tiktoken")

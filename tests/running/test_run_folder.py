@@ -79,7 +79,7 @@ def test_force_without_the_memory_for_a_run_deletes_nothing(
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError("too little")
 
-    monkeypatch.setattr("curation.running.run.choose", refuse)
+    monkeypatch.setattr("curation.running.arguments.choose", refuse)
     with pytest.raises(MemoryError):
         run(recipe_of(corpus), tmp_path / "out", engine="cpu", force=True)
     assert digests(tmp_path / "out") == before

@@ -11,6 +11,7 @@ import yaml
 
 from curation.errors import counted
 from curation.running.report_page.parts import definitions, fit, row, share, shown, size, table
+from curation.running.report_text import missing_documents
 from curation.system.terminal import printable_line
 
 MAX_OUTPUTS, MAX_SOURCES, MAX_STAGES = 400, 200, 200
@@ -60,6 +61,7 @@ def data_card(content: dict[str, Any]) -> str:
         ("Digest of the documents", content["documents_digest"]),
         ("Made with", ", ".join(map(" ".join, content.get("versions", {}).items()))),
     ]
+    facts += [("Kept documents", line) for line in missing_documents(content)]
     if tokens:
         spec = tokens["tokenizer"]
         listed = f"{spec['name']}, {tokens['vocabulary']:,} entries, SHA-256 {spec.get('sha256', '')}"

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words and lines of many documents at once, for engines that cut work by bytes, words and lines.
+
+Masks and `blocks` as in `items`. A *rank* is the number of bits before a byte: `ranks` has it for each 32 bytes.
+Positions of words and lines are int32 and count from `origin`, so a batch is shorter than 2^31 bytes.
+"""
+
+import numpy as np
+
+from curation.kernels import utf8
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import combine64
+from curation.kernels.items import GATHER, at, block_at, eight_bytes, is_solid
+from curation.kernels.measures import ends_in_sentence_mark, is_closing, listed_bits
+from curation.kernels.tables import LINE_BREAK
+from curation.kernels.utf8 import byte_at
+from curation.kernels.words import (
+    HIGH_BITS,
+    LANE_ALPHABETIC,
+    LANE_BRACKET,
+    LANE_HASH_SIGN,
+    LANE_VISIBLE,
+    finish_word,
+    low_bytes,
+    mark_letters,
+    mark_range,
+    mark_spaces,
+)
+
+# Masks of a batch. Those of RANKED have ranks.
+LEAD, BREAK, LETTER, WORD, VISIBLE, SOLID, ADDRESS, END = range(8)
+MASKS, RANKED = 8, 5
+LOW_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
+MAX_CODE_POINT = 0x10FFFF
+FULL_STOP, COLON, LINE_FEED, RETURN = 46, 58, 10, 13
+ELLIPSIS, OPEN_ANGLE, CLOSE_ANGLE = 0x2026, 0x27E8, 0x27E9
+# Classes are counted in the lanes of `words`, but for two of them: letters and visible characters have masks.
+LANE_SIGN, LANE_ELLIPSIS = LANE_ALPHABETIC, LANE_VISIBLE  # "#" and "…"
+KEPT_LANES = np.uint64(sum(0xFF << lane for lane in range(8, 56, 8)))
+KEPT_ASCII_LANES = np.uint64(sum(0xFF << lane for lane in range(8, 48, 8)))
+
+
+@kernel
+def bits_of(marks):
+    """Bit k for a mark (the top bit) of byte k."""
+    return np.int64((marks >> np.uint64(7)) * GATHER >> np.uint64(56))
+
+
+@kernel
+def mark_bytes_equal(block, byte):
+    """Mark the bytes that equal `byte`, in any block."""
+    differing = block ^ (np.uint64(byte) * np.uint64(0x0101010101010101))
+    return ~((differing & LOW_SEVEN) + LOW_SEVEN | differing) & HIGH_BITS
+
+
+@kernel
+def _mark_breaks(block):
+    """Mark the line breaks of an ASCII block: bytes 10 to 13 and 28 to 30."""
+    control = mark_range(block, np.uint64(0x7676767676767676), np.uint64(0x7272727272727272))
+    return control | mark_range(block, np.uint64(0x6464646464646464), np.uint64(0x6161616161616161))
+
+
+@kernel
+def record_at(data, i, pages, records):
+    """(record of the character that starts at `i`, its code point); (-1, 0) for bytes under a null that are none."""
+    lead = byte_at(data, i)
+    if i + utf8.lead_width(lead) > data.size:
+        return -1, 0
+    code_point, _ = utf8.decode(data, i)
+    if code_point > MAX_CODE_POINT:
+        return -1, 0
+    return utf8.record_of(pages, records, code_point), code_point
+
+
+@kernel
+def text_bits(data, blocks, i, pages, records, flags, lanes):
+    """Bits of the block at `i`: (SOLID, LEAD, BREAK, LETTER); of a character, SOLID for all of its bytes, the others
+    for the first one."""
+    block = block_at(data, blocks, i)
+    if block & HIGH_BITS == np.uint64(0):
+        return (
+            bits_of(mark_spaces(block)) ^ 0xFF,
+            0xFF,
+            bits_of(_mark_breaks(block)),
+            bits_of(mark_letters(block)),
+        )
+    solid = True
+    if i > 0 and int(block & np.uint64(0xC0)) == 0x80:  # a character that starts in the block before
+        solid = is_solid(data, utf8.start_of(data, max(i - 3, 0), i), pages, records, flags)
+    solids = leads = breaks = letters = 0
+    for k in range(min(8, data.size - i)):
+        if np.int64(block >> np.uint64(8 * k) & np.uint64(0xC0)) != 0x80:
+            record, _ = record_at(data, i + k, pages, records)
+            solid = True
+            if record >= 0:
+                lane = lanes[at(record)]
+                solid = lane != np.uint64(0)
+                letters |= int(np.int64(lane >> np.uint64(LANE_ALPHABETIC) & np.uint64(1))) << k
+                breaks |= int(flags[at(record)] & np.uint32(LINE_BREAK) != np.uint32(0)) << k
+            leads |= 1 << k
+        solids |= int(solid) << k
+    return solids, leads, breaks, letters
+
+
+@kernel
+def _may_be_address(data, i):
+    """Whether the colon or full stop at `i` is one of "://" or "www."."""
+    if byte_at(data, i) == 46:
+        return i >= 1 and byte_at(data, i - 1) == 119
+    return i + 2 < data.size and byte_at(data, i + 1) == 47 and byte_at(data, i + 2) == 47
+
+
+@kernel
+def address_bits(data, blocks, i):
+    """A bit for each colon or full stop of the block at `i` that may belong to the start of a URL."""
+    block = block_at(data, blocks, i)
+    found = bits_of(mark_bytes_equal(block, 46) | mark_bytes_equal(block, 58))
+    kept = 0
+    for k in range(8):
+        if found >> k == 0:
+            break
+        if found >> k & 1 and _may_be_address(data, i + k):
+            kept |= 1 << k
+    return kept
+
+
+@kernel
+def ascii_lanes(byte, byte_lanes):
+    """The counters of an ASCII character that is no letter."""
+    lane = byte_lanes[at(byte)]
+    return lane & KEPT_ASCII_LANES | (lane >> np.uint64(LANE_HASH_SIGN) & np.uint64(1)) << np.uint64(LANE_SIGN)
+
+
+@kernel
+def character_lanes_at(data, i, pages, records, lanes, byte_lanes):
+    """The counters of the character that starts at `i`."""
+    byte = byte_at(data, i)
+    if byte < 0x80:
+        return ascii_lanes(byte, byte_lanes)
+    code_point, _ = utf8.decode(data, i)
+    counters = lanes[at(utf8.record_of(pages, records, code_point))] & KEPT_LANES
+    if code_point == ELLIPSIS:
+        return counters | np.uint64(1 << LANE_ELLIPSIS)
+    if code_point == OPEN_ANGLE or code_point == CLOSE_ANGLE:
+        return counters | np.uint64(1 << LANE_BRACKET)
+    return counters
+
+
+@kernel
+def hash_span(data, blocks, start, end):
+    """(Hash of the bytes, for use within a batch; the last 1 to 8 of them)."""
+    state = np.uint64(0)
+    i = start
+    while end - i > 8:
+        state = combine64(state + np.uint64(1), eight_bytes(data, blocks, i, i + 8))
+        i += 8
+    rest = eight_bytes(data, blocks, i, end) & low_bytes(end - i)
+    return finish_word(state, rest, end - start), rest
+
+
+@kernel
+def word_bits(rest, num_bytes):
+    """The bits of `listed_bits` of a word, from its last 1 to 8 bytes."""
+    if num_bytes > 7:
+        return 0
+    return listed_bits(rest | np.uint64(num_bytes) << np.uint64(56))
+
+
+@kernel
+def may_have_ellipsis(rest, num_bytes):
+    """Whether a word may contain "...": False only if it does not."""
+    if num_bytes > 8:
+        return True
+    marks = mark_bytes_equal(rest, FULL_STOP)
+    return marks & marks >> np.uint64(8) & marks >> np.uint64(16) != np.uint64(0)
+
+
+@kernel
+def count_ellipses(data, start, end, run):
+    """The number of "..." that end in data[start:end], after `run` full stops."""
+    found = 0
+    for i in range(start, end):
+        run = run + 1 if byte_at(data, i) == FULL_STOP else 0
+        if run == 3:
+            found += 1
+            run = 0
+    return found
+
+
+@kernel
+def ends_sentence(data, start, end, last):
+    """Whether the word ends a sentence; `last` is its last byte."""
+    if last >= 0x80 or last == 34 or last == 39 or last == 41 or last == 93 or last == 125:
+        return ends_in_sentence_mark(data, start, end)
+    return last == 46 or last == 33 or last == 63
+
+
+@kernel
+def last_other_character(data, start, end):
+    """Where the last character of data[start:end] that is no closing quote or bracket starts; -1 for none. Both ends
+    are at characters."""
+    while end > start:
+        i = utf8.start_of(data, start, end)
+        if not is_closing(utf8.decode(data, i)[0]):
+            return i
+        end = i
+    return -1
+
+
+@kernel
+def character_start(data, i, end):
+    """The first byte from `i` that starts a character, or `end`."""
+    while i < end and byte_at(data, i) & 0xC0 == 0x80:
+        i += 1
+    return i
+
+
+@kernel
+def is_second_of_pair(data, i, start):
+    """Whether the line break at `i` is the LF of CR LF in a document that starts at `start`."""
+    return byte_at(data, i) == LINE_FEED and i > start and byte_at(data, i - 1) == RETURN
+
+
+@kernel
+def after_character(data, i):
+    """The byte after the character at `i`."""
+    return i + utf8.lead_width(byte_at(data, i))
+
+
+@kernel
+def after_last_other_byte(data, start, end):
+    """The position after the last byte of data[start:end] that is no full stop; -1 for none."""
+    while end > start and byte_at(data, end - 1) == FULL_STOP:
+        end -= 1
+    return end if end > start else -1
+
+
+@kernel
+def segment_of(starts, k):
+    """The last segment that starts at or before item `k`; -1 for none. `starts` is ascending."""
+    low, high = -1, starts.size
+    while high - low > 1:
+        middle = (low + high) >> 1
+        if starts[middle] <= k:
+            low = middle
+        else:
+            high = middle
+    return low

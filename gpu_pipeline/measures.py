@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures of a batch of documents: launches of `measure_kernels`, and sums of documents by differences of ranks."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from curation.kernels.measures import NUM_STOP_WORDS
+from curation.kernels.spans import ADDRESS, BREAK, LEAD, LETTER, MASKS, RANKED, VISIBLE, WORD
+from curation.kernels.tables import UnicodeTables
+from curation.measures import NUM_MEASURES, OF_CLASSES, OF_MARKS, Measure, Wanted, wanted
+from gpu_pipeline import kernels
+from gpu_pipeline import measure_kernels as parts
+from gpu_pipeline import repetition_kernels as repetition
+from gpu_pipeline.buffers import eight_byte_blocks
+
+OF_TOPS = tuple(f"top_{n}gram_characters" for n in (2, 3, 4))  # int64: they may exceed the bytes of the text
+OF_SYMBOLS = ("hash_signs", "ellipsis_characters", "ellipses", "symbols", "symbol_characters")
+# A batch takes about this much memory: masks, ranks and words of six bytes, and the measures of a document.
+BATCH_BYTES, ROW_BYTES = 10, 16 * NUM_MEASURES
+LARGEST = (1 << 31) - 1
+
+
+class Spans(NamedTuple):
+    """The words and lines of a batch, as arguments of kernels (`measure_kernels` says what each is)."""
+
+    data: cp.ndarray
+    blocks: cp.ndarray
+    offsets: cp.ndarray
+    valid: cp.ndarray
+    origin: int
+    bits: cp.ndarray
+    ranks: cp.ndarray
+    row_ranks: cp.ndarray
+    word_starts: cp.ndarray
+    word_ends: cp.ndarray
+
+
+def pieces_of(counts: cp.ndarray, size: int) -> tuple[cp.ndarray, cp.ndarray]:
+    """(first piece of each document, document of each piece) for pieces of up to `size` items."""
+    pieces = kernels.starts_of(-(-counts // size))
+    return pieces, cp.searchsorted(pieces, cp.arange(int(pieces[-1])), side="right") - 1
+
+
+def launch_warps(kernel: Any, pieces: cp.ndarray, *arguments: Any) -> None:
+    """Run a kernel with one warp per piece."""
+    kernels.launch(kernel, pieces.size * parts.LANES, *arguments)
+
+
+def _find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
+    start, end = int(offsets[0]), int(offsets[-1])
+    origin, size = start // 32 * 32, end // 32 - start // 32 + 1
+    blocks = eight_byte_blocks(data)
+    bits, counts = kernels.empty(offsets, np.uint32, (MASKS, size)), kernels.empty(offsets, np.int32, (RANKED, size))
+    ranks = kernels.empty(offsets, np.int32, (RANKED, size + 1))
+    row_ranks = kernels.empty(offsets, np.int32, (RANKED, offsets.size))
+    stops = cp.zeros(size, np.uint32)
+    kernels.launch_shared(
+        parts.mark_text, 4 * size, data, blocks, origin, marks, *properties, lanes, bits.view(np.uint8)
+    )
+    kernels.launch(kernels.mark_rows, offsets.size, offsets, origin, stops)
+    kernels.launch_shared(parts.mark_words, size, stops, bits, counts)
+    ranks[:, 0] = 0
+    for mask in range(RANKED):
+        ranks[mask, 1:] = counts[mask].cumsum(dtype=np.int32)
+    kernels.launch(parts.rank_documents, offsets.size, offsets, origin, bits, ranks, row_ranks)
+    words = int(ranks[WORD, -1])
+    word_starts, word_ends = (kernels.empty(offsets, np.int32, words) for _ in range(2))
+    kernels.launch_shared(parts.place_words, 4 * size, bits, ranks, word_starts, word_ends)
+    return Spans(data, blocks, offsets, valid, origin, bits, ranks, row_ranks, word_starts, word_ends)
+
+
+def _url_starts(spans: Spans, classes: tuple) -> cp.ndarray:
+    """Where the first URL of each word starts; empty if no word has one."""
+    if not spans.bits[ADDRESS].any():
+        return cp.zeros(0, np.int32)
+    starts = cp.full(spans.word_starts.size, parts.NO_URL, np.int32)
+    arguments = spans.data, spans.offsets, spans.valid, spans.origin, spans.bits, spans.ranks, *classes, starts
+    kernels.launch_shared(parts.place_urls, spans.bits.shape[1], *arguments)
+    return starts
+
+
+def _measure_long(spans: Spans, long_words: cp.ndarray, word_hash: cp.ndarray, out: cp.ndarray) -> None:
+    words = long_words[:, 0]
+    pieces, piece_words = pieces_of(
+        (spans.word_ends[words] - spans.word_starts[words]).astype(np.int64), parts.LONG_PIECE
+    )
+    others = kernels.empty(pieces, np.int64, (2, piece_words.size))
+    listed = long_words, pieces, piece_words, spans.word_starts, spans.word_ends
+    kernels.launch(
+        parts.measure_pieces, piece_words.size, spans.data, spans.blocks, spans.origin, *listed, word_hash, others
+    )
+    kernels.launch(
+        parts.finish_pieces, piece_words.size, spans.data, spans.origin, spans.row_ranks, *listed, others, out
+    )
+
+
+def _measure_words(spans: Spans, classes: tuple, marks: bool, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
+    """(hash of each word, visible characters before its end)."""
+    words = spans.word_starts.size
+    word_hash, word_end = kernels.empty(out, np.uint64, words), kernels.empty(out, np.int32, words)
+    url_starts = _url_starts(spans, classes) if marks else cp.zeros(0, np.int32)
+    longest = int(spans.offsets[-1] - spans.offsets[0]) // parts.LONG_WORD + 1
+    long_words, num_long = kernels.empty(out, np.int32, (longest, 2)), cp.zeros(1, np.int32)
+    counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
+    pieces, rows = pieces_of(counts, parts.WORD_PIECE)
+    launch_warps(
+        parts.measure_words, rows, spans.data, spans.blocks, *spans[4:8], pieces, rows, *spans[8:], url_starts,
+        word_hash, word_end, long_words, num_long, out,
+    )  # fmt: skip
+    if int(num_long[0]):
+        _measure_long(spans, long_words[: int(num_long[0])], word_hash, out)
+    return word_hash, word_end
+
+
+def _count_classes(spans: Spans, classes: tuple, byte_lanes: cp.ndarray, out: cp.ndarray) -> None:
+    starts, ends = spans.offsets[:-1], spans.offsets[1:]
+    lengths = cp.where(spans.valid & (starts < ends), ends - starts // 8 * 8, 0)
+    pieces, rows = pieces_of(lengths, parts.BYTE_PIECE)
+    arguments = spans.data, spans.blocks, spans.offsets, pieces, rows, *classes, byte_lanes, out
+    launch_warps(parts.count_classes, rows, *arguments)
+
+
+def _measure_lines(spans: Spans, hashed: bool, out: cp.ndarray) -> tuple[cp.ndarray, ...]:
+    """(first item of each document, hash of each item, its mark); `measure_kernels.measure_lines` says what they are.
+    The last two are empty if not `hashed`."""
+    breaks = kernels.empty(out, np.int32, int(spans.ranks[BREAK, -1]))
+    kernels.launch_shared(parts.place_breaks, spans.bits.shape[1], spans.bits, spans.ranks, breaks)
+    before = spans.row_ranks[BREAK].astype(np.int64)
+    item_starts = before - before[0] + cp.arange(before.size)
+    items, size = int(item_starts[-1]), int(spans.offsets[-1] - spans.offsets[0])
+    line_hash, line_mark = (kernels.empty(out, kind, items * hashed) for kind in (np.uint64, np.int32))
+    long_lines = kernels.empty(out, np.int32, (size // parts.LONG_PIECE + 1, 3))
+    num_long = cp.zeros(1, np.int32)
+    kernels.launch(
+        parts.measure_lines, items, *spans[:8], item_starts, breaks, *spans[8:], hashed, line_hash, line_mark,
+        long_lines, num_long, out,
+    )  # fmt: skip
+    long_lines = long_lines[: int(num_long[0])]
+    if long_lines.size:
+        pieces, rows = pieces_of((long_lines[:, 2] - long_lines[:, 1]).astype(np.int64), parts.LONG_PIECE)
+        arguments = spans.data, spans.blocks, spans.origin, long_lines, pieces, rows, line_hash
+        kernels.launch(parts.hash_pieces, rows.size, *arguments)
+    return item_starts, line_hash, line_mark
+
+
+# Repetition
+
+
+def _in_classes(counts: cp.ndarray, limits: Sequence[int]) -> list[cp.ndarray]:
+    """Documents with items, by their number: up to the first limit, up to the second, ..., above all."""
+    bounds = [0, *limits, LARGEST]
+    return [cp.flatnonzero((counts > low) & (counts <= high)) for low, high in itertools.pairwise(bounds)]
+
+
+def _table(counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
+    """(start of the table of each document, all tables) for documents of so many items."""
+    starts = kernels.starts_of(kernels.table_slots(counts))
+    return starts, kernels.empty(counts, np.uint32, int(starts[-1]))
+
+
+def _count_items(
+    item_starts: cp.ndarray, hashes: cp.ndarray, lengths: cp.ndarray, measure: Measure, out: cp.ndarray
+) -> None:
+    counts = item_starts[1:] - item_starts[:-1]
+    small, huge = _in_classes(counts, (repetition.SMALL_SLOTS // 2,))
+    items = item_starts, hashes, lengths
+    launch_teams(repetition.repeat_items_small, repetition.SMALL_THREADS, small, *items, int(measure), out)
+    if huge.size:
+        table = _table(counts[huge])
+        launch_teams(repetition.repeat_items_huge, repetition.THREADS, huge, *items, *table, int(measure), out)
+
+
+def _count_lines(item_starts: cp.ndarray, line_hash: cp.ndarray, line_mark: cp.ndarray, out: cp.ndarray) -> None:
+    """Write the measures of lines and paragraphs that repeat."""
+    _count_items(item_starts, line_hash, line_mark >> 1, Measure.duplicate_lines, out)
+    is_line, is_first = line_mark >= 0, (line_mark >= 0) & (line_mark & 1 == 1)
+    starts, paragraphs = cp.flatnonzero(is_first), is_first.cumsum(dtype=np.int32)
+    hashes, lengths = cp.zeros(starts.size, np.uint64), cp.zeros(starts.size, np.int32)
+    lines = is_line.cumsum(dtype=np.int32)
+    kernels.launch(parts.add_lines, line_mark.size, line_hash, line_mark, lines, paragraphs, starts, hashes, lengths)
+    before = cp.searchsorted(starts, item_starts)
+    _count_items(before, hashes, lengths, Measure.duplicate_paragraphs, out)
+
+
+def _count_words(
+    spans: Spans, plan: Wanted, word_hash: cp.ndarray, word_end: cp.ndarray, out: cp.ndarray
+) -> cp.ndarray:
+    """Write the measures of words and n-grams that repeat; return the characters of the top 2- to 4-grams."""
+    counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
+    top_characters = cp.zeros((3, counts.size), np.int64)
+    chunk_starts = kernels.starts_of(counts // 32 + 2)
+    words, chunks = word_hash.size, int(chunk_starts[-1])
+    level_hash = kernels.empty(out, np.uint64, words)
+    group, firsts, active = (kernels.empty(out, np.int32, size) for size in (words, words, 2 * words))
+    masks = kernels.empty(out, np.uint32, repetition.MASKS * chunks)
+    functions, skips = kernels.empty(out, np.uint64, chunks), kernels.empty(out, np.int32, chunks)
+    arguments = (
+        spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end, chunk_starts, level_hash, group, firsts,
+        active, masks, functions, skips,
+    )  # fmt: skip
+    small, large, huge = _in_classes(counts, (repetition.SMALL_SLOTS // 2, repetition.LARGE_SLOTS // 2))
+    launch_teams(repetition.repeat_words_small, repetition.SMALL_THREADS, small, *arguments, top_characters, out)
+    launch_teams(repetition.repeat_words_large, repetition.THREADS, large, *arguments, top_characters, out)
+    if huge.size:
+        table = _table(counts[huge])
+        launch_teams(repetition.repeat_words_huge, repetition.THREADS, huge, *arguments, *table, top_characters, out)
+    return top_characters
+
+
+def launch_teams(kernel: Any, threads: int, rows: cp.ndarray, *arguments: Any) -> None:
+    """Run a kernel with one block of so many threads per listed row."""
+    if rows.size:
+        kernels.launch_teams(kernel, rows.size, threads, rows, *arguments)
+
+
+def _sum_ranks(spans: Spans, out: cp.ndarray) -> None:
+    """Measures that are differences of ranks, and sums of others."""
+    sums = cp.where(spans.valid, spans.row_ranks[:, 1:] - spans.row_ranks[:, :-1], 0)
+    out[Measure.bytes] = cp.where(spans.valid, spans.offsets[1:] - spans.offsets[:-1], 0)
+    out[Measure.characters], out[Measure.words] = sums[LEAD], sums[WORD]
+    out[Measure.word_characters], out[Measure.space_characters] = sums[VISIBLE], sums[LEAD] - sums[VISIBLE]
+    out[Measure.alphabetic_characters], out[Measure.line_characters] = sums[LETTER], sums[LEAD] - sums[BREAK]
+    out[Measure.ellipses] += out[Measure.ellipsis_characters]
+    out[Measure.symbols] = out[Measure.hash_signs] + out[Measure.ellipses]
+    out[Measure.symbol_characters] = out[Measure.hash_signs] + out[Measure.ellipsis_characters]
+    out[Measure.stop_words] = sum(out[Measure.stop_words] >> k & 1 for k in range(NUM_STOP_WORDS))
+    out[Measure.num_2grams] = cp.maximum(sums[WORD] - 1, 0)
+    out[Measure.num_3grams] = cp.maximum(sums[WORD] - 2, 0)
+
+
+def measure_batch(
+    data: cp.ndarray, offsets: cp.ndarray, valid: cp.ndarray, unicode: UnicodeTables, lanes: tuple, names: Sequence[str]
+) -> cp.ndarray:
+    """The measures `names` (int64, (names, rows)).
+
+    unicode, lanes   the tables of `tables` and `words.character_lanes`, on the device
+    """
+    out = cp.zeros((NUM_MEASURES, valid.size), np.int32)
+    marks, plan = any(name in OF_MARKS for name in names), wanted(tuple(names))
+    classes = *unicode[:2], lanes[0]
+    spans = _find_spans(data, offsets, valid, unicode[:3], lanes[0], marks)
+    word_hash, word_end = _measure_words(spans, classes, marks, out)
+    top_characters = None
+    if plan.distinct or plan.max_ngram:
+        top_characters = _count_words(spans, plan, word_hash, word_end, out)
+    if any(name in OF_CLASSES or name in OF_SYMBOLS for name in names):
+        _count_classes(spans, classes, lanes[1], out)
+    if any("line" in name or "paragraph" in name for name in names):
+        lines = _measure_lines(spans, plan.lines, out)
+        if plan.lines:
+            _count_lines(*lines, out)
+    _sum_ranks(spans, out)
+    result = out[cp.asarray([int(Measure[name]) for name in names])].astype(np.int64)
+    for k, name in enumerate(names):
+        if top_characters is not None and name in OF_TOPS:
+            result[k] = top_characters[OF_TOPS.index(name)]
+    return result

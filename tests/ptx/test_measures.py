@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that cut the measures by bytes, words and lines: documents at which a cut can go wrong, or a thread long."""
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import cpu_fallback
+from curation.contract import TEXT
+from curation.measures import Measure
+from gpu_pipeline import measure_kernels
+from tests.conftest import frame_of
+from tests.ptx.engine import install_engine
+
+NAMES = tuple(measure.name for measure in Measure)
+SIZE = 1 << 20 if "PTX_ALL_SEEDS" in os.environ else 1 << 16  # bytes of a long document; `make ptx` sets it
+PIECE = measure_kernels.LONG_PIECE
+LONGEST_THREAD = 100_000
+NOT_FLAT = {"measure_rows", "count_row_words"}
+
+
+def repeated(unit: str, size: int) -> str:
+    return unit * (size // len(unit.encode()) + 1)
+
+
+LONG = {
+    "one word": "x" * SIZE,
+    "dots": "." * SIZE,
+    "a word of dots and letters": repeated("a" + "." * 5000, SIZE),
+    "quotes after a full stop": "." + '"' * SIZE,
+    "only quotes": repeated("”", SIZE),
+    "characters of three bytes, cut anywhere": "a" + repeated("漢", SIZE) + "。”",
+    "addresses in one word": repeated("http://www.", SIZE),
+    "blank lines": "\n" * SIZE,
+    "pairs of line breaks": repeated("\r\n", SIZE) + "\r",
+    "white space": " " * SIZE + "end",
+    "short words": repeated("a ", SIZE),
+}
+CUTS = [
+    *("w" * size for size in range(PIECE - 1, PIECE + 2)),
+    *("x" * size + "..." for size in range(PIECE - 4, PIECE + 2)),
+    *("." * size + " end." for size in range(3 * PIECE - 2, 3 * PIECE + 3)),
+    *("." + "é" * (size // 2) + ".”" * 700 for size in range(PIECE - 2, PIECE + 2)),
+    *(" " * size + "a\r\n\r\nb\n\nc" for size in range(28, 36)),
+    *("a b " * size for size in range(62, 67)),
+    *("é" * size for size in range(126, 131)),
+    "",
+]
+
+
+def assert_same_measures(engine, column, names=NAMES):
+    found, expected = engine.measure(column, names), cpu_fallback.measure(column, names)
+    for name in names:
+        np.testing.assert_array_equal(found[name], expected[name], name, strict=True)
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_measures_of_documents_that_are_cut(monkeypatch, seed):
+    engine, _ = install_engine(monkeypatch, seed)
+    assert_same_measures(engine, frame_of(engine, [*CUTS, *LONG.values()])[TEXT])
+
+
+def test_no_thread_is_long(monkeypatch):
+    engine, device = install_engine(monkeypatch, None)
+    for name, text in LONG.items():
+        device.counts = {}
+        assert_same_measures(engine, frame_of(engine, [text])[TEXT])
+        longest = {kernel: counts.longest for kernel, counts in device.counts.items() if kernel not in NOT_FLAT}
+        assert max(longest.values()) < LONGEST_THREAD, (name, longest)
+
+
+@pytest.mark.parametrize(("skipped", "shift"), [(0, 0), (0, 3), (1, 0), (3, 5), (5, 1)])
+def test_measures_of_any_column(monkeypatch, skipped, shift):
+    """Buffers that start anywhere, slices, and bytes under nulls that are not UTF-8."""
+    engine, _ = install_engine(monkeypatch, 7)
+    pieces = ["x" * 70 + " é\u2003y", "end", "", "漢字 words\u0085of\u00a0all kinds", "start\r", "\na\n" * 40, "…"]
+    documents = [text.encode() for text in pieces]
+    documents[2:2], documents[6:6] = [b"\xe2\x80 \x80\xf0"], [b"\xff\xfe\xc2"]
+    documents.append(b"\xff\xf4\xbf\xe2")
+    valid = [k not in (2, 6, len(documents) - 1) for k in range(len(documents))]
+    offsets = np.cumsum([0, *map(len, documents)])
+    data = pa.py_buffer(bytes(shift) + b"".join(documents)).slice(shift)
+    mask = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+    column = pa.LargeStringArray.from_buffers(len(documents), pa.py_buffer(offsets), data, mask, 3)[skipped:]
+    assert_same_measures(engine, cpu_fallback.from_arrow(pa.table({TEXT: column}))[TEXT])
