@@ -6,16 +6,21 @@ READY := $(VENV)/.ready
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-peers gpu-check torture ptx ptx-record
+.PHONY: help demo test fix check wheel bench bench-instructions bench-peers gpu-check torture ptx ptx-record test-models tokens
 
 help:  ## print this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo:  ## install into .venv, then curate a few megabytes of real text
 	python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/curate demo
 
 test:  ## install into .venv, then run all tests that this machine can run
 	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-models:  ## run the tests that need compiled packages, in an environment of their own
+	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test]'
+	.venv-models/bin/pip install --force-reinstall --no-deps fasttext pybind11
+	.venv-models/bin/pytest tests/library/test_classifier_training.py
 
 fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff check --fix
@@ -35,6 +40,9 @@ wheel: $(READY)  ## build a wheel in dist/ with kernels compiled for x86-64-v3
 bench: $(READY)  ## run the benchmarks on this machine
 	$(BIN)/python -m benchmarks.bench
 
+bench-instructions: $(READY)  ## count the instructions of each kernel with valgrind, and compare with the record
+	$(BIN)/python -m benchmarks.instructions
+
 bench-peers: $(READY)  ## compare with other tools, each installed into a separate environment
 	$(BIN)/python -m benchmarks.bench_peers
 
@@ -47,6 +55,9 @@ ptx: $(READY)  ## run the device code of all kernels on this machine, on the 2 M
 
 ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/differences.md
 	$(BIN)/python -m tests.ptx.profile --record
+
+tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on 20 MB and on a million adversarial strings
+	TOKEN_STRINGS=1000000 TOKEN_CORPUS=real_20mb.jsonl $(BIN)/pytest -q tests/packing/test_flat_tables.py
 
 torture: $(READY)  ## test 10,000 damaged inputs, and runs killed at 200 random moments
 	TORTURE=10000 $(BIN)/pytest tests/fuzz tests/running/test_kill.py

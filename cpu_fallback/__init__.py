@@ -15,6 +15,7 @@ from cpu_fallback.text import (
     shingles,
     signatures,
 )
+from cpu_fallback.tokens import tokenize
 
 __all__ = [
     "band_keys",
@@ -36,5 +37,6 @@ __all__ = [
     "shingles",
     "signatures",
     "to_arrow",
+    "tokenize",
     "with_columns",
 ]

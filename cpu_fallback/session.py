@@ -5,13 +5,11 @@ import platform
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from importlib.metadata import version
 
-import dask.multiprocessing
-import dask.threaded
-
-from curation.system.cluster import DaskSession, connect, process_pool
+from curation.system.cluster import connect, pool_of_processes, process_pool
+from curation.system.pools import threads_of_processes
+from curation.system.sessions import LocalExecutor, TaskSession
 
 LIBRARIES = ("pandas", "pyarrow", "numba", "dask")
 BATCH_BYTES = 4 << 20  # larger batches need more memory and are not faster (benchmarks/LOG.md)
@@ -23,17 +21,21 @@ def describe() -> dict[str, str]:
 
 
 @contextmanager
-def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
-    """Open a session of `workers` tasks at once on "threads", "processes" or a Dask scheduler's address.
+def open_session(workers: int, scheduler: str) -> Iterator[TaskSession]:
+    """Open a session of `workers` tasks at once on "threads", "processes", "auto" or a Dask scheduler's address.
 
     Raises EngineError if the scheduler does not answer.
     """
-    if scheduler == "threads":
+    threads = threads_of_processes(scheduler, workers)
+    if threads and scheduler == "auto":
+        with pool_of_processes(threads) as processes:
+            yield TaskSession(LocalExecutor(processes, workers))
+    elif scheduler in ("threads", "auto"):
         with ThreadPoolExecutor(workers) as pool:  # after an error, running tasks end before the run unlocks its folder
-            yield DaskSession(partial(dask.threaded.get, pool=pool))
+            yield TaskSession(LocalExecutor(pool, workers))
     elif scheduler == "processes":
         with process_pool(workers) as pool:
-            yield DaskSession(partial(dask.multiprocessing.get, pool=pool, chunksize=1))
+            yield TaskSession(LocalExecutor(pool, workers))
     else:
         with connect(scheduler) as session:
             yield session

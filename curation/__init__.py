@@ -33,16 +33,27 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.library.functions import (
         apply as apply,
         decontaminate as decontaminate,
-        exact_dedup as exact_dedup,
+        explain as explain,
         filter as filter,
-        fuzzy_dedup as fuzzy_dedup,
         language as language,
         measure as measure,
-        ngram_dedup as ngram_dedup,
         read as read,
         redact as redact,
         rewrite as rewrite,
     )
+    from curation.library.deduplication import (
+        exact_dedup as exact_dedup,
+        fuzzy_dedup as fuzzy_dedup,
+        ngram_dedup as ngram_dedup,
+    )
+    from curation.library.duplicates import Duplicates as Duplicates
+    from curation.library.plotting import plot as plot
+    from curation.library.classifier_training import (
+        ClassifierSettings as ClassifierSettings,
+        TrainedClassifier as TrainedClassifier,
+        train_classifier as train_classifier,
+    )
+    from curation.library.scores import classify as classify, select as select
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -80,6 +91,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.recipes.recipe import (
         Output as Output,
         Recipe as Recipe,
+        Report as Report,
         convert_recipe as convert_recipe,
         load_recipe as load_recipe,
         parse_recipe as parse_recipe,
@@ -93,10 +105,12 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.rules.effects import Effect as Effect, Effects as Effects, Histogram as Histogram
     from curation.running.comparison import Comparison as Comparison, compare_runs as compare_runs
     from curation.running.results import run_documents as run_documents
-    from curation.running.run import RunResult as RunResult, run as run
+    from curation.running.finished import RunResult as RunResult, open_run as open_run
+    from curation.running.run import run as run
     from curation.running.verify import verify as verify
     from curation.stages import (
         MeasureStage as MeasureStage,
+        Classify as Classify,
         Decontaminate as Decontaminate,
         ExactDedup as ExactDedup,
         Filter as Filter,
@@ -105,6 +119,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         NgramDedup as NgramDedup,
         Redact as Redact,
         Rewrite as Rewrite,
+        Select as Select,
     )
     from curation.stages.base import CorpusStage as CorpusStage, Phase as Phase, RowStage as RowStage
     from curation.stages.outcome import (
@@ -120,21 +135,25 @@ _HOMES = {
     "curation.library.functions": (
         "apply",
         "decontaminate",
-        "exact_dedup",
+        "explain",
         "filter",
-        "fuzzy_dedup",
         "language",
         "measure",
-        "ngram_dedup",
         "read",
         "redact",
         "rewrite",
     ),
+    "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup"),
+    "curation.library.duplicates": ("Duplicates",),
+    "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
+    "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
+    "curation.library.scores": ("classify", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
-    "curation.running.run": ("RunResult", "run"),
-    "curation.recipes.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
+    "curation.running.finished": ("RunResult", "open_run"),
+    "curation.running.run": ("run",),
+    "curation.recipes.recipe": ("Output", "Recipe", "Report", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),
     "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),
@@ -144,6 +163,7 @@ _HOMES = {
     "curation.system.files": ("known_sha256",),
     "curation.stages": (
         "MeasureStage",
+        "Classify",
         "Decontaminate",
         "ExactDedup",
         "Filter",
@@ -152,6 +172,7 @@ _HOMES = {
         "NgramDedup",
         "Redact",
         "Rewrite",
+        "Select",
     ),
     "curation.rules.decide": ("RULE_SETS", "Rule", "Verdict"),
     "curation.measures": ("Measure",),

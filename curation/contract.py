@@ -9,7 +9,7 @@ compute integers and rewritten text; stages decide. Both engines return the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from curation.kernels.ngram_table import NgramTable
     from curation.kernels.rewrite import RewriteSteps
     from curation.models.fasttext import Classifier
+    from curation.packing.tokenization import Tokenizer
+    from curation.reading.places import Mark
     from curation.reading.source_files import Slice
 
 Frame = Any
@@ -61,6 +63,7 @@ class Batch(NamedTuple):
     rows      number of documents and rejected records
     lines     number of physical lines, with blank ones
     repaired  number of documents in which U+FFFD replaced malformed UTF-8
+    marks     places of records that do not follow the one before them (`curation.reading.places`)
     """
 
     frame: Frame
@@ -68,6 +71,7 @@ class Batch(NamedTuple):
     rows: int
     lines: int
     repaired: int = 0
+    marks: Sequence[Mark] = ()
 
 
 class Session(Protocol):
@@ -78,9 +82,18 @@ class Session(Protocol):
 
     dashboard: str
 
-    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Return `function(item)` for each item, in the order of `items`. The first error cancels the tasks that have
         not started and is raised."""
+        ...
+
+    def run(
+        self, function: Callable[[Item], Result], items: Iterable[Item],
+        done: Callable[[int, Item, Result], object] = ...,
+    ) -> None:  # fmt: skip
+        """Call `function(item)` for each item, and `done(number, item, result)` when a task has ended, in any order.
+        Items are taken when their tasks begin, so they may be made by a generator. The first error cancels the tasks
+        that have not started and is raised."""
         ...
 
 
@@ -95,8 +108,8 @@ class Engine(Protocol):
         ...
 
     def open_session(self, workers: int, scheduler: str) -> AbstractContextManager[Session]:
-        """Open a session that runs up to `workers` tasks at once. `scheduler` is "threads", "processes" or the address
-        of a Dask scheduler."""
+        """Open a session that runs up to `workers` tasks at once. `scheduler` is "threads", "processes", "auto" (an
+        engine's choice of the two) or the address of a Dask scheduler."""
         ...
 
     def batch_bytes(self, workers: int) -> int:
@@ -184,6 +197,16 @@ class Engine(Protocol):
         hit. A document with fewer than `ngram` words has one n-gram, all its words; one without words has none."""
         ...
 
+    # tokens.py
+
+    def tokenize(self, text: Text, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of all documents back to back, and how many each has.
+
+        Ids have the type `tokenizer.dtype`, and include the begin-of-sequence and end-of-document tokens of the
+        tokenizer's spec. Lengths are int32. A document without tokens has length 0. IntegrityError: ids of a sample
+        of the documents differ from those of the tokenizer's library."""
+        ...
+
     # dedup.py
 
     def group_leaders(self, keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
@@ -214,6 +237,7 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
         "rewrite", "measure", "byte_lengths", "hash_text", "classify", "signatures", "band_keys", "shingles",
         "ngram_hits",
     ),
+    "tokens": ("tokenize",),
     "dedup": ("group_leaders", "intersection_sizes", "connected_components"),
 }  # fmt: skip
 

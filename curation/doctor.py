@@ -26,6 +26,7 @@ from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.models.fasttext import Classifier, load_classifier
+from curation.packing.tokenization import load_tokenizer
 from curation.system.files import commit, read_json, write_json
 
 NUM_DOCUMENTS = 2500
@@ -144,6 +145,7 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
     yield "shingles of characters", lambda: [*engine.shingles(text, NGRAM, True)]
     yield "band_keys", lambda: [engine.band_keys(text, NGRAM, False, a, b, BAND_ROWS)]
     yield "ngram_hits", partial(_ngram_hits, engine, text)
+    yield "tokenize", lambda: [*engine.tokenize(text, load_tokenizer("gpt2"))]
 
 
 def _rewritten(engine: Engine, frame: Frame, steps: RewriteSteps) -> list[np.ndarray]:

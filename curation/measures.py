@@ -21,7 +21,14 @@ NGRAM_NAME = re.compile(r"(top|duplicate|covered)_(\d+)gram_")
 
 
 class Measure(IntEnum):
-    """Names of measures. Values are their columns in the output of the kernel."""
+    """Names of measures. Values are their columns in the output of the kernel.
+
+    `Measure.words.definition`, `.unit` and `.source` describe a measure, and so does `help(Measure.words)`.
+
+        >>> import curation
+        >>> curation.Measure.words.definition, curation.Measure.words.unit
+        ('maximal runs of characters that are not white space', 'words')
+    """
 
     @staticmethod
     def _generate_next_value_(name: str, start: int, count: int, last_values: list[int]) -> int:
@@ -87,6 +94,21 @@ class Measure(IntEnum):
     covered_10gram_characters = auto()
     num_2grams = auto()
     num_3grams = auto()
+
+    @property
+    def definition(self) -> str:
+        """What the measure counts."""
+        return DESCRIPTIONS[self.name]
+
+    @property
+    def unit(self) -> str:
+        """The unit of the count, such as `words` or `characters`."""
+        return unit_of(self.name)
+
+    @property
+    def source(self) -> str:
+        """The paper or tool whose rules use the measure; "" for a basic count."""
+        return SOURCES.get(self.name, "")
 
 
 NUM_MEASURES = len(Measure)
@@ -162,6 +184,35 @@ DESCRIPTIONS: dict[str, str] = {
     "num_3grams": "words - 2, at least 0",
 }
 
+GOPHER, FINEWEB = "Rae et al. 2021 (Gopher)", "Penedo et al. 2024 (FineWeb)"
+SOURCES: dict[str, str] = {  # of measures that are no basic counts
+    **dict.fromkeys(
+        ("words_with_letter", "hash_signs", "ellipses", "symbols", "bullet_lines", "ellipsis_lines", "stop_words"),
+        f"{GOPHER}, appendix A1.1",
+    ),
+    **dict.fromkeys(
+        ("duplicate_lines", "duplicate_line_characters", "duplicate_paragraphs", "duplicate_paragraph_characters"),
+        f"{GOPHER}, table A1",
+    ),
+    **{f"top_{n}gram_characters": f"{GOPHER}, table A1" for n in (2, 3, 4)},
+    **{f"duplicate_{n}gram_characters": f"{GOPHER}, table A1, as datatrove computes it" for n in range(5, 11)},
+    **{f"covered_{n}gram_characters": f"{GOPHER}, table A1" for n in range(5, 11)},
+    **dict.fromkeys(("punctuated_lines", "short_lines"), f"{FINEWEB}, section 3.6, as datatrove computes it"),
+}
+OTHER_UNITS = {
+    "hash_signs": "characters", "ellipses": "occurrences", "symbols": "occurrences", "newlines": "characters",
+    "function_words": "words", "stop_words": "words", "distinct_words": "words", "words_with_letter": "words",
+    "urls": "occurrences",
+}  # fmt: skip
+
+
+def unit_of(name: str) -> str:
+    """Return the unit of a measure."""
+    if name.endswith("_count") or name.startswith("num_"):
+        return "occurrences"
+    return OTHER_UNITS.get(name) or name.rpartition("_")[2]
+
+
 # Measure -> measures of which it counts a part. A unit with characters counts as its first character.
 # Excluded: `top_*gram_characters`, since equal n-grams may overlap, and upper case in letters (Ⓐ is not a letter).
 PARTS: dict[str, tuple[str, ...]] = {
@@ -213,6 +264,19 @@ PARTS: dict[str, tuple[str, ...]] = {
     "num_2grams": ("words",),
     "num_3grams": ("num_2grams",),
 }
+
+
+def _document_members() -> None:
+    """Give the class and each measure a docstring with the definition, unit and source, for `help`."""
+    lines = []
+    for measure in Measure:
+        source = f". Source: {measure.source}" if measure.source else ""
+        measure.__doc__ = f"{measure.definition} (unit: {measure.unit}){source}"
+        lines.append(f"    {measure.name:<32}{measure.__doc__}")
+    Measure.__doc__ = f"{Measure.__doc__}\n" + "\n".join(lines)
+
+
+_document_members()
 
 
 def is_part(part: str, whole: str) -> bool:

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from curation.contract import ID, ROW, TEXT, Batch
 from curation.reading import read_documents, row_groups
+from curation.reading.places import Mark, shifted
 from curation.reading.source_files import FileRange, Slice, SourceFile
-from curation.reading.tabular import schema_in
+from curation.reading.tabular import rows_in, schema_in
 from curation.reading.urls import is_remote
 from gpu_pipeline import kernels
 from gpu_pipeline.buffers import DEVICE, buffers_of, memory_errors, prepare_device
@@ -60,7 +61,8 @@ def _read_on_host(input_slice: Slice, batch_bytes: int, row: int = 0, first_rang
             entry._replace(row=entry.row + row, file_index=entry.file_index + first_range)
             for entry in documents.rejected
         ]
-        yield Batch(frame, rejected, *documents[2:])
+        marks = shifted(documents.marks, row, first_range)
+        yield Batch(frame, rejected, *documents[2:5], marks=marks)
 
 
 class Run(NamedTuple):
@@ -79,11 +81,22 @@ def _read_row_groups(input_slice: Slice, columns: list[str], batch_bytes: int) -
         batches = (
             _read_on_host(msgspec.structs.replace(input_slice, ranges=run.ranges), batch_bytes, row, run.first_range)
             if frame is None
-            else [Batch(frame, [], len(frame), len(frame))]
+            else [Batch(frame, [], len(frame), len(frame), marks=_marks(run, row))]
         )
+        continued = run.ranges[0].start != input_slice.ranges[run.first_range].start
+        start = [] if continued or len(input_slice.ranges) == 1 else [Mark(row, run.first_range, 0)]
         for batch in batches:
-            yield batch
-            row += batch.rows
+            yield batch._replace(marks=[*start, *(mark for mark in batch.marks if mark.file_index > run.first_range)])
+            row, start = row + batch.rows, []
+
+
+def _marks(run: Run, row: int) -> list[Mark]:
+    """The starts of the files of a run that begins at `row`."""
+    marks = []
+    for number, file_range in enumerate(run.ranges):
+        marks.append(Mark(row, run.first_range + number, 0))
+        row += rows_in(file_range)
+    return marks
 
 
 def _runs(input_slice: Slice, batch_bytes: int) -> Iterator[Run]:

@@ -8,20 +8,21 @@ launches kernels (`buffers.DEVICE`): the scratch memory of two would not fit.
 import logging
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cudf
 import cupy as cp
-import dask.threaded
+import dask
 import numba
 import numba_cuda
 import pyarrow
 import rmm
 
-from curation.system.cluster import DaskSession, connect
+from curation.system.cluster import connect
+from curation.system.sessions import LocalExecutor, TaskSession
 from gpu_pipeline.buffers import prepare_device
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
@@ -72,15 +73,16 @@ def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
 
 
 @contextmanager
-def open_session(workers: int, scheduler: str) -> Iterator[DaskSession]:
-    """Open a session of `workers` tasks at once on "threads", "processes" or a Dask scheduler's address.
+def open_session(workers: int, scheduler: str) -> Iterator[TaskSession]:
+    """Open a session of `workers` tasks at once on "threads" or "auto", "processes" or a Dask scheduler's address.
 
     Raises EngineError if the scheduler does not answer.
     """
-    if scheduler == "threads":
+    if scheduler in ("threads", "auto"):
         prepare_device()
         _warn_of_idle_devices(cp.cuda.runtime.getDeviceCount() - 1)
-        yield DaskSession(partial(dask.threaded.get, num_workers=workers))
+        with ThreadPoolExecutor(workers) as pool:
+            yield TaskSession(LocalExecutor(pool, workers))
         return
     if scheduler == "processes":
         with _cluster_of_this_machine(workers) as cluster, connect(cluster) as session:

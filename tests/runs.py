@@ -104,6 +104,8 @@ def digests(folder: Path) -> dict[str, str]:
 
 def data_digests(folder: Path) -> dict[str, str]:
     """As `digests`, without what names the input: for comparing runs over different files of one content."""
-    chosen = ("documents/", "removed/", "tokens/")
+    chosen = ("documents/", "tokens/")
     found = digests(folder)
-    return {name: value for name, value in found.items() if name.startswith(chosen) and "/_meta/" not in name}
+    data = {name: value for name, value in found.items() if name.startswith(chosen) and "/_meta/" not in name}
+    removed = [pq.read_table(path).drop_columns(["file", "line"]) for path in sorted((folder / "removed").iterdir())]
+    return data | {"removed": repr([table.to_pylist() for table in removed])}

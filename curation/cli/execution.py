@@ -13,7 +13,7 @@ from curation.system import interrupts
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
-    from curation.running.run import RunResult
+    from curation.running.finished import RunResult
 
 RUN_OPTIONS = ("engine", "workers", "scheduler", "force", "force_disk")
 RESULT_KEYS = ("documents", "bytes", "seconds", "warnings")  # of report.json
@@ -31,16 +31,17 @@ def prepare_memory() -> None:
     interrupts.listen()
 
 
-def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace) -> RunResult:
-    """Run a recipe with a progress display, print the funnel, and return the result."""
+def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace, **more: Any) -> RunResult:
+    """Run a recipe with a progress display, print the funnel, and return the result. `more` are arguments of `run`."""
     from curation.running.run import run
 
     console: Console = options.console
     settings = {name: getattr(options, name) for name in RUN_OPTIONS}
-    finished = run(recipe, folder, progress=console.progress(), **settings)
+    finished = run(recipe, folder, progress=console.progress(), **settings, **more)
     if finished.already_complete:
         kept = counted(finished.report["documents"]["kept"], "document")
-        console.info(f"already complete: {folder}, {kept} kept; --force runs it again")
+        advice = "" if more.get("array_task") else "; --force runs it again"
+        console.info(f"already complete: {folder}, {kept} kept{advice}")
     else:
         _show(finished, folder, options)
     return finished

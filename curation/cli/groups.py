@@ -7,7 +7,7 @@ from curation.cli.parsing import Group
 GROUPS = (
     Group("runs", (runs.RUN, runs.PLAN, runs.DEMO, init.INIT, measuring.MEASURE, runs.TOKENIZE)),
     Group("results", (showing.SHOW, comparing.COMPARE, inspecting.INSPECT, inspecting.VERIFY)),
-    Group("training", (training.TRAIN_TOKENIZER,)),
+    Group("training", (training.TRAIN_TOKENIZER, training.TRAIN_CLASSIFIER)),
     Group("pairs", (pairs.MERGE, pairs.SPLIT)),
     Group("environment", (environment.DOCTOR, environment.WARMUP, environment.RECIPES, environment.COMPLETION)),
 )

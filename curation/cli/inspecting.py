@@ -68,6 +68,7 @@ def _add_verify(parser: Parser) -> None:
 
 def verify(options: argparse.Namespace) -> int:
     from curation.packing.blends import META
+    from curation.running.report_text import missing_documents
     from curation.running.run_folder import relocated_meta
     from curation.running.verify import verify as find_problems
     from curation.system.files import read_json
@@ -84,6 +85,8 @@ def verify(options: argparse.Namespace) -> int:
         return int(console.result("verify", 1, folder=options.folder, problems=problems))
     content = read_json(folder / "report.json")
     console.info(f"{folder}: {len(content['outputs'])} outputs, all unchanged")
+    for line in missing_documents(content):
+        console.info(f"{line}. Their order, and the split of each text, were not checked")
     has_moved = bool(relocated_meta(folder.resolve(), content))
     if has_moved:
         console.info(

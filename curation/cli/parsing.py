@@ -107,6 +107,14 @@ def whole_number(text: str) -> int:
         raise argparse.ArgumentTypeError(f"expected a whole number, not {text!r}") from None
 
 
+def number_of_seconds(text: str) -> float:
+    """Return `text` as a number of seconds; argparse reports anything else."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected seconds, such as 60, not {text!r}") from None
+
+
 def parse(words: Sequence[str], groups: Sequence[Group]) -> argparse.Namespace:
     """Return the options of a command line. Raises UsageError for an unknown command, option or value."""
     commands = {name: command for group in groups for command in group.commands for name in _names(command)}

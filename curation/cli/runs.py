@@ -9,28 +9,44 @@ from typing import TYPE_CHECKING, Any
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUNNING, add_inputs, add_recipe, inputs_of, share, split_names
-from curation.cli.parsing import Command, Parser
+from curation.cli.parsing import Command, Parser, number_of_seconds
 from curation.system import interrupts
+from curation.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
 from curation.system.terminal import printable_line
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
     from curation.recipes.recipe import Recipe
+    from curation.running.finished import RunResult
 
 
 def _add_run(parser: Parser) -> None:
     add_recipe(parser)
     share(parser, "output", *RUNNING, *LOGGING)
+    parser.add_argument(
+        "--array-task", default="", metavar="K/N", help="take part in the run as process K of N that share only DIR"
+    )
+    parser.add_argument(
+        "--lease-seconds",
+        type=number_of_seconds,
+        default=LEASE_SECONDS,
+        metavar="S",
+        help="with --array-task: let others take over after S seconds of silence (default: 60)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     prepare_memory()
-    return conclude(run_recipe(recipes.load(options), options.output, options), options.output, options)
+    array = {"array_task": options.array_task, "lease_seconds": options.lease_seconds}
+    return conclude(run_recipe(recipes.load(options), options.output, options, **array), options.output, options)
 
 
 def _add_plan(parser: Parser) -> None:
     add_recipe(parser)
     share(parser, "output", default=".", required=False, help="compare with the disk of DIR (default: this folder)")
+    parser.add_argument(
+        "--measures", metavar="DIR", help="print what the bounds would remove of this run's documents, by its measures/"
+    )
     parser.add_argument("--full", action="store_true", help="print every setting and bound, without a sample")
     share(parser, "log")
 
@@ -42,11 +58,33 @@ def plan(options: argparse.Namespace) -> int:
     from curation.running.estimate import estimate
 
     recipe, console = recipes.load(options), options.console
+    if options.measures:
+        return _plan_by_measures(recipe, options)
     if options.full and console.is_for_people:
         return _print_settings(recipe, console)
     found = estimate(recipe, options.output, progress=console.progress())
     console.info("\n".join(map(printable_line, plan_lines(found))))
     return int(console.result("plan", **msgspec.to_builtins(found)))
+
+
+def _plan_by_measures(recipe: Recipe, options: argparse.Namespace) -> int:
+    """Print what each rule of a recipe would remove of the documents of a finished run."""
+    from curation.errors import counted
+    from curation.running.measure_files import plan_by_measures
+
+    effects, console = plan_by_measures(recipe, options.measures), options.console
+    for effect in effects:
+        reached = max(effect.reached, 1)
+        lines = [f"{effect.name}: {counted(effect.reached, 'document')} reached {effect.of} of {options.measures}"]
+        width = max(map(len, effect.reasons))
+        lines += [
+            f"  {reason:<{width}}  {number:>11,}  {number / reached:7.2%}  first {effect.first[reason]:,}"
+            for reason, number in effect.reasons.items()
+        ]
+        lines.append(f"  {'in all':<{width}}  {effect.removed:>11,}  {effect.removed / reached:7.2%}")
+        lines.append(f"that run removed {effect.before:,} there; judged in {1000 * effect.seconds:.0f} ms")
+        console.info("\n".join(map(printable_line, lines)))
+    return int(console.result("plan", measures=options.measures, filters=[effect._asdict() for effect in effects]))
 
 
 def _print_settings(recipe: Recipe, console: Console) -> int:
@@ -89,13 +127,20 @@ def demo(options: argparse.Namespace) -> int:
     if code := conclude(finished, out, options, corpus=str(corpus)):
         return code
     options.console.info(
-        f"\nNext: curate show {out} --what removed\n"
+        f"\nLook: {out}/report.html in a browser\n"
+        f"      curate show {out} --reason {_commonest_reason(finished)}\n"
         f"      curate show {out} --what pairs\n"
-        f"      curate inspect {out}/tokens/documentation_00000_text_document\n"
+        f"Next: curate inspect {out}/tokens/documentation_00000_text_document\n"
         f"      curate init your/folder -o recipe.yaml\n"
         f"      curate run recipe.yaml -o DIR"
     )
     return 0
+
+
+def _commonest_reason(finished: RunResult) -> str:
+    """The reason for which filters removed most documents; the demo's recipe and corpus always have one."""
+    reasons = [entry["reasons"] for entry in finished.report["stages"] if entry["kind"] == "filter"]
+    return max(reasons[0], key=reasons[0].__getitem__) if reasons and reasons[0] else "exact_duplicate"
 
 
 def _add_tokenize(parser: Parser) -> None:

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from curation.cli.execution import prepare_memory
-from curation.cli.options import LOGGING, add_inputs, inputs_of, share, split_names
-from curation.cli.parsing import Command, Parser, whole_number
+from curation.cli.options import LOGGING, READING, add_inputs, inputs_of, share, split_names
+from curation.cli.parsing import Command, Parser, UsageError, whole_number
 from curation.system import interrupts
 from curation.system.steps import shown_by
+
+if TYPE_CHECKING:
+    from curation.library.classifier_training import TrainedClassifier
 
 
 def _add_train_tokenizer(parser: Parser) -> None:
@@ -71,4 +75,102 @@ TRAIN_TOKENIZER = Command(
     _add_train_tokenizer,
     train_tokenizer,
     ("train-tokenizer",),
+)
+
+
+def _add_train_classifier(parser: Parser) -> None:
+    parser.add_argument(
+        "--label",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar="NAME PATH",
+        help="train on these files, folders and globs as documents of the label NAME; give two labels or more",
+    )
+    share(parser, *READING)
+    share(parser, "output", metavar="FILE", help="write a model to FILE, a .bin, or with --quantize a .ftz")
+    for name, metavar, kind, text in (
+        ("--word-ngrams", "N", whole_number, "use n-grams of up to N words (default: 2)"),
+        ("--dimensions", "N", whole_number, "use vectors of N weights (default: 16)"),
+        ("--epochs", "N", whole_number, "read the documents N times (default: 20)"),
+        ("--learning-rate", "X", float, "start with this learning rate (default: 0.5)"),
+        ("--held-out", "SHARE", float, "test on this share of the documents (default: 0.1)"),
+        ("--seed", "N", whole_number, "use another seed (default: 0)"),
+    ):
+        parser.add_argument(name, type=kind, default=None, metavar=metavar, help=text)
+    parser.add_argument("--quantize", action="store_true", help="compress the model about ten times, to a .ftz")
+    share(parser, "force", help="replace FILE and the .json beside it")
+    share(parser, *LOGGING)
+
+
+def train_classifier(options: argparse.Namespace) -> int:
+    labels = _labels_of(options)
+    console = options.console
+    prepare_memory()
+    from curation.library import classifier_training as training
+
+    given = {name: getattr(options, name) for name in ("word_ngrams", "dimensions", "epochs", "learning_rate")}
+    settings = training.ClassifierSettings(**{name: value for name, value in given.items() if value is not None})
+    others = {name: getattr(options, name) for name in ("held_out", "seed") if getattr(options, name) is not None}
+    interrupts.begin_writing()
+    with shown_by(console.progress()):
+        trained = training.train_classifier(
+            labels, options.output, settings=settings, quantize=options.quantize, force=options.force, **others
+        )
+    for line in _quality_lines(trained):
+        console.info(line)
+    counts = {name: getattr(trained, name) for name in ("duplicates", "conflicts", "empty")}
+    if trained.conflicts:
+        console.warn(f"left out {_texts(trained.conflicts)} that documents of several labels have")
+    held_out = {name: metrics._asdict() for name, metrics in trained.held_out.items()}
+    result = console.result(
+        "train classifier", output=str(trained.path), report=str(trained.report_path), trained=trained.trained,
+        held_out=held_out, **counts,
+    )  # fmt: skip
+    return int(result)
+
+
+def _labels_of(options: argparse.Namespace) -> dict[str, list[dict[str, str]]]:
+    """Return label -> inputs."""
+    labels: dict[str, list[dict[str, str]]] = {}
+    for name, *paths in options.label:
+        if not paths:
+            raise UsageError(f"train classifier --label {name}: PATH is missing; write --label {name} PATH")
+        labels.setdefault(name, []).extend({"path": path, "text_column": options.text_column} for path in paths)
+    if len(labels) < 2:
+        raise UsageError(
+            f"train classifier needs two labels or more, not {len(labels)}: --label good PATH --label bad PATH"
+        )
+    return labels
+
+
+def _texts(number: int) -> str:
+    from curation.errors import counted
+
+    return counted(number, "text")
+
+
+def _quality_lines(trained: TrainedClassifier) -> list[str]:
+    """Return the table of labels, the calibration of the first label, and the stage that uses the model."""
+    first = trained.labels[0]
+    width = max(map(len, ("label", *trained.labels)))
+    lines = [f"{trained.path}: {len(trained.labels)} labels; metrics on texts held out of the training"]
+    lines.append(f"{'label':{width}}  trained  held out  precision  recall    AUC")
+    for name in trained.labels:
+        metrics = trained.held_out[name]
+        shares = (f"{metrics.precision:9.3f}", f"{metrics.recall:6.3f}", f"{metrics.auc:5.3f}")
+        lines.append(f"{name:{width}}  {trained.trained[name]:7,}  {metrics.texts:8,}  {'  '.join(shares)}")
+    lines.append(f"probability of {first}   held out   share of {first}")
+    for row in trained.calibration:
+        if row.texts:
+            lines.append(f"  {row.low:.1f} to {row.high:.1f}{row.texts:{len(first) + 16},}   {row.share:9.3f}")
+    lines.append(f"stage: {{kind: classify, model: {trained.path}, label: {first}}}")
+    return lines
+
+
+TRAIN_CLASSIFIER = Command(
+    "train classifier",
+    "train a quality filter on labelled documents",
+    _add_train_classifier,
+    train_classifier,
 )

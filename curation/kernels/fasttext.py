@@ -22,7 +22,8 @@ slots                  int32, hash table of word numbers; -1 is a free slot
 word_bytes, word_ends  uint8; int64[words + 1]: the words one after the other
 index                  uint64, the buckets that pruning kept (`row_of_bucket`)
 rows, output           int32, weights of the inputs and of the labels, DIMENSIONS per row
-tree                   int32, two children per inner node of the hierarchical softmax
+tree                   int32, two children per inner node of the hierarchical softmax; with a wanted label also the path
+                       to it: the number of steps, then the inner node (from 0) and the side of each
 scratch                int64: the sum of the rows, then space for the functions
 """
 
@@ -35,7 +36,8 @@ from curation.kernels.utf8 import byte_at, prefix_end
 # Positions in `settings` (int64).
 NUM_WORDS, MIN_CHARACTERS, MAX_CHARACTERS, BUCKETS, WORD_NGRAMS = 0, 1, 2, 3, 4
 DIMENSIONS, NUM_LABELS, HIERARCHICAL, SHIFT, RING = 5, 6, 7, 8, 9
-NUM_SETTINGS = 10
+WANTED = 10  # the label whose score is computed; -1: the likeliest
+NUM_SETTINGS = 11
 
 FNV_START = np.uint64(2166136261)
 FNV_PRIME = np.uint64(16777619)
@@ -331,8 +333,21 @@ def best_leaf(settings, output, tree, scratch):
 
 
 @kernel
-def best_output(settings, output, scratch):
-    """(likeliest label of a softmax, its score)."""
+def score_of_leaf(settings, output, tree, scratch):
+    """Score of the wanted label of a hierarchical softmax."""
+    dimensions, shift = settings[DIMENSIONS], settings[SHIFT]
+    path = 2 * settings[NUM_LABELS] - 2
+    score = CERTAIN
+    for step in range(tree[path]):
+        node, side = tree[path + 1 + 2 * step], tree[path + 2 + 2 * step]
+        right = logistic(output_of(output, node, dimensions, scratch), shift)
+        score = scale_score(score, (right if side else ONE - right) + TINY)
+    return score
+
+
+@kernel
+def score_output(settings, output, scratch):
+    """(label, its score) of a softmax: the wanted label, or else the likeliest."""
     dimensions, labels, shift = settings[DIMENSIONS], settings[NUM_LABELS], settings[SHIFT]
     label = np.int64(0)
     for k in range(labels):
@@ -342,14 +357,20 @@ def best_output(settings, output, scratch):
     total = 0
     for k in range(labels):
         total += exp_minus(scratch[dimensions + label] - scratch[dimensions + k], shift)
-    return label, (CERTAIN // total + TINY) << 31
+    wanted = settings[WANTED]
+    if wanted < 0:
+        return label, (CERTAIN // total + TINY) << 31
+    share = exp_minus(scratch[dimensions + label] - scratch[dimensions + wanted], shift)
+    return wanted, (share * ONE // total + TINY) << 31
 
 
 @kernel
 def classify_document(
     data, start, end, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree, scratch
 ):
-    """(likeliest label, its score in millionths), both int64; (-1, 0) for a text without anything the model knows.
+    """(label, its score in millionths), both int64; (-1, 0) for a text without anything the model knows.
+
+    The label is the wanted one of `settings`, or else the likeliest.
 
     max_characters   code points to look at, from the start; 0 means all
     scratch          int64, `Classifier.scratch_items` long
@@ -360,10 +381,12 @@ def classify_document(
         return np.int64(-1), np.int64(0)
     for k in range(settings[DIMENSIONS]):
         scratch[k] //= count
-    if settings[HIERARCHICAL]:
-        label, score = best_leaf(settings, output, tree, scratch)
+    if not settings[HIERARCHICAL]:
+        label, score = score_output(settings, output, scratch)
+    elif settings[WANTED] >= 0:
+        label, score = settings[WANTED], score_of_leaf(settings, output, tree, scratch)
     else:
-        label, score = best_output(settings, output, scratch)
+        label, score = best_leaf(settings, output, tree, scratch)
     if label < 0:
         return label, np.int64(0)
     return label, ((score >> 31) * SCORE_UNITS + (ONE >> 1)) >> 31

@@ -61,20 +61,34 @@ def _commonest(values, count):
 
 
 @kernel
+def _probe(keys, owners, key):
+    """The slot that holds `key`, or the free slot for it, in a table of any size: its place is a share of the hash."""
+    slots = np.uint64(len(keys))
+    slot = (key >> np.uint64(32)) * slots >> np.uint64(32)
+    while owners[slot] != FREE and keys[slot] != key:
+        slot += np.uint64(1)
+        if slot == slots:
+            slot = np.uint64(0)
+    return slot
+
+
+@kernel
 def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, seen_owners, kept, value):
-    """Decide about documents one after the other; document k of the call is document `first + k` of the corpus.
+    """Decide about documents one after the other, and return the number of n-grams that were added to the table.
+
+    Document k of the call is document `first + k` of the corpus.
 
     hashes, offsets   uint64 n-grams; int64, documents + 1: hashes[offsets[k]:offsets[k + 1]] are distinct
     long_enough       bool, documents: whether the document has n-grams
     share             a document with at least this share of its n-grams in the table is removed, as is one without
                       n-grams; the n-grams of other documents are added to the table
-    keys, owners      the table: uint64 and int32, one per slot; FREE marks an empty slot
+    keys, owners      the table: uint64 and int32, one per slot, more slots than n-grams; FREE marks an empty slot
     seen_owners       int32 scratch, as long as the n-grams of the longest document
     kept              result, int32: -1 for a kept document, -2 for one without n-grams, else the document that owns
                       most of the n-grams seen
     value             result, float64: share of the n-grams seen, 1 for a document without n-grams
     """
-    mask = np.uint64(len(keys) - 1)
+    added = 0
     for k in range(len(offsets) - 1):
         start, end = offsets[k], offsets[k + 1]
         if not long_enough[k]:
@@ -82,7 +96,7 @@ def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, see
             continue
         seen = 0
         for i in range(start, end):
-            slot = slot_of(keys, owners, mask, hashes[i])
+            slot = _probe(keys, owners, hashes[i])
             if owners[slot] != FREE:
                 seen_owners[seen] = owners[slot]
                 seen += 1
@@ -92,6 +106,8 @@ def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, see
             continue
         kept[k] = -1
         for i in range(start, end):
-            slot = slot_of(keys, owners, mask, hashes[i])
+            slot = _probe(keys, owners, hashes[i])
             if owners[slot] == FREE:
                 keys[slot], owners[slot] = hashes[i], first + k
+                added += 1
+    return added

@@ -20,15 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from curation.arrays import as_one_array, batches_by_size
-from curation.contract import TEXT, Engine, Frame
+from curation.contract import ID, TEXT, Engine, Frame
 from curation.engine import engine_of
 from curation.errors import InputError, RecipeError
+from curation.library.measured import note_measures, on_measures
+from curation.running.progress import notebook_progress
 from curation.running.warm_up import warm_up_stage
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.checks import check_announced, stage_errors, stage_label
 from curation.stages.cutting import cut_texts
 from curation.stages.invoke import apply_stage, as_column, compute_keys, decide, prepare_stage
-from curation.stages.outcome import BYTES, Corpus, Cuts, key_column
+from curation.stages.outcome import BYTES, Corpus, Cuts, Decision, Drops, key_column
+from curation.system.steps import Count, shown_by, watching
 
 TEXTS_AT_ONCE = 10_000  # candidates per batch of a comparison
 SOURCE = "source"
@@ -78,20 +81,41 @@ def apply(frame: AnyFrame, stage: Stage, *, text_column: str = "text") -> AnyFra
 
 
 def _applied(frame: Any, stage: Stage, text_column: str) -> Any:
+    names, runs, prepared_stage = _prepared(frame, stage, text_column)
+    with _progress(stage):
+        if isinstance(prepared_stage, CorpusStage):
+            return _apply_corpus(frame, prepared_stage, names, runs).frame
+        if not _is_lazy(frame):
+            return _apply_rows(frame, prepared_stage, names)
+    return frame.map_partitions(
+        _apply_rows, prepared_stage, names, meta=_apply_rows(frame._meta, prepared_stage, names)
+    )
+
+
+def apply_with_drops(frame: Any, stage: CorpusStage, text_column: str) -> Decided:
+    """Return the frame after a corpus stage as `apply` does, and the rows that the stage removed."""
+    names, runs, prepared_stage = _prepared(frame, stage, text_column)
+    assert isinstance(prepared_stage, CorpusStage)
+    with _progress(stage):
+        return _apply_corpus(frame, prepared_stage, names, runs)
+
+
+@contextmanager
+def _progress(stage: Stage) -> Iterator[None]:
+    """Show the progress of an immediate call in a notebook: a line every 5 seconds."""
+    with shown_by(notebook_progress()), watching(stage.name or stage.kind, 0, lambda: Count(0), "", is_loop=True):
+        yield
+
+
+def _prepared(frame: Any, stage: Stage, text_column: str) -> tuple[Names, _LazyList, Stage]:
+    """Check the frame and the stage; return the names of columns, the sources of rows, and the prepared stage."""
     _check_frame(frame, text_column)
     names = _check_stage(frame, stage, text_column)
     runs = _LazyList(lambda: _source_runs(frame, stage))
     with stage_errors(stage):
         stage.check(_LazyList(lambda: list(dict.fromkeys(name for name, _, _ in runs))))
     warm_up_stage(stage, engine_of(frame))
-    prepared_stage = prepare_stage(stage, Path(mkdtemp(dir=_folder().name)))
-    if isinstance(prepared_stage, CorpusStage):
-        return _apply_corpus(frame, prepared_stage, names, runs)
-    if not _is_lazy(frame):
-        return _apply_rows(frame, prepared_stage, names)
-    return frame.map_partitions(
-        _apply_rows, prepared_stage, names, meta=_apply_rows(frame._meta, prepared_stage, names)
-    )
+    return names, runs, prepare_stage(stage, Path(mkdtemp(dir=_folder().name)))
 
 
 def _is_lazy(frame: Any) -> bool:
@@ -183,17 +207,26 @@ def _named(names: Names) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        text_columns = [name for name, seen in names.items() if seen == TEXT]
-        raise InputError(f"{error} (the text is in {text_columns[0]!r})" if text_columns else str(error)) from None
+        raise InputError(f"{error} (the text is in {_text_column(names)!r})" if names else str(error)) from None
 
 
 # Row stages
 
 
 def _apply_rows(frame: Frame, stage: Any, names: Names) -> Frame:
+    text_column = _text_column(names)
     with _named(names):
-        result, _ = apply_stage(engine_of(frame), _renamed(frame, names), stage)
-    return _renamed(result, {seen: name for name, seen in names.items()})
+        applied = on_measures(stage, frame, text_column)
+        result, outcome = apply_stage(engine_of(frame), _renamed(frame, names), applied)
+    result = _renamed(result, {seen: name for name, seen in names.items()})
+    if hasattr(result, "attrs"):
+        note_measures(result, stage, text_column, changed=outcome.text is not None)
+    return result
+
+
+def _text_column(names: Names) -> Any:
+    """The name of the text column in the frame."""
+    return next((name for name, seen in names.items() if seen == TEXT), TEXT)
 
 
 # Corpus stages
@@ -287,14 +320,41 @@ class _Frames:
     def read_keys(self, partition: int, name: str, rows: np.ndarray, out: np.ndarray) -> None:
         np.take(self.surveys[partition].keys[name], rows - self.starts[partition], out=out, mode="clip")
 
-    def read_texts(self, partition: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
+    def read_texts(self, partition: int, rows: np.ndarray, column: str) -> Iterator[Callable[[], pa.Array]]:
         mask = np.zeros(self.starts[partition + 1] - self.starts[partition], bool)
         mask[rows - self.starts[partition]] = True
-        frame = self.load(partition)
-        engine = engine_of(frame)
-        texts = engine.to_arrow(engine.filter_rows(frame[[TEXT]], mask)).column(TEXT)
+        texts = self._chosen(partition, mask, [column]).column(column)
         for first in range(0, len(texts), TEXTS_AT_ONCE):
             yield texts.slice(first, TEXTS_AT_ONCE).combine_chunks
+
+    def rows_at(self, rows: np.ndarray) -> pa.Table:
+        """Return the rows with these numbers, ascending: `text`, and `id` if the frames have it."""
+        tables = []
+        for partition in range(len(self.surveys)):
+            mask = np.zeros(self.starts[partition + 1] - self.starts[partition], bool)
+            low, high = np.searchsorted(rows, self.starts[partition : partition + 2])
+            mask[rows[low:high] - self.starts[partition]] = True
+            if mask.any() or not partition:  # the first one for the types of empty columns
+                tables.append(self._chosen(partition, mask, [TEXT, ID]))
+        return pa.concat_tables(tables)
+
+    def _chosen(self, partition: int, mask: np.ndarray, names: Sequence[str]) -> pa.Table:
+        frame = self.load(partition)
+        engine = engine_of(frame)
+        return engine.to_arrow(engine.filter_rows(frame[[name for name in names if name in frame.columns]], mask))
+
+
+class Decided(NamedTuple):
+    """The outcome of a corpus stage for a frame.
+
+    frame   the rows that it keeps
+    drops   the rows that it removes, as in `Decision`, numbered over all partitions
+    rows    function from ascending row numbers to these rows in Arrow: `text`, and `id` if the frame has it
+    """
+
+    frame: Any
+    drops: tuple[Drops, ...]
+    rows: Callable[[np.ndarray], pa.Table]
 
 
 class _FrameDecision(NamedTuple):
@@ -304,13 +364,14 @@ class _FrameDecision(NamedTuple):
     cuts: Cuts | None  # rows are numbered from the first of the frame
 
 
-def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequence[tuple[str, int, int]]) -> Any:
-    """The rows that a prepared corpus stage keeps, without the spans that it cuts."""
+def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequence[tuple[str, int, int]]) -> Decided:
+    """The rows that a prepared corpus stage keeps, without the spans that it cuts, and those that it removes."""
     engine = engine_of(frame)
     if not _is_lazy(frame):
         seen = _renamed(frame, names)
-        [decision] = _decide(engine, stage, _Frames([_survey(frame, stage, names)], lambda _: seen), sources)
-        return _decided_frame(frame, decision, names)
+        storage = _Frames([_survey(frame, stage, names)], lambda _: seen)
+        decision, [share] = _decide(engine, stage, storage, sources)
+        return Decided(_decided_frame(frame, share, names, stage), decision.drops, storage.rows_at)
     import dask.dataframe as dd
     from dask.base import compute
     from dask.delayed import delayed
@@ -318,24 +379,26 @@ def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequenc
     partitions = frame.to_delayed()
     surveys = compute(*[delayed(_survey)(partition, stage, names) for partition in partitions])  # type: ignore[no-untyped-call]
     storage = _Frames(surveys, lambda number: _renamed(partitions[number].compute(), names))
-    decisions = _decide(engine, stage, storage, sources)
-    pairs = zip(partitions, decisions, strict=True)
-    frames = [delayed(_decided_frame)(partition, decision, names) for partition, decision in pairs]
-    none = _FrameDecision(np.ones(0, bool), _cuts_between(decisions[0].cuts, 0, 0))
-    return dd.from_delayed(frames, meta=_decided_frame(frame._meta, none, names), verify_meta=False)
+    decision, shares = _decide(engine, stage, storage, sources)
+    pairs = zip(partitions, shares, strict=True)
+    frames = [delayed(_decided_frame)(partition, share, names, stage) for partition, share in pairs]
+    none = _FrameDecision(np.ones(0, bool), _cuts_between(decision.cuts, 0, 0))
+    meta = _decided_frame(frame._meta, none, names, stage)
+    return Decided(dd.from_delayed(frames, meta=meta, verify_meta=False), decision.drops, storage.rows_at)
 
 
 def _decide(
     engine: Engine, stage: CorpusStage, storage: _Frames, sources: Sequence[tuple[str, int, int]]
-) -> list[_FrameDecision]:
-    """The decision of a stage, frame by frame."""
+) -> tuple[Decision, list[_FrameDecision]]:
+    """The decision of a stage, and its share for each frame."""
     with TemporaryDirectory(prefix="gpu-pipeline-") as folder:
         rows = np.arange(storage.starts[-1])
         decision = decide(stage, engine, Corpus(storage, rows, NUMBER, Path(folder) / "stage", sources))
     kept = np.ones(len(rows), bool)
     kept[decision.dropped] = False
     pairs = pairwise(storage.starts.tolist())
-    return [_FrameDecision(kept[low:high], _cuts_between(decision.cuts, low, high)) for low, high in pairs]
+    shares = [_FrameDecision(kept[low:high], _cuts_between(decision.cuts, low, high)) for low, high in pairs]
+    return decision, shares
 
 
 def _cuts_between(cuts: Cuts | None, low: int, high: int) -> Cuts | None:
@@ -346,15 +409,16 @@ def _cuts_between(cuts: Cuts | None, low: int, high: int) -> Cuts | None:
     return Cuts(cuts.row[first:last] - low, cuts.start[first:last], cuts.stop[first:last])
 
 
-def _decided_frame(frame: Frame, decision: _FrameDecision, names: Names) -> Frame:
+def _decided_frame(frame: Frame, decision: _FrameDecision, names: Names, stage: CorpusStage) -> Frame:
     """The frame without the rows and spans that a decision removes."""
     engine = engine_of(frame)
     if decision.cuts is not None:
         texts = as_one_array(engine.to_arrow(_renamed(frame, names)[[TEXT]]).column(TEXT))
         cut = pc.if_else(texts.is_valid(), cut_texts(texts, decision.cuts, 0), pa.scalar(None, texts.type))
-        text_column = next((name for name, seen in names.items() if seen == TEXT), TEXT)
-        frame = engine.with_columns(frame, {text_column: as_column(engine, frame, cut)})
+        frame = engine.with_columns(frame, {_text_column(names): as_column(engine, frame, cut)})
+        if hasattr(frame, "attrs"):
+            note_measures(frame, stage, _text_column(names), changed=True)
     return engine.filter_rows(frame, decision.kept)
 
 
-__all__ = ["AnyFrame", "HasColumns", "apply"]
+__all__ = ["AnyFrame", "Decided", "HasColumns", "apply", "apply_with_drops"]

@@ -20,6 +20,7 @@ from curation.engine import choose_engine, load_engine
 from curation.errors import EngineError, InputError
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import plain_settings, stage_of, takes
+from curation.library.measured import Explain
 from curation.measures import Measure
 from curation.reading import probe, read_documents, schema_of
 from curation.reading.changes import check_unchanged
@@ -34,12 +35,9 @@ from curation.running.intermediate import with_ids
 from curation.running.memory import read_processors
 from curation.stages import (
     Decontaminate,
-    ExactDedup,
     Filter,
-    FuzzyDedup,
     Language,
     MeasureStage,
-    NgramDedup,
     Redact,
     Rewrite,
 )
@@ -229,10 +227,42 @@ def filter(
         >>> curation.filter(frame, curation.Rule(measure="words", min=2))["text"].tolist()
         ['one two three']
 
+    Measures that `curation.measure` or `curation.explain` wrote to the frame are not computed again, unless a stage has
+    changed the text since. If you change the text yourself, measure it again.
+
     Raises RecipeError for a wrong rule, and the errors of `curation.apply`.
     """
     first, rules = rules, [rules] if isinstance(rules, Rule | dict) else rules
     return apply(frame, stage_of(Filter, first, locals()), text_column=text_column)
+
+
+def explain(
+    frame: AnyFrame,
+    rules: str | Rule | dict[str, Any] | Filter | Sequence[str | Rule | dict[str, Any]],
+    *,
+    text_column: str = "text",
+) -> AnyFrame:
+    """Return all rows with their measures and the verdict of `rules`.
+
+    rules                as in `curation.filter`
+    frame, text_column   as in `curation.apply`
+
+    The frame gets a column per measure in the rules, and `kept` (bool), `reason` (the first broken rule, null for a
+    kept row), `value` (its measure or ratio) and `bound` (the bound that the value breaks; NaN for a kept row).
+    Existing columns of these names are replaced. Measures that the frame has are used, as in `curation.filter`.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["one", "one two three"]})
+        >>> explained = curation.explain(frame, curation.Rule(measure="words", min=2, reason="short"))
+        >>> explained[["words", "kept", "value", "bound"]].values.tolist()
+        [[1, False, 1.0, 2.0], [3, True, nan, nan]]
+        >>> explained["reason"][0]
+        'short'
+
+    Raises RecipeError for a wrong rule, and the errors of `curation.apply`.
+    """
+    first, rules = rules, [rules] if isinstance(rules, Rule | dict) else rules
+    return apply(frame, Explain(rules=stage_of(Filter, first, locals()).rules), text_column=text_column)
 
 
 @takes(MeasureStage)
@@ -315,100 +345,6 @@ def decontaminate(
     return apply(frame, stage_of(Decontaminate, evaluation_files, locals()), text_column=text_column)
 
 
-@takes(ExactDedup)
-def exact_dedup(
-    frame: AnyFrame,
-    stage: ExactDedup | None = None,
-    *,
-    max_characters: int = 0,
-    compare: str = "exact",
-    text_column: str = "text",
-) -> AnyFrame:
-    """Return the first row of each distinct text.
-
-    stage                a whole `curation.ExactDedup` in place of the keywords, which are its fields
-    frame, text_column   as in `curation.apply`
-
-    On a Dask frame the call itself reads all text once, for 24 bytes of keys per document. The rows stay lazy.
-
-        >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["one", "two", "one"]})
-        >>> curation.exact_dedup(frame)["text"].tolist()
-        ['one', 'two']
-
-    Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
-    """
-    return apply(frame, stage_of(ExactDedup, stage, locals()), text_column=text_column)
-
-
-@takes(FuzzyDedup)
-def fuzzy_dedup(
-    frame: AnyFrame,
-    stage: FuzzyDedup | None = None,
-    *,
-    ngram: int = 5,
-    unit: str = "word",
-    compare: str = "lowercase",
-    permutations: int = 128,
-    seed: int = 1,
-    threshold: float = 0.8,
-    bands: int = 0,
-    rows: int = 0,
-    verify: str = "exact",
-    keep: str | Sequence[str] = "first",
-    index: str | os.PathLike[str] = "",
-    text_column: str = "text",
-) -> AnyFrame:
-    """Return one row of each group of near-duplicates.
-
-    stage                a whole `curation.FuzzyDedup` in place of the keywords, which are its fields; a list in `keep`
-                         has values of the column `source`
-    frame, text_column   as in `curation.apply`
-
-    On a Dask frame the call itself reads all text once, for 8 bytes of keys per band and document, plus 8 per document.
-    It computes partitions with candidates a second time, one by one. The rows stay lazy.
-
-        >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["one two three four", "One two three four", "five"]})
-        >>> curation.fuzzy_dedup(frame, ngram=2)["text"].tolist()
-        ['one two three four', 'five']
-
-    Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
-    """
-    return apply(frame, stage_of(FuzzyDedup, stage, locals()), text_column=text_column)
-
-
-@takes(NgramDedup)
-def ngram_dedup(
-    frame: AnyFrame,
-    stage: NgramDedup | None = None,
-    *,
-    ngram: int = 5,
-    min_seen: float = 0.9,
-    compare: str = "exact",
-    max_memory_bytes: int = 8_000_000_000,
-    text_column: str = "text",
-) -> AnyFrame:
-    """Return the rows with less than the share `min_seen` of their distinct word n-grams in rows kept before them.
-
-    stage                a whole `curation.NgramDedup` in place of the keywords, which are its fields
-    frame, text_column   as in `curation.apply`
-
-    On a Dask frame the call itself reads all text twice. The first pass computes 16 bytes of keys per document, the
-    second decides, partition after partition. The rows stay lazy.
-
-        >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["one two three", "two three", "three four"]})
-        >>> curation.ngram_dedup(frame, ngram=2)["text"].tolist()
-        ['one two three', 'three four']
-
-    Raises RecipeError for a wrong setting and for a table larger than `max_memory_bytes`, and the errors of
-    `curation.apply`.
-    """
-    return apply(frame, stage_of(NgramDedup, stage, locals()), text_column=text_column)
-
-
 __all__ = [
-    "apply", "decontaminate", "exact_dedup", "filter", "fuzzy_dedup", "language", "measure", "ngram_dedup", "read",
-    "redact", "rewrite",
+    "apply", "decontaminate", "explain", "filter", "language", "measure", "read", "redact", "rewrite",
 ]  # fmt: skip

@@ -19,6 +19,8 @@ from curation.reading.inputs import AnyInput
 from curation.recipes.settings import expand_shorthands
 from curation.rules.keywords import as_python, as_rule
 
+NO_SETTINGS = ("details", "text_column")  # keywords that a whole stage does not have
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
@@ -38,7 +40,7 @@ def takes(kind: type[msgspec.Struct], error: type[CurationError] = RecipeError) 
                     rule = as_rule(name, given[name]) if "rules" in known else ""
                     hint = f". Write rules={as_python(rule)}" if rule else nearest(name, known)
                     raise error(f"{function.__name__}: no setting {name!r}{hint}")
-            others = [name for name in known[2:] if name in named and name != "text_column"]
+            others = [name for name in known[2:] if name in named and name not in NO_SETTINGS]
             if others and isinstance(named.get(known[1]), kind):
                 raise error(
                     f"{function.__name__} takes either keywords or one {kind.__name__}, not both: leave "

@@ -98,8 +98,10 @@ def _arrow_column(measures: Measures, name: str) -> pa.ChunkedArray:
 def _column(measures: Measures, name: str) -> Any:
     names = list(measures.column_names if isinstance(measures, pa.Table) else measures)
     if name not in names:
-        call = f". Compute it: curation.measure(frame, names=[{name!r}])" if name in Measure.__members__ else ""
-        raise RecipeError(f"no column {name!r} in the measures{nearest(name, names)}{call}")
+        fault = f"no column {name!r} in the measures{nearest(name, names)}"
+        if name in Measure.__members__:
+            fault += f"{'' if fault.endswith('?') else '.'} Compute it: curation.measure(frame, names=[{name!r}])"
+        raise RecipeError(fault)
     return measures[name]
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.errors import InputError
+from curation.errors import InputError, nearest
 from curation.kernels import fasttext as kernel
 from curation.system.files import file_sha256
 from curation.system.os_errors import fault_of
@@ -59,6 +59,18 @@ class Classifier:
     digest: str
     tables: tuple[np.ndarray, ...]
     scratch_items: int
+
+    def scoring(self, label: str) -> Classifier:
+        """Return the model with which `Engine.classify` gives the probability of this label for each text. ValueError
+        for a label that the model does not have."""
+        if label not in self.labels:
+            raise ValueError(f"no label {label!r} in the model{nearest(label, self.labels)}")
+        settings, *others, tree = self.tables
+        settings = settings.copy()
+        settings[kernel.WANTED] = self.labels.index(label)
+        if settings[kernel.HIERARCHICAL]:
+            tree = np.concatenate([tree, _path_to(tree, self.labels.index(label), len(self.labels))])
+        return Classifier(self.labels, self.digest, _read_only((settings, *others, tree)), self.scratch_items)
 
 
 def label_names(model: str) -> tuple[str, ...]:
@@ -334,13 +346,29 @@ def _build(settings: _Settings, words: _Words, rows: _Matrix, output: _Matrix, d
     numbers[kernel.HIERARCHICAL] = settings.hierarchical
     numbers[kernel.SHIFT] = row_shift + output_shift
     numbers[kernel.RING] = ring
+    numbers[kernel.WANTED] = -1
     whole_rows, whole_output = _as_integers(rows, row_shift), _as_integers(output, output_shift)
     if order is not None:
         whole_rows = whole_rows[order]
     tables = (numbers, *_word_table(words), index, whole_rows.reshape(-1), whole_output.reshape(-1), tree)
+    return Classifier(words.labels, digest, _read_only(tables), ring + max(settings.word_ngrams - 1, 0))
+
+
+def _read_only(tables: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
     for table in tables:
         table.setflags(write=False)
-    return Classifier(words.labels, digest, tables, ring + max(settings.word_ngrams - 1, 0))
+    return tables
+
+
+def _path_to(tree: np.ndarray, label: int, labels: int) -> np.ndarray:
+    """Return the path from the root of a tree of `_huffman_tree` to a label, as `score_of_leaf` reads it."""
+    steps: list[int] = []
+    node = label
+    while node != 2 * labels - 2:
+        place = int(np.flatnonzero(tree == node)[0])
+        node = labels + place // 2
+        steps = [place // 2, place % 2, *steps]
+    return np.array([len(steps) // 2, *steps], np.int32)
 
 
 def _fitting_shift(numbers: Sequence[np.floating]) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from curation.errors import OutputError
+from curation.errors import OutputError, counted
 from curation.packing.megatron import TrainingPair
 from curation.packing.ordering import SPLITS
 from curation.system.files import as_json, commit
@@ -207,7 +207,7 @@ def _readme(
         "NeMo 1",
         f"  the section model.data of {meta / 'nemo.yaml'}",
         "",
-        *_warnings(pairs, by_split, megatron),
+        *(f"{warning}.\n" for warning in small_pairs(pairs, megatron)),
     ]
     return "\n".join(lines)
 
@@ -217,16 +217,20 @@ def _tuple(weighted: Sequence[Weighted]) -> str:
     return f"({[pair.prefix for pair in weighted]!r}, [{weights}])"
 
 
-def _warnings(pairs: Sequence[TrainingPair], by_split: Mapping[str, list[Weighted]], megatron: Megatron) -> list[str]:
-    if "" not in by_split:
-        return []
+def small_pairs(pairs: Sequence[TrainingPair], megatron: Megatron) -> list[str]:
+    """Return a warning, at most one, for the pairs with too few documents for `megatron.splits_string`.
+
+    Pairs of `output.splits` need none: Megatron does not split them.
+    """
     shares = [float(share) for share in megatron.splits_string.split(",")]
-    too_small = [pair for pair in pairs if not all(documents_per_split(pair.info.documents, shares))]
+    small = [pair for pair in pairs if not pair.split and not all(documents_per_split(pair.info.documents, shares))]
+    if not small:
+        return []
+    named = f"{Path(small[0].info.prefix).name} has {counted(small[0].info.documents, 'document')}"
+    others = f", and {len(small) - 1:,} more pairs have too few" if len(small) > 1 else ""
     return [
-        f"{Path(pair.info.prefix).name} has {pair.info.documents} documents, too few for a split of "
-        f"{megatron.splits_string}: a split without documents makes Megatron wait forever. Use output.splits, or "
-        "--split 1,0,0.\n"
-        for pair in too_small
+        f"{named}{others}: with --split {megatron.splits_string} a split gets none, and Megatron waits forever. Set "
+        'output.splits, or megatron.splits_string: "1,0,0"'
     ]
 
 

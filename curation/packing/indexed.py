@@ -27,11 +27,12 @@ from curation.packing.megatron import (
     suffixed,
 )
 from curation.packing.pair_sets import refuse_unfinished
+from curation.system.html_table import Shown
 
 SHOWN_PAIRS = 5
 
 
-class IndexedReader:
+class IndexedReader(Shown):
     """A memory-mapped pair. `len(reader)` is the number of sequences S, `reader[i]` the ids of sequence i.
 
     `reader[i]` has shape (tokens of the sequence,) and the pair's dtype. It is a read-only view, without a copy.
@@ -81,6 +82,15 @@ class IndexedReader:
                 f"{int(self.lengths[index])} x {self.dtype.itemsize}, the .bin has {self.num_bytes}. Export it again."
             )
         return self.tokens[start:stop]
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "pair": self.prefix,
+            "documents": len(self.documents) - 1,
+            "sequences": len(self),
+            "tokens": len(self.tokens),
+            "dtype": self.dtype,
+        }
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[i] for i in range(len(self)))

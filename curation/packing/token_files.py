@@ -6,7 +6,7 @@ Pairs and all other forms are copied from them, so nothing is tokenised twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -14,18 +14,22 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from curation.arrays import write_array
+from curation.contract import TEXT
 from curation.errors import IntegrityError, RecipeError
 from curation.packing.forms.writing import write_forms
-from curation.packing.joining import join_parts
+from curation.packing.joining import PlannedPair, delete_pairs, join_parts, plan_pairs
 from curation.packing.megatron import PairInfo, TrainingPair, remove_stale_cache
 from curation.packing.ordering import assign_splits, seeded_order, split_names
-from curation.packing.tokenization import Tokenizer, load_tokenizer
-from curation.system.files import begin_sync, commit_all, make_folder, numbered_path
+from curation.packing.tokenization import Tokenizer, as_large_strings, load_tokenizer
+from curation.system.files import begin_sync, commit_all, numbered_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from curation.contract import Engine
     from curation.recipes.recipe import Recipe
+
+SHARES = 100  # bins of tokens per byte, as in `curation.rules.tallies`
 
 
 class Written(NamedTuple):
@@ -42,43 +46,60 @@ def token_paths(work: Path, number: int, split: str = "") -> tuple[Path, Path]:
 
 
 @contextmanager
-def token_files(recipe: Recipe, work: Path, number: int) -> Iterator[TokenFiles]:
-    """Yield the open token files of one output part. They appear when the block ends without an error."""
+def token_files(recipe: Recipe, engine: Engine, work: Path, number: int) -> Iterator[TokenFiles]:
+    """Yield the open token files of one output part, which `engine` encodes.
+
+    They appear when the block ends without an error.
+    """
     splits = split_names(recipe.output.splits)
     paths = [path for split in splits for path in token_paths(work, number, split)]
     with commit_all(*paths) as temporaries, ExitStack() as stack:
         # Kept open: if another run deletes the file and this one reopens it, the beginning would be missing.
         files = [stack.enter_context(open(path, "wb")) for path in temporaries]
-        yield TokenFiles(recipe, files)
+        yield TokenFiles(recipe, engine, files)
 
 
 class TokenFiles:
     """Open token files of one output part, made by `token_files`."""
 
-    def __init__(self, recipe: Recipe, files: Sequence[BinaryIO]) -> None:
+    def __init__(self, recipe: Recipe, engine: Engine, files: Sequence[BinaryIO]) -> None:
+        self.engine = engine
         self.shares, self.seed = recipe.output.splits, recipe.seed
         self.tokenizer = load_tokenizer(recipe.tokenizer)
         self.splits = split_names(self.shares)
         self.files = files  # ids and lengths of the first split, of the second, ...
         self.tokens = dict.fromkeys(self.splits, 0)
+        self.shares_counted = np.zeros(SHARES + 1, np.int64)
         self.special_hits = self.tokenised = self.tokenless = 0
 
     def write(self, text: pa.ChunkedArray) -> None:
         """Tokenise documents and append their ids and lengths (int32) to the files of their splits."""
-        for chunk in text.chunks:
-            packed = self.tokenizer.pack(chunk)
-            self.special_hits += packed.special_hits
-            self.tokenised += int(np.count_nonzero(packed.lengths))
-            self.tokenless += _count_with_text(chunk, packed.lengths == 0)
+        import pyarrow as pa
+
+        for chunk in map(as_large_strings, text.chunks):
+            frame = self.engine.from_arrow(pa.table({TEXT: chunk}))
+            all_ids, all_lengths = self.engine.tokenize(frame[TEXT], self.tokenizer)
+            self._count_shares(chunk, all_lengths)
+            self.special_hits += self.tokenizer.count_specials(chunk)
+            self.tokenised += int(np.count_nonzero(all_lengths))
+            self.tokenless += _count_with_text(chunk, all_lengths == 0)
             numbers = self._split_numbers(chunk)
             for number, split in enumerate(self.splits):
-                ids, lengths = packed.ids, packed.lengths
+                ids, lengths = all_ids, all_lengths
                 if len(self.splits) > 1:
                     ids, lengths = ids[np.repeat(numbers == number, lengths)], lengths[numbers == number]
                 for file, values in zip(self.files[2 * number :], (ids, lengths.astype("<i4")), strict=False):
                     write_array(file, values)
                     begin_sync(file.fileno())
                 self.tokens[split] += len(ids)
+
+    def _count_shares(self, chunk: pa.Array, lengths: np.ndarray) -> None:
+        """Count the tokens per byte of each document, in bins of width 1 / SHARES."""
+        import pyarrow.compute as pc
+
+        sizes = np.maximum(pc.fill_null(pc.binary_length(chunk), 0).to_numpy(zero_copy_only=False), 1)
+        bins = np.minimum(lengths * SHARES // sizes, SHARES)
+        self.shares_counted += np.bincount(bins, minlength=SHARES + 1)
 
     def _split_numbers(self, chunk: pa.Array) -> np.ndarray:
         import pyarrow as pa
@@ -94,6 +115,7 @@ class TokenFiles:
         tokenised     documents with tokens
         tokenless     documents with text but without tokens
         special_hits  special tokens spelled out in texts
+        per_byte      documents by tokens per byte, in bins of width 1 / SHARES from 0 to 1
         split_tokens  tokens of each split
         tokenizer     `Tokenizer.identity`
         """
@@ -102,6 +124,7 @@ class TokenFiles:
             "tokenised": self.tokenised,
             "tokenless": self.tokenless,
             "special_hits": self.special_hits,
+            "per_byte": self.shares_counted.tolist(),
             "split_tokens": self.tokens,
             "tokenizer": self.tokenizer.identity,
         }
@@ -118,51 +141,67 @@ def _count_with_text(chunk: pa.Array, chosen: np.ndarray) -> int:
     return int(np.count_nonzero(lengths.to_numpy(zero_copy_only=False)))
 
 
-def write_tokens(
-    recipe: Recipe, work: Path, parts: Sequence[tuple[int, str]], records: Sequence[dict[str, Any]], folder: Path
-) -> Written:
-    """Write Megatron pairs and all other forms from the token files of a run.
+Parts = Sequence[tuple[int, str]]  # number and input of each output part
 
-    parts    output parts as (number, input name)
-    records  done-record of each part
+
+def check_tokens(recipe: Recipe, work: Path, parts: Parts, records: Sequence[dict[str, Any]]) -> None:
+    """Check the token files of a run before they are joined. `records` has the done-record of each part.
 
     IntegrityError: a part's token files contradict its record, or another tokenizer wrote them. RecipeError: a split
     without tokens.
     """
-    if not recipe.output.formats:
-        return Written([], {})
-    splits, tokenizer = split_names(recipe.output.splits), load_tokenizer(recipe.tokenizer)
-    _check_token_parts(tokenizer, work, parts, records)
-    _refuse_empty_splits(recipe, splits, records)
-    pairs = []
-    if "megatron" in recipe.output.formats:
-        make_folder(folder / "tokens")
-        sources = dict.fromkeys(source for _, source in parts)
-        for source in sources:
-            numbers = [number for number, name in parts if name == source]
-            for split in splits:
-                token_parts = [token_paths(work, number, split) for number in numbers]
-                infos = _join(recipe, token_parts, source, split, folder)
-                pairs += [TrainingPair(source, split, info) for info in infos]
-    by_split = {split: [token_paths(work, number, split) for number, _ in parts] for split in splits}
-    seed = recipe.seed if recipe.output.shuffle else None
-    return Written(pairs, write_forms(recipe.output, tokenizer, by_split, folder, seed))
+    _check_token_parts(load_tokenizer(recipe.tokenizer), work, parts, records)
+    _refuse_empty_splits(recipe, split_names(recipe.output.splits), records)
 
 
-def _join(
-    recipe: Recipe, token_parts: Sequence[tuple[Path, Path]], source: str, split: str, folder: Path
-) -> Iterable[PairInfo]:
-    """Write `tokens/<source>[_<split>]_00000_text_document.bin/.idx`, `_00001_...`."""
-    order = None
-    if recipe.output.shuffle:
-        count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in token_parts)
-        order = seeded_order(count, recipe.seed)
-    stem = folder / "tokens" / (f"{source}_{split}" if split else source)
-    dtype = load_tokenizer(recipe.tokenizer).dtype
-    pairs = join_parts(token_parts, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)
+class Joined(NamedTuple):
+    """The pairs of an input and a split: planned ones, or None if they have a seeded order."""
+
+    source: str
+    split: str
+    pairs: list[PlannedPair] | None
+
+
+def plan_tokens(recipe: Recipe, work: Path, parts: Parts, folder: Path) -> Iterator[Joined]:
+    """Yield the Megatron pairs to write, by input and split."""
+    dtype, size = load_tokenizer(recipe.tokenizer).dtype, recipe.output.max_file_bytes
+    for source in dict.fromkeys(source for _, source in parts) if "megatron" in recipe.output.formats else ():
+        for split in split_names(recipe.output.splits):
+            stem, files = _stem(folder, source, split), _files(work, parts, source, split)
+            yield Joined(source, split, None if recipe.output.shuffle else plan_pairs(files, stem, dtype, size))
+
+
+def remove_other_pairs(folder: Path, source: str, split: str, count: int) -> None:
+    """Delete the pairs of an input and a split from number `count` on."""
+    delete_pairs(_stem(folder, source, split), count)
+
+
+def _stem(folder: Path, source: str, split: str) -> Path:
+    """`tokens/<source>[_<split>]`, without `_00000_text_document`."""
+    return folder / "tokens" / (f"{source}_{split}" if split else source)
+
+
+def _files(work: Path, parts: Parts, source: str, split: str) -> list[tuple[Path, Path]]:
+    return [token_paths(work, number, split) for number, name in parts if source in ("", name)]
+
+
+def write_shuffled(recipe: Recipe, work: Path, parts: Parts, source: str, split: str, folder: Path) -> list[PairInfo]:
+    """Write the pairs of an input and a split in the seeded order, and return them."""
+    files = _files(work, parts, source, split)
+    count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in files)
+    order, dtype = seeded_order(count, recipe.seed), load_tokenizer(recipe.tokenizer).dtype
+    stem = _stem(folder, source, split)
+    pairs = join_parts(files, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)
     for pair in pairs:
         remove_stale_cache(pair.prefix)
     return pairs
+
+
+def write_form_of(recipe: Recipe, work: Path, parts: Parts, folder: Path, name: str) -> None:
+    """Write one of the other forms of a run, with its manifest."""
+    by_split = {split: _files(work, parts, "", split) for split in split_names(recipe.output.splits)}
+    seed = recipe.seed if recipe.output.shuffle else None
+    write_forms(recipe.output, load_tokenizer(recipe.tokenizer), by_split, folder, seed, only=name)
 
 
 def _check_token_parts(

@@ -25,9 +25,13 @@ from curation.errors import InputError, IntegrityError, RecipeError, TokenizerEr
 from curation.packing.encoder_pool import EncoderPool, text_offsets
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
 from curation.packing.vocabularies import Vocabulary, is_failure, load_vocabulary, vocabulary_files
+from curation.system.html_table import Shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from curation.packing.byte_pairs import BytePairs
+    from curation.packing.flat_tables import FlatTables
 
 CHECK_EVERY = 1000  # one document in so many is checked by the reference
 
@@ -91,7 +95,7 @@ class Packed(NamedTuple):
     special_hits: int
 
 
-class Tokenizer:
+class Tokenizer(Shown):
     """A loaded tokenizer, made by `load_tokenizer`. Thread-safe, and picklable: another process loads it again.
 
     name            `TokenizerSpec.name`
@@ -102,7 +106,9 @@ class Tokenizer:
     dtype           dtype of packed ids: uint16 for a `vocabulary` below 65500, else int32 (`choose_dtype`)
     digest          SHA-256 of the vocabulary in hexadecimal. tiktoken: of the ranks in `.tiktoken` form, whatever file
                     they came from
+    special_ids     (ids before each document, ids after it), as the spec asks for
     fast            whether gigatoken encodes
+    device_note     reason why a GPU does not encode, "" where it does
     note            reason why the reference encodes, "" where gigatoken does
     versions        package name -> version of the packages that encode
 
@@ -121,10 +127,15 @@ class Tokenizer:
         self.digest = vocabulary.digest
         self.dtype = choose_dtype(vocabulary.size)
         self._source = vocabulary
-        self._special_ids = self._find_special_ids()
+        self.special_ids = self._find_special_ids()
         self._pool = EncoderPool(vocabulary.build_fast)
         self._special_pattern = _pattern(self.special_tokens)
         self._check_probes()
+
+    def _facts(self) -> dict[str, object]:
+        special = {"eod": self.eod, "bos": self.bos}
+        known = {name: str(token) for name, token in special.items() if token is not None}
+        return {"name": self.name, "kind": self.kind, "vocabulary": self.vocabulary, **known, "dtype": self.dtype}
 
     @functools.cached_property
     def note(self) -> str:
@@ -135,6 +146,25 @@ class Tokenizer:
     def fast(self) -> bool:
         """Whether gigatoken encodes."""
         return not self.note
+
+    @property
+    def device_note(self) -> str:
+        """Reason why a GPU does not encode, "" where it does."""
+        from curation.packing.flat_tables import flat_obstacle
+
+        return flat_obstacle(self._byte_pairs)
+
+    @functools.cached_property
+    def flat_tables(self) -> FlatTables:
+        """Tables for a GPU, of a tokenizer without a `device_note`. The first access takes a second."""
+        from curation.packing.flat_tables import make_flat_tables
+
+        assert self._byte_pairs is not None
+        return make_flat_tables(self._byte_pairs)
+
+    @functools.cached_property
+    def _byte_pairs(self) -> BytePairs | None:
+        return self._source.byte_pairs()
 
     @property
     def versions(self) -> dict[str, str]:
@@ -160,7 +190,7 @@ class Tokenizer:
         reference cannot encode. IntegrityError: gigatoken fails, or differs from the reference; the message names the
         text's index.
         """
-        texts = _as_large_strings(texts)
+        texts = as_large_strings(texts)
         if not self.fast:
             return self._encode_with_reference(texts)
         try:
@@ -182,18 +212,21 @@ class Tokenizer:
         IntegrityError: an id not below `vocabulary`, or a document of 2^31 tokens or more. Further errors: see
         `encode`.
         """
-        texts = _as_large_strings(texts)
+        texts = as_large_strings(texts)
+        return Packed(*self.pack_ids(texts), self.count_specials(texts))
+
+    def pack_ids(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+        """Return `ids` and `lengths` of `pack`."""
         ids, counts = self.encode(texts)
         self._check_range(ids)
-        bos, eod = self._special_ids
+        bos, eod = self.special_ids
         lengths = np.where(counts > 0, counts + len(bos) + len(eod), 0)
         if len(lengths) and lengths.max() > MAX_SEQUENCE_TOKENS:
             raise IntegrityError(
                 f"document {int(lengths.argmax())} of the batch has {int(lengths.max())} tokens, the .idx format "
                 f"allows {MAX_SEQUENCE_TOKENS}. Cut the document before tokenising."
             )
-        all_ids = _add_special_ids(ids, lengths[lengths > 0], bos, eod, self.dtype)
-        return Packed(all_ids, lengths.astype(np.int32), self._count_specials(texts))
+        return _add_special_ids(ids, lengths[lengths > 0], bos, eod, self.dtype), lengths.astype(np.int32)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of token ids, special tokens spelled out. Bytes that are not UTF-8 become U+FFFD."""
@@ -287,8 +320,18 @@ class Tokenizer:
             arrays.extend(np.asarray(ids, np.uint32) for ids in encoded)
         return np.concatenate([np.empty(0, np.uint32), *arrays]), np.array(counts, np.int64)
 
+    def check_ids(self, texts: pa.LargeStringArray, numbers: np.ndarray, ids: list[np.ndarray]) -> None:
+        """IntegrityError: ids from a GPU, without special ids, are not the reference's. Errors name a text by its
+        number."""
+        for number, found, expected in zip(numbers, ids, self._call_reference(texts.to_pylist(), numbers), strict=True):
+            if expected is not None and not np.array_equal(found, expected):
+                raise IntegrityError(
+                    f"document {number} of the batch: the GPU and the reference give different ids with {self.name!r} "
+                    f"({self.versions}). Report the document. To tokenise without the GPU, set --engine cpu."
+                )
+
     def _check_sample(self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray) -> None:
-        chosen = _sample(text_offsets(texts))
+        chosen = sample_of(text_offsets(texts))
         expected = self._call_reference(texts.take(chosen).to_pylist(), chosen)
         number = _first_difference((ids, counts), expected, chosen)
         if number is not None:
@@ -305,7 +348,8 @@ class Tokenizer:
                 f"{self.vocabulary}. Its files do not belong together: download them again."
             )
 
-    def _count_specials(self, texts: pa.LargeStringArray) -> int:
+    def count_specials(self, texts: pa.LargeStringArray) -> int:
+        """Return the number of occurrences of the text of a special token."""
         import pyarrow.compute as pc
 
         if not self._special_pattern:
@@ -326,6 +370,10 @@ def load_tokenizer(spec: TokenizerSpec | str) -> Tokenizer:
 
     A process loads it once, and again when its files have changed. `gpt2` and `r50k_base` need no network. tiktoken
     reads other encodings from `TIKTOKEN_CACHE_DIR`, or downloads them.
+
+        >>> import curation
+        >>> curation.load_tokenizer("gpt2").decode([15496, 995])
+        'Hello world'
 
     TokenizerError: a file that cannot be found or read, with a hint how to provide it; the spec asks for an
     end-of-document or begin-of-sequence token that the tokenizer does not name; a probe that it cannot encode.
@@ -359,7 +407,8 @@ def _large_strings(texts: Sequence[str]) -> pa.LargeStringArray:
     return pa.array(texts, pa.large_string())
 
 
-def _as_large_strings(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
+def as_large_strings(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
+    """Return the texts as one array of large strings. InputError: nulls, or another type."""
     import pyarrow as pa
 
     texts = as_one_array(texts)
@@ -369,7 +418,7 @@ def _as_large_strings(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
     return texts if pa.types.is_large_string(texts.type) else texts.cast(pa.large_string())
 
 
-def _sample(offsets: np.ndarray) -> np.ndarray:
+def sample_of(offsets: np.ndarray) -> np.ndarray:
     """Return one in CHECK_EVERY of the documents with text, at least one. The start depends on the text alone."""
     candidates = np.flatnonzero(np.diff(offsets))
     start = int(offsets[-1] - offsets[0]) % max(1, min(len(candidates), CHECK_EVERY))

@@ -94,6 +94,10 @@ def train_tokenizer(
     trainers iterate over hash tables in random order, so two trainings differ in some tokens. Memory grows with the
     number of different words in the texts.
 
+        >>> import curation
+        >>> curation.train_tokenizer("data/*.jsonl", "mine.json", vocabulary=270).tokenizer.vocabulary
+        270
+
     TokenizerError: wrong settings, before anything is read, or a vocabulary too small for the texts. InputError:
     inputs that cannot be read or have no text. OutputError: an `output` that is not a `.json` file, or that exists
     (either file) without `force`.

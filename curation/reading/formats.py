@@ -16,6 +16,7 @@ from curation.contract import ROW
 from curation.errors import InputError, near_or_nothing
 from curation.reading import archives, delimited, lines, plain, tabular
 from curation.reading.documents import HELD_BYTES, Documents, shown_names
+from curation.reading.places import Mark, shifted
 from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.streams import open_stream, read_chunk
@@ -78,10 +79,12 @@ def _file_batches(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
     for file_ranges in lines.runs(input_slice.ranges):
         reader = READERS[file_ranges[0].file.format]
         rows = 0
+        start = [Mark(0, 0, 0)] if len(input_slice.ranges) > len(file_ranges) == 1 else []
         for documents in (
             reader(file_ranges[0], batch_bytes) if len(file_ranges) == 1 else lines.read_files(file_ranges, batch_bytes)
         ):
             rows += documents.rows
+            documents, start = documents._replace(marks=[*start, *documents.marks]), []
             yield _shifted(documents, first, number) if number else documents
         first += rows
         number += len(file_ranges)
@@ -92,9 +95,12 @@ def _joined(batches: Sequence[Documents]) -> Documents:
     if len(batches) == 1:
         return batches[0]
     return Documents(
-        pa.concat_tables([documents.table for documents in batches]),
-        [entry for documents in batches for entry in documents.rejected],
-        *(sum(counts) for counts in zip(*(documents[2:] for documents in batches), strict=True)),
+        table=pa.concat_tables([documents.table for documents in batches]),
+        rejected=[entry for documents in batches for entry in documents.rejected],
+        rows=sum(documents.rows for documents in batches),
+        lines=sum(documents.lines for documents in batches),
+        repaired=sum(documents.repaired for documents in batches),
+        marks=[mark for documents in batches for mark in documents.marks],
     )
 
 
@@ -104,7 +110,8 @@ def _shifted(documents: Documents, first: int, number: int) -> Documents:
     rejected = [
         entry._replace(row=entry.row + first, file_index=entry.file_index + number) for entry in documents.rejected
     ]
-    return documents._replace(table=documents.table.set_column(0, ROW, rows), rejected=rejected)
+    marks = shifted(documents.marks, first, number)
+    return documents._replace(table=documents.table.set_column(0, ROW, rows), rejected=rejected, marks=marks)
 
 
 def row_groups(file: SourceFile) -> list[int]:

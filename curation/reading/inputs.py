@@ -76,6 +76,7 @@ class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True,
     blend_weight: float | msgspec.UnsetType = msgspec.UNSET
     copies: int = 1
     min_bytes: int = 0
+    licence: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.path, os.PathLike):
@@ -121,6 +122,7 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     sample              share of the documents to read, by a hash of id, text and the recipe's `seed`
     copies              how often each kept document is written, one whole copy of the input after another
     min_bytes           least text of the input after `sample`, in bytes; less is an error; 0: no minimum
+    licence             licence of the texts, for the data card in `report.html`, such as CC-BY-SA-4.0
     """
 
     base: str = ""
@@ -175,8 +177,11 @@ READING = ("base", "name", "format", "text_column", "id_column", "separator", "e
 def Input(**settings: Any) -> AnyInput:  # noqa: N802  # named like a class, because it makes one
     """Return a `HubInput` where `path` begins with `hf:`, else a `FilesInput`. Takes the settings of that class.
 
-        Input(path="data/*.jsonl.gz", text_column="body")
-        Input(path="hf:ORG/NAME", split="train", max_documents=1000)
+        >>> import curation
+        >>> curation.Input(path="data/*.jsonl.gz", text_column="body").text_column
+        'body'
+        >>> curation.Input(path="hf:ORG/NAME", split="train", max_documents=1000).split
+        'train'
 
     Raises ValueError for a setting that is out of range or belongs to the other class, TypeError for an unknown one.
     """

@@ -20,6 +20,7 @@ from curation.contract import ROW, Rejected
 from curation.kernels import jsonl
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large
+from curation.reading.places import marks_after, marks_of_files
 from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_after, read_chunk
@@ -86,26 +87,29 @@ def read_files(file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[D
     row = first = 0
     while first < len(file_ranges):
         texts: list[bytes] = []
-        starts, marks = [0], []  # per file: its start in the block, and the bytes of its byte order mark
+        starts, mark_lengths = [0], []  # per file: its start in the block, and the bytes of its byte order mark
         while first + len(texts) < len(file_ranges) and starts[-1] < batch_bytes:
             with open_planned(file_ranges[first + len(texts)].file) as stream:
                 content = read_chunk(stream, SMALL_FILE_BYTES).data
             text = content.removeprefix(BYTE_ORDER_MARK)
-            marks.append(len(content) - len(text))
+            mark_lengths.append(len(content) - len(text))
             texts.append(text if text.endswith(b"\n") or not text else text + b"\n")
             starts.append(starts[-1] + len(texts[-1]))
         lines_before = np.cumsum([0, *(text.count(b"\n") for text in texts)])
         data = np.frombuffer(b"".join(texts), np.uint8)
-        for documents in _parse_block(data, 0, file_ranges[first].file, row, 0):
+        parsed = list(_parse_block(data, 0, file_ranges[first].file, row, 0))
+        blank = [mark for documents in parsed for mark in documents.marks]
+        marks = marks_of_files(blank, lines_before[:-1].tolist(), row, first)
+        for documents in parsed:
             rejected = []
             for entry in documents.rejected:
                 index = int(np.searchsorted(starts, entry.offset, side="right")) - 1
-                offset = entry.offset - starts[index] + marks[index]
+                offset = entry.offset - starts[index] + mark_lengths[index]
                 rejected.append(
                     entry._replace(line=entry.line - int(lines_before[index]), offset=offset, file_index=first + index)
                 )
-            yield documents._replace(rejected=rejected)
-            row += documents.rows
+            yield documents._replace(rejected=rejected, marks=marks)
+            row, marks = row + documents.rows, []
         first += len(texts)
 
 
@@ -246,7 +250,9 @@ def _parse_lines(
         table = table.filter(pa.array(status == jsonl.PLAIN))
         if len(slow):
             table = pa.concat_tables([table, slow]).sort_by(ROW)
-    return Documents(table, rejected, int((status != jsonl.BLANK).sum()), lines)
+    blank = np.flatnonzero(status == jsonl.BLANK) + first_line
+    marks = marks_after(blank, first_row, first_line)
+    return Documents(table, rejected, lines - len(blank), lines, marks=marks)
 
 
 def _carried(data: np.ndarray, starts: np.ndarray, name: str, status: np.ndarray) -> tuple[pa.Array, np.ndarray]:

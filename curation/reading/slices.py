@@ -16,7 +16,14 @@ MAX_FILES_PER_SLICE = 1000
 def plan_slices(
     files: Sequence[SourceFile], slice_bytes: int, *, min_bytes: int | None = None, workers: int = 1
 ) -> list[Slice]:
-    """Return the slices of all files, numbered in order.
+    """Return the slices of `cut_slices`."""
+    return list(cut_slices(files, slice_bytes, min_bytes=min_bytes, workers=workers))
+
+
+def cut_slices(
+    files: Sequence[SourceFile], slice_bytes: int, *, min_bytes: int | None = None, workers: int = 1
+) -> Iterator[Slice]:
+    """Yield the slices of all files, numbered in order.
 
     slice_bytes   size of a slice, in stored bytes of its files (uncompressed bytes for Parquet)
     min_bytes   minimum size; slices then shrink towards the end: half of each worker's share of the remaining bytes
@@ -30,7 +37,7 @@ def plan_slices(
     def size(remaining: int) -> int:
         return slice_bytes if min_bytes is None else min(slice_bytes, max(remaining // (2 * workers), min_bytes))
 
-    return [Slice(index=index, ranges=ranges) for index, ranges in enumerate(_grouped(files, size))]
+    return (Slice(index=index, ranges=ranges) for index, ranges in enumerate(_grouped(files, size)))
 
 
 def _grouped(files: Sequence[SourceFile], size: Callable[[int], int]) -> Iterator[list[FileRange]]:
@@ -41,11 +48,11 @@ def _grouped(files: Sequence[SourceFile], size: Callable[[int], int]) -> Iterato
     for file in each(files, "planning", "file"):
         slice_bytes = size(remaining)
         remaining -= max(file.bytes, 0)
-        ranges = [
-            FileRange(file=file, start=start, stop=stop, edges=edges_of(file, start, stop))
-            for start, stop in _spans(file, size, remaining)
-        ]
-        small = len(ranges) == 1 and 0 <= file.bytes < slice_bytes
+        spans = _spans(file, size, remaining)
+        ranges = (
+            FileRange(file=file, start=start, stop=stop, edges=edges_of(file, start, stop)) for start, stop in spans
+        )
+        small = len(spans) == 1 and 0 <= file.bytes < slice_bytes
         together = small and len(group) < MAX_FILES_PER_SLICE and group_bytes + file.bytes <= slice_bytes
         if group and not (together and group[0].file.source == file.source):
             yield group

@@ -135,6 +135,12 @@ def open_parquet(file: SourceFile) -> pq.ParquetFile:
         ) from None
 
 
+def rows_in(file_range: FileRange) -> int:
+    """Return the number of rows in a range of row groups, by the footer of the file."""
+    metadata = open_parquet(file_range.file).metadata
+    return sum(metadata.row_group(group).num_rows for group in range(file_range.start, file_range.stop))
+
+
 def read_parquet(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
     """Yield the documents of a range of row groups, about `batch_bytes` at a time.
 

@@ -31,6 +31,7 @@ from curation.recipes.yaml_text import parse_yaml
 from curation.stages import CorpusStage, Stage
 from curation.stages.base import stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
+from curation.system.html_table import html_table
 from curation.system.os_errors import explain
 from curation.system.path_advice import advice
 
@@ -40,6 +41,7 @@ else:
     Stages = list[Any]  # msgspec would convert to the base class; `convert_stage` knows all stages
 
 REMOVED = ("text", "ids")
+MAX_SAMPLES = 20
 EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
 AMBIGUOUS_SUFFIXES = (".json", ".txt")  # of data and of recipes
@@ -61,11 +63,14 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pad_id               token that fills up rows; -1: the end-of-document token
     max_file_bytes       size limit of a `.bin` file; the document that would exceed it starts the next file
     part_bytes, part_documents   text bytes and documents per file in `documents/`
+    documents            `true`: write `documents/`. `false`, for tokens alone: `show`, `verify` and `compare` cannot
+                         read the kept documents
     index                write `index/`: the keys of documents kept by the last `fuzzy_dedup`. A later run that names
                          the folder as its `index` removes near-duplicates of them
     keep_work            keep `_work/` after success
     removed              `text`: `removed/` has each text as it reached the stage that removed it, and the bound that
                          its value broke; `ids`: it has neither
+    measures             write `measures/`: the measures that filters computed, for every document that reached one
     raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none
     sample               sample batches of the chunks for inspection, in `sample_dataset.pt`
     """
@@ -74,9 +79,11 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_file_bytes: int = DEFAULT_MAX_BYTES
     part_bytes: int = 32_000_000
     part_documents: int = 100_000
+    documents: bool = True
     index: bool = False
     keep_work: bool = False
     removed: str = "text"
+    measures: bool = False
     splits: dict[str, float] = msgspec.field(default_factory=dict)
     blend: Blend = Blend()
     megatron: Megatron = Megatron()
@@ -95,6 +102,13 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(f"removed must be {' or '.join(REMOVED)}, not {self.removed!r}")
         check_shares(self.splits)
         self._check_void()
+        if not self.documents and not self.formats:
+            raise ValueError(
+                "documents is false and formats is empty, so the run would write neither documents nor tokens. Name a "
+                "format, or leave documents out"
+            )
+        if not self.documents and self.cleaned:
+            raise ValueError("cleaned has the rows of documents/, and documents is false. Leave one of them out")
         for field, low in (
             ("max_file_bytes", 1),
             ("part_bytes", 1),
@@ -126,12 +140,26 @@ def _default(field: str) -> Any:
     return entry.default_factory() if entry.default is msgspec.NODEFAULT else entry.default
 
 
+class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Contents of `report.html` and `report.json`.
+
+    samples   removed documents to show for each reason, kept documents, and pairs of duplicates; 0 keeps all texts out
+    """
+
+    samples: int = 5
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.samples <= MAX_SAMPLES:
+            raise ValueError(f"samples must be from 0 (no texts in the report) to {MAX_SAMPLES}, not {self.samples}")
+
+
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run: inputs, stages and outputs.
 
     input, budget   inputs to read; the budget limits all inputs together
     stages          stages that each document passes, in this order; `[]` keeps all documents as they are
     seed            seed of the `sample` of inputs, of `output.splits` and of `output.shuffle`
+    report          contents of the report
     """
 
     input: list[AnyInput] = []
@@ -141,6 +169,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     output: Output = Output()
     seed: int = 1234
     budget: Budget = Budget()
+    report: Report = Report()
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -179,6 +208,18 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"blend_weight is the share of an input in training: {bare[0]} has none, other inputs have one. Give "
                 "every input one, or set output.blend.by: tokens, which multiplies tokens by blend_weight (default 1)"
             )
+
+    def __repr__(self) -> str:
+        inputs = f"{len(self.input)} input{'' if len(self.input) == 1 else 's'}"
+        stages = ", ".join(self.stage_names) or "no stages"
+        return f"<recipe {self.name or 'without name'}: {inputs}; {stages}; tokenizer {self.tokenizer.name}>"
+
+    def _repr_html_(self) -> str:
+        rows = [("input", entry.name, shown(entry.path)) for entry in self.input]
+        for name, stage in zip(self.stage_names, self.stages, strict=True):
+            rows += [("stage", name if not number else "", line) for number, line in enumerate(stage.explain())]
+        rows.append(("tokenizer", self.tokenizer.name, ", ".join(self.output.formats) or "no tokens are written"))
+        return html_table(f"recipe {self.name}", ("part", "name", "settings"), rows)
 
     @property
     def stage_names(self) -> list[str]:
@@ -227,6 +268,10 @@ def parse_recipe(
     where                  name of the text in messages
     allow_code, settings   as in `load_recipe`
 
+        >>> import curation
+        >>> curation.parse_recipe("stages: [{filter: {rules: gopher}}, exact_dedup]").stage_names
+        ['filter', 'exact_dedup']
+
     Raises RecipeError with the path of the wrong value (`$.stages[2].num_band`).
     """
     content = parse_yaml(text, where)
@@ -258,6 +303,10 @@ def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[
 
     where        name of the recipe in messages
     allow_code   as in `load_recipe`
+
+        >>> import curation
+        >>> curation.convert_recipe({"stages": ["exact_dedup"]}).stages
+        [ExactDedup(name='', max_characters=0, compare='exact')]
 
     Raises RecipeError with the path of the wrong value.
     """
@@ -298,6 +347,10 @@ def load_recipe(
     settings     `PATH=VALUE` strings, applied before the recipe is checked: `output.formats=[blocks]`,
                  `stages.filter.words.min=100` (`curation.recipes.settings.apply_settings`). With `input`, settings of
                  `input.` apply to it
+
+        >>> import curation
+        >>> curation.load_recipe("default", input="data/*.jsonl", settings=["stages.filter.words.min=100"])
+        <recipe default: 1 input; rewrite, filter, exact_dedup, fuzzy_dedup; tokenizer gpt2>
 
     Raises RecipeError for a missing or wrong recipe, setting or input.
     """

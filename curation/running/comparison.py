@@ -20,7 +20,7 @@ from curation.contract import ID, TEXT, Engine
 from curation.engine import load_engine
 from curation.errors import OutputError
 from curation.running.exports import part_files
-from curation.running.results import FinishedRun, open_finished
+from curation.running.results import FinishedRun, need_documents, open_finished
 
 EXAMPLES = 5
 SEPARATOR = "\x1f"  # between input and id
@@ -90,13 +90,17 @@ def compare_runs(a: str | Path, b: str | Path) -> Comparison:
     """Return what differs between the finished runs in the folders `a` and `b`.
 
         >>> import curation
-        >>> curation.compare_runs("out", "stricter").kept_by_a  # doctest: +SKIP
+        >>> comparison = curation.compare_runs("out", "stricter")
+        >>> comparison.counts["kept"], comparison.kept_by_a
+        ((2, 1), 2)
 
-    Raises OutputError for a folder without a finished run, and for one folder given twice.
+    Raises OutputError for a folder without a finished run or without `documents/`, and for one folder given twice.
     """
     runs = open_finished(a), open_finished(b)
     if runs[0].folder.resolve() == runs[1].folder.resolve():
         raise OutputError(f"{a} and {b} are the same folder; give two runs")
+    for run in runs:
+        need_documents(run, "a comparison")
     engine = load_engine("cpu")
     kept = [_hashes(run, "documents", engine) for run in runs]
     removed = [_hashes(run, "removed", engine) for run in runs]

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import orjson
 
-from curation.arrays import save_array
+from curation.arrays import load_mapped, save_array
 from curation.contract import Engine, Session
 from curation.engine import load_engine
 from curation.errors import counted
@@ -21,8 +21,9 @@ from curation.reading.source_files import Slice
 from curation.recipes.recipe import saves_index
 from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import ids_of
-from curation.running.ledger import SliceRecord
+from curation.running.ledger import SliceTotals
 from curation.running.map_phase import CUT, Segment, cuts_in, load_job, store_job
+from curation.running.masks import removed_by_partition, write_mask
 from curation.running.plan import check_stage_files
 from curation.running.progress import Progress
 from curation.running.removed import RemovedRows
@@ -37,6 +38,8 @@ from curation.system.files import commit, make_folder, remove
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count
 
+ROWS = ("row", "partner", "value")  # of drops, in the order of `RemovedRows`
+
 
 class StoredDecision(NamedTuple):
     """The decision of a corpus stage, read from its file."""
@@ -46,43 +49,42 @@ class StoredDecision(NamedTuple):
     seconds: float
     details: dict[str, Any]
 
-    @property
-    def rows(self) -> np.ndarray:
-        """The removed rows of the segment, in one array of positions."""
-        rows = [removed_rows.row for removed_rows in self.removed]
-        return rows[0] if len(rows) == 1 else np.concatenate([np.zeros(0, np.int64), *rows])
-
 
 def save_decision(path: Path, decision: Decision, seconds: float) -> None:
-    """Write a decision and its time in seconds as `.npz`."""
+    """Write a decision and its time in seconds: an array of rows per file, then `path` (`.npz`) with the rest."""
     facts = {
         "seconds": seconds,
         "details": dict(decision.details),
         "drops": [{"reason": drops.reason, "index": drops.index_folder} for drops in decision.drops],
     }
-    arrays: dict[str, Any] = {
-        f"{name}_{number}": np.asarray(getattr(drops, name))
-        for number, drops in enumerate(decision.drops)
-        for name in ("row", "value", "partner")
-    }
-    if decision.cuts:
-        arrays |= {f"{CUT}{name}": values for name, values in decision.cuts._asdict().items()}
+    for number, drops in enumerate(decision.drops):
+        for name in ROWS:
+            with commit(_rows_path(path, name, number)) as temporary:
+                save_array(temporary, np.asarray(getattr(drops, name)))
+    cuts = {f"{CUT}{name}": values for name, values in decision.cuts._asdict().items()} if decision.cuts else {}
     with commit(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, facts=np.array(orjson.dumps(facts).decode()), **arrays)
+        np.savez(file, allow_pickle=False, facts=np.array(orjson.dumps(facts).decode()), **cuts)
+
+
+def _rows_path(path: Path, name: str, number: int) -> Path:
+    return path.with_suffix(f".{name}-{number}.npy")
 
 
 def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecision:
-    """Return the decision of the stage number `stage` about the rows of `partitions`."""
+    """Return the decision of the stage number `stage` about the rows of `partitions`. Its rows are in memory maps."""
     with np.load(path) as stored:
         facts = orjson.loads(str(stored["facts"]))
-        removed = [
-            RemovedRows(
-                partitions, stage, drops["reason"], stored[f"row_{number}"], stored[f"partner_{number}"],
-                stored[f"value_{number}"], drops["index"],
-            )
-            for number, drops in enumerate(facts["drops"])
-        ]  # fmt: skip
-        return StoredDecision(removed, cuts_in(stored), facts["seconds"], facts["details"])
+        cuts = cuts_in(stored)
+    removed = []
+    for number, drops in enumerate(facts["drops"]):
+        row, kept_row, value = (load_mapped(_rows_path(path, name, number)) for name in ROWS)
+        removed.append(RemovedRows(partitions, stage, drops["reason"], row, kept_row, value, drops["index"]))
+    return StoredDecision(removed, cuts, facts["seconds"], facts["details"])
+
+
+def load_removed(path: Path, stage: int, partitions: Partitions) -> list[RemovedRows]:
+    """Return the removed rows of a decision."""
+    return load_decision(path, partitions, stage).removed
 
 
 class RunContext(NamedTuple):
@@ -114,15 +116,17 @@ class SegmentState(NamedTuple):
     """The result of a segment, after its corpus phase.
 
     partitions  all rows of the segment
-    alive       bool array of shape (len(partitions),): the rows that the corpus phase kept
-    mask        the `.npy` file of `alive`
+    mask        the `.npy` file of a bool per row: whether the corpus phase kept it
+    documents   int64, one per partition: its kept rows
+    bytes       int64, one per partition: the bytes of their texts
     cuts        the decision with the spans to cut from texts; None if no stage cuts
     removed     the rows that the corpus phase removed, one entry per stage and reason
     """
 
     partitions: Partitions
-    alive: np.ndarray
     mask: Path
+    documents: np.ndarray
+    bytes: np.ndarray
     cuts: Path | None
     removed: list[RemovedRows]
 
@@ -171,58 +175,59 @@ def _check_files(context: RunContext, numbers: Sequence[int]) -> None:
 
 
 def run_corpus_stages(
-    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], records: list[SliceRecord],
+    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], totals: SliceTotals,
     counts: list[StageCount],
 ) -> SegmentState:  # fmt: skip
     """Run the corpus stages of a segment and write the mask of its kept rows.
 
-    `records` are the done-records of the segment's slices. The function fills the entries of the corpus stages in
-    `counts`, which has one per stage of the recipe. A stage whose decision is stored does not run again.
+    `totals` are the counts of the segment's slices. The function fills the entries of the corpus stages in `counts`,
+    which has one per stage of the recipe. A stage whose decision is stored does not run again.
     """
-    partitions = Partitions(segment_folder(context, segment.number), [record.documents for record in records])
+    partitions = Partitions(segment_folder(context, segment.number), totals.documents)
     mask, cuts = context.work / f"barrier-{segment.number}.npy", None
-    alive = np.ones(len(partitions), bool)
-    removed = []
+    documents, sizes = totals.documents.copy(), totals.bytes.copy()
+    removed: list[RemovedRows] = []
     for number in segment.corpus_stages:
-        decision = _decide(context, number, cast(CorpusStage, prepared[number]), partitions, alive)
-        sizes = partitions.byte_lengths()  # read per stage: kept in memory they take 8 bytes per document
-        _count(counts[number], decision, alive, sizes)
-        del sizes
-        alive[decision.rows] = False
+        decision = _decide(context, number, cast(CorpusStage, prepared[number]), partitions, removed)
+        counts[number].documents_in, counts[number].bytes_in = int(documents.sum()), int(sizes.sum())
+        for rows in decision.removed:
+            lost, lost_bytes = removed_by_partition(partitions, rows.row)
+            documents -= lost
+            sizes -= lost_bytes
+        counts[number].documents_out, counts[number].bytes_out = int(documents.sum()), int(sizes.sum())
+        _count(counts[number], decision)
         removed += decision.removed
         if decision.cuts:  # the last stage of its segment
-            cuts = _decision_path(context, number)
+            cuts = decision_path(context, number)
     if not mask.exists():
-        with commit(mask) as path:
-            save_array(path, alive)
-    return SegmentState(partitions, alive, mask, cuts, removed)
+        write_mask(mask, len(partitions), [rows.row for rows in removed])
+    return SegmentState(partitions, mask, documents, sizes, cuts, removed)
 
 
-def _count(count: StageCount, decision: StoredDecision, alive: np.ndarray, sizes: np.ndarray) -> None:
-    """Fill a stage's count from its decision about the `alive` rows; `sizes` are the bytes of all rows."""
+def _count(count: StageCount, decision: StoredDecision) -> None:
+    """Fill a stage's count, which has its documents, from its decision."""
     count.details, count.seconds = decision.details, decision.seconds
-    count.documents_in, count.bytes_in = int(np.count_nonzero(alive)), int(sizes.sum(where=alive))
-    count.documents_out = count.documents_in - len(decision.rows)
-    count.bytes_out = count.bytes_in - int(sizes[decision.rows].sum())
     count.reasons = {rows.reason: len(rows.row) for rows in decision.removed if len(rows.row)}
     if decision.cuts:
         count.edited = len(np.unique(decision.cuts.row))
         count.bytes_out -= int((decision.cuts.stop - decision.cuts.start).sum())
 
 
-def _decision_path(context: RunContext, stage: int) -> Path:
+def decision_path(context: RunContext, stage: int) -> Path:
+    """Return the file of a stage's decision."""
     return context.work / f"decision-{stage}.npz"
 
 
 def _decide(
-    context: RunContext, number: int, stage: CorpusStage, partitions: Partitions, alive: np.ndarray
+    context: RunContext, number: int, stage: CorpusStage, partitions: Partitions, before: Sequence[RemovedRows]
 ) -> StoredDecision:
-    """Return the decision of a corpus stage about the `alive` rows; its file is its done-record."""
-    path = _decision_path(context, number)
+    """Return the decision of a corpus stage about the rows that were not removed `before`; its file is its
+    done-record."""
+    path = decision_path(context, number)
     if not path.exists():
         check_interrupts()
         _check_files(context, [number])
-        came_in, removed = int(np.count_nonzero(alive)), [0]
+        came_in, removed = len(partitions) - sum(len(rows.row) for rows in before), [0]
         name = context.plan.recipe.stage_names[number]
         context.progress.log(f"{name}: {counted(came_in, 'document')} came in")
 
@@ -232,14 +237,13 @@ def _decide(
         mask = context.work / f"reached-{number}.npy"
         with context.progress.watch(name, 0, count, unit=""):
             started = time.perf_counter()
-            with commit(mask) as temporary:
-                save_array(temporary, alive)
+            write_mask(mask, len(partitions), [rows.row for rows in before])
             sources = input_spans(context.plan.slices, partitions)
             corpus = partitions.corpus(number, mask, sources, context.workers)
             decision = decide(stage, context.engine, corpus, partial(_run_phase, context, number, stage, corpus, mask))
             removed += [len(drops.row) for drops in decision.drops]
             save_decision(path, decision, time.perf_counter() - started)
-            del corpus, decision  # up to 20 bytes per document
+            del corpus, decision
         remove(mask)
     remove(partitions.scratch(number))  # after the decision is stored: a kill in between leaves records without files
     return load_decision(path, partitions, number)
@@ -271,7 +275,7 @@ def _run_phase(
     )
     threads = max(context.workers // len(tasks), 1)
     stored = store_job(job, corpus.scratch)
-    context.session.map(partial(run_stored_phase, stored, place, threads), tasks)
+    context.session.run(partial(run_stored_phase, stored, place, threads), tasks)
 
 
 def run_stored_phase(stored: Stored, place: int, threads: int, task: int) -> None:

@@ -113,7 +113,7 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
     id_bytes = survey.id_bytes
     parts = {
         "_work": sum(survey.segments) + (ROW_BYTES + id_bytes) * documents,
-        "documents": survey.documents_bytes,
+        "documents": survey.documents_bytes if output.documents else 0,
         "removed": (REMOVED_BYTES + id_bytes) * documents + REJECTED_BYTES * survey.rejected,
     }
     if tokenizer:

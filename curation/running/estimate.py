@@ -31,11 +31,11 @@ from curation.reading.inputs import is_hub
 from curation.reading.paths import find_files
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe, as_builtins, check_readable
+from curation.running.arguments import find_resources
 from curation.running.disk import DiskNeed, disk_need
 from curation.running.memory import Resources, read_processors
 from curation.running.plan import check_stages
 from curation.running.progress import Progress
-from curation.running.run import find_resources
 from curation.running.survey import FileKind, Sampled, Survey, survey_inputs
 from curation.running.warm_up import warm_up_recipe
 from curation.stages import CorpusStage
@@ -120,6 +120,11 @@ def estimate(
     All files are checked as a run checks them. At most 200 places and 4 MB of text are read, in about 2 s once kernels
     are compiled. The sample depends on `seed` of the recipe.
 
+        >>> import curation
+        >>> found = curation.estimate(curation.load_recipe("recipe.yaml"))
+        >>> found.documents
+        4
+
     Raises RecipeError, InputError, TokenizerError and StageError as a run does before and during its first documents.
     """
     folder = local_output(output).resolve()
@@ -127,7 +132,7 @@ def estimate(
     engine = load_engine("cpu")
     warm_up_recipe(recipe, "cpu", workers or read_processors(), progress or Progress())
     survey = survey_inputs(recipe, files, engine, tokenizer)
-    resources = find_resources(engine, "cpu", workers, "threads", len(files))
+    resources = find_resources(engine, "cpu", workers, "auto", len(files))
     return Estimate(
         recipe=as_builtins(recipe),
         files=len(files),

@@ -40,7 +40,8 @@ def warn_of_inputs(
 ) -> list[str]:  # fmt: skip
     """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text.
 
-    `documents` has the counts of the run, `records` one done-record per slice; `rejected` is `rejected.jsonl`.
+    `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
+    `rejected.jsonl`.
     """
     read, count = documents["read"], documents["rejected"]
     warnings = []

@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import ID, ROW, TEXT, position_type
+from curation.contract import ID, ROW, TEXT
 from curation.errors import IntegrityError
 from curation.reading.source_files import Slice
 from curation.stages.outcome import Corpus
 from curation.system.files import begin_sync, numbered_path
 
 MIN_KEY_ROWS = 1 << 16  # 11 MB with 21 bands
+KEPT_LAYOUTS = 4096
 REMOVED_SCHEMA = pa.schema(
     [
         (ROW, pa.int64()),
@@ -173,13 +174,13 @@ class Partitions:
     the number of rows.
     """
 
-    def __init__(self, folder: Path, counts: Sequence[int]) -> None:
+    def __init__(self, folder: Path, counts: Sequence[int] | np.ndarray) -> None:
         self.folder = folder
         self.starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self._layouts: dict[int, KeyLayout] = {}
 
-    def __reduce__(self) -> tuple[type[Partitions], tuple[Path, list[int]]]:
-        return Partitions, (self.folder, np.diff(self.starts).tolist())
+    def __reduce__(self) -> tuple[type[Partitions], tuple[Path, np.ndarray]]:
+        return Partitions, (self.folder, np.diff(self.starts))
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -193,14 +194,13 @@ class Partitions:
         return numbered_path(self.folder, partition, ".keys.arrow")
 
     def key_layout(self, partition: int) -> KeyLayout:
-        """Return the layout of a partition's keys, read once per partition."""
-        if partition not in self._layouts:
-            self._layouts[partition] = _read_layout(self.keys_path(partition))
-        return self._layouts[partition]
-
-    def byte_lengths(self) -> np.ndarray:
-        """Return the bytes of the text of each row: int64, shape (len(self),)."""
-        return self.corpus(0, np.arange(len(self), dtype=position_type(len(self)))).byte_lengths()
+        """Return the layout of a partition's keys, which is kept for the next reads."""
+        layout = self._layouts.get(partition)
+        if layout is None:
+            if len(self._layouts) >= KEPT_LAYOUTS:
+                self._layouts.clear()  # other threads may use them: they keep theirs
+            layout = self._layouts[partition] = _read_layout(self.keys_path(partition))
+        return layout
 
     def corpus(
         self, stage: int, rows: np.ndarray | Path, sources: Sequence[tuple[str, int, int]] = (), workers: int = 1
@@ -242,8 +242,9 @@ class Partitions:
                 if first < last:
                     _read_keys(file, offset - (low + start) * dtype.itemsize, rows[first:last], out[first:last])
 
-    def read_texts(self, partition: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """Yield, per batch with any of `rows`, a function that returns their texts. `rows` as in `read_keys`.
+    def read_texts(self, partition: int, rows: np.ndarray, column: str) -> Iterator[Callable[[], pa.Array]]:
+        """Yield, per batch with any of `rows`, a function that returns their values of a column. `rows` as in
+        `read_keys`.
 
         The file is mapped only while it is read: mapped pages count as memory of the run.
         """
@@ -251,7 +252,7 @@ class Partitions:
         for batch in open_partition(self.path(partition)).to_batches():
             first, last = _bounds(rows, low, low + len(batch))
             if first < last:
-                yield partial(batch.column(TEXT).take, pa.array(rows[first:last] - rows.dtype.type(low)))
+                yield partial(batch.column(column).take, pa.array(rows[first:last] - rows.dtype.type(low)))
             low += len(batch)
 
     def locate(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

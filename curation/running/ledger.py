@@ -7,8 +7,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from curation.errors import IntegrityError
+from curation.reading.source_files import Slice
+from curation.rules.grammar import Rule
+from curation.rules.tallies import Tally
+from curation.rules.tallies import as_report as rule_report
 from curation.stages.outcome import StageCount
 
 
@@ -22,9 +27,12 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     repaired: int = 0  # documents in which malformed UTF-8 became U+FFFD
     documents: int = 0  # in the partition
     removed: int = 0
+    bytes_kept: int = 0  # of the texts in the partition
     bytes_read: int = 0
     damaged: list[tuple[int, str]] = []  # number and error of each file range that was not read to its end
+    marks: int = 0  # places of records that do not follow the one before them, in `.places.npy`
     filled: list[str] = []  # carried columns with a value in some document
+    lengths: Tally | None = None  # of the texts that were read, in bytes
     read_seconds: float = 0.0
     write_seconds: float = 0.0
     stages: list[StageCount] = []
@@ -35,11 +43,54 @@ class SliceRecord(msgspec.Struct, kw_only=True):
         return (first.documents_in, first.bytes_in) if first else (self.documents, self.bytes_read)
 
 
-def total_stages(stages: Sequence[StageCount], records: Iterable[SliceRecord]) -> None:
-    """Add the counts of every slice to the stages at the same position, in place."""
-    for record in records:
-        for total, part in zip(stages, record.stages, strict=True):
-            total.add(part)
+SUMMED = ("rows", "lines", "rejected", "unsampled", "repaired", "documents", "removed", "bytes_kept", "bytes_read",
+          "read_seconds", "write_seconds")  # fmt: skip
+
+
+class SliceTotals:
+    """The done-records of the slices of a segment, added up as they are read: 42 bytes per slice are kept.
+
+    rows, lines, documents, bytes  int64, one per slice, as in `SliceRecord`; `bytes` are those kept
+    read                           int64, one per slice: documents that the segment read
+    has_rejected, has_marks        bool, one per slice
+    slices, records                the sums per input, as a few slices and a record for each: the slices of an input
+                                   with files of the same formats have one, and so has each slice with a damaged file
+    """
+
+    def __init__(self, slices: Sequence[Slice], records: Iterable[SliceRecord], stages: Sequence[StageCount]) -> None:
+        """Add up `records`, and their stages to `stages`, in place."""
+        self.rows, self.lines, self.read, self.documents, self.bytes = np.zeros((5, len(slices)), np.int64)
+        self.has_rejected, self.has_marks = np.zeros((2, len(slices)), bool)
+        self.slices: list[Slice] = []
+        self.records: list[SliceRecord] = []
+        places: dict[tuple[str, frozenset[str]], int] = {}
+        for input_slice, record in zip(slices, records, strict=True):
+            at = input_slice.index
+            self.rows[at], self.lines[at], self.documents[at] = record.rows, record.lines, record.documents
+            self.bytes[at], self.read[at] = record.bytes_kept, record.rows - record.rejected - record.unsampled
+            self.has_rejected[at], self.has_marks[at] = record.rejected > 0, record.marks > 0
+            for total, part in zip(stages, record.stages, strict=True):
+                total.add(part)
+            place = places.setdefault(
+                (input_slice.source, frozenset(part.file.format for part in input_slice.ranges)), len(self.slices)
+            )
+            if place == len(self.slices):
+                self._append(input_slice, SliceRecord())
+            if record.damaged:
+                self._append(input_slice, SliceRecord(damaged=record.damaged))
+            _add(self.records[place], record)
+
+    def _append(self, input_slice: Slice, record: SliceRecord) -> None:
+        self.slices.append(input_slice)
+        self.records.append(record)
+
+
+def _add(total: SliceRecord, record: SliceRecord) -> None:
+    for name in SUMMED:
+        setattr(total, name, getattr(total, name) + getattr(record, name))
+    total.lengths = total.lengths or Tally()
+    total.lengths.add(record.lengths or Tally())
+    total.filled += [name for name in record.filled if name not in total.filled]
 
 
 def check_ledger(documents: dict[str, int], stages: Sequence[StageCount]) -> None:
@@ -71,8 +122,9 @@ def check_ledger(documents: dict[str, int], stages: Sequence[StageCount]) -> Non
         )
 
 
-def as_report(stage: StageCount, lines: Sequence[str]) -> dict[str, Any]:
-    """Return the stage's entry in `report.json`, with its `lines` under the funnel and without reasons of count 0."""
+def as_report(stage: StageCount, lines: Sequence[str], rules: Sequence[Rule] = ()) -> dict[str, Any]:
+    """Return the stage's entry in `report.json`, with its `lines` under the funnel, the tallies of its `rules`, and
+    without reasons of count 0."""
     entry = dict(msgspec.to_builtins(stage))
     entry["reasons"] = {reason: number for reason, number in stage.reasons.items() if number}
     if not stage.details:
@@ -80,4 +132,7 @@ def as_report(stage: StageCount, lines: Sequence[str]) -> dict[str, Any]:
     entry["seconds"] = round(stage.seconds, 3)
     entry["retention"] = round(stage.documents_out / stage.documents_in, 6) if stage.documents_in else 0.0
     entry["lines"] = list(lines)
+    del entry["tallies"]
+    if stage.tallies:
+        entry["rules"] = [rule_report(*pair) for pair in zip(rules, stage.tallies, strict=True)]
     return entry

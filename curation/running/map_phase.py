@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from curation.reading.sampling import read_sampled
 from curation.reading.source_files import Slice
 from curation.reading.streams import is_damage
 from curation.rules.decide import Verdict
+from curation.running import slice_notes
 from curation.running.intermediate import (
     REMOVED_SCHEMA,
     REMOVED_TEXT_SCHEMA,
@@ -30,11 +32,13 @@ from curation.running.intermediate import (
     open_partition,
 )
 from curation.running.ledger import SliceRecord
+from curation.running.places import store_marks
 from curation.running.plan import check_stage_files
+from curation.running.slice_notes import SliceNotes
 from curation.running.stored_plan import Loaded, Plan, Stored, load_plan, load_shared, with_urls
-from curation.running.task_records import RunningNote
+from curation.running.task_records import Counts, RunningNote
 from curation.stages import CorpusStage, RowStage, Stage
-from curation.stages.base import added_columns
+from curation.stages.base import added_columns, noted_columns
 from curation.stages.cutting import cut_texts
 from curation.stages.invoke import apply_stage, compute_keys
 from curation.stages.outcome import BYTES, Cuts, StageCount, key_column
@@ -48,7 +52,7 @@ CUT = "cut_"  # prefix of the arrays of spans in the file of a decision
 def store_job(job: Any, folder: Path) -> Stored:
     """Write a job to a file, unless it exists, and return the file.
 
-    A job is a `msgspec.Struct` whose fields are JSON, paths, int64 arrays, `Partitions` or `Stored`.
+    A job is a `msgspec.Struct` whose fields are JSON, paths, int64 arrays (stored in base64), `Partitions` or `Stored`.
     """
     data = msgspec.json.encode(job, enc_hook=_encode)
     digest = hashlib.sha256(data).hexdigest()
@@ -60,16 +64,17 @@ def store_job(job: Any, folder: Path) -> Stored:
 
 
 def run_stored(
-    function: Callable[..., None], kind: type[Any], plan: Stored, job: Stored, item: tuple[int, *tuple[Any, ...]]
-) -> None:
-    """Call `function(plan, job, *item)` unless the done-record of the item exists.
+    function: Callable[..., Counts | None], kind: type[Any], plan: Stored, job: Stored,
+    item: tuple[int, *tuple[Any, ...]],
+) -> Counts | None:  # fmt: skip
+    """Return `function(plan, job, *item)`, or None if the done-record of the item exists.
 
     `kind` is the class of the job; `item` is a number and the further arguments of its task. Dask repeats finished
     tasks of a worker that dies before the end of the phase, so the record is checked again here.
     """
     if numbered_path(job.path.parent, item[0], ".json").exists():
-        return
-    function(load_plan(plan), load_job(kind, job), *item)
+        return None
+    return function(load_plan(plan), load_job(kind, job), *item)
 
 
 def load_job(kind: type[Loaded], stored: Stored) -> Loaded:
@@ -82,9 +87,9 @@ def _encode(value: Any) -> Any:
         case Path():
             return str(value)
         case np.ndarray():
-            return value.tolist()
+            return value.astype("<i8").tobytes()
         case Partitions():
-            return [str(value.folder), np.diff(value.starts).tolist()]
+            return [str(value.folder), np.diff(value.starts)]
     raise NotImplementedError(f"a job cannot hold a {type(value).__name__}")
 
 
@@ -92,10 +97,14 @@ def _decode(kind: type[Any], value: Any) -> Any:
     if kind is Path:
         return Path(value)
     if kind is np.ndarray:
-        return np.array(value, np.int64)
+        return _int64(value)
     if kind is Partitions:
-        return Partitions(Path(value[0]), value[1])
+        return Partitions(Path(value[0]), _int64(value[1]))
     raise NotImplementedError(f"a job cannot hold a {kind.__name__}")
+
+
+def _int64(value: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(value), "<i8")
 
 
 class Segment(NamedTuple):
@@ -162,7 +171,7 @@ class _Task(NamedTuple):
         return self.job.segment.row_stages
 
 
-def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) -> None:
+def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) -> Counts:
     """Run one slice and write its partition, `.removed.arrow`, `.rejected.jsonl` and, last, the done-record.
 
     `urls` are the URLs of the slice's file ranges with their secrets; empty if no URL has a secret.
@@ -171,29 +180,44 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine), stages, {})
     record = SliceRecord(stages=_stage_counts(task))
     suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
-    paths = [numbered_path(job.folder, number, suffix) for suffix in suffixes]
+    paths = [numbered_path(job.folder, number, suffix) for suffix in (*suffixes, *slice_notes.suffixes(plan.recipe))]
     with (
-        commit_all(*paths) as (documents, keys, removed, rejected),
+        commit_all(*paths) as (documents, keys, removed, rejected, *noted),
         PartitionWriter(documents, keys) as partition,
         TableFile(removed, _removed_schema(plan)) as removed_file,
         open(rejected, "wb") as rejected_file,
+        SliceNotes(task.engine, plan.recipe, noted) as notes,
         RunningNote(job.folder, number) as note,
     ):
-        for frame in _frames(task, record, rejected_file):
+        for frame in _frames(task, record, rejected_file, notes):
             check_interrupts()
-            frame = _apply_stages(task, frame, record, removed_file)
+            frame = _apply_stages(task, frame, record, removed_file, notes)
             started = time.perf_counter()
-            partition.write(_documents(task, frame), _keys(task, frame))
+            columns = _keys(task, frame)
+            partition.write(_documents(task, frame), columns)
+            record.bytes_kept += int(columns[BYTES].sum())
             record.write_seconds += time.perf_counter() - started
             record.documents, record.removed = partition.documents.rows, removed_file.rows
             note.write(*record.read_counts(), record.documents)
+        notes.finish(task.numbers, record)
     names = [plan.recipe.stage_names[k] for k in task.numbers]
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
+    store_marks(job.folder, number, notes.marks)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
+    return slice_counts(record)
+
+
+def slice_counts(record: SliceRecord) -> Counts:
+    """Return the counts of a slice for the display of progress."""
+    return Counts(*record.read_counts(), record.documents)
 
 
 def _removed_schema(plan: Plan) -> pa.Schema:
-    return REMOVED_TEXT_SCHEMA if plan.recipe.output.keeps_removed_text else REMOVED_SCHEMA
+    if not plan.recipe.output.keeps_removed_text:
+        return REMOVED_SCHEMA
+    return pa.schema(
+        [*REMOVED_TEXT_SCHEMA, *(pa.field(*column) for column in noted_columns(plan.recipe.stages).items())]
+    )
 
 
 def _stage_counts(task: _Task) -> list[StageCount]:
@@ -201,9 +225,9 @@ def _stage_counts(task: _Task) -> list[StageCount]:
     return [StageCount(kind=task.stages[k].kind, name=names[k]) for k in task.numbers]
 
 
-def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO) -> Iterator[Frame]:
+def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: SliceNotes) -> Iterator[Frame]:
     """The batches of a slice as frames; one empty frame if there is none, so every partition has its columns."""
-    batches = _input_frames(task, record, rejected_file) if task.job.before is None else _partition_frames(task)
+    batches = _input_frames(task, record, rejected_file, notes) if task.job.before is None else _partition_frames(task)
     empty = True
     started = time.perf_counter()
     for frame in batches:
@@ -223,14 +247,17 @@ def _added_before(task: _Task) -> dict[str, str]:
     return added_columns(task.plan.recipe.stages[: task.job.segment.first])
 
 
-def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO) -> Iterator[Frame]:
+def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: SliceNotes) -> Iterator[Frame]:
     engine, seed = task.engine, task.plan.recipe.seed
     for batch, unsampled in read_sampled(engine, task.slice, task.job.batch_bytes, seed):
         record.unsampled += unsampled
+        notes.marks += batch.marks
         record.rows += batch.rows
         record.lines += batch.lines
         record.repaired += batch.repaired
-        record.bytes_read += int(engine.byte_lengths(batch.frame[TEXT]).sum())
+        sizes = engine.byte_lengths(batch.frame[TEXT])
+        notes.add_lengths(sizes)
+        record.bytes_read += int(sizes.sum())
         record.rejected += len(batch.rejected)
         record.damaged += [(entry.file_index, entry.error) for entry in batch.rejected if is_damage(entry.error)]
         record.filled += [
@@ -270,18 +297,21 @@ def load_cuts(path: Path) -> Cuts | None:
         return cuts_in(stored)
 
 
-def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: TableFile) -> Frame:
-    """Apply the row stages of the segment in order, count in the record, and write removed rows to their file."""
+def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: TableFile, notes: SliceNotes) -> Frame:
+    """Apply the row stages of the segment in order, count in the record and the notes, and write removed rows to their
+    file."""
     engine = task.engine
     lengths = engine.byte_lengths(frame[TEXT])
     for number, count in zip(task.numbers, record.stages, strict=True):
         started = time.perf_counter()
         before = frame
-        frame, outcome = apply_stage(engine, before, cast(RowStage, task.stages[number]))
+        stage = cast(RowStage, task.stages[number])
+        frame, outcome = apply_stage(engine, before, stage)
+        notes.add_measures(number, stage, before, outcome.measures)
         count.documents_in += len(before)
         count.bytes_in += int(lengths.sum())
         if outcome.verdict is not None:
-            _note_removed(task, number, before, outcome.verdict, count, removed)
+            _note_removed(task, number, before, outcome.verdict, count, removed, notes)
             lengths = lengths[outcome.verdict.kept]
         if outcome.edited is not None and outcome.edited.any():
             lengths = engine.byte_lengths(frame[TEXT])
@@ -294,7 +324,7 @@ def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: Table
 
 
 def _note_removed(
-    task: _Task, stage: int, frame: Frame, verdict: Verdict, count: StageCount, removed: TableFile
+    task: _Task, stage: int, frame: Frame, verdict: Verdict, count: StageCount, removed: TableFile, notes: SliceNotes
 ) -> None:
     for reason, number in verdict.counts().items():
         count.reasons[reason] = count.reasons.get(reason, 0) + number
@@ -302,15 +332,21 @@ def _note_removed(
     if not dropped.any():
         return
     schema = _removed_schema(task.plan)
-    names = [name for name in (ROW, ID, TEXT) if name in schema.names]
+    wants_text = TEXT in schema.names or notes.candidates.samples > 0
+    names = [ROW, ID, TEXT] if wants_text else [ROW, ID]
     rows = task.engine.to_arrow(task.engine.filter_rows(frame[names], dropped))
+    bound = verdict.broken_bounds()[dropped]
+    if wants_text:
+        notes.candidates.add(stage, rows, verdict, bound)
     columns = {name: rows.column(name) for name in names} | {
         "stage": np.full(len(rows), stage, np.int32),
         "reason": pa.array(verdict.reasons, pa.large_string()).take(pa.array(verdict.reason[dropped])),
         "value": verdict.value[dropped],
-        "bound": verdict.broken_bounds()[dropped],
+        "bound": bound,
     }
-    removed.write(pa.table([columns[name] for name in schema.names], schema=schema))
+    columns |= verdict.notes
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(len(rows), field.type) for field in schema]
+    removed.write(pa.table(arrays, schema=schema))
 
 
 def _documents(task: _Task, frame: Frame) -> pa.Table:

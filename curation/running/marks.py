@@ -44,6 +44,8 @@ def broken_spans(rule: Rule | None, text: str) -> list[Span]:
     if rule.matches is not None:
         return _matches(rule.matches, text)
     measure = rule.measures[0] if rule.measures else ""
+    if measure == "words_with_letter":
+        return [match.span() for match in WORD.finditer(text) if not any(map(str.isalpha, match[0]))]
     if measure in LINES:
         return [match.span() for match in LINE.finditer(text) if LINES[measure].match(match[0])]
     if measure in SIGNS:
@@ -128,9 +130,9 @@ def excerpt(text: str, spans: list[Span], characters: int) -> tuple[str, list[Sp
 Aligned = tuple[list[str], list[str], bool]  # words of the left and of the right text, and whether they are equal
 
 
-def aligned_words(left: str, right: str) -> list[Aligned]:
-    """Return the words of two texts in runs that are equal or differ, in order; at most MAX_WORDS words of each."""
-    mine, other = left.split()[:MAX_WORDS], right.split()[:MAX_WORDS]
+def aligned_words(left: str, right: str, words: int = MAX_WORDS) -> list[Aligned]:
+    """Return the words of two texts in runs that are equal or differ, in order; at most `words` words of each."""
+    mine, other = left.split()[:words], right.split()[:words]
     blocks = SequenceMatcher(None, mine, other, autojunk=False).get_opcodes()
     return [(mine[a:b], other[c:d], tag == "equal") for tag, a, b, c, d in blocks]
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import entries_by_name, input_names, is_hub
 from curation.reading.paths import find_files
+from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe, as_builtins, changed_keys
@@ -186,7 +187,7 @@ def _change_of(before: SourceFile | None, now: SourceFile | None) -> str:
 def make_plan(
     folder: Path, recipe: Recipe, identity: Identity, files: Sequence[SourceFile],
     local_files: Sequence[SourceFile],
-    cut: Callable[[Sequence[SourceFile]], list[Slice]],
+    cut: Callable[[Sequence[SourceFile]], Iterable[Slice]],
 ) -> tuple[Plan, Stored]:  # fmt: skip
     """Return the plan of the unfinished run in `folder`, or a new plan, and the plan's file.
 
@@ -206,7 +207,7 @@ def make_plan(
         plan = as_plan(content, recipe, _read_now(folder, content, files))
     else:
         plan = Plan(
-            version=__version__, recipe=recipe, files=identity.files, slices=cut(local_files),
+            version=__version__, recipe=recipe, files=identity.files, slices=SliceTable.of(cut(local_files)),
             stage_files=identity.stage_files, tokenizer=identity.tokenizer, stage_revisions=identity.stage_revisions,
         )  # fmt: skip
         store_plan(path, plan)

@@ -23,6 +23,7 @@ from curation.system.terminal import print_error, printable_line, short_number, 
 REPORT_SECONDS = 30.0  # between lines and events
 NOTEBOOK_SECONDS = 5.0
 DRAW_SECONDS = 0.2
+IPYKERNEL = "ipykernel"  # the module of the process behind a notebook
 SHORT_LOOP_SECONDS = 0.5  # a loop that ends earlier gets no bar
 LISTING_SHARE = 20  # counting may list large folders: it takes at most 1/20 of the time
 WIDE_COLUMNS = 150  # terminals with fewer columns show short numbers and no bar
@@ -313,7 +314,12 @@ def choose_progress(wanted: Progress | bool = True) -> Progress:
         return Progress()
     if sys.stderr.isatty():
         return Bars()
-    return Lines(NOTEBOOK_SECONDS if "ipykernel" in sys.modules else REPORT_SECONDS)
+    return Lines(NOTEBOOK_SECONDS if IPYKERNEL in sys.modules else REPORT_SECONDS)
+
+
+def notebook_progress() -> Progress:
+    """Return the display for functions on frames: lines in a notebook, nothing elsewhere."""
+    return choose_progress(IPYKERNEL in sys.modules)
 
 
 def span(seconds: float) -> str:

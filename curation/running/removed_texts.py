@@ -7,7 +7,7 @@ a segment, or in a partition. Texts are read for one row group at a time, so mem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from curation.running.intermediate import in_order, open_partition, texts_at
 from curation.running.write_phase import PARQUET_OPTIONS, ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
 
 FILE_BYTES = 32_000_000  # of text in one file of removed/, as the default of `part_bytes`
-ADDED = (("bound", pa.float64()), (TEXT, pa.large_string()))
 OPTIONS = PARQUET_OPTIONS | {"use_dictionary": ["source", "stage", "reason"]}
 STORE, POSITION, SIZE = "store", "position", "bytes"  # columns that note where a text is, and its bytes
 
@@ -32,10 +31,17 @@ class Texts(NamedTuple):
 
     stores   functions that return, for the number of a slice, an Arrow IPC file with texts
     offsets  int64: `doc` of the first row of each slice
+    notes    the columns of stages: name -> Arrow type
     """
 
     stores: Sequence[Callable[[int], Path]]
     offsets: np.ndarray
+    notes: Mapping[str, str]
+
+    @property
+    def told(self) -> pa.Schema:
+        """What the records of removed documents tell besides the text: the bound, and the notes of stages."""
+        return pa.schema([("bound", pa.float64()), *self.notes.items()])
 
     def located(self, rows: pa.Table, store: int, number: int, positions: np.ndarray) -> pa.Table:
         """Return the rows of a slice with the columns that note the place of their texts: row numbers in a store."""
@@ -48,8 +54,8 @@ class Texts(NamedTuple):
         return rows.append_column(SIZE, sizes)
 
     def write(self, path: Path, rows: pa.Table, columns: pa.Table) -> None:
-        """Write a file of `removed/`: `columns` and those of ADDED. `rows` are located, and in the order of `doc`."""
-        schema = pa.schema([*columns.schema, *(pa.field(*column) for column in ADDED)])
+        """Write a file of `removed/`: `columns`, `told` and the text. `rows` are located, and in the order of `doc`."""
+        schema = pa.schema([*columns.schema, *self.told, pa.field(TEXT, pa.large_string())])
         with pq.ParquetWriter(path, schema, **OPTIONS) as writer:
             for start, stop in _row_groups(rows):
                 added = self._added(rows.slice(start, stop - start))
@@ -57,7 +63,8 @@ class Texts(NamedTuple):
 
     def _added(self, rows: pa.Table) -> list[pa.Array]:
         number = np.searchsorted(self.offsets, rows.column("doc").to_numpy(), side="right") - 1
-        return [rows.column("bound").combine_chunks(), self._texts(rows, number)]
+        told = [rows.column(name).combine_chunks() for name in self.told.names]
+        return [*told, self._texts(rows, number)]
 
     def _texts(self, rows: pa.Table, number: np.ndarray) -> pa.Array:
         store, position = rows.column(STORE).to_numpy(), rows.column(POSITION).to_numpy()
@@ -69,18 +76,6 @@ class Texts(NamedTuple):
             chunks.append(texts_at(self.stores[store_number](slice_number), position[at]))
             order.append(at)
         return in_order(chunks, np.concatenate(order))
-
-
-def text_bytes(rows: pa.Table) -> int:
-    """Return the bytes of the texts of located rows; 0 for rows that are not located."""
-    return int(pc.sum(rows.column(SIZE)).as_py() or 0) if SIZE in rows.column_names else 0
-
-
-def file_rows(rows: pa.Table, max_rows: int) -> int:
-    """Return how many of the first rows belong to the next file of `removed/`."""
-    if SIZE not in rows.column_names or not len(rows):
-        return max_rows
-    return batch_end_at(np.cumsum(rows.column(SIZE).slice(0, max_rows).to_numpy()), 0, FILE_BYTES, max_rows)
 
 
 def _row_groups(rows: pa.Table) -> Iterator[tuple[int, int]]:

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 import orjson
 
-from curation.packing.blends import meta_files, weigh, write_meta
+from curation.packing.blends import meta_files, small_pairs, weigh, write_meta
 from curation.packing.forms.writing import digests as form_digests
 from curation.packing.forms.writing import summaries
 from curation.packing.megatron import TrainingPair
@@ -20,11 +22,14 @@ from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import as_builtins
+from curation.rules.grammar import Rule
+from curation.rules.tallies import SHARES, Tally
 from curation.running.input_warnings import emptiness, warn_of_inputs
-from curation.running.ledger import SliceRecord, as_report
+from curation.running.ledger import SliceRecord, SliceTotals, as_report
 from curation.running.report_html import as_html
 from curation.running.report_text import funnel_line, numbers
 from curation.running.stream_inputs import check_minimum
+from curation.stages import RowStage, Stage
 from curation.stages.outcome import StageCount
 from curation.system.files import commit, write_json
 
@@ -41,7 +46,7 @@ def build(
     context: RunContext,
     documents: dict[str, int],
     counted_stages: tuple[Sequence[StageCount], Sequence[Sequence[str]]],
-    records: Sequence[SliceRecord],
+    totals: SliceTotals,
     output_records: dict[str, Any],
     digests: dict[str, str],
 ) -> dict[str, Any]:
@@ -49,14 +54,15 @@ def build(
 
     documents       counts of the whole run: read, copies, kept, removed, rejected, edited, repaired
     counted_stages  the count and the lines under the funnel of each stage, in recipe order
-    records         the done-records of the slices, first segment
-    output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms
+    totals          the done-records of the slices, first segment
+    output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms; `texts`, samples
     digests         path -> SHA-256 of the outputs that are already written
     """
     plan, folder = context.plan, context.folder
+    slices, records = totals.slices, totals.records
     stages, lines = counted_stages
     parts = output_records["parts"]
-    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts}
+    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts if "file" in part}
     tokens = _token_report(plan, parts)
     pairs, forms = output_records["tokens"]
     tokenizer = load_tokenizer(plan.recipe.tokenizer) if plan.recipe.output.formats else None
@@ -74,19 +80,22 @@ def build(
         "documents": documents,
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
         "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
-        "stages": [as_report(*stage) for stage in zip(stages, lines, strict=True)],
-        "sources": contributions(plan.recipe.input, plan.slices, records, parts, _blend_shares(plan, pairs)),
+        "stages": [as_report(*stage) for stage in zip(stages, lines, _rules(plan.recipe.stages), strict=True)],
+        "sources": contributions(plan.recipe.input, slices, records, parts, _blend_shares(plan, pairs)),
         "warnings": [
-            *warn_of_inputs(documents, plan.recipe.input, plan.slices, records, rejected),
-            *emptiness(documents, stages, plan.slices, records, rejected),
+            *warn_of_inputs(documents, plan.recipe.input, slices, records, rejected),
+            *emptiness(documents, stages, slices, records, rejected),
             *warnings(stages),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *(tokenless_warning(tokenizer, parts) if tokenizer else []),
+            *(small_pairs(pairs, plan.recipe.output.megatron) if "megatron" in plan.recipe.output.formats else []),
             *unwritten_sample(plan.recipe.output.sample, forms),
-            *unreached_budgets(plan.recipe.input, plan.recipe.budget, plan.slices, records),
+            *unreached_budgets(plan.recipe.input, plan.recipe.budget, slices, records),
         ],
         "tokens": tokens,
         "forms": summaries(forms),
+        "values": _values(stages, records, parts),
+        "texts": output_records["texts"],
         "work_seconds": {
             "read": round(sum(record.read_seconds for record in records), 3),
             "write_work": round(sum(record.write_seconds for record in records), 3),
@@ -96,9 +105,41 @@ def build(
     }
 
 
+def _rules(stages: Sequence[Stage]) -> list[Sequence[Rule]]:
+    return [stage.rules_on_measures() if isinstance(stage, RowStage) else () for stage in stages]
+
+
+def _values(
+    stages: Sequence[StageCount], records: Sequence[SliceRecord], parts: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return tallies of documents: bytes of texts read and kept, tokens per byte, and languages before and after."""
+    read, kept = Tally(), Tally()
+    for record in records:
+        read.add(record.lengths or Tally())
+    for part in parts:
+        kept.add(msgspec.convert(part.get("lengths", {}), Tally))
+    shares = sum((np.array(part["per_byte"]) for part in parts if "per_byte" in part), np.zeros(SHARES + 1, np.int64))
+    bins = np.flatnonzero(shares)
+    before = [stage.details for stage in stages if stage.kind == "language"][-1:]
+    after: Counter[str] = sum((Counter(part.get("languages", {})) for part in parts), Counter())
+    tallies = {"read_bytes": read, "kept_bytes": kept}
+    tallies["tokens_per_byte"] = Tally(share=True, bins=bins.tolist(), counts=shares[bins].tolist())
+    languages = {"read": before[0], "kept": dict(after)} if before else {}
+    return dict(msgspec.to_builtins(tallies)) | {"languages": languages}
+
+
 def tokenizer_warning(tokenizer: Tokenizer) -> str:
     """Return the warning for a tokenizer that runs without its fast library."""
     return f"tokenizer {tokenizer.name} runs at a tenth of its speed: {tokenizer.note}"
+
+
+def tokenizer_notes(tokenizer: Tokenizer, engine: str) -> list[str]:
+    """Return the lines that a run of an engine logs about its tokenizer."""
+    unused = f"tokenizer {tokenizer.name} does not use the GPU: {tokenizer.device_note}"
+    return [
+        *([tokenizer_warning(tokenizer)] if tokenizer.note else []),
+        *([unused] if engine == "gpu" and tokenizer.device_note else []),
+    ]
 
 
 def tokenless_warning(tokenizer: Tokenizer, parts: Sequence[dict[str, Any]]) -> list[str]:
@@ -211,8 +252,9 @@ def contributions(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return one entry per input, in the order of the recipe: documents, bytes, tokens and shares.
 
-    `share_before` is of the bytes read, `share_after` of the tokens written (of the bytes if there are no tokens), and
-    `share_drawn` of the weights in `blend_weights`, by which training draws.
+    `records` has the sums of some slices for each of `slices`. `share_before` is of the bytes read, `share_after` of
+    the tokens written (of the bytes if there are no tokens), and `share_drawn` of the weights in `blend_weights`, by
+    which training draws.
     """
     rows = []
     for name, entry in entries_by_name(entries).items():
@@ -238,6 +280,7 @@ def contributions(
                 "tokens": sum(part["tokens"] for part in written),
                 **({} if entry.blend_weight is msgspec.UNSET else {"blend_weight": entry.blend_weight}),
                 **({"commit": commit} if commit else {}),
+                **({"licence": entry.licence} if entry.licence else {}),
             }
         )
     after = "tokens" if any(row["tokens"] for row in rows) else "bytes_kept"

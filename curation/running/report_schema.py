@@ -18,8 +18,9 @@ from curation.packing.ordering import check_shares
 from curation.reading.source_files import SourceFile
 from curation.recipes.renamed import with_new_names
 from curation.running.exports import EXPORTED
+from curation.running.report_texts_schema import AllValues, RuleValues, Texts
 
-OUTPUT_NAMES = ("documents", "removed", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
+OUTPUT_NAMES = ("documents", "removed", "measures", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -52,6 +53,7 @@ class _Stage(msgspec.Struct):
     compares: bool = False
     lines: list[str] = []
     details: dict[str, Any] = {}
+    rules: list[RuleValues] = []
 
 
 class _Source(msgspec.Struct):
@@ -66,6 +68,8 @@ class _Source(msgspec.Struct):
     share_before: float
     share_after: float
     share_drawn: float = 0.0
+    commit: str = ""
+    licence: str = ""
     blend_weight: Annotated[float, msgspec.Meta(gt=0)] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -117,6 +121,7 @@ class _Output(msgspec.Struct):
     blend: Blend
     megatron: Megatron
     removed: Literal["text", "ids"] = "ids"  # reports up to 0.2.0 lack it
+    documents: bool = True  # reports up to 0.2.0 lack it
 
     def __post_init__(self) -> None:
         check_shares(self.splits)
@@ -147,12 +152,15 @@ class _Report(msgspec.Struct):
     seconds: float
     numbers: _Numbers
     funnel: str
+    work_seconds: dict[str, float] = {}
     versions: dict[str, str] = {}
     peak_memory_bytes: Count = 0
     stage_files: dict[str, dict[str, Digest]] = {}
     stage_revisions: dict[str, int] = {}
     report_html: Digest = "0" * 64
     tokenizer: dict[str, Any] = {}
+    values: AllValues = AllValues()  # reports up to 0.2.0 lack `values` and `texts`
+    texts: Texts = Texts()
 
     def __post_init__(self) -> None:
         if self.tokens or self.recipe.output.formats:

@@ -47,6 +47,13 @@ def _reasons(content: dict[str, Any], name: str) -> list[str]:
     return [rule.get("reason", "") for rule in rules if isinstance(rule, dict)]
 
 
+def missing_documents(content: dict[str, Any]) -> list[str]:
+    """Return a line about a run without `documents/`; an empty list for any other run."""
+    if content["recipe"]["output"].get("documents", True):
+        return []
+    return ["documents/ was not written (output: {documents: false}); the kept documents are in the tokens alone"]
+
+
 def shown_numbers(content: dict[str, Any]) -> list[str]:
     """Return the key numbers as text: one line of totals, then the lines of each form."""
     shown = content["numbers"]
@@ -158,8 +165,12 @@ def _warning_lines(content: dict[str, Any]) -> list[str]:
 def _shown_lines(content: dict[str, Any]) -> list[str]:
     """The lines below the funnel."""
     return [
-        *shown_numbers(content), *stage_lines(content), *source_rows(content["sources"]), content["funnel"],
-    ]  # fmt: skip
+        *shown_numbers(content),
+        *missing_documents(content),
+        *stage_lines(content),
+        *source_rows(content["sources"]),
+        content["funnel"],
+    ]
 
 
 def source_rows(sources: Sequence[dict[str, Any]]) -> list[str]:

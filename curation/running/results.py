@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from curation.arrays import seeded_hashes
 from curation.contract import ID, TEXT, Engine
 from curation.engine import load_engine
 from curation.errors import IntegrityError, OutputError, RecipeError, nearest
@@ -28,16 +29,15 @@ from curation.running.exports import part_files
 from curation.running.report import digest
 from curation.running.report_schema import wrong_in_report
 from curation.running.run_folder import REPORT
-from curation.running.verify import no_run
+from curation.running.similarity import jaccard
+from curation.running.verify import has_documents, no_run
 from curation.stages import Filter
-from curation.stages.fuzzy_dedup import COMPARISONS
 from curation.system.files import read_json
 
 KINDS = ("kept", "removed", "rejected", "pairs")
 SAMPLE = 10
 FOLDERS = {"kept": "documents", "removed": "removed", "pairs": "removed"}
 PARTNER = "duplicate_of"
-MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15))  # splitmix64
 REJECTED_SCHEMA = pa.schema(
     [
         ("source", pa.string()),
@@ -76,6 +76,15 @@ class FinishedRun(NamedTuple):
         names = [entry["name"] for entry in self.report["stages"]]
         settings = self.report["recipe"]["stages"][names.index(stage)] if stage in names else {}
         return settings if settings.get("kind") == kind else {}
+
+
+def need_documents(run: FinishedRun, purpose: str) -> None:
+    """Raise OutputError if the run has no `documents/`. `purpose` names what needs them."""
+    if not has_documents(run.report):
+        raise OutputError(
+            f"{run.folder} has no documents/, which {purpose} needs: its recipe has output: {{documents: false}}. Run "
+            "the recipe again with documents: true and a new --output"
+        )
 
 
 def open_finished(folder: str | Path) -> FinishedRun:
@@ -118,16 +127,20 @@ def run_documents(
     sample, seed   a seeded sample of this many documents; None (default): all of them
 
         >>> import curation
-        >>> removed = curation.run_documents("out", "removed", reason="too_few_words")  # doctest: +SKIP
+        >>> removed = curation.run_documents("out", "removed", reason="short")
+        >>> removed.column("text").to_pylist()
+        ['one']
 
-    Raises OutputError for a folder without a finished run, for texts that the run did not store, and for an unknown
-    stage or reason; RecipeError for a wrong rule.
+    Raises OutputError for a folder without a finished run, for documents or texts that the run did not store, and
+    for an unknown stage or reason; RecipeError for a wrong rule.
     """
     run = open_finished(folder)
     if what not in KINDS:
         raise OutputError(f"no documents are {what!r}{nearest(what, KINDS)}")
     if sample is not None and sample < 1:
         raise OutputError(f"sample must be at least 1, not {sample}")
+    if what in ("kept", "pairs"):
+        need_documents(run, f"a look at {'kept documents' if what == 'kept' else 'pairs'}")
     choice = _choice(run, what, stage, reason, where)
     if what == "rejected":
         return _rejected(run, sample, seed)
@@ -191,7 +204,7 @@ def _rows(run: FinishedRun, what: str, choice: Choice, sample: int | None, seed:
         file = pq.ParquetFile(path)
         for group in range(file.num_row_groups):
             doc, at = _chosen_in(file, group, what, choice, engine)
-            places = zip(_shuffled(doc, seed).tolist(), at.tolist(), strict=True)
+            places = zip(seeded_hashes(doc, seed).tolist(), at.tolist(), strict=True)
             chosen += [_Place(order, number, group, row) for order, row in places]
             if sample is not None and len(chosen) > 2 * sample:
                 chosen = sorted(chosen)[:sample]
@@ -224,21 +237,12 @@ def _chosen_in(
     return rows.column("doc").to_numpy()[at], at
 
 
-def _shuffled(doc: np.ndarray, seed: int) -> np.ndarray:
-    """A seeded hash of each number: uint64. Of any rows, the smallest ones are a sample."""
-    with np.errstate(over="ignore"):
-        value = doc.astype(np.uint64) + MIX[2] * np.uint64((seed + 1) % 2**64)
-        value = (value ^ (value >> np.uint64(30))) * MIX[0]
-        value = (value ^ (value >> np.uint64(27))) * MIX[1]
-    return value ^ (value >> np.uint64(31))
-
-
 def _rejected(run: FinishedRun, sample: int | None, seed: int) -> pa.Table:
     """The chosen lines of `rejected.jsonl`."""
     chosen: list[tuple[int, int, dict[str, Any]]] = []
     with open(run.folder / "rejected.jsonl", "rb") as lines:
         for number, line in enumerate(lines):
-            chosen.append((int(_shuffled(np.array([number]), seed)[0]), number, json.loads(line)))
+            chosen.append((int(seeded_hashes(np.array([number]), seed)[0]), number, json.loads(line)))
             if sample is not None and len(chosen) > 2 * sample:
                 chosen = sorted(chosen, key=_order)[:sample]
     kept = sorted(sorted(chosen, key=_order)[:sample], key=lambda entry: entry[1])
@@ -261,7 +265,8 @@ def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table
     stages = table.column("stage").to_pylist()
     pairs = zip(stages, table.column(TEXT).to_pylist(), kept, strict=True)
     values = [
-        None if other is None else _jaccard(run, stage, text or "", other, engine) for stage, text, other in pairs
+        None if other is None else jaccard(engine, run.settings(stage, "fuzzy_dedup"), text or "", other)
+        for stage, text, other in pairs
     ]
     return table.append_column("jaccard", pa.array(values, pa.float64()))
 
@@ -274,14 +279,3 @@ def _with_ids(files: Sequence[Path], wanted: pa.Array) -> Iterator[pa.Table]:
             mask = pc.is_in(file.read_row_group(group, columns=[ID]).column(ID), value_set=wanted)
             if pc.any(mask).as_py():
                 yield file.read_row_group(group, columns=[ID, TEXT]).filter(mask)
-
-
-def _jaccard(run: FinishedRun, stage: str, left: str, right: str, engine: Engine) -> float:
-    """The similarity of two texts, by the n-grams of a `fuzzy_dedup` stage or else by five words."""
-    settings = run.settings(stage, "fuzzy_dedup")
-    text = engine.from_arrow(pa.table({TEXT: pa.array([left, right], pa.large_string())}))[TEXT]
-    text, _ = engine.rewrite(text, COMPARISONS[settings.get("compare", "lowercase")])
-    hashes, offsets = engine.shingles(text, settings.get("ngram", 5), settings.get("unit") == "character")
-    shared = int(engine.intersection_sizes(hashes, offsets, np.array([0]), np.array([1]))[0])
-    total = int(offsets[2]) - shared
-    return shared / total if total else float(left == right)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner: a loop over plan, segments, outputs and report. `docs/architecture.md` has a table of the phases.
+"""The runner: plan, session and report around the phases. `docs/architecture.md` has a table of the phases.
 
 The runner skips each task that has a done-record, so a killed run resumes. This module never reads a document.
 """
@@ -8,51 +8,34 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from functools import partial
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-import numpy as np
-
-from curation.contract import Engine
-from curation.engine import choose_engine, load_engine
-from curation.errors import EngineError, counted, near_or_nothing
-from curation.packing.token_files import write_tokens
+from curation.engine import choose_engine
+from curation.errors import counted
 from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
-from curation.reading.inputs import entries_by_name, is_hub
-from curation.reading.slices import plan_slices
+from curation.reading.inputs import is_hub
+from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
 from curation.recipes.recipe import Recipe, check_readable
+from curation.running.arguments import Call, check_alone, check_session, find_resources
+from curation.running.array_tasks import Driver, parse_array_task, run_array_task
+from curation.running.cluster_resources import prepare_cluster
 from curation.running.corpus_phase import (
     RunContext,
-    SegmentState,
-    input_spans,
-    prepare_stages,
-    run_corpus_stages,
-    save_index,
-    segment_folder,
 )
 from curation.running.disk import check_disk
-from curation.running.exports import write_exports
-from curation.running.input_warnings import nothing_kept
-from curation.running.intermediate import Numbering
-from curation.running.kept_ids import ids_of
-from curation.running.ledger import SliceRecord, check_ledger, total_stages
-from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice
-from curation.running.memory import Resources, choose, explain_memory_errors, read_limits, read_processors
-from curation.running.plan import Preflight, check_same, identity_in, make_plan, preflight
+from curation.running.finished import RunResult
+from curation.running.memory import Resources, explain_memory_errors, read_processors
+from curation.running.phases import run_phases
+from curation.running.plan import check_same, identity_in, make_plan, preflight
 from curation.running.progress import Progress, choose_progress
-from curation.running.removed import RemovedRows, write_rejected, write_removed
-from curation.running.report import build, check_minima, tokenizer_warning, write_report
+from curation.running.report import tokenizer_notes, write_report
 from curation.running.run_folder import (
     WORK,
     check_empty,
@@ -63,52 +46,15 @@ from curation.running.run_folder import (
     rewrite_moved_paths,
     sweep,
 )
-from curation.running.stored_plan import Plan, Stored, urls_of
+from curation.running.stored_plan import Plan, Stored
 from curation.running.stream_inputs import clear_work, collect
-from curation.running.task_phase import Task, run_tasks, stored_sizes
-from curation.running.task_records import Counts, Decoder
 from curation.running.warm_up import warm_up_recipe
-from curation.running.write_phase import (
-    OutputJob,
-    OutputPart,
-    cut_output_parts,
-    document_schema,
-    write_empty_documents,
-    write_output_part,
-)
-from curation.stages import Stage
-from curation.stages.outcome import StageCount
-from curation.stages.own_code import stage_for_job
-from curation.system.addresses import address_fault
-from curation.system.files import local_output, remove, sync_folder
+from curation.system.files import local_output, remove
 from curation.system.interrupts import begin_writing
+from curation.system.leases import EXPIRE_SECONDS
 from curation.system.steps import each, shown_by
 
-SLICE_RECORDS = Decoder(
-    lambda content: msgspec.convert(content, SliceRecord),
-    lambda record: Counts(*record.read_counts(), record.documents),
-    removes=True,
-)
-PART_RECORDS: Decoder[dict[str, Any]] = Decoder(
-    dict, lambda record: Counts(record["documents"], record["bytes"], record["documents"]), removes=False
-)
-MIN_SLICE_BYTES, MAX_SLICE_BYTES = 4 << 20, 32 << 20
-
-
-class RunResult(NamedTuple):
-    """A finished run.
-
-    report            content of `report.json`
-    already_complete  whether an earlier call finished the run
-    """
-
-    report: dict[str, Any]
-    already_complete: bool
-
-    @property
-    def nothing_kept(self) -> str:
-        """One sentence with the likely reason why the run kept no document; `""` if it kept any."""
-        return nothing_kept(self.report)
+MIN_SLICE_BYTES = 4 << 20
 
 
 def run(
@@ -119,9 +65,11 @@ def run(
     force: bool = False,
     force_disk: bool = False,
     workers: int = 0,
-    scheduler: str = "threads",
+    scheduler: str = "auto",
     slice_bytes: int = 0,
     progress: Progress | bool = True,
+    array_task: str = "",
+    lease_seconds: float = EXPIRE_SECONDS,
 ) -> RunResult:
     """Run a recipe, write its output folder, and return the report.
 
@@ -134,10 +82,17 @@ def run(
                  unfinished one. True: delete the outputs of earlier runs in `output` first
     force_disk   False (default): refuse a run that needs more disk than is free (`curation.running.disk`)
     workers      tasks at once; 0 (default) uses every processor of this process, or fewer if memory is short
-    scheduler    "threads" (default), "processes" or the address of a Dask scheduler, such as "tcp://HOST:PORT"
+    scheduler    "auto" (default): threads, and from 16 workers on processes of up to 8 threads; "threads"; "processes"
+                 of one thread; or the address of a Dask scheduler, such as "tcp://HOST:PORT"
     slice_bytes  maximum input bytes of a slice; 0 (default) lets the runner choose
     progress     True (default): show progress on standard error, as bars in a terminal, else as lines. False: show
                  nothing. Or a display of `curation.running.progress`
+    array_task   "3/100": take part in the run as process 3 of 100 that share only `output` (docs/clusters.md)
+    lease_seconds  with `array_task`: seconds after which the tasks of a silent process are taken over; default 60
+
+        >>> import curation
+        >>> curation.run(curation.load_recipe("recipe.yaml"), "another", progress=False).report["documents"]["kept"]
+        2
 
     Raises the errors of `curation.errors`: RecipeError, InputError, TokenizerError and EngineError for wrong arguments;
     OutputError if `output` holds another run or other files, or if its disk is too small; InputError if an input
@@ -149,146 +104,128 @@ def run(
     progress = choose_progress(progress)
     folder = Path(os.path.realpath(local_output(output)))  # `resolve` fails for a link to itself
     choice = choose_engine(engine)
-    _check_session(workers, scheduler, slice_bytes)
+    check_session(workers, scheduler, slice_bytes)
+    if array_task:
+        parse_array_task(array_task, lease_seconds)
+        check_alone(scheduler, force)
     with shown_by(progress):
         checked = preflight(recipe, folder)  # before anything is read
+    call = Call(recipe, folder, checked, choice, workers, scheduler, slice_bytes, force, force_disk, progress, started)
     begin_writing()
+    if array_task:
+        with shown_by(progress):
+            finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)
+        return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
     with locked(folder, progress), shown_by(progress):
         if not force and (report := find_finished(folder)):
-            return _repeat_result(recipe, folder, report, checked, progress)
-        module = load_engine(choice.name)
-        if not force_disk:
-            check_disk(recipe, checked.files, checked.tokenizer, module, folder, progress)
-        resources_for = partial(find_resources, module, choice.name, workers, scheduler)
-        plan, stored, resources = _make_plan(
-            recipe, folder, checked, module, resources_for, slice_bytes, force, progress
+            return repeat_result(call, report)
+        return RunResult(drive(call), False, folder)
+
+
+def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
+    """Run a recipe, or what is left of an interrupted run, and return the report.
+
+    `array` is the driver of a run by processes that share only a folder.
+    """
+    recipe, folder, progress = call.recipe, call.folder, call.progress
+    if not call.force_disk:
+        check_disk(recipe, call.checked.files, call.checked.tokenizer, call.engine, folder, progress)
+    cluster = prepare_cluster(call)
+    plan, stored, resources = _make_plan(call, cluster, array)
+    processes = array.processes if array else 1
+    workers_shown = counted(resources.workers * processes, "worker")
+    progress.log(f"engine {call.choice.name} ({call.choice.reason}); {workers_shown}; {_describe_inputs(plan)}")
+    progress.log(f"memory: {resources}")
+    warm_up_recipe(recipe, call.choice.name, min(resources.workers, read_processors()), progress)
+    open_session = array.open_session if array else call.engine.open_session
+    with explain_memory_errors(resources), open_session(resources.workers, call.scheduler) as session:
+        if session.dashboard:
+            progress.log(f"Dask dashboard: {session.dashboard}")
+        context = RunContext(
+            plan=plan,
+            stored_plan=stored,
+            folder=folder,
+            engine=call.engine,
+            engine_name=call.choice.name,
+            session=session,
+            progress=progress,
+            workers=resources.workers * processes,
+            batch_bytes=resources.batch_bytes,
         )
-        workers_shown = counted(resources.workers, "worker")
-        progress.log(f"engine {choice.name} ({choice.reason}); {workers_shown}; {_describe_inputs(plan)}")
-        progress.log(f"memory: {resources}")
-        warm_up_recipe(recipe, choice.name, resources.workers, progress)
-        with explain_memory_errors(resources), module.open_session(resources.workers, scheduler) as session:
-            if session.dashboard:
-                progress.log(f"Dask dashboard: {session.dashboard}")
-            context = RunContext(
-                plan=plan,
-                stored_plan=stored,
-                folder=folder,
-                engine=module,
-                engine_name=choice.name,
-                session=session,
-                progress=progress,
-                workers=resources.workers,
-                batch_bytes=resources.batch_bytes,
-            )
-            content = _run_phases(context, checked.tokenizer)
-        sweep(folder)  # dead workers of a cluster leave temporary files
-        content = {"engine": choice.name, "engine_reason": choice.reason} | content
-        content["seconds"] = round(time.perf_counter() - started, 3)
-        content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        write_report(folder, content)
-        if not recipe.output.keep_work:
-            remove(folder / WORK)
-    return RunResult(content, False)
-
-
-def _repeat_result(
-    recipe: Recipe, folder: Path, report: dict[str, Any], checked: Preflight, progress: Progress
-) -> RunResult:
-    """Return the result of a finished run. OutputError if its recipe or inputs are not those of this call."""
-    check_same(folder, identity_in(folder, report), checked.identity)
-    if rewrite_moved_paths(folder, report):
-        progress.log(f"the folder has moved: rewrote tokens/_meta/ with paths in {folder}")
+        content = _run_phases(context, call.checked.tokenizer)
+    sweep(folder)  # dead workers of a cluster leave temporary files
+    content = {"engine": call.choice.name, "engine_reason": call.choice.reason} | content
+    content["seconds"] = round(time.perf_counter() - call.started, 3)
+    content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if array:
+        content = array.agree(content)
+    write_report(folder, content)
     if not recipe.output.keep_work:
         remove(folder / WORK)
-    return RunResult(report, True)
+    return content
 
 
-def _make_plan(
-    recipe: Recipe,
-    folder: Path,
-    checked: Preflight,
-    engine: Engine,
-    resources_for: Callable[[int], Resources],
-    slice_bytes: int,
-    force: bool,
-    progress: Progress,
-) -> tuple[Plan, Stored, Resources]:
-    """Return the plan, new or of the interrupted run in `folder`, its file, and the resources of the run."""
-    local_files, resources = checked.files, resources_for(len(checked.files))
+def repeat_result(call: Call, report: dict[str, Any]) -> RunResult:
+    """Return the result of a finished run. OutputError if its recipe or inputs are not those of this call."""
+    folder = call.folder
+    check_same(folder, identity_in(folder, report), call.checked.identity)
+    if rewrite_moved_paths(folder, report):
+        call.progress.log(f"the folder has moved: rewrote tokens/_meta/ with paths in {folder}")
+    if not call.recipe.output.keep_work:
+        remove(folder / WORK)
+    return RunResult(report, True, folder)
+
+
+def _make_plan(call: Call, cluster: Resources | None, array: Driver | None) -> tuple[Plan, Stored, Resources]:
+    """Return the plan, new or of the interrupted run in the folder, its file, and the resources of the run.
+
+    cluster  the resources of a cluster, if there is one
+    """
+    recipe, folder, force, files = call.recipe, call.folder, call.force, call.checked.files
+    find = partial(find_resources, call.engine, call.choice.name, call.workers, call.scheduler)
+    processes = array.processes if array else 1
+    local_files, resources = files, cluster or find(len(files))
     with explain_memory_errors(resources):
         if force or not plan_path(folder).exists():
             check_empty(folder, force)
-            local_files = [
-                file if is_hub(file.path) else probe(file) for file in each(checked.files, "checking inputs", "file")
-            ]
+            checking = each(files, "checking inputs", "file")
+            local_files = [file if is_hub(file.path) else probe(file) for file in checking]
             if force:  # only after every check of the new run
                 discard(folder)
             clear_work(folder / WORK)
-            local_files = collect(recipe, local_files, engine, folder / WORK, progress)
+            local_files = collect(recipe, local_files, call.engine, folder / WORK, call.progress)
             local_files = [probe(file) if file.label else file for file in local_files]
-            resources = resources_for(len(local_files))  # probing and collecting have loaded libraries
-        sweep(folder)
-        cut = _slice_planner(slice_bytes, resources)
-        plan, stored = make_plan(folder, recipe, checked.identity, checked.files, local_files, cut)
+            resources = cluster or find(len(local_files))  # probing and collecting have loaded libraries
+        if not array:  # others write to the folder of an array
+            sweep(folder)
+        cut = _slice_planner(call.slice_bytes, resources, resources.workers * processes)
+        plan, stored = make_plan(folder, recipe, call.checked.identity, files, local_files, cut)
     return plan, stored, resources
 
 
 def _run_phases(context: RunContext, tokenizer: Tokenizer | None) -> dict[str, Any]:
     with ThreadPoolExecutor(1) as background:
-        note = background.submit(_log_note, tokenizer, context.progress)  # while the input is read
-        content = _execute(context)
+        note = background.submit(_log_notes, tokenizer, context)  # while the input is read
+        content = run_phases(context)
         note.result()
     return content
 
 
-def _log_note(tokenizer: Tokenizer | None, progress: Progress) -> None:
-    if tokenizer and tokenizer.note:
-        progress.log(tokenizer_warning(tokenizer))
+def _log_notes(tokenizer: Tokenizer | None, context: RunContext) -> None:
+    for note in tokenizer_notes(tokenizer, context.engine_name) if tokenizer else []:
+        context.progress.log(note)
 
 
-def _check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
-    for name, number in (("workers", workers), ("slice_bytes", slice_bytes)):
-        if not 0 <= number <= sys.maxsize:
-            raise EngineError(f"{name} must be 0 (chosen for this machine) or more, and fit 64 bits, not {number}")
-    if scheduler in ("threads", "processes"):
-        return
-    if ":" not in scheduler:
-        raise EngineError(
-            f"scheduler must be threads, processes or an address such as tcp://HOST:PORT, not {scheduler!r}"
-            f"{near_or_nothing(scheduler, ('threads', 'processes'))}"
-        )
-    if fault := address_fault(scheduler):
-        raise EngineError(f"scheduler {scheduler}: {fault}")
-    if find_spec("distributed") is None:
-        raise EngineError(
-            f"scheduler {scheduler} needs Dask's distributed: pip install 'distributed=={version('dask')}'"
-        )
-
-
-def find_resources(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Resources:
-    """Choose workers, batches and slices: all processors, or fewer if the memory of this machine is short.
-
-    Memory is checked for the CPU engine on this machine only. The needs of the GPU engine and of the machines of a
-    cluster were not measured.
-    """
-    count = workers or read_processors()
-    batch = engine.batch_bytes(count)
-    if name != "cpu" or scheduler not in ("threads", "processes"):
-        return Resources(count, batch, MAX_SLICE_BYTES)
-    return choose(
-        read_limits(), count, batch, MAX_SLICE_BYTES,
-        files=files, fixed_workers=workers > 0, processes=scheduler == "processes",
-    )  # fmt: skip
-
-
-def _slice_planner(slice_bytes: int, resources: Resources) -> Callable[[Sequence[SourceFile]], list[Slice]]:
-    """The function that cuts files: at `slice_bytes`, or as memory allows and at least a quarter of a batch."""
+def _slice_planner(
+    slice_bytes: int, resources: Resources, workers: int
+) -> Callable[[Sequence[SourceFile]], Iterator[Slice]]:
+    """The function that cuts files for so many tasks at once: at `slice_bytes`, or as memory allows and at least a
+    quarter of a batch."""
     if slice_bytes:
-        return partial(plan_slices, slice_bytes=slice_bytes)
+        return partial(cut_slices, slice_bytes=slice_bytes)
     max_bytes = max(resources.max_slice_bytes, resources.batch_bytes)
     min_bytes = min(max(MIN_SLICE_BYTES, resources.batch_bytes // 4), max_bytes)
-    return partial(plan_slices, slice_bytes=max_bytes, min_bytes=min_bytes, workers=resources.workers)
+    return partial(cut_slices, slice_bytes=max_bytes, min_bytes=min_bytes, workers=workers)
 
 
 def _describe_inputs(plan: Plan) -> str:
@@ -298,151 +235,3 @@ def _describe_inputs(plan: Plan) -> str:
 
 def _size_of(files: Sequence[SourceFile]) -> int:
     return sum(max(file.bytes, 0) for file in files)
-
-
-# Phases
-
-
-def _execute(context: RunContext) -> dict[str, Any]:
-    recipe = context.plan.recipe
-    counts = [
-        StageCount(kind=stage.kind, name=name, removes=stage.removes, compares=stage.compares)
-        for stage, name in zip(recipe.stages, recipe.stage_names, strict=True)
-    ]
-    segments = cut_segments(recipe.stages)
-    state: SegmentState | None = None
-    removed: list[RemovedRows] = []
-    first_records: list[SliceRecord] = []
-    for segment in segments:
-        prepared = prepare_stages(context, segment)
-        records = _run_segment(context, segment, prepared, state)
-        if not first_records:
-            first_records = records
-            check_minima(recipe.input, recipe.budget, context.plan.slices, records)
-        total_stages([counts[k] for k in segment.row_stages], records)
-        state = run_corpus_stages(context, segment, prepared, records, counts)
-        removed += state.removed
-    assert state is not None
-    rows = np.array([record.rows for record in first_records], np.int64)
-    numbering = Numbering(context.plan.slices, np.cumsum(rows) - rows)
-    _name_groups(counts, removed, numbering)
-    folders = [segment_folder(context, segment.number) for segment in segments]
-    parts, part_records = _write_documents(context, state, numbering)
-    with ThreadPoolExecutor(1) as background:  # side files and tokens keep one processor busy each
-        side_files = background.submit(
-            copy_context().run, _write_side_files, context, folders, numbering, first_records, removed
-        )
-        numbered = [(part.number, part.source) for part in parts]
-        tokens = write_tokens(recipe, _outputs_folder(context), numbered, part_records, context.folder)
-    digests = side_files.result()
-    digests |= write_exports(context, numbering)
-    if recipe.output.index:
-        context.progress.log("saving the index")
-        digests |= save_index(context, removed, numbering)
-    planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
-    copies = planned - int(np.count_nonzero(state.alive))
-    output_records = {"parts": part_records, "tokens": tokens, "copies": copies}
-    return _conclude(context, counts, first_records, output_records, digests)
-
-
-def _name_groups(counts: Sequence[StageCount], removed: Sequence[RemovedRows], numbering: Numbering) -> None:
-    """Replace rows by ids in the largest groups that stages report."""
-    for duplicates in removed:
-        groups: list[dict[str, Any]] = (
-            [] if duplicates.index_folder else counts[duplicates.stage].details.get("largest_groups", [])
-        )
-        rows = np.array([group["row"] for group in groups], np.int64)
-        for group, id_ in zip(groups, ids_of(duplicates.partitions, rows, numbering).to_pylist(), strict=True):
-            del group["row"]
-            group["id"] = id_
-
-
-def _run_segment(
-    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], state: SegmentState | None
-) -> list[SliceRecord]:
-    slices = context.plan.slices
-    job = SliceJob(
-        segment=segment,
-        engine=context.engine_name,
-        batch_bytes=context.batch_bytes,
-        folder=segment_folder(context, segment.number),
-        before=None if state is None else state.partitions.folder,
-        starts=np.zeros(0, np.int64) if state is None else state.partitions.starts,
-        mask=None if state is None else state.mask,
-        cuts=None if state is None else state.cuts,
-        stages={number: stage_for_job(stage) for number, stage in prepared.items()},
-    )
-    names = [context.plan.recipe.stage_names[k] for k in segment.row_stages]
-    label = " + ".join([*([] if state else ["read"]), *names]) or "keys"
-    tasks = [
-        Task(input_slice.index, size, (urls,) if state is None and (urls := urls_of(input_slice)) else ())
-        for input_slice, size in zip(slices, stored_sizes(slices), strict=True)
-    ]
-    return run_tasks(context, label, run_slice, job, job.folder, tasks, SLICE_RECORDS)
-
-
-def _outputs_folder(context: RunContext) -> Path:
-    return context.work / "outputs"
-
-
-def _write_documents(
-    context: RunContext, state: SegmentState, numbering: Numbering
-) -> tuple[list[OutputPart], list[dict[str, Any]]]:
-    """Write `documents/`, and raw ids to the work folder; return the planned parts and their records."""
-    output = context.plan.recipe.output
-    sources = input_spans(context.plan.slices, state.partitions)
-    copies = {name: entry.copies for name, entry in entries_by_name(context.plan.recipe.input).items()}
-    parts = cut_output_parts(sources, state.partitions.byte_lengths(), state.alive, output, copies)
-    job = OutputJob(
-        offsets=numbering.offsets,
-        partitions=state.partitions,
-        mask=state.mask,
-        output_parts=parts,
-        work=_outputs_folder(context),
-        documents=context.folder / "documents",
-    )
-    label = "write + tokenise" if output.formats else "write"
-    tasks = [Task(part.number, part.documents) for part in parts]
-    records = run_tasks(context, label, write_output_part, job, job.work, tasks, PART_RECORDS)
-    if not records:
-        schema = document_schema(context.plan.slices, context.plan.recipe.stages)
-        empty_part = write_empty_documents(job.documents, schema)
-        records = [empty_part | dict.fromkeys(("documents", "bytes", "tokens"), 0)]
-    return parts, records
-
-
-def _write_side_files(
-    context: RunContext,
-    folders: list[Path],
-    numbering: Numbering,
-    records: list[SliceRecord],
-    removed: list[RemovedRows],
-) -> dict[str, str]:
-    """Write `removed/` and `rejected.jsonl`; return path -> SHA-256."""
-    recipe, folder = context.plan.recipe, context.folder / "removed"
-    digests = write_removed(folder, recipe.stage_names, numbering, folders, removed, recipe.output.keeps_removed_text)
-    rejected = write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, records)
-    sync_folder(context.folder)
-    return digests | {"rejected.jsonl": rejected}
-
-
-def _conclude(
-    context: RunContext,
-    counts: list[StageCount],
-    records: list[SliceRecord],
-    output_records: dict[str, Any],
-    digests: dict[str, str],
-) -> dict[str, Any]:
-    """Add up the counts, check the ledger, and write `tokens/_meta/`; return the content of the report."""
-    documents = {
-        "read": sum(record.rows - record.unsampled for record in records),
-        "copies": output_records["copies"],
-        "kept": sum(record["documents"] for record in output_records["parts"]),
-        "removed": sum(sum(count.reasons.values()) for count in counts),
-        "rejected": sum(record.rejected for record in records),
-        "edited": sum(count.edited for count in counts),
-        "repaired": sum(record.repaired for record in records),
-    }
-    check_ledger(documents, counts)
-    lines = [stage.report_lines(count) for stage, count in zip(context.plan.recipe.stages, counts, strict=True)]
-    return build(context, documents, (counts, lines), records, output_records, digests)

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from curation.running.progress import Progress
 from curation.running.report import write_report
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 from curation.system.files import TEMPORARY, check_name, file_sha256, make_folder, read_json, remove, sync_folder
+from curation.system.leases import fence
 from curation.system.os_errors import PASSING, explain
 
 (WORK, PLAN), REPORT = RUN_PLAN, RUN_REPORT
@@ -34,8 +36,10 @@ MANIFEST, NEMO = f"{META}/manifest.json", f"{META}/nemo.yaml"
 
 
 @contextmanager
-def locked(folder: Path, progress: Progress | None = None) -> Iterator[None]:
+def locked(folder: Path, progress: Progress | None = None, *, shared: bool = False) -> Iterator[None]:
     """Create the folder and lock it while the context is open. The kernel releases the lock of a dead process.
+
+    `shared`: processes with a shared lock exclude only those without one.
 
     OutputError if another process holds the lock, if `folder` cannot be created, or if it lies in the outputs of
     another run.
@@ -53,7 +57,7 @@ def locked(folder: Path, progress: Progress | None = None) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked, so no lock file remains
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise OutputError(f"another run is writing to {folder}; wait for it, or give another --output") from None
         except OSError as error:  # Lustre without -o flock, some NFS
@@ -76,8 +80,12 @@ def _refuse_outputs_of_runs(folder: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Delete the temporary files of killed runs below a folder."""
-    for path in folder.rglob(f"*{TEMPORARY}"):
-        path.unlink(missing_ok=True)
+    fence()
+    for path in [*folder.rglob(f"*{TEMPORARY}")]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def plan_path(folder: Path) -> Path:

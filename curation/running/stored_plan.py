@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -13,7 +14,8 @@ import msgspec
 
 from curation import __version__
 from curation.errors import IntegrityError, OutputError
-from curation.reading.source_files import FileRange, Slice, SourceFile
+from curation.reading.slice_table import Columns, SliceTable
+from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe, as_builtins, recipe_from_job
 from curation.system.files import commit
@@ -36,7 +38,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     version      version of this program
     recipe       the recipe
     files        the input files as the recipe names them, without secrets of URLs
-    slices       the slices; a slice's number is its place in the list
+    slices       the slices of the local files
     stage_files  stage -> path -> SHA-256 of the files that the stage reads
     tokenizer    SHA-256 of the vocabulary, and the ids that begin and end documents; empty if the run uses none
 
@@ -46,7 +48,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     recipe: Recipe
     files: list[SourceFile]
-    slices: list[Slice]
+    slices: SliceTable
     stage_files: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
     stage_revisions: dict[str, int] = {}
@@ -59,18 +61,13 @@ class StoredPlan(msgspec.Struct, kw_only=True):
     recipe: dict[str, Any]
     files: list[SourceFile]
     read: list[SourceFile]
-    slices: list[list[tuple[int, int, int, str]]]  # per file range: number of the file, start, stop, edges
+    slices: Columns
     stage_files: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
     stage_revisions: dict[str, int] = {}
 
     def __post_init__(self) -> None:
-        for ranges in self.slices:
-            if not ranges:
-                raise ValueError("a slice without file ranges")
-            for number, start, stop, _ in ranges:
-                if not (0 <= number < len(self.read) and 0 <= start <= stop):
-                    raise ValueError(f"a slice from {start} to {stop} of file {number}")
+        SliceTable(self.read, self.slices)  # checks them
 
 
 class _Versioned(msgspec.Struct):
@@ -79,19 +76,10 @@ class _Versioned(msgspec.Struct):
 
 def store_plan(path: Path, plan: Plan) -> None:
     """Write a plan without passwords and signed queries of URLs, which tasks get from `urls_of`."""
-    numbers: dict[int, int] = {}
-    read: list[SourceFile] = []
-    slices = []
-    for input_slice in plan.slices:
-        ranges = []
-        for file_range in input_slice.ranges:
-            number = numbers.setdefault(id(file_range.file), len(read))
-            if number == len(read):
-                read.append(file_range.file.without_secrets())
-            ranges.append((number, file_range.start, file_range.stop, file_range.edges))
-        slices.append(ranges)
+    read = [file.without_secrets() for file in plan.slices.files]
     content = StoredPlan(
-        version=plan.version, recipe=as_builtins(plan.recipe), files=plan.files, read=read, slices=slices,
+        version=plan.version, recipe=as_builtins(plan.recipe), files=plan.files, read=read,
+        slices=plan.slices.columns(),
         stage_files=plan.stage_files, tokenizer=plan.tokenizer, stage_revisions=plan.stage_revisions,
     )  # fmt: skip
     with commit(path) as temporary:
@@ -118,16 +106,8 @@ def read_stored_plan(path: Path) -> StoredPlan | None:
 
 def as_plan(stored: StoredPlan, recipe: Recipe, read: Sequence[SourceFile]) -> Plan:
     """Return the plan of a file's content. `recipe` is its recipe, and `read` the files that slices refer to."""
-    slices = [
-        [
-            FileRange(file=read[number], start=start, stop=stop, edges=edges)
-            for number, start, stop, edges in input_slice
-        ]
-        for input_slice in stored.slices
-    ]
     return Plan(
-        version=stored.version, recipe=recipe, files=stored.files,
-        slices=[Slice(index=index, ranges=ranges) for index, ranges in enumerate(slices)],
+        version=stored.version, recipe=recipe, files=stored.files, slices=SliceTable(read, stored.slices),
         stage_files=stored.stage_files, tokenizer=stored.tokenizer, stage_revisions=stored.stage_revisions,
     )  # fmt: skip
 
@@ -176,13 +156,23 @@ def load_shared(stored: Stored, decode: Callable[[bytes], Loaded]) -> Loaded:
     """
     with _LOADING:
         if stored not in _LOADED:
-            data = stored.path.read_bytes()
+            data = _read_shared(stored.path)
             if hashlib.sha256(data).hexdigest() != stored.sha256:
                 raise IntegrityError(f"{stored.path} has changed during the run. Start over with --force")
             _keep(stored, decode(data))
         content: Loaded = _LOADED[stored]
         _keep(stored, content)
         return content
+
+
+def _read_shared(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise OutputError(
+            f"{path} does not exist on {socket.gethostname()}, where a task of the run began. Share the output folder "
+            "with all workers, under the same path"
+        ) from None
 
 
 def _keep(stored: Stored, value: Any) -> None:

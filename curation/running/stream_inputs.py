@@ -30,6 +30,7 @@ from curation.recipes.recipe import Recipe
 from curation.running.progress import Progress
 from curation.system.files import commit, numbered_path, read_json, remove, write_json
 from curation.system.interrupts import check as check_interrupts
+from curation.system.leases import ARRAY
 from curation.system.steps import Count
 
 MAX_FILE_BYTES = 32 << 20  # of text
@@ -60,9 +61,10 @@ class Collected(NamedTuple):
 
 
 def clear_work(work: Path) -> None:
-    """Delete everything in a work folder without a plan except collected files, from which the next try resumes."""
+    """Delete everything in a work folder without a plan except collected files, from which the next try resumes, and
+    leases, by which other processes take part."""
     for path in work.iterdir() if work.is_dir() else ():
-        if path.name != FOLDER:
+        if path.name not in (FOLDER, ARRAY):
             remove(path)
 
 

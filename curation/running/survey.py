@@ -357,7 +357,7 @@ def _measure_outputs(chain: _Chain, chunk: _Chunk, kept: pa.Table, measured: Sur
     sink, started = pa.BufferOutputStream(), time.perf_counter()
     pq.write_table(in_schema(documents, schema), sink, **PARQUET_OPTIONS)
     measured.documents_bytes = sink.tell()
-    measured.seconds["write"] = time.perf_counter() - started
+    measured.seconds["write"] = time.perf_counter() - started if chain.recipe.output.documents else 0.0
     if chain.tokenizer and len(kept):
         first = next(part for _, part in cut_tables(iter([kept]), len(kept), TOKENIZED_BYTES))
         started = time.perf_counter()

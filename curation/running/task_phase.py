@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from curation.reading.source_files import Slice
+import numpy as np
+
 from curation.running.map_phase import run_stored, store_job
-from curation.running.task_records import Decoder, Record, TaskRecords
+from curation.running.task_records import Counts, Decoder, Record, TaskRecords
 from curation.system.files import make_folder
 from curation.system.interrupts import check as check_interrupts
 
@@ -18,34 +19,27 @@ if TYPE_CHECKING:
     from curation.running.corpus_phase import RunContext
 
 
-class Task(NamedTuple):
-    """A task of a phase: its number from 0, its size (stored bytes, or another measure), and further arguments."""
-
-    number: int
-    size: int
-    arguments: tuple[Any, ...] = ()
-
-
 def run_tasks(
-    context: RunContext, label: str, function: Callable[..., None], job: Any, folder: Path, tasks: Sequence[Task],
-    decoder: Decoder[Record],
-) -> list[Record]:  # fmt: skip
-    """Run `function(plan, job, number, *arguments)` for each task without a done-record, and return all records."""
+    context: RunContext, label: str, function: Callable[..., Counts | None], job: Any, folder: Path,
+    sizes: Sequence[int] | np.ndarray, decoder: Decoder[Record],
+    arguments: Callable[[int], tuple[Any, ...]] = lambda number: (),
+) -> Iterator[Record]:  # fmt: skip
+    """Run `function(plan, job, number, *arguments(number))` for each task without a done-record.
+
+    Return the records of all tasks. They are read while they are iterated over: there may be a million.
+
+    sizes  size of each task (stored bytes, or another measure)
+    """
     make_folder(folder)
-    records = TaskRecords(folder, {task.number: task.size for task in tasks}, decoder)
-    pending = records.pending()
+    records = TaskRecords(folder, sizes, decoder)
     run = partial(run_stored, function, type(job), context.stored_plan, store_job(job, folder))
     check_interrupts()
-    with context.progress.watch(label, len(tasks), records.count):
-        context.session.map(run, [(task.number, *task.arguments) for task in tasks if task.number in pending])
-    return records.all()
 
+    def items() -> Iterator[tuple[Any, ...]]:
+        for number in records.pending().tolist():
+            records.begin(number)
+            yield number, *arguments(number)
 
-def stored_sizes(slices: Sequence[Slice]) -> list[int]:
-    """Return the stored bytes of each slice, at least 1. The ranges of a file count as equal parts of it."""
-    ranges: dict[int, int] = {}  # id of a file -> number of its ranges
-    for input_slice in slices:
-        for part in input_slice.ranges:
-            ranges[id(part.file)] = ranges.get(id(part.file), 0) + 1
-    sizes = (sum(max(part.file.bytes, 0) // ranges[id(part.file)] for part in each.ranges) for each in slices)
-    return [max(size, 1) for size in sizes]
+    with context.progress.watch(label, len(sizes), records.count):
+        context.session.run(run, items(), lambda _, item, counts: records.end(item[0], counts))
+    return records.each()

@@ -1,25 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The done-records of a phase, and the notes of its running tasks, from which progress is counted.
 
-Records are files, so progress is correct for threads, processes, clusters and resumed runs. Each is read once. A task
-that takes longer than a second notes its counts in `NNNNNN.running`: one large compressed file is one task.
+A task returns its counts, and the runner adds them up: it reads no folder while tasks run. Records of an earlier run
+are read once. A task that takes longer than a second notes its counts in `NNNNNN.running`: one large compressed file is
+one task. The runner keeps 9 bytes per task, and reads records one at a time.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import orjson
 
-from curation.system.files import numbered_path, read_json
-from curation.system.steps import Count, Every, bytes_read
+from curation.system.files import numbered_folders, numbered_path, read_json
+from curation.system.steps import Count, Every, bytes_read, each
 
 RECORD, RUNNING = ".json", ".running"
 NOTE_SECONDS = 1.0
+NOTED_TASKS = 256  # running tasks whose notes are read
 Record = TypeVar("Record")
 
 
@@ -44,52 +48,70 @@ class Decoder(NamedTuple, Generic[Record]):
 class TaskRecords(Generic[Record]):
     """The records of tasks in a folder.
 
-    sizes  number of a task -> stored bytes of its input, or another measure of its work
+    sizes  stored bytes of the input of each task, or another measure of its work; int64
     """
 
-    def __init__(self, folder: Path, sizes: Mapping[int, int], decoder: Decoder[Record]) -> None:
-        self.folder, self.sizes, self.decoder = folder, sizes, decoder
-        self.records: dict[int, Record | None] = dict.fromkeys(sizes)
+    def __init__(self, folder: Path, sizes: Sequence[int] | np.ndarray, decoder: Decoder[Record]) -> None:
+        self.folder, self.decoder = folder, decoder
+        self.sizes = np.asarray(sizes, np.int64)
+        self.is_done = np.zeros(len(self.sizes), bool)
+        self.running: dict[int, None] = {}  # in the order in which they began
         self.done = self.work = 0
-        self.total = max(sum(sizes.values()), 1)
+        self.total = max(int(self.sizes.sum()), 1)
         self.sums = [0, 0, 0]
         for number in self._listed(RUNNING):
             numbered_path(folder, number, RUNNING).unlink(missing_ok=True)  # of a killed run
+        self.find_done()
 
-    def pending(self) -> set[int]:
-        """Return the numbers of the tasks without a record."""
-        return self.records.keys() - self._listed(RECORD)
+    def find_done(self) -> None:
+        """Count the tasks whose records appeared since the last call, such as those of an earlier run."""
+        for number in each(self._listed(RECORD), "reading records", "record"):
+            if number < len(self.sizes) and not self.is_done[number]:
+                self.end(number, self.decoder.counts(self._read(number)))
+
+    def pending(self) -> np.ndarray:
+        """Return the numbers of the tasks without a record, ascending."""
+        return np.flatnonzero(~self.is_done)
+
+    def begin(self, number: int) -> None:
+        """Count a task as running: its note is read."""
+        self.running[number] = None
+
+    def end(self, number: int, counts: Counts | None) -> None:
+        """Count a task as done. Without `counts` they are read from its record."""
+        counts = counts or self.decoder.counts(self._read(number))
+        self.is_done[number] = True
+        self.running.pop(number, None)
+        self.done += 1
+        self.work += int(self.sizes[number])
+        self.sums = [total + value for total, value in zip(self.sums, counts[:3], strict=True)]
 
     def count(self) -> Count:
         """Return the counts of the finished tasks and, where they have noted some, of the running ones."""
-        for number in self._listed(RECORD):
-            if self.records.get(number, 0) is None:
-                self._add(number)
-        notes = [(number, _read_note(numbered_path(self.folder, number, RUNNING))) for number in self._listed(RUNNING)]
-        running = [(number, note) for number, note in notes if note and self.records.get(number, 0) is None]
-        work = self.work + sum(min(note.stored, self.sizes[number]) for number, note in running)
+        numbers = list(islice([*self.running], NOTED_TASKS))
+        notes = [(number, _read_note(numbered_path(self.folder, number, RUNNING))) for number in numbers]
+        running = [(number, note) for number, note in notes if note and not self.is_done[number]]
+        work = self.work + sum(min(note.stored, int(self.sizes[number])) for number, note in running)
         documents, size, kept = (
             total + sum(note[place] for _, note in running) for place, total in enumerate(self.sums)
         )
         return Count(self.done, documents, size, kept if self.decoder.removes else None, work / self.total)
 
-    def all(self) -> list[Record]:
-        """Return the records of all tasks, which must be done."""
-        return [self._add(number) if record is None else record for number, record in self.records.items()]
+    def each(self) -> Iterator[Record]:
+        """Yield the records of all tasks, which must be done, in the order of their numbers."""
+        return (self._read(number) for number in range(len(self.sizes)))
 
-    def _add(self, number: int) -> Record:
-        record = self.records[number] = self.decoder.decode(read_json(numbered_path(self.folder, number, RECORD)))
-        self.done += 1
-        self.work += self.sizes[number]
-        counts = self.decoder.counts(record)
-        self.sums = [total + value for total, value in zip(self.sums, counts[:3], strict=True)]
-        return record
+    def _read(self, number: int) -> Record:
+        return self.decoder.decode(read_json(numbered_path(self.folder, number, RECORD)))
 
-    def _listed(self, suffix: str) -> set[int]:
+    def _listed(self, suffix: str) -> list[int]:
         """The numbers of the folder's files with a suffix."""
-        with os.scandir(self.folder) as entries:
-            names = [entry.name.removesuffix(suffix) for entry in entries if entry.name.endswith(suffix)]
-        return {int(name) for name in names if name.isdecimal()}
+        numbers = []
+        for folder in numbered_folders(self.folder):
+            with os.scandir(folder) as entries:
+                names = [entry.name.removesuffix(suffix) for entry in entries if entry.name.endswith(suffix)]
+            numbers += [int(name) for name in names if name.isdecimal()]
+        return numbers
 
 
 def _read_note(path: Path) -> Counts | None:
@@ -113,6 +135,7 @@ class RunningNote:
     def write(self, documents: int, size: int, kept: int) -> None:
         """Note the counts, at most once per second."""
         if self.clock.is_due():
+            self.path.parent.mkdir(exist_ok=True)  # a subfolder of `numbered_path`
             self.path.write_bytes(orjson.dumps((documents, size, kept, bytes_read() - self.before)))
             self.is_written = True
 

@@ -204,6 +204,11 @@ def warm_up_recipe(recipe: Recipe, engine: str, workers: int, progress: Progress
     _warm_up(recipe_groups(recipe, engine), workers, progress)
 
 
+def warm_up_groups(groups: Sequence[str], workers: int) -> None:
+    """Compile the missing groups of this machine, without a display. A failure is left to the first call."""
+    _warm_up(groups, workers, Progress())
+
+
 def warm_up_stage(stage: Stage, engine: Engine) -> None:
     """Compile the missing kernels of one stage on frames of the CPU engine, with lines on standard error."""
     missing = missing_groups(stage_groups([stage], "cpu"))

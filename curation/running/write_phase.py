@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -19,20 +20,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curation.arrays import as_one_array, batch_end_at, cut_tables, positions_of
+from curation.arrays import as_one_array, cut_spans, cut_tables
 from curation.contract import ID, ROW, TEXT
+from curation.engine import load_engine
 from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
-from curation.reading.source_files import Slice
 from curation.recipes.recipe import Output
+from curation.rules.tallies import Tally, tally_of
 from curation.running.intermediate import Partitions, open_partition, with_ids
-from curation.running.task_records import RunningNote
-from curation.stages import Stage
+from curation.running.masks import kept_sizes
+from curation.running.task_records import Counts, RunningNote
+from curation.stages import Language, Stage
 from curation.stages.base import added_columns
 from curation.system.files import begin_sync, commit, file_sha256, numbered_path, write_json
 from curation.system.interrupts import check as check_interrupts
 
 if TYPE_CHECKING:
+    from curation.running.corpus_phase import SegmentState
     from curation.running.stored_plan import Plan
 
 ROW_GROUP_DOCUMENTS = 20_000
@@ -50,9 +54,9 @@ PARQUET_OPTIONS: dict[str, Any] = {
 }
 
 
-def document_schema(slices: Sequence[Slice], stages: Sequence[Stage] = ()) -> pa.Schema:
+def document_schema(columns: Sequence[str], stages: Sequence[Stage] = ()) -> pa.Schema:
     """Return the schema of `documents/`: doc, id, source and text, then carried columns, then columns of stages."""
-    carried = dict.fromkeys((name for input_slice in slices for name in input_slice.columns), "large_string")
+    carried = dict.fromkeys(columns, "large_string")
     return pa.schema([*DOCUMENT_SCHEMA, *(pa.field(*column) for column in (carried | added_columns(stages)).items())])
 
 
@@ -78,33 +82,27 @@ class OutputPart(NamedTuple):
 
 
 def cut_output_parts(
-    sources: Sequence[tuple[str, int, int]], sizes: np.ndarray, alive: np.ndarray, output: Output,
+    state: SegmentState, sources: Sequence[tuple[str, int, int]], output: Output,
     copies: Mapping[str, int] = MappingProxyType({}),
 ) -> list[OutputPart]:  # fmt: skip
     """Return the parts of `documents/`.
 
     A part has one source, at most `part_documents` kept documents and at most `part_bytes` of text, but at least one
-    document. Parts of a source are about equal, so no worker waits long for the last part.
+    document. Parts of a source are about equal, so no worker waits long for the last part. Sizes are read in batches.
 
+    state    the result of the last segment
     sources  (name, first row, row after the last) of each input
-    sizes    integer, one per row: bytes of the text
-    alive    bool, one per row: whether the document is kept
     copies   source -> number of times its documents are written, one whole copy after the other; default 1
     """
     parts: list[OutputPart] = []
-    repeated = [span for span in sources for _ in range(copies.get(span[0], 1))]
-    for name, low, high in repeated:
-        rows = positions_of(alive[low:high])  # relative to `low`
-        ends = sizes[low:high][rows]
-        np.cumsum(ends, out=ends)
-        total = int(ends[-1]) if len(ends) else 0
+    first_rows = state.partitions.starts[:-1]
+    for name, low, high in sources:
+        total = int(state.bytes[slice(*np.searchsorted(first_rows, [low, high]))].sum())
         target = -(-total // max(-(-total // output.part_bytes), 1))
-        first = 0
-        while first < len(rows):
-            last = batch_end_at(ends, first, target, output.part_documents)
-            start, stop = low + int(rows[first]), low + int(rows[last - 1]) + 1
-            parts.append(OutputPart(len(parts), name, start, stop, last - first))
-            first = last
+        batches = kept_sizes(state.partitions, state.mask, low, high)
+        spans = list(cut_spans(batches, target, output.part_documents))
+        for span in spans * copies.get(name, 1):
+            parts.append(OutputPart(len(parts), name, *span))
     return parts
 
 
@@ -117,22 +115,26 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     output_parts: list[OutputPart]
     work: Path
     documents: Path
+    engine: str
 
 
-def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
-    """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record."""
+def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
+    """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record.
+
+    With `output.documents: false` the part has tokens only.
+    """
     part = job.output_parts[number]
     started = time.perf_counter()
-    path = job.documents / f"part-{number:05d}.parquet"
-    schema, mask = document_schema(plan.slices, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
+    path = job.documents / f"part-{number:05d}.parquet" if plan.recipe.output.documents else None
+    schema, mask = document_schema(plan.slices.carried, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
-    files = token_files(plan.recipe, job.work, number) if plan.recipe.output.formats else nullcontext()
+    lengths, languages = Tally(), Counter[str]()
+    engine = load_engine(job.engine)
+    files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
     with (
         files as tokens,
-        commit(path) as temporary,
-        pa.OSFile(str(temporary), "wb") as file,
-        pq.ParquetWriter(file, schema, **PARQUET_OPTIONS) as writer,
+        _document_file(path, schema) if path else nullcontext() as file,
         RunningNote(job.work, number) as note,
     ):
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
@@ -140,23 +142,59 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> None:
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
         for table in _row_groups(_kept_documents(plan, job, part, mask, schema)):
             check_interrupts()
-            writer.write_table(table)
-            begin_sync(file.fileno())
+            if file:
+                file.write(table)
             _digest_documents(digest, table)
             tally["documents"] += len(table)
-            tally["bytes"] += int(pc.sum(pc.binary_length(table.column(TEXT))).as_py() or 0)
+            sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).to_numpy()
+            tally["bytes"] += int(sizes.sum())
+            lengths.add(tally_of(sizes))
+            languages += count_languages(plan.recipe.stages, table)
             if tokens:
                 tokens.write(table.column(TEXT))
             note.write(tally["documents"], tally["bytes"], tally["documents"])
     if tokens:
         tally |= tokens.counts()
-    tally |= {
-        "file": path.name,
-        "sha256": file_sha256(path),
-        "digest": digest.hexdigest(),
-        "seconds": time.perf_counter() - started,
-    }
+    if path:
+        tally |= {"file": path.name, "sha256": file_sha256(path)}
+    tally |= {"digest": digest.hexdigest(), "lengths": msgspec.to_builtins(lengths), "languages": languages}
+    tally["seconds"] = time.perf_counter() - started
     write_json(numbered_path(job.work, number, ".json"), tally)
+    return part_counts(tally)
+
+
+def part_counts(record: dict[str, Any]) -> Counts:
+    """Return the counts of an output part for the display of progress."""
+    return Counts(record["documents"], record["bytes"], record["documents"])
+
+
+class _DocumentFile(NamedTuple):
+    """An open file of `documents/`."""
+
+    writer: pq.ParquetWriter
+    descriptor: int
+
+    def write(self, table: pa.Table) -> None:
+        self.writer.write_table(table)
+        begin_sync(self.descriptor)
+
+
+@contextmanager
+def _document_file(path: Path, schema: pa.Schema) -> Iterator[_DocumentFile]:
+    """Yield the file; it appears when the block ends without an error."""
+    with ExitStack() as stack:
+        file = stack.enter_context(pa.OSFile(str(stack.enter_context(commit(path))), "wb"))
+        yield _DocumentFile(stack.enter_context(pq.ParquetWriter(file, schema, **PARQUET_OPTIONS)), file.fileno())
+
+
+def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
+    """Return the documents per language, by the column of the last `language` stage; none without such a column."""
+    columns = [stage.column for stage in stages if isinstance(stage, Language) and stage.column in table.column_names]
+    if not columns:
+        return Counter()
+    counts = pc.value_counts(table.column(columns[-1]).combine_chunks())
+    names = (name or "none" for name in counts.field("values").to_pylist())
+    return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
 
 
 def _kept_documents(
@@ -198,9 +236,12 @@ def _digest_documents(digest: Any, table: pa.Table) -> None:
             digest.update(column.to_numpy().tobytes())
 
 
-def write_empty_documents(folder: Path, schema: pa.Schema) -> dict[str, Any]:
-    """Write one file without rows, the `documents/` of an empty result; return its record."""
+def write_empty_documents(folder: Path | None, schema: pa.Schema) -> dict[str, Any]:
+    """Write one file without rows, the `documents/` of an empty result; return its record. None: write no file."""
+    digest = {"digest": hashlib.sha256().hexdigest()}
+    if folder is None:
+        return digest
     path = folder / "part-00000.parquet"
     with commit(path) as temporary:
         pq.write_table(schema.empty_table(), temporary, **PARQUET_OPTIONS)
-    return {"file": path.name, "sha256": file_sha256(path), "digest": hashlib.sha256().hexdigest()}
+    return {"file": path.name, "sha256": file_sha256(path)} | digest

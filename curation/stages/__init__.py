@@ -2,6 +2,7 @@
 """Stages: frozen structures with a few short methods each. `STAGES` are those of this package, by their kinds."""
 
 from curation.stages.base import CorpusStage, Phase, RowStage, Stage
+from curation.stages.classify import Classify
 from curation.stages.decontaminate import Decontaminate
 from curation.stages.exact_dedup import ExactDedup
 from curation.stages.filter import Filter
@@ -11,14 +12,17 @@ from curation.stages.measure import MeasureStage
 from curation.stages.ngram_dedup import NgramDedup
 from curation.stages.redact import Redact
 from curation.stages.rewrite import Rewrite
+from curation.stages.select import Select
 
 _CLASSES: tuple[type[Stage], ...] = (
-    Rewrite, Redact, MeasureStage, Filter, Language, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
+    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
+    Select,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
 __all__ = [
     "STAGES",
+    "Classify",
     "CorpusStage",
     "Decontaminate",
     "ExactDedup",
@@ -31,5 +35,6 @@ __all__ = [
     "Redact",
     "Rewrite",
     "RowStage",
+    "Select",
     "Stage",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from curation.contract import Engine, Frame
 from curation.errors import counted
+from curation.rules.grammar import Rule
 from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
 
 SHOWN_COUNTS = 10  # of a stage's details, in its line below the funnel
@@ -55,6 +56,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def writes(self) -> dict[str, str]:
         """Return the columns that the stage adds to `documents/`: name -> name of the Arrow type (`int64`, `double`,
         `bool`, `large_string`). A later stage may overwrite one. Default: none."""
+        return {}
+
+    def notes(self) -> dict[str, str]:
+        """Return the columns that the stage adds to `removed/` with `output.removed: text`: name -> name of the Arrow
+        type. They are null for documents that other stages remove. Default: none."""
         return {}
 
     def files(self) -> dict[str, str]:
@@ -96,6 +102,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class RowStage(Stage, frozen=True, kw_only=True):
     """A stage that processes one frame at a time."""
+
+    def rules_on_measures(self) -> tuple[Rule, ...]:
+        """Return the rules on measures by which the stage removes documents. `apply` returns these measures; the report
+        shows their values and bounds. Default: none."""
+        return ()
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         """Return the outcome for the rows of a frame, and leave the frame unchanged.
@@ -179,6 +190,11 @@ def _shown(value: object) -> str:
 def added_columns(stages: Sequence[Stage]) -> dict[str, str]:
     """Return the columns that stages add: name -> Arrow type. Of equal names the last counts."""
     return {name: kind for stage in stages for name, kind in stage.writes().items()}
+
+
+def noted_columns(stages: Sequence[Stage]) -> dict[str, str]:
+    """Return the columns that stages add to `removed/`: name -> Arrow type. Of equal names the last counts."""
+    return {name: kind for stage in stages for name, kind in stage.notes().items()}
 
 
 def stage_names(stages: Sequence[tuple[str, str]]) -> list[str]:

@@ -87,7 +87,7 @@ def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: obje
         raise StageError("apply() must return text and edited together, or neither")
     verdict = _checked_verdict(stage, outcome.verdict)
     rows = {"verdict": None if verdict is None else verdict.reason, "text": outcome.text, "edited": outcome.edited}
-    for name, values in (rows | dict(outcome.columns)).items():
+    for name, values in (rows | dict(outcome.columns) | dict(outcome.measures)).items():
         if values is not None and len(values) != len(frame):
             raise StageError(f"apply() returned {len(values):,} values in {name} for {len(frame):,} rows")
     return Outcome(
@@ -96,6 +96,7 @@ def checked_outcome(stage: RowStage, engine: Engine, frame: Frame, outcome: obje
         edited=None if outcome.edited is None else _as_bool(outcome.edited),
         columns={name: _typed(name, outcome.columns[name], kind) for name, kind in writes.items()},
         details=_counts(outcome.details),
+        measures=outcome.measures,
     )
 
 
@@ -114,7 +115,14 @@ def _checked_verdict(stage: RowStage, verdict: Verdict | None) -> Verdict | None
         raise StageError(f"the verdict has {last + 1} reasons: those of rows must be -1 (keep) to {last}")
     if verdict.bounds and np.shape(verdict.bounds) != (last + 1, 2):
         raise StageError(f"the verdict has {last + 1} reasons: bounds must be () or a (lowest, highest) for each")
-    return verdict._replace(reason=reason, value=value)
+    if {*verdict.notes} != {*stage.notes()}:
+        raise StageError(f"the verdict has the notes {[*verdict.notes]}, but notes() has {[*stage.notes()]}")
+    notes = {name: _typed(name, verdict.notes[name], kind) for name, kind in stage.notes().items()}
+    removed = int(np.count_nonzero(reason >= 0))
+    for name, values in notes.items():
+        if len(values) != removed:
+            raise StageError(f"the verdict has {len(values):,} notes {name} for {removed:,} removed rows")
+    return verdict._replace(reason=reason, value=value, notes=notes)
 
 
 def _checked_text(engine: Engine, frame: Frame, text: Any) -> Any:
@@ -204,7 +212,7 @@ def _shown(types: Mapping[str, np.dtype]) -> str:
 
 def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> Decision:
     """Return the decision with NumPy arrays of one length and JSON details. StageError for rows outside the corpus or
-    dropped twice, or for a decision that the class excludes. Takes one byte per row of the storage."""
+    dropped twice, or for a decision that the class excludes."""
     if not isinstance(decision, Decision):
         raise StageError(f"decide() must return a Decision, not {type(decision).__name__}")
     if isinstance(decision.drops, Drops) or not isinstance(decision.drops, Sequence):

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 
-from curation.contract import TEXT, Engine, Frame
+from curation.contract import ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.errors import InputError, nearest
 from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable, load_table, save_table, table_of
@@ -25,6 +26,7 @@ from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
 from curation.rules.decide import Verdict
 from curation.stages.base import RowStage, Stage, counts_line
+from curation.stages.evaluation_items import NOTES, EvaluationItems, first_matches, load_items
 from curation.stages.ngram_dedup import COMPARISONS
 from curation.stages.outcome import Outcome, StageCount
 from curation.system.files import known_sha256
@@ -46,9 +48,10 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
     min_ngrams        number of matching n-grams that removes a document; at least 1; repeated ones count each time
     compare           `lowercase`: compare `text.lower()`; `exact`: compare texts unchanged
 
-    n-grams are compared by 64-bit hashes. Each process holds those of all evaluation texts in memory, 24 to 48 bytes
-    each. In `removed/` the value is the number of matching n-grams. The report counts removed documents by the input
-    of their first match. A null matches nothing.
+    n-grams are compared by 64-bit hashes. Each process holds those of all evaluation texts in memory, 44 to 68 bytes
+    each. The report counts removed documents by the input of their first match. In `removed/` the value is the number
+    of matching n-grams. `ngram` is the first of them; `evaluation_file` and `evaluation_item` are the file and the
+    record (from 1) that have it first. A null matches nothing.
     """
 
     evaluation_files: tuple[str | FilesInput, ...]
@@ -74,6 +77,9 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
                 if field not in ("path", *READING) and getattr(entry, field) != getattr(FilesInput(path="x"), field):
                     raise ValueError(f"{field} of {shown(entry.path)} has no meaning in evaluation_files; leave it out")
 
+    def notes(self) -> dict[str, str]:
+        return dict(NOTES)
+
     def kernels(self) -> tuple[str, ...]:
         return ("shingles", "ngram_table", *(() if self.compare == "exact" else ("rewrite",)))
 
@@ -94,21 +100,26 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
 
     def table(self, engine: Engine) -> NgramTable:
         """Return the n-grams of the evaluation texts, read once per process. All engines give the same table."""
+        return self._load(engine)[0]
+
+    def _load(self, engine: Engine) -> tuple[NgramTable, EvaluationItems]:
         with _LOADING:
             return _load(_Texts(self.sources(), self.ngram, self.compare, engine))
 
     def prepare(self, folder: Path) -> Stage:
         """Save the table to a file that all tasks share: evaluation texts that change during the run have no effect."""
-        table = self.table(load_engine("cpu"))
+        table, items = self._load(load_engine("cpu"))
         path = folder / f"ngrams-{table.digest[:16]}.npz"
-        if not path.exists():
+        if not _items_path(path).exists():
             save_table(path, table)
+            items.save(_items_path(path))
         return LookUp(
             name=self.name, table=str(path), ngram=self.ngram, min_ngrams=self.min_ngrams, compare=self.compare
         )
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        return _look_up(self, self.table(engine), engine, frame)
+        table, items = self._load(engine)
+        return _look_up(self, table, lambda: items, engine, frame)
 
     def explain(self) -> list[str]:
         return [f"{self.ngram}-grams of {shown(file.path)}" for file in self.sources()]
@@ -125,17 +136,34 @@ class LookUp(RowStage, frozen=True, kw_only=True, tag="curation.stages.decontami
     min_ngrams: int
     compare: str
 
+    def notes(self) -> dict[str, str]:
+        return dict(NOTES)
+
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        return _look_up(self, load_table(Path(self.table)), engine, frame)
+        path = Path(self.table)
+        return _look_up(self, load_table(path), lambda: load_items(_items_path(path)), engine, frame)
 
 
-def _look_up(stage: Decontaminate | LookUp, table: NgramTable, engine: Engine, frame: Frame) -> Outcome:
+def _items_path(path: Path) -> Path:
+    """The file with the places of the n-grams of a saved table."""
+    return path.with_suffix(".items.npz")
+
+
+def _look_up(
+    stage: Decontaminate | LookUp, table: NgramTable, items: Callable[[], EvaluationItems], engine: Engine, frame: Frame
+) -> Outcome:
     text, _ = engine.rewrite(frame[TEXT], COMPARISONS[stage.compare])
     hits, owner = engine.ngram_hits(text, table, stage.ngram)
     removed = hits >= stage.min_ngrams
     verdict = Verdict.dropping(removed, REASON, hits)
+    notes = {name: pa.array([], kind) for name, kind in NOTES.items()}
+    if removed.any():
+        compared = engine.filter_rows(engine.with_columns(frame[[TEXT]], {TEXT: text}), removed)
+        texts = engine.to_arrow(compared).column(TEXT).to_pylist()
+        notes = first_matches(engine, [text or "" for text in texts], table, items(), stage.ngram)
     counts = np.bincount(owner[removed], minlength=len(table.names)).tolist()
-    return Outcome(verdict, details={name: count for name, count in zip(table.names, counts, strict=True) if count})
+    details = {name: count for name, count in zip(table.names, counts, strict=True) if count}
+    return Outcome(verdict._replace(notes=notes), details=details)
 
 
 class _Texts:
@@ -151,9 +179,9 @@ class _Texts:
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def hashes(self, file: SourceFile) -> Iterator[np.ndarray]:
-        """Yield the n-gram hashes of a file, batch by batch. InputError for a rejected record: its content would
-        otherwise stay in the training data unnoticed."""
+    def hashes(self, file: SourceFile) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the n-gram hashes of a file, batch by batch, with the number of the record of each. InputError for a
+        rejected record: its content would otherwise stay in the training data unnoticed."""
         records = 0  # of earlier slices
         for input_slice in plan_slices([file], SLICE_BYTES):
             rows = 0
@@ -164,25 +192,31 @@ class _Texts:
                     raise InputError(f"evaluation texts {shown(file.path)}, record {number:,}: {entry.error}")
                 text = self.engine.from_arrow(documents.table)[TEXT]
                 compared, _ = self.engine.rewrite(text, COMPARISONS[self.compare])
-                yield self.engine.shingles(compared, self.ngram, False)[0]
+                hashes, offsets = self.engine.shingles(compared, self.ngram, False)
+                items = documents.table.column(ROW).to_numpy() + records + 1
+                yield hashes, np.repeat(items, np.diff(offsets))
             check_unchanged(input_slice)
             records += rows
 
 
 @lru_cache(maxsize=TABLES_AT_ONCE)
-def _load(texts: _Texts) -> NgramTable:
+def _load(texts: _Texts) -> tuple[NgramTable, EvaluationItems]:
     sources = [probe(file) for file in texts.files]
     names = tuple(dict.fromkeys(file.source for file in sources))
     batches = [np.zeros(0, np.uint64)]
-    owners = [np.zeros(0, np.int32)]
+    owners, file_numbers, items = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+    files = tuple(dict.fromkeys(shown(file.path) for file in sources))
     for file in each(sources, "reading evaluation texts", "file", size=lambda file: max(file.bytes, 0)):
-        for hashes in texts.hashes(file):
+        for hashes, numbers in texts.hashes(file):
+            file_numbers.append(np.full(len(hashes), files.index(shown(file.path)), np.int32))
+            items.append(numbers)
             batches.append(hashes)
             owners.append(np.full(len(hashes), names.index(file.source), np.int32))
     distinct, first = np.unique(np.concatenate(batches), return_index=True)
     if not len(distinct):
         raise InputError(f"the evaluation texts of {', '.join(names)} have no words")
-    return table_of(names, distinct, np.concatenate(owners)[first])
+    table = table_of(names, distinct, np.concatenate(owners)[first])
+    return table, EvaluationItems(files, distinct, np.concatenate(file_numbers)[first], np.concatenate(items)[first])
 
 
 __all__ = ["Decontaminate", "LookUp"]

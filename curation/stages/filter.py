@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
-from curation.rules.decide import Rule, decide, expand_rules
+from curation.rules.decide import Rule, Verdict, decide, expand_rules
 from curation.stages.base import RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 
@@ -41,18 +42,30 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def kernels(self) -> tuple[str, ...]:
         return ("measures",)
 
+    def rules_on_measures(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in expand_rules(self.rules) if rule.measures)
+
     def explain(self) -> list[str]:
         """Return one line per rule."""
         return [rule.describe() for rule in expand_rules(self.rules)]
 
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The names of the measures that the rules need."""
+        return tuple(dict.fromkeys(name for rule in expand_rules(self.rules) for name in rule.measures))
+
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        rules = expand_rules(self.rules)
-        names = tuple(dict.fromkeys(name for rule in rules for name in rule.measures))
+        names = self.measures
         counted = COUNTED if names else ()
         measures = engine.measure(frame[TEXT], tuple(dict.fromkeys([*counted, *names]))) if names else {}
-        verdict = decide(rules, measures, len(frame), _columns(engine, frame, rules))
         details = {name: int(measures[name].sum()) for name in counted}
-        return Outcome(verdict, details=details)
+        verdict = self.judge(engine, frame, measures)
+        return Outcome(verdict, details=details, measures={name: measures[name] for name in names})
+
+    def judge(self, engine: Engine, frame: Frame, measures: Mapping[str, np.ndarray]) -> Verdict:
+        """Return the verdict on the rows of a frame, from their measures."""
+        rules = expand_rules(self.rules)
+        return decide(rules, measures, len(frame), _columns(engine, frame, rules))
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return one line with the reasons that removed most documents."""

@@ -54,7 +54,7 @@ from curation.stages.near_pairs import (
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, find_matches, sum_details, write_index
 from curation.stages.similarity import ExactJaccard, ShingleSettings, SignatureJaccard, Similarity, Unchecked
-from curation.system.files import make_folder, remove
+from curation.system.files import commit_folder, make_folder, temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -255,15 +255,14 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write the documents of a bundle that have a near-duplicate in the index."""
-        part, work = bundle(corpus, task), corpus.scratch / INDEX / f"{task:06d}"
-        index = self.open_index()
+        part, index = bundle(corpus, task), self.open_index()
 
         def similarities(candidates: np.ndarray) -> tuple[Similarity, Similarity]:
             self._write_similarity(engine, part, candidates, work)
-            return self._similarity(engine, work, corpus.workers), self._similarity(engine, index.folder)
+            return self._similarity(engine, work, corpus.threads), self._similarity(engine, index.folder)
 
-        matches = find_matches(part, self._columns(), index, self.threshold, similarities)
-        remove(work)
+        with temporary_folder(corpus.scratch / INDEX / f"{task:06d}") as work:
+            matches = find_matches(part, self._columns(), index, self.threshold, similarities)
         matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
@@ -285,9 +284,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def _write_candidates(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write the data by which the candidates of a bundle are compared."""
         rows = candidate_rows(corpus, task)
-        folder = similarity_folder(corpus, task)
-        self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)
-        write_candidates(folder, rows)
+        with commit_folder(similarity_folder(corpus, task)) as folder:
+            self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)
+            write_candidates(folder, rows)
 
     def _check_stars(self, engine: Engine, corpus: Corpus, task: int) -> None:
         check_stars(corpus, self._opener(engine, corpus), task, self.threshold)
@@ -302,7 +301,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         measure(corpus, self._opener(engine, corpus), task)
 
     def _opener(self, engine: Engine, corpus: Corpus) -> Callable[[Path], Similarity]:
-        return lambda folder: self._similarity(engine, folder, corpus.workers)
+        return lambda folder: self._similarity(engine, folder, corpus.threads)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         bundles = range(bundle_count(corpus))
@@ -329,7 +328,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if self.keep == "first":
             return labels
         rank = self._rank(corpus, rows)
-        return engine.group_leaders(labels.astype(np.uint64)[:, None], rank, corpus.workers)
+        return engine.group_leaders(labels.astype(np.uint64)[:, None], rank, corpus.threads)
 
     def _write_similarity(self, engine: Engine, corpus: Corpus, documents: np.ndarray, folder: Path) -> None:
         make_folder(folder)

@@ -20,7 +20,7 @@ from curation.stages.components import Components
 from curation.stages.key_ranges import bundle_count, bundle_starts, read_cell, row_type, write_cells
 from curation.stages.near_pairs import OTHERS, STARS, has_others, pairs_of
 from curation.stages.similarity import Similarity
-from curation.system.files import commit, sync_files
+from curation.system.files import commit
 
 if TYPE_CHECKING:
     from curation.contract import Engine
@@ -38,10 +38,9 @@ def similarity_folder(corpus: Corpus, bundle: int) -> Path:
 
 
 def write_candidates(folder: Path, rows: np.ndarray) -> None:
-    """Write the rows whose data are in the folder, and sync it."""
+    """Write the rows whose data are in the folder."""
     with open(folder / CANDIDATES, "wb") as file:
         write_array(file, rows)
-    sync_files(folder)
 
 
 def candidate_count(corpus: Corpus) -> int:

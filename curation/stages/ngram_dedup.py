@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import RecipeError, as_share, nearest
-from curation.kernels.hashing import table_mask
 from curation.kernels.ngrams import FREE, pass_documents
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage
@@ -17,6 +16,10 @@ from curation.stages.similarity import for_texts
 
 COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True)}
 SLOT_BYTES = 12  # a 64-bit hash and the number of the first document with it
+# Two thirds of the slots may be used. A larger table costs more: its pages are touched at random, and the system clears
+# each before its first use.
+SLOTS_PER_NGRAM = 1.5
+BYTES_PER_WORD = 6  # of text, for `explain`
 
 
 class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
@@ -25,13 +28,16 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     ngram             number of words (`str.split()`) in an n-gram; at least 1
     min_seen          share of n-grams, in (0, 1]
     compare           `exact`: compare the text unchanged; `lowercase`: `text.lower()`
-    max_memory_bytes  upper bound of the n-gram table in bytes: 24 to 48 per n-gram, about one n-gram per word. The
-                      table is sized for all documents that reach the stage, before it reads their texts. A corpus that
+    max_memory_bytes  upper bound of the n-gram table in bytes: 18 per n-gram, about one n-gram per word. The table
+                      is sized for all documents that reach the stage, before it reads their texts. A corpus that
                       needs more is a RecipeError
 
-    Documents are processed in order. One with fewer words than `ngram` has no n-gram and is removed. n-grams are
-    compared by 64-bit hashes. In `removed/` the value is the share of n-grams seen before (1 without n-grams), and
-    `duplicate_of` the kept document that first had most of them.
+    One process compares all documents in order, so more machines do not help, and `max_memory_bytes` bounds the text:
+    8 GB hold 444 million n-grams, about 2.7 GB of text. Use `fuzzy_dedup` for more.
+
+    A document with fewer words than `ngram` has no n-gram and is removed. n-grams are compared by 64-bit hashes. In
+    `removed/` the value is the share of n-grams seen before (1 without n-grams), and `duplicate_of` the kept document
+    that first had most of them.
     """
 
     ngram: int = 5
@@ -67,26 +73,31 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
             text = engine.from_arrow(pa.table({TEXT: texts}))[TEXT]
             return engine.shingles(engine.rewrite(text, COMPARISONS[self.compare])[0], self.ngram, False)
 
-        first = 0
+        first = ngrams = 0
         for hashes, offsets in for_texts(corpus, np.arange(count), shingle):
             last = first + len(offsets) - 1
             places = np.empty(np.diff(offsets).max(initial=0), np.int32)
             enough = words[first:last] >= self.ngram
-            pass_documents(
+            ngrams += pass_documents(
                 hashes, offsets, enough, first, self.min_seen, keys, owners, places, kept[first:last], value[first:last]
             )
             first = last
         removed = np.flatnonzero(kept != -1)
         kept_row = np.where(kept[removed] >= 0, corpus.rows[np.maximum(kept[removed], 0)], -1)
         details = {
-            "ngrams_kept": int(np.count_nonzero(owners != FREE)),
+            "ngrams_kept": ngrams,
             "too_few_words": int(np.count_nonzero(kept == -2)),
             "table_bytes": keys.nbytes + owners.nbytes,
         }
         return Decision((Drops(corpus.rows[removed], "seen_ngrams", value[removed], kept_row),), details=details)
 
     def explain(self) -> list[str]:
-        return [f"remove documents with {self.min_seen:.1%} or more of their {self.ngram}-grams in earlier kept ones"]
+        ngrams = int(self.max_memory_bytes / (SLOTS_PER_NGRAM * SLOT_BYTES))
+        return [
+            f"remove documents with {self.min_seen:.1%} or more of their {self.ngram}-grams in earlier kept ones",
+            f"one process reads all documents in order; its table of {self.max_memory_bytes / 1e9:,.1f} GB holds "
+            f"{ngrams:,} n-grams, about {ngrams * BYTES_PER_WORD / 1e9:,.1f} GB of text. More stop the run",
+        ]
 
     def report_lines(self, count: StageCount) -> list[str]:
         details = count.details
@@ -94,9 +105,9 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
         return [f"{count.removed:,} removed, {details['too_few_words']:,} of them with too few words; {table}"]
 
     def _table(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return an empty table that all n-grams fill at most by half; RecipeError if it exceeds `max_memory_bytes`."""
+        """Return an empty table, two thirds of which the n-grams fill; RecipeError if it exceeds `max_memory_bytes`."""
         ngrams = int(np.maximum(words - self.ngram + 1, 0).sum(dtype=np.int64))
-        slots = int(table_mask(ngrams)) + 1
+        slots = int(ngrams * SLOTS_PER_NGRAM) + 4
         if slots * SLOT_BYTES > self.max_memory_bytes:
             raise RecipeError(
                 f"{self.name or 'ngram_dedup'}: {len(words):,} documents with {ngrams:,} n-grams need a table of "

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from shutil import copyfile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -13,9 +15,11 @@ import msgspec
 import numpy as np
 
 from curation.arrays import batches_of, positions_of
-from curation.contract import Text, position_type
+from curation.contract import TEXT, Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
+from curation.rules.tallies import Tally
+from curation.system.files import make_folder
 from curation.system.steps import each
 
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ class Outcome(NamedTuple):
     columns   name -> values of every column in the stage's `writes`: NumPy or Arrow arrays, one value per row; nulls
               are kept
     details   name -> integer for the stage's entry in the report, summed over all frames, such as rows by language
+    measures  name -> int64, one value per row, for every measure in the stage's `rules_on_measures`
     """
 
     verdict: Verdict | None = None
@@ -48,6 +53,7 @@ class Outcome(NamedTuple):
     edited: np.ndarray | None = None
     columns: Mapping[str, Any] = EMPTY
     details: Mapping[str, int] = EMPTY
+    measures: Mapping[str, np.ndarray] = EMPTY
 
 
 class Drops(NamedTuple):
@@ -119,9 +125,9 @@ class Storage(Protocol):
         all partitions."""
         ...
 
-    def read_texts(self, partition: int, rows: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """Yield functions that read the texts at `rows`, one batch each. `rows` is as in `read_keys`. Other threads may
-        call the functions."""
+    def read_texts(self, partition: int, rows: np.ndarray, column: str) -> Iterator[Callable[[], pa.Array]]:
+        """Yield functions that read the values of a column at `rows`, one batch each. `rows` is as in `read_keys`.
+        Other threads may call the functions."""
         ...
 
 
@@ -134,7 +140,7 @@ class Corpus:
     stage     number of the stage, for `key_column`
     scratch   folder of this stage alone; it may not exist yet
     sources   (name, first row, row after the last) of each input
-    workers   number of threads that the stage may use
+    workers   number of threads of all machines that the stage may use
     """
 
     def __init__(
@@ -153,6 +159,11 @@ class Corpus:
         self.sources = sources
         self.workers = workers
 
+    @property
+    def threads(self) -> int:
+        """The number of threads that a task of the stage may use on this machine."""
+        return min(self.workers, len(os.sched_getaffinity(0)))
+
     @cached_property
     def rows(self) -> np.ndarray:
         """The rows of the corpus."""
@@ -161,9 +172,13 @@ class Corpus:
         return self.given.astype(position_type(int(self.storage.starts[-1])), copy=False)
 
     def present(self) -> np.ndarray:
-        """Return a bool per stored row: true for those of the corpus."""
+        """Return a bool per stored row: true for those of the corpus. If the rows are given as a file, it is a new file
+        in `scratch`, through a memory map."""
         if isinstance(self.given, Path):
-            return np.asarray(np.load(self.given))
+            copy = self.scratch / "present.npy"
+            make_folder(self.scratch)
+            copyfile(self.given, copy)
+            return np.asarray(np.load(copy, mmap_mode="r+"))
         mask = np.zeros(int(self.storage.starts[-1]), bool)
         for batch in batches_of(len(self.rows)):
             mask[self.rows[batch]] = True
@@ -191,15 +206,15 @@ class Corpus:
         """Return the size of each text at `rows` in bytes of UTF-8, int64."""
         return self._gather(BYTES)
 
-    def texts(self, positions: np.ndarray) -> Iterator[Callable[[], pa.LargeStringArray]]:
-        """Yield functions that read the texts at `rows[positions]` (`positions` ascending), one stored batch each.
-        Other threads may call the functions."""
+    def texts(self, positions: np.ndarray, column: str = TEXT) -> Iterator[Callable[[], pa.Array]]:
+        """Yield functions that read the texts at `rows[positions]` (`positions` ascending), one stored batch each, or
+        the values of another column that the stage reads. Other threads may call the functions."""
         rows = self.rows[positions]
         pieces = each(
             self._pieces(rows), "reading texts", "document", total=len(rows), worth=lambda piece: piece[2] - piece[1]
         )
         for partition, first, last in pieces:
-            yield from self.storage.read_texts(partition, rows[first:last])
+            yield from self.storage.read_texts(partition, rows[first:last], column)
 
     def select(self, positions: np.ndarray) -> Corpus:
         """Return the corpus of `rows[positions]` (`positions` ascending)."""
@@ -230,13 +245,18 @@ class Corpus:
 
     def _pieces(self, rows: np.ndarray) -> Iterator[tuple[int, int, int]]:
         """Yield the partitions with some of `rows`, and the bounds of these in `rows`."""
-        bounds = np.searchsorted(rows, self.storage.starts.astype(rows.dtype))
-        for partition in np.flatnonzero(np.diff(bounds)).tolist():
-            yield partition, int(bounds[partition]), int(bounds[partition + 1])
+        if not len(rows):
+            return
+        first, last = (np.searchsorted(self.storage.starts, rows[[0, -1]], side="right") - 1).tolist()
+        bounds = np.searchsorted(rows, self.storage.starts[first : last + 2].astype(rows.dtype))
+        for place in np.flatnonzero(np.diff(bounds)).tolist():
+            yield first + place, int(bounds[place]), int(bounds[place + 1])
 
 
 class StageCount(msgspec.Struct, kw_only=True):
     """The entry of one stage in the funnel. Bytes are those of the UTF-8 text; `seconds` are summed over all workers.
+
+    `tallies` has one entry for each of the stage's `rules_on_measures`.
 
     `removes` and `compares` are copies of the class variables: reports are read without the class.
     """
@@ -253,6 +273,7 @@ class StageCount(msgspec.Struct, kw_only=True):
     reasons: dict[str, int] = {}
     details: dict[str, Any] = {}
     seconds: float = 0.0
+    tallies: list[Tally] = []
 
     @property
     def removed(self) -> int:
@@ -266,6 +287,10 @@ class StageCount(msgspec.Struct, kw_only=True):
         for reason, number in other.reasons.items():
             self.reasons[reason] = self.reasons.get(reason, 0) + number
         self.add_details(other.details)
+        if other.tallies and not self.tallies:
+            self.tallies = [Tally(share=tally.share) for tally in other.tallies]
+        for tally, more in zip(self.tallies, other.tallies, strict=False):  # a slice without documents has none
+            tally.add(more)
 
     def add_details(self, details: Mapping[str, int]) -> None:
         """Add the details of a row stage's outcome."""

@@ -18,15 +18,19 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from curation.errors import EngineError, OutOfMemoryError
-from curation.system.interrupts import Stop, announce, end, request_stop, run_task, wait_for
+from curation.system.interrupts import announce, end, request_stop, wait_for
+from curation.system.pools import ThreadedProcesses, threaded_processes
+from curation.system.sessions import TaskSession
+from curation.system.steps import Every
 
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 POLL_SECONDS = 5
+TASKS_PER_THREAD, MIN_WINDOW = 4, 16  # handed to the scheduler
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)  # the terminal sends them to every process of its group
 CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
 # Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
@@ -34,33 +38,6 @@ CLIENT_LOGS = tuple(f"distributed.{name}" for name in ("client", "core", "batche
 RESUME_ADVICE = "Completed work is kept. Rerun the same command without --force to resume"
 
 log = logging.getLogger(__name__)
-
-
-class DaskSession:
-    """A session that maps a function over items with `get`, a Dask scheduler: (graph, names of results) -> results.
-
-    dashboard  address of the cluster's dashboard; "" without one
-    """
-
-    def __init__(self, get: Callable[..., Any], dashboard: str = "") -> None:
-        self.get = get
-        self.dashboard = dashboard
-
-    def map(self, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        """Return the result of `function` for each item, in order. The first error stops the rest and is raised.
-
-        A signal ends the wait at once. Running tasks of this process then end at their next safe point.
-        """
-        # A plain graph: 10,000 delayed objects take six seconds. Dask starts with the greatest name.
-        run = uuid.uuid4().hex
-        names = [f"{run}-{number:09d}" for number in reversed(range(len(items)))]
-        stop = Stop()
-        tasks = [(partial(run_task, stop, function, item),) for item in items]
-        try:
-            return list(wait_for(partial(self.get, dict(zip(names, tasks, strict=True)), names)))
-        except KeyboardInterrupt:
-            stop.set()
-            raise
 
 
 class _Process(multiprocessing.context.SpawnProcess):
@@ -101,6 +78,24 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         watched.close()
 
 
+@contextmanager
+def pool_of_processes(threads: Sequence[int]) -> Iterator[ThreadedProcesses]:
+    """The same for processes with these numbers of threads."""
+    context = _SpawnContext()
+    multiprocessing.resource_tracker.ensure_running()
+    watched, alive = context.Pipe(duplex=False)
+    try:
+        with threaded_processes(context, threads, _begin_worker, watched) as pool:
+            try:
+                yield pool
+            except KeyboardInterrupt:
+                alive.close()
+                raise
+    finally:
+        alive.close()
+        watched.close()
+
+
 def _begin_worker(watched: multiprocessing.connection.Connection) -> None:
     """Ignore signals of the terminal and watch the parent: a killed parent cannot end its workers, which would keep
     writing into a folder that another run may have locked."""
@@ -129,12 +124,19 @@ def _end_with_parent(watched: multiprocessing.connection.Connection) -> None:
 
 
 @contextmanager
-def connect(cluster: Any) -> Iterator[DaskSession]:
+def connect(cluster: Any) -> Iterator[TaskSession]:
     """A session on a cluster: a cluster object, or the address of a scheduler.
 
     Raises EngineError if no scheduler answers, if the cluster has no worker for `PATIENCE_SECONDS`, or if the scheduler
     disappears; OutOfMemoryError if workers keep dying on the same task.
     """
+    with open_client(cluster) as client:
+        yield TaskSession(ClusterExecutor(client), _dashboard(client))
+
+
+@contextmanager
+def open_client(cluster: Any) -> Iterator[Any]:
+    """A client of a cluster, without messages of its own. EngineError if no scheduler answers."""
     from distributed import Client
 
     with _silent(CLIENT_LOGS):
@@ -143,7 +145,7 @@ def connect(cluster: Any) -> Iterator[DaskSession]:
         except OSError as error:
             raise EngineError(f"no scheduler answers at {cluster}: {error}. Start one with `dask scheduler`") from error
         with client:
-            yield DaskSession(partial(_get, client), _dashboard(client))
+            yield client
 
 
 def _dashboard(client: Any) -> str:
@@ -153,7 +155,7 @@ def _dashboard(client: Any) -> str:
 
 @contextmanager
 def _silent(names: Sequence[str]) -> Iterator[None]:
-    """Silence loggers: they print tracebacks of a lost connection, for which `_get` raises an error with advice."""
+    """Silence loggers: they print tracebacks of a lost connection, for which `_explained` gives advice."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -165,17 +167,91 @@ def _silent(names: Sequence[str]) -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _get(client: Any, graph: Any, names: list[str]) -> list[Any]:
+class ClusterExecutor:
+    """An executor on the workers of a cluster."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.run = uuid.uuid4().hex
+        self.submitted = 0
+        self.live: dict[Any, Any] = {}  # futures whose results nobody has asked for, by key
+        self.idle_seconds = 0.0
+        self.clock, self.threads = Every(POLL_SECONDS), self._count_threads()
+
+    @property
+    def window(self) -> int:
+        if self.clock.is_due():
+            self.threads = self._count_threads()
+        return max(TASKS_PER_THREAD * self.threads, MIN_WINDOW)
+
+    def _count_threads(self) -> int:
+        return sum(self.client.nthreads().values())
+
+    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
+        self.submitted += 1
+        key = (f"curate-{self.run}", self.submitted)  # one group of tasks for the scheduler
+        with _explained(self.client):
+            future = self.live[key] = self.client.submit(function, item, key=key, pure=False)
+        return future
+
+    def results(self, futures: Sequence[Any]) -> list[Any]:
+        self.idle_seconds = 0.0
+        with _explained(self.client):
+            results = list(self.client.sync(self._gather, futures))
+        for future in futures:
+            del self.live[future.key]
+        return results
+
+    async def _gather(self, futures: Sequence[Any]) -> list[Any]:
+        """All results, or the first error. If the worker that has a result dies, its task runs again, perhaps never:
+        another task may have ended every worker."""
+        results = asyncio.ensure_future(self.client.gather(list(futures)))
+        results.add_done_callback(lambda done: done.cancelled() or done.exception())  # asyncio logs unread exceptions
+        while not (await asyncio.wait([results], timeout=POLL_SECONDS))[0]:
+            if failed := [future for future in self.live.values() if future.status == "error"]:
+                await self.client.gather(failed[:1])
+            self._check(self.client.scheduler_info()["n_workers"])
+        return results.result()
+
+    def cancel(self, futures: Sequence[Any]) -> None:
+        if futures:
+            with suppress(Exception):  # the scheduler is gone
+                self.client.cancel(list(futures))
+
+    def check(self) -> None:
+        with _explained(self.client):
+            self._check(self.client.sync(self._count_workers))
+
+    async def _count_workers(self) -> int:
+        return int(self.client.scheduler_info()["n_workers"])
+
+    def _check(self, workers: int) -> None:
+        """Raise EngineError after `PATIENCE_SECONDS` without a worker."""
+        address = self.client.scheduler.address
+        self.idle_seconds = 0.0 if workers else self.idle_seconds + POLL_SECONDS
+        if self.idle_seconds == POLL_SECONDS:
+            log.warning("no worker at %s; waiting %d s for one", address, PATIENCE_SECONDS)
+        if self.idle_seconds >= PATIENCE_SECONDS:
+            raise no_worker(address, self.idle_seconds)
+
+
+def no_worker(address: str, seconds: float) -> EngineError:
+    return EngineError(
+        f"{address} has had no worker for {seconds:.0f} s. Start workers; the logs of the earlier workers "
+        f"show why they ended. {RESUME_ADVICE}"
+    )
+
+
+@contextmanager
+def _explained(client: Any) -> Iterator[None]:
+    """Turn the errors of Dask into errors with advice."""
     from distributed.scheduler import KilledWorker, NoWorkerError
 
     address = client.scheduler.address
     try:
-        return list(client.sync(_gather, client, client.get(graph, names, sync=False)))
-    except NoWorkerError as error:
-        raise EngineError(
-            f"{address} has had no worker for {error.timeout:.0f} s. Start workers; the logs of the earlier workers "
-            f"show why they ended. {RESUME_ADVICE}"
-        ) from error
+        yield
+    except NoWorkerError as error:  # a scheduler raises it too, if it is configured to
+        raise no_worker(address, error.timeout) from error
     except KilledWorker as error:
         raise OutOfMemoryError(
             f"{error.allowed_failures + 1} workers of {address} died on the same task, most often because memory ran "
@@ -188,21 +264,4 @@ def _get(client: Any, graph: Any, names: list[str]) -> list[Any]:
         ) from error
 
 
-async def _gather(client: Any, futures: list[Any]) -> list[Any]:
-    """All results, or the first error: NoWorkerError after `PATIENCE_SECONDS` without a worker. A scheduler raises it
-    too, if it is configured to."""
-    from distributed.scheduler import NoWorkerError
-
-    results, idle_seconds = asyncio.ensure_future(client.gather(futures)), 0.0
-    results.add_done_callback(lambda done: done.cancelled() or done.exception())  # asyncio logs unread exceptions
-    while not (await asyncio.wait([results], timeout=POLL_SECONDS))[0]:
-        idle_seconds = 0 if client.scheduler_info()["n_workers"] else idle_seconds + POLL_SECONDS
-        if idle_seconds == POLL_SECONDS:
-            log.warning("no worker at %s; waiting %d s for one", client.scheduler.address, PATIENCE_SECONDS)
-        if idle_seconds >= PATIENCE_SECONDS:
-            await client.cancel(futures)
-            raise NoWorkerError(futures[0].key, idle_seconds)
-    return results.result()
-
-
-__all__ = ["DaskSession", "connect", "process_pool"]
+__all__ = ["ClusterExecutor", "connect", "no_worker", "open_client", "pool_of_processes", "process_pool"]

@@ -8,6 +8,7 @@ written again.
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import re
@@ -15,7 +16,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,12 @@ import orjson
 
 from curation.errors import InputError, IntegrityError, OutputError
 from curation.system import interrupts
+from curation.system.leases import fence
 from curation.system.os_errors import explain, fault_of
 from curation.system.path_advice import unreplaced
 
 TEMPORARY = ".tmp"
+FOLDER_FILES = 10_000  # numbers of files in a folder
 LARGEST_ID = 1 << 22  # maximum process and thread id on Linux
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 SYNC_FILE_RANGE_WRITE = 2
@@ -49,8 +52,7 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
     The temporary names are unique to the host, process and thread. So tasks of a failed run that still write, on any
     host of a cluster, do not disturb the next run.
     """
-    thread = f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
-    temporaries = [path.with_name(f"{path.name}.{thread}{TEMPORARY}") for path in paths]
+    temporaries = [path.with_name(f"{path.name}.{_writer()}{TEMPORARY}") for path in paths]
     folder = paths[0].parent
     make_folder(folder)
     _open_temporaries.update(temporaries)
@@ -70,6 +72,41 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
     sync_folder(folder)
 
 
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder next to `path`, of this thread alone, and remove it at the end."""
+    make_folder(path.parent)
+    temporary = path.with_name(f"{path.name}.{_writer()}{TEMPORARY}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def commit_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder; sync and rename it if the block succeeds, else remove it.
+
+    A folder that exists already is kept: another process has committed the same one.
+    """
+    with temporary_folder(folder) as temporary:
+        yield temporary
+        sync_files(temporary)
+        try:
+            os.rename(temporary, folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    sync_folder(folder.parent)
+
+
+def _writer() -> str:
+    """The host, process and thread that write a temporary file."""
+    return f"{os.uname().nodename}-{os.getpid()}-{threading.get_native_id()}"
+
+
 def _remove_temporaries() -> None:
     """Delete the files of open `commit` blocks, when a signal ends the process inside them."""
     for temporary in [*_open_temporaries]:
@@ -80,13 +117,20 @@ interrupts.at_end(_remove_temporaries)
 
 
 def sweep_dead(*paths: Path) -> None:
-    """Delete the temporary files of `commit` for these paths whose processes, on this host, no longer exist."""
+    """Delete the temporary files and folders for these paths whose processes, on this host, no longer exist."""
     for path in paths:
         prefix = f"{path.name}.{os.uname().nodename}-"
         for temporary in path.parent.glob(f"*{TEMPORARY}"):
             match = re.fullmatch(rf"{re.escape(prefix)}(\d+)-\d+{re.escape(TEMPORARY)}", temporary.name)
             if match and not _is_alive(int(match[1])):
-                temporary.unlink(missing_ok=True)
+                _remove_temporary(temporary)
+
+
+def _remove_temporary(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:
@@ -174,8 +218,19 @@ def as_json(value: Any, indent: bool = False) -> bytes:
 
 
 def numbered_path(folder: Path, number: int, suffix: str) -> Path:
-    """Return the path of a numbered file, such as `000012.arrow`."""
+    """Return the path of a numbered file, such as `000012.arrow`. From 10,000 on, files are in subfolders of 10,000:
+    `0012/123456.arrow`."""
+    if number >= FOLDER_FILES:
+        folder = folder / f"{number // FOLDER_FILES:04d}"
     return folder / f"{number:06d}{suffix}"
+
+
+def numbered_folders(folder: Path) -> Iterator[Path]:
+    """Yield a folder, and its subfolders that `numbered_path` names."""
+    yield folder
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.name.isdecimal() and entry.is_dir())
+    yield from (folder / name for name in names if len(name) == 4)
 
 
 def sync_files(folder: Path) -> None:
@@ -194,6 +249,10 @@ def file_sha256(path: Path) -> str:
 
 def known_sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file, in hexadecimal. It is cached until the file's size or modification time changes.
+
+        >>> import curation
+        >>> curation.known_sha256("recipe.yaml") == curation.known_sha256("recipe.yaml")
+        True
 
     Raises InputError if the file cannot be opened.
     """
@@ -253,13 +312,17 @@ def read_json(path: Path) -> Any:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, link or folder, if it exists.
+    """Delete a file, link or folder, if it exists. LeaseLostError in a process that has lost the lease of its run.
 
     The files of a folder are deleted in parallel: the system takes half a second to free the memory of a gigabyte.
     """
+    fence()
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
     with ThreadPoolExecutor() as pool:
-        list(pool.map(partial(Path.unlink, missing_ok=True), [file for file in path.rglob("*") if file.is_file()]))
-    shutil.rmtree(path)
+        for folder, _, names in os.walk(path):  # one folder at a time: a run may have millions of files
+            list(pool.map(partial(Path.unlink, missing_ok=True), [Path(folder, name) for name in names]))
+    while path.exists():
+        with suppress(FileNotFoundError):  # another process deletes it too
+            shutil.rmtree(path)

@@ -11,6 +11,7 @@ The library does not own the process: without `install` no signal is handled her
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -138,11 +139,15 @@ def run_task(stop: Stop, function: Callable[..., Value], *arguments: Any) -> Val
         _task.stop = None
 
 
-def wait_for(function: Callable[[], Value]) -> Value:
-    """Return the result of `function`, called in another thread. Raises Interrupted as soon as a signal comes."""
+def wait_for(function: Callable[[], Value], seconds: float = math.inf) -> Value:
+    """Return the result of `function`, called in another thread. Raises Interrupted as soon as a signal comes, and
+    TimeoutError after so many seconds."""
     result: Future[Value] = Future()
     threading.Thread(target=_fill, args=(result, function), daemon=True).start()
+    deadline = time.monotonic() + seconds
     while not result.done():
+        if time.monotonic() > deadline:
+            raise TimeoutError
         with suppress(TimeoutError):
             result.exception(POLL_SECONDS)
         check()

@@ -13,12 +13,13 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from curation.packing.forms.shards import open_form
 from curation.packing.ordering import seeded_order
+from curation.system.html_table import Shown
 from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
 
 BATCH_ROWS = 64  # rows of one copy from a shard
 
 
-class BlockDataset(IterableDataset[torch.Tensor]):
+class BlockDataset(Shown, IterableDataset[torch.Tensor]):
     """Iterable data set of the blocks in the folder `blocks/` of a run: int64 tensors of shape (length,).
 
     folder       the folder `blocks/`
@@ -64,6 +65,9 @@ class BlockDataset(IterableDataset[torch.Tensor]):
     def __len__(self) -> int:
         """Return the samples of a whole epoch for this rank."""
         return len(range(self.rank, self.total, self.ranks))
+
+    def _facts(self) -> dict[str, object]:
+        return {"folder": self.folder, "blocks": len(self), "length": self.length, "seed": self.seed}
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         info = get_worker_info()

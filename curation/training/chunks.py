@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from curation.errors import InputError
 from curation.packing.forms.chunks import open_shard, pad
 from curation.packing.forms.shards import open_form
+from curation.system.html_table import Shown
 from curation.training.positions import fingerprint
 
 
@@ -31,7 +32,7 @@ def collate(samples: Sequence[torch.Tensor], pad_id: int, length: int = 0) -> di
     return {name: torch.from_numpy(rows) for name, rows in padded.items()}
 
 
-class ChunkDataset(Dataset[torch.Tensor]):
+class ChunkDataset(Shown, Dataset[torch.Tensor]):
     """Chunks in the folder `chunks/` of a run, by number: int64 tensors of shape (tokens,), memory-mapped.
 
     folder  the folder `chunks/`
@@ -59,6 +60,9 @@ class ChunkDataset(Dataset[torch.Tensor]):
 
     def __len__(self) -> int:
         return int(self.ends[-1])
+
+    def _facts(self) -> dict[str, object]:
+        return {"folder": self.folder, "chunks": len(self), "length": self.length}
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if not 0 <= index < len(self):

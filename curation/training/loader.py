@@ -15,11 +15,12 @@ from torch.utils.data import DataLoader, Dataset
 from curation.errors import InputError
 from curation.packing.ordering import seeded_order
 from curation.system.files import commit
+from curation.system.html_table import Shown
 from curation.training.blocks import BlockDataset
 from curation.training.positions import Share, check_at_least, check_state, fingerprint, positions, this_rank
 
 
-class Loader:
+class Loader(Shown):
     """Batches of a data set in a seeded order, with exact resume.
 
     dataset      a data set of this package
@@ -72,6 +73,17 @@ class Loader:
     def __len__(self) -> int:
         """Return the batches of a whole epoch for this rank."""
         return -(-len(range(self.rank, self.total, self.ranks)) // self.batch_size)
+
+    def _facts(self) -> dict[str, object]:
+        return {
+            "data set": type(self.dataset).__name__,
+            "samples": self.total,
+            "batches": len(self),
+            "batch_size": self.batch_size,
+            "epoch": self.epoch,
+            "position": self.position,
+            "rank": f"{self.rank} of {self.ranks}",
+        }
 
     def __iter__(self) -> Iterator[Any]:
         start = self.position

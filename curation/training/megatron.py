@@ -16,12 +16,13 @@ from torch.utils.data import Dataset
 
 from curation.errors import InputError
 from curation.packing.indexed import IndexedReader
+from curation.system.html_table import Shown
 from curation.training.positions import check_at_least, fingerprint
 
 EDGE_BYTES = 1 << 20  # bytes at the start and at the end of each pair in the fingerprint
 
 
-class MegatronDataset(Dataset[torch.Tensor]):
+class MegatronDataset(Shown, Dataset[torch.Tensor]):
     """Samples of Megatron pairs, by number: int64 tensors of shape (length,), memory-mapped.
 
     prefixes  one pair, or several to blend: the prefix or either file. Any pair that Megatron reads
@@ -84,6 +85,9 @@ class MegatronDataset(Dataset[torch.Tensor]):
 
     def __len__(self) -> int:
         return int(self.ends[-1])
+
+    def _facts(self) -> dict[str, object]:
+        return {"pairs": len(self.readers), "samples": len(self), "length": self.length}
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if not 0 <= index < len(self):

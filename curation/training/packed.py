@@ -12,10 +12,11 @@ from torch.utils.data import Dataset
 
 from curation.packing.forms.chunks import IGNORED_LABEL
 from curation.packing.forms.shards import open_form
+from curation.system.html_table import Shown
 from curation.training.positions import fingerprint
 
 
-class PackedDataset(Dataset[dict[str, torch.Tensor]]):
+class PackedDataset(Shown, Dataset[dict[str, torch.Tensor]]):
     """Rows of the folder `packed/` of a run, by number: dictionaries of int64 tensors of shape (length,).
 
     folder  the folder `packed/`
@@ -44,6 +45,9 @@ class PackedDataset(Dataset[dict[str, torch.Tensor]]):
 
     def __len__(self) -> int:
         return int(self.ends[-1])
+
+    def _facts(self) -> dict[str, object]:
+        return {"folder": self.folder, "rows": len(self), "length": self.length}
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         if not 0 <= index < len(self):

@@ -12,10 +12,11 @@ from torch.utils.data import Dataset
 
 from curation.errors import InputError
 from curation.packing.forms.shards import open_form
+from curation.system.html_table import Shown
 from curation.training.positions import check_at_least, fingerprint
 
 
-class TokenDataset(Dataset[torch.Tensor]):
+class TokenDataset(Shown, Dataset[torch.Tensor]):
     """Windows of the folder `token_shards/` of a run, by number: int64 tensors of shape (length,), memory-mapped.
 
     folder  the folder `token_shards/`
@@ -40,6 +41,9 @@ class TokenDataset(Dataset[torch.Tensor]):
 
     def __len__(self) -> int:
         return int(self.ends[-1])
+
+    def _facts(self) -> dict[str, object]:
+        return {"folder": self.paths[0].parent, "windows": len(self), "length": self.length}
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if not 0 <= index < len(self):

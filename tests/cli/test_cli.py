@@ -44,7 +44,7 @@ sys.exit(main(sys.argv[1:]))
 SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "tiktoken", "tokenizers", "msgspec"}
 COMMANDS = (
     "run", "plan", "demo", "init", "measure", "tokenize", "show", "compare", "inspect", "verify", "train tokenizer",
-    "merge", "split", "doctor", "warmup", "recipes", "completion",
+    "train classifier",    "merge", "split", "doctor", "warmup", "recipes", "completion",
 )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_wrong_use_of_run(corpus: Path, capsys: pytest.CaptureFixture[str]):
     assert "wrong.yaml: Object contains unknown field `rulse` - at `$.stages[0]`; did you mean rules" in message
     assert "workers must be 0" in failed(capsys, "run", "-i", "made.jsonl", "-o", "out", "--workers", "-1")
     message = failed(capsys, "run", "-i", "made.jsonl", "-o", "out", "--scheduler", "thraeds")
-    assert "scheduler must be threads, processes or an address" in message
+    assert "scheduler must be auto, threads, processes or an address" in message
     assert not Path("out").exists() or files_below(Path("out")) == []
 
 
@@ -116,7 +116,7 @@ def test_a_run_that_fails_exits_with_1(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "out/documents/part-00000.parquet")
 
-    monkeypatch.setattr("curation.running.run.write_output_part", full)
+    monkeypatch.setattr("curation.running.phases.write_output_part", full)
     code, out, err = curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")
     assert (code, out) == (1, "")
     last = err.splitlines()[-1]
@@ -135,7 +135,7 @@ def test_a_run_whose_ledger_does_not_add_up_exits_with_1(
     def miscount(documents: dict[str, int], stages: list[ledger.StageCount]) -> None:
         ledger.check_ledger(documents | {"kept": documents["kept"] + 1}, stages)
 
-    monkeypatch.setattr("curation.running.run.check_ledger", miscount)
+    monkeypatch.setattr("curation.running.phases.check_ledger", miscount)
     code, _, err = curate(capsys, "run", "short.yaml", "-i", "made.jsonl", "-o", "out", "--engine", "cpu")
     assert code == 1 and "the ledger does not add up: read + copies = 80" in err
     assert not Path("out/report.json").exists()

@@ -24,10 +24,11 @@ from tests.runs import data_digests, files_below, made_texts, records_of, report
 COMMANDS = {command.name: command for group in GROUPS for command in group.commands}
 RUNNING = ("run", "demo", "measure", "tokenize")
 READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer")
-WRITING = (*RUNNING, "init", "train tokenizer", "merge", "split")
+TRAINING = ("train tokenizer", "train classifier")
+WRITING = (*RUNNING, "init", *TRAINING, "merge", "split")
 SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads none
     "--input": READING,
-    "--text-column": READING,
+    "--text-column": (*READING, "train classifier"),
     "--output": (*WRITING, "plan"),
     "--force": WRITING,
     "--engine": (*RUNNING, "warmup"),
@@ -77,6 +78,9 @@ WRONG = [
     ("measure -o out", "measure needs an input: give a file, folder or glob, or --input"),
     ("tokenize -o out", "tokenize needs an input"),
     ("train tokenizer -o t.json", "train tokenizer needs an input"),
+    ("train classifier -o m.bin", "train classifier needs two labels or more, not 0"),
+    ("train classifier -o m.bin --label a x.jsonl", "train classifier needs two labels or more, not 1"),
+    ("train classifier -o m.bin --label a x --label b", "train classifier --label b: PATH is missing"),
     ("merge -o out", "merge: PREFIX is missing; see curate merge --help"),
     ("split a -o out --max-bytes 0", "--max-bytes must be above 0, not 0"),
     ("inspect", "inspect: PREFIX is missing; see curate inspect --help"),
@@ -102,7 +106,9 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "made.jsonl"
     path.write_bytes(records_of(made_texts(80)))
     (tmp_path / "numbers.jsonl").write_text('{"n": 1, "m": 2.5}\n')
-    (tmp_path / "short.yaml").write_text("stages: [{kind: filter, rules: [{measure: words, min: 5}]}]")
+    (tmp_path / "short.yaml").write_text(
+        "stages: [{kind: filter, rules: [{measure: words, min: 5}]}]\noutput: {megatron: {splits_string: '1,0,0'}}"
+    )
     return path
 
 

@@ -6,6 +6,7 @@ constant memory, too many parameters. Registers and memory stay close to the rec
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ INSTALL = "pip install 'numba-cuda[cu13]<0.31'"
 pytest.importorskip("numba_cuda", reason=f"numba-cuda is not installed: {INSTALL}")
 pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
 pytest.importorskip("numba.cuda")
-kernels = pytest.importorskip("gpu_pipeline.kernels")
+kernels, token_kernels = (pytest.importorskip(f"gpu_pipeline.{name}") for name in ("kernels", "token_kernels"))
 
 from tests.ptx.build import other_toolchain, ptx_of  # noqa: E402 - needs the packages above
 from tests.ptx.parse import parse  # noqa: E402
@@ -22,8 +23,9 @@ from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 
 RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read_bytes())
 MORE_REGISTERS = 1.1  # that another version of the linker may use
-MODULES = kernels, kernels.measure_kernels, kernels.repetition_kernels
-KERNELS = {kernel.py_func.__name__: kernel for kernel in kernels.SIGNATURES}
+SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
+MODULES = kernels, kernels.measure_kernels, kernels.repetition_kernels, token_kernels
+KERNELS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
 
 
 def test_every_kernel_has_a_signature():
@@ -32,7 +34,7 @@ def test_every_kernel_has_a_signature():
     found = {
         value for module, value in made if value.__module__ == module.__name__ and not value.targetoptions["device"]
     }
-    assert found == set(kernels.SIGNATURES)
+    assert found == set(SIGNATURES)
 
 
 def excess(found: Resources, recorded: Resources) -> list[str]:
@@ -44,7 +46,7 @@ def excess(found: Resources, recorded: Resources) -> list[str]:
 @pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernel_compiles_and_links(name, capability):
-    ptx = ptx_of(KERNELS[name], kernels.SIGNATURES[KERNELS[name]], capability).encode()
+    ptx = ptx_of(KERNELS[name], SIGNATURES[KERNELS[name]], capability).encode()
     assert b".f64" not in ptx, "an integer became float64: int64 and uint64 were mixed"
     cubin, log = link_to_cubin(ptx, capability)
     assert cubin.startswith(b"\x7fELF")
@@ -60,9 +62,11 @@ def test_kernel_compiles_and_links(name, capability):
 def test_device_code_that_is_executed_is_that_of_other_capabilities(name, capability):
     """`tests/ptx` runs the code for 9.0 and 10.0."""
 
-    def code(chosen: tuple[int, int]) -> list[str]:
-        kernel = parse(ptx_of(KERNELS[name], kernels.SIGNATURES[KERNELS[name]], chosen))
-        return [instruction.text.replace(kernel.name, "kernel") for instruction in kernel.instructions]
+    def code(chosen: tuple[int, int]) -> str:
+        kernel = parse(ptx_of(KERNELS[name], SIGNATURES[KERNELS[name]], chosen))
+        text = "\n".join(instruction.text.replace(kernel.name, "kernel") for instruction in kernel.instructions)
+        numbers: dict[str, int] = {}  # Numba counts shared arrays over all kernels of the process
+        return re.sub(r"(?<=_smem_)\d+", lambda found: str(numbers.setdefault(found[0], len(numbers))), text)
 
     assert code(capability) == code((9, 0))
 

@@ -29,7 +29,10 @@ from curation.engine import PACKAGES
 
 kernels = pytest.importorskip("gpu_pipeline.kernels")
 measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
-KERNEL_MODULES = kernels, measure_kernels, kernels.repetition_kernels
+token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
+SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
+WARP_MODULES = measure_kernels, kernels.repetition_kernels  # with kernels for warps of LANES threads
+KERNEL_MODULES = kernels, *WARP_MODULES, token_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
@@ -87,7 +90,7 @@ class FakeCuda:
         self.run_threads(2, 1, kernel, arguments)
 
     def run_threads(self, blocks, threads, kernel, arguments):
-        for argument, kind in zip(arguments, kernels.SIGNATURES[kernel], strict=True):
+        for argument, kind in zip(arguments, SIGNATURES[kernel], strict=True):
             assert_of_type(argument, kind)
         with self.lock:
             self.gridDim.x, self.blockDim.x = blocks, threads
@@ -239,8 +242,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(module, "cuda", fake)
     for module, name, function in device_functions():
         monkeypatch.setattr(module, name, function.py_func)
-    for module in KERNEL_MODULES[1:]:
+    for module in WARP_MODULES:
         monkeypatch.setattr(module, "LANES", 1)  # a warp of one thread waits for no other
+    monkeypatch.setattr(token_kernels, "SHORT_BYTES", token_kernels.MERGED_BYTES)  # no warps here
     monkeypatch.setitem(sys.modules, "gpu_pipeline.measures", load("measures"))
     monkeypatch.setattr(gpu_pipeline, "measures", sys.modules["gpu_pipeline.measures"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)

@@ -5,7 +5,6 @@ import sys
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-import dask.threaded
 import pytest
 
 from tests.gpu import stand_ins
@@ -31,7 +30,7 @@ def clusters(session, monkeypatch):
     @contextmanager
     def connect(address):
         addresses.append(address)
-        yield SimpleNamespace(get="the cluster's get")
+        yield SimpleNamespace(executor="the cluster's")
 
     monkeypatch.setitem(sys.modules, "dask_cuda", SimpleNamespace(LocalCUDACluster=cluster))
     monkeypatch.setattr(session, "connect", connect)
@@ -47,7 +46,7 @@ def set_devices(session, monkeypatch, count, total=16 * GIB):
 def test_one_process_per_gpu(session, clusters, monkeypatch, devices, workers, processes, threads):
     set_devices(session, monkeypatch, devices)
     with session.open_session(workers, "processes") as found:
-        assert found.get == "the cluster's get"
+        assert found.executor == "the cluster's"
     (settings,) = clusters[0]
     assert settings == {
         "n_workers": processes, "threads_per_worker": threads, "rmm_async": True, "enable_cudf_spill": False,
@@ -57,7 +56,7 @@ def test_one_process_per_gpu(session, clusters, monkeypatch, devices, workers, p
 
 def test_the_address_of_a_scheduler(session, clusters):
     with session.open_session(8, "tcp://host:8786") as found:
-        assert found.get == "the cluster's get"
+        assert found.executor == "the cluster's"
     assert clusters == ([], ["tcp://host:8786"])
 
 
@@ -65,7 +64,7 @@ def test_the_address_of_a_scheduler(session, clusters):
 def test_threads_say_which_devices_they_leave_idle(session, monkeypatch, caplog, devices, said):
     set_devices(session, monkeypatch, devices)
     with session.open_session(4, "threads") as found:
-        assert (found.get.func, found.get.keywords) == (dask.threaded.get, {"num_workers": 4})
+        assert found.executor.pool._max_workers == 4
         assert found.map(lambda number: number + 1, [1, 2, 3]) == [2, 3, 4]
     assert [record.message.partition(";")[0] for record in caplog.records] == said
 

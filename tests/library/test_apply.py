@@ -19,6 +19,7 @@ from curation.errors import InputError, RecipeError
 from curation.rules.decide import Verdict
 from curation.stages import CorpusStage, Phase, RowStage
 from curation.stages.outcome import Cuts, Decision, Drops, Outcome
+from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import made_texts
 
 OTHERS = ["text", "source", "score", "n"]  # columns beside a text in `body`
@@ -115,6 +116,7 @@ def _own_strings() -> Iterator[None]:
 @pytest.fixture
 def quiz(tmp_path: Path) -> Path:
     (tmp_path / "quiz.txt").write_text("the cat and the dog\n")
+    (tmp_path / "model.bin").write_bytes(as_bytes(model_of()))
     return tmp_path / "quiz.txt"
 
 
@@ -129,6 +131,8 @@ def stages(quiz: Path) -> dict[str, Any]:
         "exact_dedup": curation.ExactDedup(max_characters=30),
         "fuzzy_dedup": curation.FuzzyDedup(ngram=2, threshold=0.3, keep=["s2", "s1"]),
         "ngram_dedup": curation.NgramDedup(ngram=2, min_seen=0.5),
+        "classify": curation.Classify(model=str(quiz.with_name("model.bin")), label="l1") if quiz.name else None,
+        "select": curation.Select(column="n", keep_lowest=0.5, per="source"),
         "own rows": AboveScore(),
         "own corpus": CutRepeats(),
         "own drops": DropSources(drop=("s1",)),

@@ -3,11 +3,13 @@
 small model files, since training needs fastText itself."""
 
 import math
+import random
 import struct
 from pathlib import Path
 from typing import NamedTuple
 
 SPACES = " \n\r\t\v\f\0"
+WORDS = [b"</s>", b"the", b"of", b"a", "é".encode(), "漢字".encode(), b"w1", b"__label__word", b"w2", b"-", b"b"]
 MAGIC, SUPERVISED, HIERARCHICAL, SOFTMAX = 793712314, 3, 1, 3
 
 
@@ -81,12 +83,28 @@ def inputs_of(model: Model, text: str) -> list[int]:
     return words + [len(model.words) + bucket for bucket in buckets]
 
 
-def predict(model: Model, text: str) -> tuple[str, float] | None:
+def outputs_of(model: Model, text: str) -> list[float] | None:
+    """What each row of the output gives for a text; None if the model knows nothing in it."""
     inputs = inputs_of(model, text)
     if not inputs:
         return None
     hidden = [math.fsum(column) / len(inputs) for column in zip(*(model.rows[k] for k in inputs), strict=True)]
-    outputs = [math.fsum(w * h for w, h in zip(row, hidden, strict=True)) for row in model.output]
+    return [math.fsum(w * h for w, h in zip(row, hidden, strict=True)) for row in model.output]
+
+
+def score_of(model: Model, text: str, label: int) -> float | None:
+    """The probability of one label, however unlikely."""
+    outputs = outputs_of(model, text)
+    if outputs is None:
+        return None
+    scores = leaf_scores(model, outputs, -math.inf) if model.loss == HIERARCHICAL else softmax_scores(outputs)
+    return math.exp(dict(scores)[label])
+
+
+def predict(model: Model, text: str) -> tuple[str, float] | None:
+    outputs = outputs_of(model, text)
+    if outputs is None:
+        return None
     scores = leaf_scores(model, outputs) if model.loss == HIERARCHICAL else softmax_scores(outputs)
     best = None
     for label, score in scores:
@@ -102,12 +120,12 @@ def softmax_scores(outputs: list[float]) -> list[tuple[int, float]]:
     return [(label, math.log(power / math.fsum(powers) + 1e-5)) for label, power in enumerate(powers)]
 
 
-def leaf_scores(model: Model, outputs: list[float]) -> list[tuple[int, float]]:
-    """Of the leaves that are not behind a node less likely than 1e-5, from left to right."""
+def leaf_scores(model: Model, outputs: list[float], least: float = math.log(1e-5)) -> list[tuple[int, float]]:
+    """Of the leaves that are not behind a node with a logarithm below `least`, from left to right."""
     found = []
 
     def walk(node: int, score: float) -> None:
-        if score < math.log(1e-5):
+        if score < least:
             return
         if node < len(model.labels):
             found.append((node, score))
@@ -132,6 +150,23 @@ def tree_of(counts: list[int]) -> dict[int, list[int]]:
         children[parent] = [number for _, number in pair]
         nodes.append((sum(count for count, _ in pair), parent))
     return children
+
+
+def numbers(seed: int, height: int, width: int, size: float = 2.0) -> list[list[float]]:
+    """A matrix of numbers that float32 holds exactly, as do their halves and doubles; rows come again after 256."""
+    generator = random.Random(seed)
+    rows = [[generator.randrange(-1 << 12, 1 << 12) * size / (1 << 12) for _ in range(width)] for _ in range(256)]
+    return [rows[k % 256] for k in range(height)]
+
+
+def model_of(
+    num_labels: int = 5, buckets: int = 0, rows: int = 0, width: int = 6, words: list[bytes] = WORDS, **settings
+) -> Model:
+    """A model with random weights; `rows` of buckets where not each has one."""
+    labels = [(f"__label__l{k}".encode(), (num_labels - k) ** 2) for k in range(num_labels)]
+    height = len(words) + (rows or buckets)
+    output = numbers(2, num_labels, width, size=4.0)
+    return Model(words, labels, numbers(1, height, width), output, buckets=buckets, **settings)
 
 
 # Files, as fastText's `saveModel` writes them.

@@ -128,8 +128,10 @@ def test_a_run_killed_among_the_forms_goes_on(texts, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", break_at(2))
     with pytest.raises(OSError, match="no space left"):
         run(recipe, tmp_path / "out")
-    assert not (tmp_path / "out/chunks/manifest.json").exists()
-    (tmp_path / "out/chunks/train_00099.ids.npy").write_bytes(b"left behind")
+    assert not (tmp_path / "out/chunks").exists()
+    left = tmp_path / "out/chunks.host-1-1.tmp"
+    left.mkdir()
+    (left / "train_00099.ids.npy").write_bytes(b"left behind")
     monkeypatch.undo()
     run(recipe, tmp_path / "out")
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
@@ -393,10 +395,13 @@ def test_meta_of_a_run_with_two_splits_gives_nemo_its_three(texts, tmp_path):
     assert f"--per-split-data-args-path {meta}/per_split.json" in (meta / "README.txt").read_text()
 
 
-def test_the_lines_warn_of_a_side_without_documents(tmp_path):
-    run(recipe_of([write_jsonl(tmp_path / "few.jsonl", make_texts(10))], ["megatron"]), tmp_path / "out")
+def test_a_split_without_documents_is_a_warning(tmp_path):
+    report = run(
+        recipe_of([write_jsonl(tmp_path / "few.jsonl", make_texts(10))], ["megatron"]), tmp_path / "out"
+    ).report
+    assert [warning.partition(":")[0] for warning in report["warnings"]] == ["few_00000_text_document has 10 documents"]
     text = (tmp_path / "out/tokens/_meta/README.txt").read_text()
-    assert "few_00000_text_document has 10 documents, too few for a split of 98,1,1" in text
+    assert "few_00000_text_document has 10 documents: with --split 98,1,1 a split gets none" in text
 
 
 # bad input

@@ -9,14 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import cpu_fallback
 from curation.errors import InputError, IntegrityError, OutputError
-from curation.packing.token_files import token_files, token_paths, write_tokens
+from curation.packing.token_files import check_tokens, token_files, token_paths
 from curation.packing.tokenization import load_tokenizer
 from curation.recipes.recipe import convert_recipe
+from curation.running import phases, write_phase
 from curation.running import run as runner
-from curation.running import write_phase
 from curation.running.run_folder import sweep
 from curation.running.stored_plan import Plan
+from curation.running.task_records import Counts
 from tests.packing.samples import make_texts, train_tokenizer, write_jsonl
 
 RECIPE = convert_recipe({"input": [{"path": "x.jsonl"}]})
@@ -29,7 +31,7 @@ def column(*texts: str) -> pa.ChunkedArray:
 
 def test_threads_do_not_write_into_each_others_files(tmp_path):
     """A task of a run that failed goes on in its thread, while the next run writes the same part."""
-    old, new = token_files(RECIPE, tmp_path, 0), token_files(RECIPE, tmp_path, 0)
+    old, new = token_files(RECIPE, cpu_fallback, tmp_path, 0), token_files(RECIPE, cpu_fallback, tmp_path, 0)
     with ThreadPoolExecutor(1) as thread:
         left = thread.submit(old.__enter__).result()
         thread.submit(left.write, column(ONE)).result()
@@ -45,14 +47,14 @@ def test_threads_do_not_write_into_each_others_files(tmp_path):
 
 
 def write_swept(folder: Path) -> None:
-    with token_files(RECIPE, folder, 0) as files:
+    with token_files(RECIPE, cpu_fallback, folder, 0) as files:
         files.write(column(ONE))
         sweep(folder)
         files.write(column(TWO))
 
 
 def write_badly(folder: Path) -> None:
-    with token_files(RECIPE, folder, 0) as files:
+    with token_files(RECIPE, cpu_fallback, folder, 0) as files:
         files.write(column(ONE))
         files.write(pa.chunked_array([pa.array([None], pa.large_string())]))
 
@@ -75,12 +77,12 @@ def stopped(tmp_path, monkeypatch):
     )
     write = write_phase.write_output_part
 
-    def fail(plan: Plan, job: write_phase.OutputJob, number: int) -> None:
+    def fail(plan: Plan, job: write_phase.OutputJob, number: int) -> Counts:
         if number == 2:
             raise KeyError("a fault")
-        write(plan, job, number)
+        return write(plan, job, number)
 
-    monkeypatch.setattr(runner, "write_output_part", fail)
+    monkeypatch.setattr(phases, "write_output_part", fail)
     with pytest.raises(KeyError):
         runner.run(recipe, tmp_path / "out", workers=1)
     monkeypatch.undo()
@@ -103,5 +105,5 @@ def test_parts_of_two_tokenizers_are_not_joined(stopped, tmp_path):
         runner.run(stopped, tmp_path / "out")
     records = [{"tokenizer": {"sha256": "another"}, "split_tokens": {}}]
     with pytest.raises(IntegrityError, match=r"part 0 was tokenised with another"):
-        write_tokens(stopped, tmp_path / "out/_work/outputs", [(0, "news")], records, tmp_path / "out")
+        check_tokens(stopped, tmp_path / "out/_work/outputs", [(0, "news")], records)
     (tmp_path / "tokenizer.json").write_bytes(before)

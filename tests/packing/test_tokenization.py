@@ -245,13 +245,13 @@ def test_a_different_document_fails_and_is_named(fake):
 
 def test_one_document_in_a_thousand_is_checked(fake):
     offsets = np.arange(0, 5 * 5001, 5)
-    chosen = tokenization._sample(offsets)
+    chosen = tokenization.sample_of(offsets)
     assert len(chosen) == 5
     assert set(np.diff(chosen)) == {1000}
-    assert tokenization._sample(offsets).tolist() == chosen.tolist()
-    assert tokenization._sample(np.array([0, 0, 0, 4, 4])).tolist() == [2]
-    assert tokenization._sample(np.zeros(4, np.int64)).tolist() == []
-    assert tokenization._sample(np.zeros(1, np.int64)).tolist() == []
+    assert tokenization.sample_of(offsets).tolist() == chosen.tolist()
+    assert tokenization.sample_of(np.array([0, 0, 0, 4, 4])).tolist() == [2]
+    assert tokenization.sample_of(np.zeros(4, np.int64)).tolist() == []
+    assert tokenization.sample_of(np.zeros(1, np.int64)).tolist() == []
 
 
 def test_reference_does_the_work_where_gigatoken_differs_on_a_probe(fake):

@@ -18,24 +18,9 @@ from curation.models.fasttext import Classifier, load_classifier
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, document_lists, real_documents
 from tests.oracle import fasttext_reference as reference
+from tests.oracle.fasttext_reference import WORDS, model_of
 
-WORDS = [b"</s>", b"the", b"of", b"a", "é".encode(), "漢字".encode(), b"w1", b"__label__word", b"w2", b"-", b"b"]
 MILLIONTHS = 2  # what our rounding and that of the oracle's floats may come to
-
-
-def numbers(seed: int, height: int, width: int, size: float = 2.0) -> list[list[float]]:
-    """A matrix of numbers that float32 holds exactly, as do their halves and doubles; rows come again after 256."""
-    generator = random.Random(seed)
-    rows = [[generator.randrange(-1 << 12, 1 << 12) * size / (1 << 12) for _ in range(width)] for _ in range(256)]
-    return [rows[k % 256] for k in range(height)]
-
-
-def model_of(num_labels: int = 5, buckets: int = 0, rows: int = 0, width: int = 6, **settings) -> reference.Model:
-    """A model with random weights; `rows` of buckets where not each has one."""
-    labels = [(f"__label__l{k}".encode(), (num_labels - k) ** 2) for k in range(num_labels)]
-    height = len(WORDS) + (rows or buckets)
-    output = numbers(2, num_labels, width, size=4.0)
-    return reference.Model(WORDS, labels, numbers(1, height, width), output, buckets=buckets, **settings)
 
 
 TREE = {"loss": reference.HIERARCHICAL}
@@ -104,6 +89,25 @@ def test_all_shapes_of_models(engine, load, name, quantised):
     texts = [text for text in NASTY if len(text) < 3000]
     actual = classified(engine, load(model, quantised=quantised), texts)
     assert_alike(actual, [reference.predict(model, text) for text in texts])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_probability_of_a_wanted_label(engine, load, name):
+    """Equals the oracle's, also for labels that the search for the likeliest one skips."""
+    model = MODELS[name]
+    classifier = load(model, quantised=model.pruned is not None)
+    texts = [text for text in NASTY if len(text) < 300][::5]
+    last = len(model.labels) - 1
+    for label in {0, last // 2, last}:
+        name = model.labels[label][0].decode().removeprefix("__label__")
+        found = classified(engine, classifier.scoring(name), texts)
+        scores = [reference.score_of(model, text, label) for text in texts]
+        assert_alike(found, [None if score is None else (name, score) for score in scores])
+
+
+def test_a_label_that_the_model_does_not_have(load):
+    with pytest.raises(ValueError, match="no label 'l' in the model"):
+        load(MODELS["words"]).scoring("l")
 
 
 @pytest.mark.parametrize("name", MODELS)

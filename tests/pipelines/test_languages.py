@@ -21,6 +21,7 @@ import curation
 from curation.errors import IntegrityError, OutputError, RecipeError
 from curation.models.fasttext import LANGUAGE_SHA256, load_classifier
 from curation.recipes.recipe import Recipe, convert_recipe
+from curation.running import phases
 from curation.running import run as runner
 from curation.running.report_html import as_html
 from curation.running.report_text import print_funnel
@@ -112,7 +113,7 @@ def test_a_run_that_was_stopped_has_them_too(tmp_path: Path, corpus: Path, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as stopped:
-        stopped.setattr(runner, place, stop)
+        stopped.setattr(phases, place, stop)
         with pytest.raises(KeyboardInterrupt):
             go(tmp_path / "out", chosen, slice_bytes=2000)
     go(tmp_path / "out", chosen)
@@ -270,7 +271,7 @@ def test_another_model_under_the_same_path_is_refused(
     chosen = recipe(corpus, {"kind": "language", "name": "quality", "keep": ["good"], "model": str(model)})
     with monkeypatch.context() as stopped:
         if not finished:
-            stopped.setattr(runner, "_write_documents", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            stopped.setattr(phases, "_write_documents", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 go(tmp_path / "out", chosen)
         else:

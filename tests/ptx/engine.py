@@ -15,10 +15,11 @@ from tests.gpu import stand_ins
 from tests.ptx.build import CAPABILITY
 from tests.ptx.execute import Counts, executable_of
 
-kernels = stand_ins.kernels
-ORIGINALS = {kernel.py_func.__name__: kernel for kernel in kernels.SIGNATURES}
+kernels, token_kernels, SIGNATURES = stand_ins.kernels, stand_ins.token_kernels, stand_ins.SIGNATURES
+ORIGINALS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
 LAUNCHES = kernels.launch, kernels.launch_blocks, kernels.launch_teams
 LANES, DEVICE_FUNCTIONS = stand_ins.measure_kernels.LANES, stand_ins.device_functions()
+SHORT_BYTES = token_kernels.SHORT_BYTES
 
 
 class Device:
@@ -32,7 +33,7 @@ class Device:
 
     def run(self, name: str, blocks: int, threads: int, arguments: tuple) -> None:
         kernel = ORIGINALS[name]
-        for argument, kind in zip(arguments, kernels.SIGNATURES[kernel], strict=True):
+        for argument, kind in zip(arguments, SIGNATURES[kernel], strict=True):
             stand_ins.assert_of_type(argument, kind)
         with self._lock:
             executable = executable_of(kernel, self.capability)
@@ -61,8 +62,9 @@ def execute_kernels(
     # The stand-ins replace these, and the compiler reads them.
     for module in stand_ins.KERNEL_MODULES:
         monkeypatch.setattr(module, "cuda", numba.cuda)
-    for module in stand_ins.KERNEL_MODULES[1:]:
+    for module in stand_ins.WARP_MODULES:
         monkeypatch.setattr(module, "LANES", LANES)
+    monkeypatch.setattr(token_kernels, "SHORT_BYTES", SHORT_BYTES)
     for module, name, function in DEVICE_FUNCTIONS:
         monkeypatch.setattr(module, name, function)
     for name, launch in zip(("launch", "launch_blocks", "launch_teams"), LAUNCHES, strict=True):

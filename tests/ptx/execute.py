@@ -154,7 +154,7 @@ class Executable:
 @cache
 def executable_of(kernel, capability: tuple[int, int]) -> Executable:
     """A kernel of the product, compiled for this capability."""
-    from gpu_pipeline.kernels import SIGNATURES
+    from tests.ptx.engine import SIGNATURES
 
     names = kernel.py_func.__code__.co_varnames[: kernel.py_func.__code__.co_argcount]
     return Executable(ptx_of(kernel, SIGNATURES[kernel], capability), names)

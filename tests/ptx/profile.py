@@ -22,7 +22,7 @@ import pytest
 from tests.corpus import PROJECT, SHARED_DATA
 from tests.ptx import workload
 from tests.ptx.build import CAPABILITY, ptx_of, toolchain
-from tests.ptx.engine import ORIGINALS, install_engine
+from tests.ptx.engine import ORIGINALS, SIGNATURES, install_engine
 from tests.ptx.execute import Counts, executable_of
 from tests.ptx.model import ASSUMPTIONS, BATCH_BYTES, SECTOR_BYTES, times_of
 from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
@@ -58,8 +58,6 @@ def counts_of(texts: Sequence[str]) -> dict[str, Counts]:
 
 
 def resources(capability: tuple[int, int]) -> dict[str, Resources]:
-    from gpu_pipeline.kernels import SIGNATURES
-
     ptx = {name: ptx_of(kernel, SIGNATURES[kernel], capability) for name, kernel in ORIGINALS.items()}
     return {name: reported(*link_to_cubin(text.encode(), capability)) for name, text in ptx.items()}
 

@@ -17,6 +17,7 @@ import cpu_fallback
 from curation.contract import TEXT
 from curation.kernels.ngram_table import table_of as ngram_table_of
 from curation.kernels.permutations import constants
+from curation.kernels.pretokens import CL100K, GPT2
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
@@ -25,16 +26,19 @@ from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from tests.conftest import frame_of
+from tests.packing.byte_pairs import tokenizer_of
 
 NGRAM, PERMUTATIONS, ROWS = 5, 126, 6  # of MinHash: 21 bands
 TABLE_NGRAM = 13  # of the table of evaluation texts
 MODEL_CHARACTERS = 2000
 SETTINGS = (
     f"every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} characters, "
-    f"word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of neighbours"
+    f"word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of neighbours, "
+    "GPT-2's tokens by its own expression, then by cl100k's"
 )
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
 LONG_WORD = "word" * 10_000  # longer ones than real texts have
+UNKNOWN_WORD = "antidisestablishmentarianism" * 3
 SYLLABLES = ("a", "in", "the", "re", "con", "ter", "mo", "ti", "os", "qu", "el", "ba", "den", "sul", "fa", "gri")
 
 
@@ -117,6 +121,11 @@ def measured(engine: ModuleType, texts: Sequence[str]) -> list[Any]:
     return list(engine.measure(frame_of(engine, list(texts))[TEXT], [measure.name for measure in Measure]).values())
 
 
+def tokens(engine: ModuleType, texts: Sequence[str], pattern: int) -> list[Any]:
+    """GPT-2's tokens by a regular expression. A word that no other text has needs a warp."""
+    return list(engine.tokenize(frame_of(engine, [*texts, UNKNOWN_WORD])[TEXT], tokenizer_of(pattern)))
+
+
 CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "read": read,
     "rewrite": lambda engine, texts, folder: rewritten(engine, texts, ALL_STEPS),
@@ -129,6 +138,8 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "keys": keys,
     "overlap": overlap,
     "hits": hits,
+    "tokens": lambda engine, texts, folder: tokens(engine, texts, GPT2),
+    "tokens by cl100k's expression": lambda engine, texts, folder: tokens(engine, texts, CL100K),
 }
 
 

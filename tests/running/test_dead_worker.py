@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,17 @@ def test_no_worker_is_left(cluster: Cluster, place: Place, expected: dict[str, s
     assert digests(output) == expected
 
 
+def test_workers_of_another_version_are_refused(cluster: Cluster, place: Place, monkeypatch: pytest.MonkeyPatch):
+    from distributed import versions
+
+    address, real = cluster.provide(1), versions._version_cached
+    monkeypatch.setattr(versions, "_version_cached", lambda name: "9.9" if name == "numba" else real(name))
+    message = rf"^versions differ: worker tcp://\S+ on \S+ has numba {version('numba')}, here 9.9\. Install"
+    with pytest.raises(EngineError, match=message):
+        place.run("version", scheduler=address)
+    assert not (place.folder / "version" / "documents").exists()
+
+
 def test_ctrl_c_ends_a_run_whose_workers_do_not_answer(cluster: Cluster, place: Place, tmp_path: Path):
     address = cluster.provide(1)
     stages = yaml.safe_dump({"stages": [{"kind": "exact_dedup"}]})
@@ -188,14 +200,15 @@ def test_ctrl_c_ends_a_run_whose_workers_do_not_answer(cluster: Cluster, place: 
     path, out = place.folder / "made.jsonl", tmp_path / "out"
     command = [sys.executable, "-m", "curation", "run", "recipe.yaml", "-i", str(path), "-o", str(out)]
     alive = [worker for worker in cluster.workers if worker.poll() is None]
-    for worker in alive:
-        worker.send_signal(signal.SIGSTOP)
     try:
         with subprocess.Popen(
             [*command, "--engine", "cpu", "--scheduler", address], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         ) as run_process:  # fmt: skip
             assert run_process.stderr
+            next(line for line in run_process.stderr if line.startswith("memory:"))  # the workers have been checked
+            for worker in alive:
+                worker.send_signal(signal.SIGSTOP)
             shown = next(line for line in run_process.stderr if "1 task" in line)
             started = time.monotonic()
             run_process.send_signal(signal.SIGINT)

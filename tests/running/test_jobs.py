@@ -19,13 +19,15 @@ from curation.engine import load_engine
 from curation.errors import IntegrityError, OutputError
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
-from curation.reading.slices import plan_slices
+from curation.reading.slice_table import Columns, SliceTable
+from curation.reading.slices import cut_slices
 from curation.recipes.recipe import Recipe
 from curation.running import map_phase
 from curation.running.intermediate import Partitions
 from curation.running.map_phase import load_job, run_stored, store_job
 from curation.running.run import run
 from curation.running.stored_plan import Plan, as_plan, digest_of, keep_plan, load_plan, read_stored_plan, store_plan
+from curation.system.sessions import TaskSession
 from tests.runs import data_digests, made_texts, recipe_of, records_of
 
 
@@ -50,7 +52,7 @@ def job_in(folder: Path) -> Job:
 def plan_of(folder: Path) -> Plan:
     for name in ("a", "b"):
         (folder / f"{name}.jsonl").write_bytes(b'{"text": "x"}\n' * 3)
-    slices = plan_slices(find_files([Input(path=str(folder))]), 20)
+    slices = SliceTable.of(cut_slices(find_files([Input(path=str(folder))]), 20))
     return Plan(
         version=__version__, recipe=Recipe(), files=[], slices=slices, stage_files={}, tokenizer={"sha256": "0"}
     )
@@ -128,31 +130,63 @@ def test_a_plan_of_another_version_is_not_read(tmp_path: Path):
         read_stored_plan(path)
 
 
-@pytest.mark.parametrize("slices", ["[[]]", '[[[2, 0, 1, ""]]]', '[[[-1, 0, 1, ""]]]', '[[[0, 5, 1, ""]]]'])
-def test_a_forged_plan_is_damaged(slices: str, tmp_path: Path):
+def int64(*values: int) -> bytes:
+    return np.array(values, "<i8").tobytes()
+
+
+def columns_of(file: int = 0, start: int = 0, stop: int = 1, ends: bytes = int64(1)) -> Columns:
+    number = np.array([file], "<i4").tobytes()
+    return Columns(ends=ends, file=number, start=int64(start), stop=int64(stop), edges=bytes(16))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        columns_of(ends=int64(0)),
+        columns_of(ends=int64(2)),
+        columns_of(ends=int64(1, 0)),
+        columns_of(file=2),
+        columns_of(file=-1),
+        columns_of(start=5),
+        columns_of(start=-1),
+    ],
+)
+def test_a_forged_plan_is_damaged(columns: Columns, tmp_path: Path):
     path = tmp_path / "plan.json"
     store_plan(path, plan_of(tmp_path))
     content = msgspec.json.decode(path.read_bytes())
-    path.write_bytes(msgspec.json.encode(content | {"slices": msgspec.json.decode(slices)}))
+    path.write_bytes(msgspec.json.encode(content | {"slices": columns}))
     with pytest.raises(IntegrityError, match=r"plan\.json is damaged: a slice .* Start over with --force"):
         read_stored_plan(path)
 
 
-def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from cpu_fallback.session import DaskSession
+def test_a_slice_of_a_table_equals_the_planned_one(tmp_path: Path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jsonl").write_bytes(b'{"text": "x"}\n' * (40 if name == "b" else 1))
+    (tmp_path / "d.parquet").write_bytes(b"")
+    slices = list(cut_slices(find_files([Input(path=str(tmp_path / "*.jsonl"))]), 100))
+    table = SliceTable.of(slices)
+    assert len(slices) == len(table) == 8 and list(table) == slices
+    assert (table[-1], table[2:4]) == (slices[-1], slices[2:4])
+    with pytest.raises(IndexError):
+        table[8]
+    assert table.stored_sizes().tolist() == [14, *[93] * 6, 14]
 
+
+def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     corpus = tmp_path / "made.jsonl"
     corpus.write_bytes(records_of(made_texts(300)))
     sent: list[int] = []
     slices: list[int] = []
 
-    def watched(self: Any, function: Any, items: Any) -> list[Any]:
+    def watched(self: Any, function: Any, items: Any, *done: Any) -> None:
+        chosen = list(items)
         sent.append(len(pickle.dumps(function)))
-        slices.append(len(items))
-        return mapped(self, function, items)
+        slices.append(len(chosen))
+        run_session(self, function, chosen, *done)
 
-    mapped = DaskSession.map
-    monkeypatch.setattr(DaskSession, "map", watched)
+    run_session = TaskSession.run
+    monkeypatch.setattr(TaskSession, "run", watched)
     for number, slice_bytes in enumerate((1 << 30, 300)):
         run(recipe_of(corpus), tmp_path / str(number), engine="cpu", slice_bytes=slice_bytes)
     assert slices[0] == 1 and max(slices) > 100
@@ -165,7 +199,7 @@ class Named(msgspec.Struct):
 
 
 def test_a_job_of_the_same_folder_is_not_taken_for_another(tmp_path: Path):
-    plan = Plan(version="1", recipe=Recipe(), files=[], slices=[], stage_files={}, tokenizer={})
+    plan = Plan(version="1", recipe=Recipe(), files=[], slices=SliceTable.of([]), stage_files={}, tokenizer={})
     store_plan(tmp_path / "plan.json", plan)
     seen: list[tuple[str, int]] = []
     for name in ("first", "second", "first"):

@@ -48,7 +48,7 @@ def test_a_removed_text_is_the_one_that_reached_its_stage_with_the_bound_it_brok
 def test_ids_leave_the_texts_out_and_nothing_else(corpus: Path, finished: Path, tmp_path: Path):
     run(recipe_of(corpus, stages=STAGES, output={"removed": "ids"}), tmp_path / "out", engine="cpu")
     schema = pq.read_schema(tmp_path / "out/removed/part-00000.parquet")
-    assert schema.names == ["doc", "id", "source", "stage", "reason", "value", "duplicate_of"]
+    assert schema.names == ["doc", "id", "source", "stage", "reason", "value", "duplicate_of", "file", "line"]
     assert repr(removed_rows(tmp_path / "out")) == repr(removed_rows(finished))
     assert verify(tmp_path / "out") == []
 

@@ -10,13 +10,17 @@ import orjson
 import pytest
 
 from curation.packing import tokenization
-from curation.packing.tokenization import Tokenizer
+from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.running.report import tokenizer_notes
 from curation.running.report_text import print_funnel
 from curation.running.run import run
 from tests.running.test_run_folder import Said
 from tests.runs import recipe_of, records_of, report_of
 
 WORDS = "one two three four five six"
+
+
+WHOLE = {"megatron": {"splits_string": "1,0,0"}}  # one split, which these few documents fill
 
 
 def warnings_of(folder: Path, data: bytes, **rest: Any) -> list[str]:
@@ -118,7 +122,7 @@ def test_documents_without_tokens_are_a_warning(tmp_path: Path, capsys: pytest.C
     tokenizer = {"name": str(tmp_path), "append_eod": False}
     texts = records_of(["banana", "b\u00e9", " \n"])
     for name, data, expected in (("some", texts, 1), ("none", records_of(["a", "", "\t"]), 0)):
-        found = warnings_of(tmp_path / name, data, stages=[], tokenizer=tokenizer, output={})
+        found = warnings_of(tmp_path / name, data, stages=[], tokenizer=tokenizer, output=WHOLE)
         warning = (
             f"tokenizer {tmp_path} has no token for the text of 1 of 3 documents: the token outputs leave them out. "
             "Choose a tokenizer made for such text"
@@ -136,6 +140,15 @@ def test_a_slow_tokenizer_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tokenization, "_load", functools.cache(tokenization._load.__wrapped__))
     (tmp_path / "a.jsonl").write_bytes(records_of([WORDS]))
     said = Said()
-    report = run(recipe_of(tmp_path / "a.jsonl"), tmp_path / "out", engine="cpu", progress=said).report
+    report = run(recipe_of(tmp_path / "a.jsonl", output=WHOLE), tmp_path / "out", engine="cpu", progress=said).report
     expected = "tokenizer gpt2 runs at a tenth of its speed: gigatoken differs"
     assert report["warnings"] == [expected] and said.lines.count(expected) == 1
+
+
+def test_a_tokenizer_that_does_not_use_the_gpu_is_named():
+    tokenizer = load_tokenizer("gpt2")
+    assert tokenizer_notes(tokenizer, "gpu") == []
+    other = Tokenizer(tokenizer.spec, tokenizer._source._replace(byte_pairs=lambda: None))
+    assert tokenizer_notes(other, "cpu") == []
+    (line,) = tokenizer_notes(other, "gpu")
+    assert line.startswith("tokenizer gpt2 does not use the GPU: it is no byte-level BPE in the order of its ids")

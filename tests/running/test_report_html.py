@@ -20,14 +20,23 @@ from tests.runs import made_texts, recipe_of, records_of, report_of
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[2J\u202e\"'&" + "W" * 3000
 TAGS = {
-    "b", "body", "br", "code", "dd", "details", "div", "dl", "dt", "h1", "h2", "head", "html", "meta", "p", "polygon",
-    "pre", "section", "span", "style", "summary", "svg", "table", "td", "th", "title", "tr",
+    "a", "b", "body", "br", "code", "dd", "details", "div", "dl", "dt", "h1", "h2", "h3", "head", "html", "line",
+    "mark", "meta", "nav", "p", "polygon", "pre", "rect", "section", "span", "style", "summary", "svg", "table", "td",
+    "text", "th", "title", "tr",
 }  # fmt: skip
 ATTRIBUTES = {
-    "aria-hidden", "charset", "class", "content", "http-equiv", "lang", "name", "open", "points", "preserveaspectratio",
-    "style", "viewbox",
+    "aria-hidden", "aria-label", "charset", "class", "content", "height", "href", "http-equiv", "id", "lang", "name",
+    "open", "points", "preserveaspectratio", "role", "style", "text-anchor", "viewbox", "width", "x", "x1", "x2", "y",
+    "y1", "y2",
 }  # fmt: skip
 WIDTHS = (390, 800, 1600)
+STAGES = [
+    {"kind": "filter", "rules": [{"measure": "words", "min": 5, "max": 55, "reason": "short"},
+                                 {"ratio": ["words_with_letter", "words"], "min": 0.5},
+                                 {"matches": "endoftext", "max_count": 1, "reason": "marks"}]},
+    {"kind": "exact_dedup"},
+    {"kind": "fuzzy_dedup", "threshold": 0.5},
+]  # fmt: skip
 FRAME = """<!doctype html><body style="margin:0"><pre id=out></pre><script>
 const page = {page};
 for (const width of {widths}) {{
@@ -46,8 +55,11 @@ for (const width of {widths}) {{
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("report")
-    (folder / "a.jsonl").write_bytes(records_of(made_texts(200)))
-    run(recipe_of(folder / "a.jsonl", name="page"), folder / "out", engine="cpu")
+    texts = made_texts(200)
+    texts += [f"{text} {number}" for number, text in enumerate(texts) if len(text) > 200]  # near-duplicates
+    (folder / "a.jsonl").write_bytes(records_of([*texts, HOSTILE * 3]))
+    recipe = recipe_of(folder / "a.jsonl", stages=STAGES, name="page", output={"formats": ["megatron"]})
+    run(recipe, folder / "out", engine="cpu")
     return report_of(folder / "out")
 
 
@@ -74,7 +86,8 @@ class Reader(HTMLParser):
 def made_hostile(value: Any) -> Any:
     """The report with every string that comes from outside replaced."""
     if isinstance(value, dict):
-        return {HOSTILE if key == "exact_duplicate" else key: made_hostile(entry) for key, entry in value.items()}
+        named = ("exact_duplicate", "short")
+        return {HOSTILE if key in named else key: made_hostile(entry) for key, entry in value.items()}
     if isinstance(value, list):
         return [made_hostile(entry) for entry in value]
     return HOSTILE if isinstance(value, str) else value
@@ -86,12 +99,56 @@ def test_hostile_names_are_inert(report: dict[str, Any]):
     assert found.tags <= TAGS and found.attributes <= ATTRIBUTES and found.open == []
     assert "<script" not in page and "\x1b" not in page and html.escape("<script>alert(1)") in page
     assert "default-src 'none'" in page
+    assert {*re.findall(r'href="([^"]*)"', page)} <= {f"#{name}" for name in re.findall(r'id="([a-z]+)"', page)}
+
+
+def test_the_page_shows_rules_samples_pairs_and_groups(report: dict[str, Any]):
+    page = as_html(report)
+    assert report["texts"]["pairs"] and len(report["texts"]["groups"]) == 2
+    rule = report["stages"][0]["rules"][0]
+    assert f"{rule['below'] + rule['above']:,} beyond it" in page and ">55</text>" in page
+    for entry in report["texts"]["removed"]:
+        assert f"{len(entry['samples'])} sample" in page and f"of {entry['documents']:,} removed" in page
+    marked = next(entry for entry in report["texts"]["removed"] if entry["reason"] == "marks")
+    assert marked["samples"][0]["marks"] and "<mark>endoftext</mark>" in page
+    pair = report["texts"]["pairs"][0]["pairs"][0]
+    assert f"Jaccard {pair['jaccard']:.3f}" in page and any(not equal for *_, equal in pair["runs"])
+
+
+def test_no_samples_leave_no_text_in_the_report(tmp_path: Path):
+    secrets = [f"secret{number} " * 3 for number in range(40)] + ["secret again and again and again"] * 2
+    (tmp_path / "a.jsonl").write_bytes(records_of(secrets))
+    for name, samples in (("with", 2), ("without", 0)):
+        recipe = recipe_of(tmp_path / "a.jsonl", stages=STAGES, report={"samples": samples}, output={"removed": "ids"})
+        run(recipe, tmp_path / name, engine="cpu", progress=False)
+    assert all("secret" in (tmp_path / "with" / name).read_text() for name in ("report.html", "report.json"))
+    assert not any("secret" in (tmp_path / "without" / name).read_text() for name in ("report.html", "report.json"))
+
+
+def test_samples_do_not_depend_on_slices(tmp_path: Path, report: dict[str, Any]):
+    folder = Path(report["files"][0]["path"]).parent
+    recipe = recipe_of(folder / "a.jsonl", stages=STAGES, name="page", output={"formats": ["megatron"]})
+    run(recipe, tmp_path / "out", engine="cpu", slice_bytes=3_000, workers=2, progress=False)
+    sliced = report_of(tmp_path / "out")
+    assert (sliced["texts"], sliced["values"]) == (report["texts"], report["values"])
+    assert [stage.get("rules") for stage in sliced["stages"]] == [stage.get("rules") for stage in report["stages"]]
+
+
+def test_values_of_rules_count_every_document_that_reached_the_filter(report: dict[str, Any]):
+    stage = report["stages"][0]
+    assert [rule["reason"] for rule in stage["rules"]] == ["short", "words_with_letter_per_words"]
+    for rule in stage["rules"]:
+        assert sum(rule["counts"]) == stage["documents_in"]
+    assert stage["rules"][0]["below"] + stage["rules"][0]["above"] == stage["reasons"]["short"]
+    assert sum(report["values"]["read_bytes"]["counts"]) == report["documents"]["read"]
+    assert sum(report["values"]["kept_bytes"]["counts"]) == report["documents"]["kept"]
+    assert sum(report["values"]["tokens_per_byte"]["counts"]) == report["documents"]["kept"]
 
 
 def test_every_number_of_the_funnel_is_on_the_page(report: dict[str, Any]):
     page = as_html(report)
     for stage in report["stages"]:
-        assert f'<span class="name">{stage["name"]}</span>' in page and f">{stage['documents_out']:,}<br>" in page
+        assert f'<span class="name">{stage["name"]}</span>' in page and f">{stage['documents_out']:,} <br>" in page
         for reason, number in stage["reasons"].items():
             assert f'<span class="name">{reason}</span>' in page and f"−{number:,} (" in page
     assert f"<b>{report['documents']['kept']:,}</b>documents kept" in page
@@ -99,11 +156,20 @@ def test_every_number_of_the_funnel_is_on_the_page(report: dict[str, Any]):
 
 def test_the_size_is_bounded(report: dict[str, Any]):
     many = copy.deepcopy(report)
-    many["stages"][1]["reasons"] = {f"{number} {HOSTILE}": number for number in range(1, 20_000)}
+    many["stages"][0]["reasons"] = {f"{number} {HOSTILE}": number for number in range(1, 20_000)}
     many["sources"] = [many["sources"][0] | {"name": f"{number}{HOSTILE}"} for number in range(5_000)]
     many["outputs"] = {f"{number}{HOSTILE}": "0" * 64 for number in range(20_000)}
     many["warnings"] = [HOSTILE] * 5_000
     many["recipe"]["input"] *= 20_000
+    many["stages"][0]["rules"] = [many["stages"][0]["rules"][0] | {"reason": HOSTILE, "measure": HOSTILE}] * 3_000
+    sample = many["texts"]["kept"][0] | {"text": HOSTILE * 10, "id": HOSTILE, "file": HOSTILE}
+    removed = {"stage": HOSTILE, "reason": HOSTILE, "documents": 9, "samples": [sample] * 20}
+    pair = many["texts"]["pairs"][0]["pairs"][0] | {"runs": [[HOSTILE, HOSTILE, False]] * 9}
+    pairs = {"stage": HOSTILE, "reason": HOSTILE, "documents": 9, "pairs": [pair] * 3_000}
+    groups = [{**group, "document": sample, "stage": HOSTILE} for group in many["texts"]["groups"] * 3_000]
+    many["texts"] = {"kept": [sample] * 3_000, "removed": [removed] * 3_000, "pairs": [pairs], "groups": groups}
+    many["values"]["languages"] = {name: {f"{k} {HOSTILE}": k for k in range(3_000)} for name in ("read", "kept")}
+    many["stages"] += many["stages"][:1] * 300
     page = as_html(many)
     assert len(page.encode()) < MAX_BYTES and "and 19,959 reasons more" in page
 
@@ -118,6 +184,7 @@ def test_colours_have_contrast(scheme: str):
             assert contrast(colours[ground], colours[ink]) >= 4.5
         for bar in ("kept", "removed", "accent"):
             assert contrast(colours[ground], colours[bar]) >= 3
+    assert contrast(colours["mark"], colours["markink"]) >= 4.5
 
 
 def contrast(first: str, second: str) -> float:
@@ -144,5 +211,5 @@ def test_the_page_fits_the_width_of_screens(report: dict[str, Any], tmp_path: Pa
     command = [CHROMIUM, *flags, profile, "--virtual-time-budget=5000", "--dump-dom", frame.as_uri()]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     shown = re.search(r'<pre id="out">(.*?)</pre>', finished.stdout)
-    assert shown and shown[1].split() == [f"{width}={width}" for width in WIDTHS]
+    assert shown and sorted(shown[1].split()) == sorted(f"{width}={width}" for width in WIDTHS)
     assert "CONSOLE" not in finished.stderr, finished.stderr

@@ -21,7 +21,8 @@ from curation.packing.indexed import IndexedReader
 from curation.packing.tokenization import load_tokenizer
 from curation.recipes.recipe import as_builtins, load_recipe
 from curation.running import run_folder, write_phase
-from curation.running.run import RunResult, run
+from curation.running.finished import RunResult
+from curation.running.run import run
 from curation.running.verify import verify
 from curation.system import files
 from tests.runs import (
@@ -108,7 +109,7 @@ def test_the_report_counts_everything(tmp_path: Path, corpus: Path):
     recipe = recipe_of(corpus, name="counted")
     finished = cpu(recipe, tmp_path / "out")
     report = report_of(tmp_path / "out")
-    assert finished == RunResult(report, False)
+    assert finished == RunResult(report, False, tmp_path / "out")
     kept, removed = expected_of(texts, "made")
     reasons = [reason for *_, reason, _, _ in removed]
     assert report["engine"] == "cpu" and report["engine_reason"] == "asked for"
@@ -285,7 +286,7 @@ def fail(*_: Any) -> None:
 
 
 def interrupt_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("curation.running.run.write_output_part", fail)
+    monkeypatch.setattr("curation.running.phases.write_output_part", fail)
 
 
 @pytest.mark.parametrize("stages", [None, [], [{"kind": "exact_dedup"}, {"kind": "filter", "rules": "nemo"}]])
@@ -425,7 +426,7 @@ def test_a_finished_run_is_complete(tmp_path: Path, corpus: Path):
     before = {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in files_below(tmp_path / "out")}
     (tmp_path / "out" / "_work").mkdir()  # killed while it was being removed
     again = cpu(recipe_of(corpus), tmp_path / "out", workers=1, slice_bytes=100)
-    assert again == RunResult(first.report, True)
+    assert again == RunResult(first.report, True, tmp_path / "out")
     assert {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in files_below(tmp_path / "out")} == before
     assert not (tmp_path / "out" / "_work").exists()
 
@@ -481,7 +482,7 @@ def test_a_run_goes_on_with_other_workers_and_slices(tmp_path: Path, corpus: Pat
     stale.write_bytes(b"half")
     (tmp_path / "out" / "documents").mkdir(exist_ok=True)
     (tmp_path / "out" / "documents" / "part-00000.parquet.99.tmp").write_bytes(b"half")
-    monkeypatch.setattr("curation.running.run.run_slice", fail)  # all slices are done
+    monkeypatch.setattr("curation.running.phases.run_slice", fail)  # all slices are done
     cpu(recipe_of(corpus), tmp_path / "out", slice_bytes=50_000, workers=1)
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
 
@@ -552,7 +553,7 @@ def test_a_damaged_record_is_said(tmp_path: Path, corpus: Path):
         ({"workers": -1}, "workers must be 0"),
         ({"workers": 10**400}, "workers must be 0"),
         ({"slice_bytes": -1}, "slice_bytes must be 0"),
-        ({"scheduler": "thread"}, "scheduler must be threads, processes or an address"),
+        ({"scheduler": "thread"}, "scheduler must be auto, threads, processes or an address"),
         ({"engine": "tpu"}, "engine must be one of auto, cpu, gpu"),
     ],
 )

@@ -79,7 +79,7 @@ def test_force_without_the_memory_for_a_run_deletes_nothing(
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError("too little")
 
-    monkeypatch.setattr("curation.running.run.choose", refuse)
+    monkeypatch.setattr("curation.running.arguments.choose", refuse)
     with pytest.raises(MemoryError):
         run(recipe_of(corpus), tmp_path / "out", engine="cpu", force=True)
     assert digests(tmp_path / "out") == before
@@ -139,7 +139,7 @@ def test_a_tokenizer_that_changes_is_another_run(tmp_path: Path, corpus: Path, m
         raise OSError(errno.EIO, "interrupted here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("curation.running.run.write_tokens", fail)
+        patch.setattr("curation.running.phases.plan_tokens", fail)
         with pytest.raises(OSError, match="interrupted here"):
             run(recipe, tmp_path / "out", engine="cpu")
     kept = path.read_bytes()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from curation.errors import OutputError
-from curation.running import run as runner
+from curation.running import phases
 from curation.running.progress import Progress
 from curation.running.run import run
 from tests.reading.http_files import served
@@ -47,7 +47,7 @@ def test_secrets_are_in_no_file_of_a_run(server: str, scheduler: str, tmp_path: 
     paths = [f"http://ALICE:S3CRET@{server}/made.jsonl?part={part}&sig=S3CRET" for part in (1, 2)]
     recipe = recipe_of(*paths, output=output)
     with monkeypatch.context() as stopped:
-        stopped.setattr(runner, "_write_documents", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        stopped.setattr(phases, "_write_documents", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run(recipe, folder, engine="cpu", workers=1, scheduler=scheduler, slice_bytes=5000, progress=progress)
     assert files_with(folder, SECRETS) == []

@@ -18,9 +18,10 @@ from curation.running import run as runner
 from curation.running.run import run
 from curation.running.stored_plan import Plan
 from curation.stages import Decontaminate, decontaminate
-from curation.system.cluster import DaskSession
+from curation.stages import evaluation_items as decontaminate_items
+from curation.system.sessions import TaskSession
 from tests.oracle.minhash import ngrams
-from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows, report_of
+from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows, report_of, table_rows
 
 WORDS = ["a", "B", "c", "É", "e\u0301", "漢字", "The", "of", "x\u00a0y"]
 
@@ -95,6 +96,25 @@ def test_equals_sets_of_tuples_on_anything(
     assert [doc for doc, *_ in kept_rows(out)] == [doc for doc, owners in enumerate(expected) if not owners]
 
 
+@pytest.mark.parametrize("window", [decontaminate_items.WINDOW, 300])
+def test_removed_documents_name_the_first_ngram_that_matches_and_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
+):
+    monkeypatch.setattr(decontaminate_items, "WINDOW", window)
+    monkeypatch.setattr(decontaminate_items, "OVERLAP", 100)
+    evaluation = {"quiz": ["a b c", "d e f g"], "sums": ["x y z", "D E F h", "short"]}
+    filler = " ".join(f"w{k}" for k in range(200))
+    texts = [f"{filler} E F G {filler} a b c", f"c d E\nf {filler}", filler, "SHORT", "e f h"]
+    out = outcome(texts, evaluation, tmp_path, ngram=3)
+    found = table_rows(out / "removed", "doc", "ngram", "evaluation_file", "evaluation_item")
+    assert [(doc, ngram, Path(file).name, item) for doc, ngram, file, item in found] == [
+        (0, "e f g", "quiz.jsonl", 2),
+        (1, "d e f", "quiz.jsonl", 2),
+        (3, "short", "sums.jsonl", 3),
+        (4, "e f h", "sums.jsonl", 2),
+    ]
+
+
 def test_real_text_hides_nothing(tmp_path: Path, shared_data: Path):
     texts = [json.loads(line)["text"] for line in (shared_data / "real_2mb.jsonl").read_bytes().splitlines()]
     hidden = {doc: " ".join(texts[doc].split()[5:25]).upper() for doc in (3, 40, 77) if len(texts[doc].split()) > 30}
@@ -141,13 +161,13 @@ def small_run(folder: Path) -> tuple[Recipe, Path]:
 
 def test_texts_that_change_during_a_run_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     recipe, quiz = small_run(tmp_path)
-    mapped = DaskSession.map
+    run_session = TaskSession.run
 
-    def rewritten(self: Any, function: Any, items: Any) -> list[Any]:
+    def rewritten(self: Any, function: Any, items: Any, *done: Any) -> None:
         quiz.write_text("Five six, seven\n")
-        return mapped(self, function, items)
+        run_session(self, function, items, *done)
 
-    monkeypatch.setattr(DaskSession, "map", rewritten)
+    monkeypatch.setattr(TaskSession, "run", rewritten)
     run(recipe, tmp_path / "out", engine="cpu")
     assert [text for *_, text in kept_rows(tmp_path / "out")] == ["four five six"]
 

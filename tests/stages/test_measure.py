@@ -17,7 +17,7 @@ from curation.contract import ID
 from curation.errors import RecipeError
 from curation.measures import Measure
 from curation.recipes.recipe import parse_recipe
-from curation.running import run as runner
+from curation.running import phases
 from curation.running.measured import RANKS, MeasuredDocuments, percentiles
 from curation.running.run import run
 from curation.stages import MeasureStage
@@ -110,7 +110,7 @@ def test_a_run_that_was_stopped(tmp_path: Path, corpus: Path, monkeypatch: pytes
         raise KeyboardInterrupt
 
     with monkeypatch.context() as stopped:
-        stopped.setattr(runner, place, stop)
+        stopped.setattr(phases, place, stop)
         with pytest.raises(KeyboardInterrupt):
             run(recipe, tmp_path / "out", engine="cpu", workers=1, slice_bytes=2000)
     run(recipe, tmp_path / "out", engine="cpu", workers=1)

@@ -14,6 +14,7 @@ from curation.recipes.recipe import Recipe, convert_recipe
 from curation.running.run import run
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
 from curation.stages.own_code import convert_stage, stage_for_job, stage_from_job
+from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
 from tests.stages.test_saved_index import FUZZY
 
@@ -27,21 +28,29 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "measure": {"names": ["words"]},
     "filter": {"rules": [{"measure": "words", "min": 4}, {"column": "url", "not_in": ["x"]}]},
     "language": {"keep": ["en", "de"], "min_probability": 0.0},
+    "classify": {"model": "DIR/quality.bin", "label": "l1"},
     "decontaminate": {"evaluation_files": ["DIR/quiz.txt"], "ngram": 2},
     "exact_dedup": {},
     "fuzzy_dedup": {"index": "DIR/old/index"},
     "ngram_dedup": {"ngram": 2},
+    "select": {"column": "score", "drop_lowest": 0.5},
 }
-READS = {"filter": "url"}  # the columns that the examples read
-FILES = {"decontaminate": "quiz.txt", "fuzzy_dedup": "old/index/index.json"}  # a file of each that has some
+READS = {"filter": "url", "select": "score"}  # the columns that the examples read
+# A file of each that has some.
+FILES = {
+    "classify": "quality.bin",
+    "decontaminate": "quiz.txt",
+    "fuzzy_dedup": "old/index/index.json",
+}  # a file of each that has some
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the examples read: documents, evaluation texts and the index of an earlier run."""
     folder = tmp_path_factory.mktemp("stages")
-    (folder / "in.jsonl").write_bytes(records_of(TEXTS, url="https://a.org"))
+    (folder / "in.jsonl").write_bytes(records_of(TEXTS, url="https://a.org", score=0.5))
     (folder / "quiz.txt").write_text("eins zwei\n")
+    (folder / "quality.bin").write_bytes(as_bytes(model_of(words=[b"two", b"zwei"])))
     old = {"input": [{"path": str(folder / "in.jsonl")}], "stages": [FUZZY], "output": {"formats": [], "index": True}}
     run(convert_recipe(old), folder / "old", engine="cpu")
     return folder
@@ -57,7 +66,7 @@ def stage_of(kind: str, folder: Path) -> Stage:
 
 
 def recipe_of(kind: str, folder: Path, **entry: Any) -> Recipe:
-    entry = {"path": str(folder / "in.jsonl"), "columns": ["url"]} | entry
+    entry = {"path": str(folder / "in.jsonl"), "columns": ["url", "score"]} | entry
     return convert_recipe({"input": [entry], "stages": [settings_of(kind, folder)], "output": {"formats": []}})
 
 
@@ -125,7 +134,7 @@ def test_a_changed_file_refuses_a_rerun_by_name(kind: str, folder: Path, tmp_pat
     run(recipe, tmp_path / "out", engine="cpu")
     path = folder / FILES[kind]
     before = path.read_bytes()
-    path.write_bytes(before.replace(b'"version"', b'"versiom"') if path.suffix == ".json" else b"zwei drei\n")
+    path.write_bytes(before.replace(b'"version"', b'"versiom"') if path.suffix == ".json" else before + b"\n")
     try:
         with pytest.raises(OutputError, match=rf"changed: {path} of stage {kind} \(content\)"):
             run(recipe, tmp_path / "out", engine="cpu")

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens by the tokenizer's own libraries: gigatoken is several times as fast as `token_kernels`."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from cpu_fallback.buffers import string_array
+
+if TYPE_CHECKING:
+    from curation.packing.tokenization import Tokenizer
+
+
+def tokenize(text: pd.Series, tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
+    array = string_array(text)
+    return tokenizer.pack_ids(array.fill_null("") if array.null_count else array)

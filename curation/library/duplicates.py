@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The groups and pairs that a stage for duplicates finds in a frame."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from curation.contract import ID, TEXT, Frame
+from curation.engine import engine_of
+from curation.library.frames import apply_with_drops
+from curation.stages import CorpusStage
+from curation.stages.outcome import Drops
+from curation.system.html_table import html_table
+
+SHOWN_PAIRS = 5
+NO_ROW = -1
+
+
+class Duplicates(NamedTuple):
+    """The duplicates in a frame: `exact_dedup` and `fuzzy_dedup` return them with `details=True`.
+
+    kept     the frame without duplicates, as the function returns it without `details`
+    pairs    one row per removed document: `row` and `kept_row`, the positions of the two in the frame; `similarity`, as
+             `value` in `removed/`; `text` and `kept_text`; `id` and `kept_id` if the frame has ids
+    groups   one row per kept document with duplicates, largest group first: `kept_row`, `documents` of the group with
+             the kept one, and `similarity`, the lowest one to the kept document
+
+    `kept_row` is -1, and the kept text and id are null, for documents of a saved index.
+    """
+
+    kept: Any
+    pairs: Frame
+    groups: Frame
+
+    def __repr__(self) -> str:
+        return f"<duplicates: {len(self.pairs):,} documents in {len(self.groups):,} groups>"
+
+    def _repr_html_(self) -> str:
+        names = ("similarity", "text", "kept_text")
+        table = engine_of(self.pairs).to_arrow(self.pairs[list(names)].head(SHOWN_PAIRS))
+        rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+        note = f"the first {len(table)} of {len(self.pairs):,} pairs"
+        return html_table(repr(self)[1:-1], names, rows, note)
+
+
+def find_duplicates(frame: Any, stage: CorpusStage, text_column: str) -> Duplicates:
+    """Return the duplicates that a stage finds in a frame."""
+    decided = apply_with_drops(frame, stage, text_column)
+    row, partner, value = _pairs(decided.drops)
+    engine = engine_of(frame)
+    wanted = np.unique(np.concatenate([row, partner[partner >= 0]]))
+    texts = decided.rows(wanted)
+    here = pa.array(np.searchsorted(wanted, row))
+    there = pa.array(np.searchsorted(wanted, partner), mask=partner < 0)
+    columns = {"row": pa.array(row), "kept_row": pa.array(partner), "similarity": pa.array(value)}
+    for name in (ID, TEXT):
+        if name in texts.column_names:
+            found = texts.column(name).combine_chunks()
+            columns |= {name: found.take(here), f"kept_{name}": found.take(there)}
+    pairs = engine.from_arrow(pa.table(columns))
+    return Duplicates(decided.frame, pairs, engine.from_arrow(_groups(partner, value)))
+
+
+def _pairs(drops: tuple[Drops, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The removed rows, ascending, the row kept in the place of each, and the values."""
+    parts = [
+        (entry.row, np.full(len(entry.row), NO_ROW) if entry.index_folder else entry.partner, entry.value)
+        for entry in drops
+    ]
+    row = np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)])
+    partner = np.concatenate([np.zeros(0, np.int64), *(np.broadcast_to(part[1], len(part[0])) for part in parts)])
+    value = np.concatenate([np.zeros(0), *(np.broadcast_to(part[2], len(part[0])) for part in parts)])
+    order = np.argsort(row)
+    return row[order].astype(np.int64), partner[order].astype(np.int64), value[order]
+
+
+def _groups(partner: np.ndarray, value: np.ndarray) -> pa.Table:
+    inside = partner >= 0
+    kept, group, sizes = np.unique(partner[inside], return_inverse=True, return_counts=True)
+    lowest = np.full(len(kept), np.inf)
+    np.fmin.at(lowest, group, value[inside])
+    lowest[np.isinf(lowest)] = np.nan  # verify: none measures nothing
+    order = np.argsort(-sizes, kind="stable")
+    columns = {"kept_row": kept[order], "documents": sizes[order] + 1, "similarity": lowest[order]}
+    return pa.table(columns)
+
+
+__all__ = ["Duplicates", "find_duplicates"]

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The slices of a plan as columns: 44 bytes per file range and 8 per slice, instead of 500 as objects.
+
+A slice is made when it is asked for.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import overload
+
+import msgspec
+import numpy as np
+
+from curation.reading.source_files import FileRange, Slice, SourceFile
+
+EDGE_DIGITS = 16  # of a digest in hexadecimal
+
+
+class Columns(msgspec.Struct, frozen=True, kw_only=True):
+    """The columns of a table as bytes, little-endian.
+
+    ends   int64, per slice: number of file ranges up to its end
+    file   int32, per file range: number of the file
+    start  int64, per file range
+    stop   int64, per file range
+    edges  16 hexadecimal digits per file range, or zeros for none
+    """
+
+    ends: bytes
+    file: bytes
+    start: bytes
+    stop: bytes
+    edges: bytes
+
+
+class SliceTable(Sequence[Slice]):
+    """Slices, numbered in order. `files` are the files that they refer to; `columns` are as in `Columns`.
+
+    ValueError for columns that do not fit each other or the files.
+    """
+
+    def __init__(self, files: Sequence[SourceFile], columns: Columns) -> None:
+        self.files = files
+        self._columns = columns
+        self._ends = np.frombuffer(columns.ends, "<i8")
+        self._file = np.frombuffer(columns.file, "<i4")
+        self._start, self._stop = np.frombuffer(columns.start, "<i8"), np.frombuffer(columns.stop, "<i8")
+        self._edges = np.frombuffer(columns.edges, f"S{EDGE_DIGITS}")
+        self._check()
+
+    def _check(self) -> None:
+        counts = np.diff(self._ends, prepend=0)
+        if (counts <= 0).any():
+            raise ValueError("a slice without file ranges")
+        lengths = {len(self._file), len(self._start), len(self._stop), len(self._edges)}
+        if lengths != {int(counts.sum())}:
+            raise ValueError(f"a slice without some of its {int(counts.sum())} file ranges")
+        wrong = (self._file < 0) | (self._file >= len(self.files)) | (self._start < 0) | (self._start > self._stop)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise ValueError(f"a slice from {self._start[at]} to {self._stop[at]} of file {self._file[at]}")
+
+    @staticmethod
+    def of(slices: Iterable[Slice]) -> SliceTable:
+        """Return a table of slices. The ranges of a file are adjacent."""
+        files: list[SourceFile] = []
+        ends, number, start, stop, edges = array("q"), array("i"), array("q"), array("q"), bytearray()
+        for input_slice in slices:
+            for part in input_slice.ranges:
+                if not files or part.file is not files[-1]:
+                    files.append(part.file)
+                number.append(len(files) - 1)
+                start.append(part.start)
+                stop.append(part.stop)
+                edges += part.edges.encode().ljust(EDGE_DIGITS, b"\0")
+            ends.append(len(number))
+        columns = Columns(
+            ends=ends.tobytes(), file=number.tobytes(), start=start.tobytes(), stop=stop.tobytes(), edges=bytes(edges)
+        )
+        return SliceTable(files, columns)
+
+    def columns(self) -> Columns:
+        """Return the columns as bytes."""
+        return self._columns
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SliceTable):
+            return NotImplemented
+        return self._columns == other._columns and list(self.files) == list(other.files)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> Slice: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Slice]: ...
+    def __getitem__(self, index: int | slice) -> Slice | list[Slice]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        first = int(self._ends[index - 1]) if index else 0
+        return Slice(index=index, ranges=[self._range(place) for place in range(first, int(self._ends[index]))])
+
+    def _range(self, place: int) -> FileRange:
+        return FileRange(
+            file=self.files[self._file[place]], start=int(self._start[place]), stop=int(self._stop[place]),
+            edges=self._edges[place].decode(),
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator[Slice]:
+        return (self[number] for number in range(len(self)))
+
+    def stored_sizes(self) -> np.ndarray:
+        """Return the stored bytes of each slice (int64), at least 1. The ranges of a file count as equal parts."""
+        if not len(self):
+            return np.zeros(0, np.int64)
+        ranges = np.bincount(self._file, minlength=len(self.files))
+        size = np.array([max(file.bytes, 0) for file in self.files], np.int64) // np.maximum(ranges, 1)
+        starts = np.concatenate([[0], self._ends[:-1]])
+        return np.maximum(np.add.reduceat(size[self._file], starts), 1)
+
+    @cached_property
+    def carried(self) -> list[str]:
+        """Return the carried columns of all files, each once, in the order of the files."""
+        return list(dict.fromkeys(name for file in self.files for name in file.columns))
+
+
+__all__ = ["Columns", "SliceTable"]

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of documents by value, in fixed bins: cheap to collect while a run measures, and tallies of slices add up to
+the same counts however the input is sliced."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from curation.measures import highest_ratio
+from curation.rules.grammar import Rule
+
+SHARES = 100  # bins of equal width from 0 to 1
+STEPS_BITS = 2  # 2**2 bins for each factor of two
+SHIFT = 52 - STEPS_BITS  # of the bits of a float64
+LOWEST = (1023 - 30) << STEPS_BITS  # bin of 2**-30; smaller values are in it too
+SIZE = ((1023 + 63) << STEPS_BITS) - LOWEST + 2  # up to 2**63, and bin 0 for values of 0
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """Numbers of documents by value.
+
+    share         true: bin k has the values from k to k + 1 %, the last one those from 100 % on; false: bin 0 has the
+                  value 0, other bins are four for each factor of two
+    below, above  documents with a value below the lower bound, and above the upper bound
+    bins, counts  the bins that hold documents, ascending, and how many
+    """
+
+    share: bool = False
+    below: int = 0
+    above: int = 0
+    bins: list[int] = []
+    counts: list[int] = []
+
+    def add(self, other: Tally) -> None:
+        """Add the counts of other documents."""
+        total = dict(zip(self.bins, self.counts, strict=True))
+        for number, count in zip(other.bins, other.counts, strict=True):
+            total[number] = total.get(number, 0) + count
+        self.bins, self.counts = sorted(total), [total[number] for number in sorted(total)]
+        self.below, self.above = self.below + other.below, self.above + other.above
+
+
+def bins_of(values: np.ndarray, share: bool = False) -> np.ndarray:
+    """Return the bin of each value (at least 0), int64."""
+    values = values.astype(np.float64, copy=False)
+    if share:
+        return np.minimum((values * SHARES + 1e-9).astype(np.int64), SHARES)
+    codes = (values.view(np.int64) >> SHIFT) - LOWEST + 1
+    return np.where(values > 0, np.clip(codes, 1, SIZE - 1), 0)
+
+
+def start_of(number: int, share: bool) -> float:
+    """Return the first value of a bin."""
+    if share:
+        return number / SHARES
+    return 0.0 if number <= 0 else float(np.int64((number - 1 + LOWEST) << SHIFT).view(np.float64))
+
+
+def tally_of(values: np.ndarray, share: bool = False) -> Tally:
+    """Return the tally of values that have no bounds."""
+    counts = np.bincount(bins_of(values, share), minlength=SIZE)
+    bins = np.flatnonzero(counts)
+    return Tally(share=share, bins=bins.tolist(), counts=counts[bins].tolist())
+
+
+def is_share(rule: Rule) -> bool:
+    """Whether the values of a rule are shares: from 0 to 1, or seldom above, as for overlapping n-grams."""
+    return bool(rule.ratio) and highest_ratio(*rule.ratio) < math.inf
+
+
+class Tallies:
+    """Tallies of rules on measures, one per rule, filled frame by frame. Rules on shares come first in the arrays."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.order = sorted(range(len(rules)), key=lambda number: not is_share(rules[number]))
+        self.rules = [rules[number] for number in self.order]
+        self.shares = sum(map(is_share, rules))
+        self.starts = SIZE * np.arange(len(rules))[:, None]
+        self.counts = np.zeros(len(rules) * SIZE, np.int64)
+        self.beyond = np.zeros((2, len(rules)), np.int64)
+        bounds = np.array([rule.bounds for rule in self.rules])
+        self.sides = [(np.flatnonzero(np.isfinite(side)), side[np.isfinite(side)][:, None]) for side in bounds.T]
+
+    def add(self, measures: Mapping[str, np.ndarray]) -> None:
+        """Add documents: name -> int64, one per document, for every measure in the rules."""
+        floats = {name: values.astype(np.float64) for name, values in measures.items()}
+        below = {rule.ratio[1]: np.maximum(floats[rule.ratio[1]], 1.0) for rule in self.rules if rule.ratio}
+        values = np.empty((len(self.rules), len(next(iter(floats.values())))))
+        for row, rule in zip(values, self.rules, strict=True):
+            if rule.ratio:
+                np.divide(floats[rule.ratio[0]], below[rule.ratio[1]], out=row)
+            else:
+                row[:] = floats[rule.measure]
+        bins = np.concatenate([bins_of(values[: self.shares], True), bins_of(values[self.shares :])])
+        bins += self.starts
+        self.counts += np.bincount(bins.ravel(), minlength=len(self.counts))
+        for total, (rows, bounds), compare in zip(self.beyond, self.sides, (np.less, np.greater), strict=True):
+            total[rows] += np.count_nonzero(compare(values[rows], bounds), axis=1)
+
+    def result(self) -> list[Tally]:
+        """Return the tallies, in the order of the rules."""
+        tallies = [Tally()] * len(self.rules)
+        rows = zip(self.order, self.counts.reshape(-1, SIZE), *self.beyond.tolist(), strict=True)
+        for place, (number, row, below, above) in enumerate(rows):
+            bins = np.flatnonzero(row)
+            counts = row[bins].tolist()
+            share = place < self.shares
+            tallies[number] = Tally(share=share, below=below, above=above, bins=bins.tolist(), counts=counts)
+        return tallies
+
+
+def as_report(rule: Rule, tally: Tally) -> dict[str, object]:
+    """Return the entry of a rule in `report.json`: its bounds, the documents beyond them, and its tally."""
+    bounds = {name: bound for name, bound in zip(("min", "max"), rule.bounds, strict=True) if math.isfinite(bound)}
+    entry = {"reason": rule.name, "measure": " / ".join(rule.measures), **bounds}
+    return entry | dict(msgspec.to_builtins(tally))
+
+
+__all__ = ["Tallies", "Tally", "as_report", "bins_of", "is_share", "start_of", "tally_of"]

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of a run: their checks, and the number of workers that fits the memory."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from curation.contract import Engine
+from curation.engine import Choice, load_engine
+from curation.errors import EngineError, near_or_nothing
+from curation.recipes.recipe import Recipe
+from curation.running.memory import Resources, choose, read_limits, read_processors
+from curation.running.plan import Preflight
+from curation.running.progress import Progress
+from curation.system.addresses import address_fault
+
+LOCAL = ("auto", "threads", "processes")
+MAX_SLICE_BYTES = 32 << 20
+
+
+class Call(NamedTuple):
+    """The checked arguments of a run. `started` is the time of `perf_counter` at its start."""
+
+    recipe: Recipe
+    folder: Path
+    checked: Preflight
+    choice: Choice
+    workers: int
+    scheduler: str
+    slice_bytes: int
+    force: bool
+    force_disk: bool
+    progress: Progress
+    started: float
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the run, loaded on first use."""
+        return load_engine(self.choice.name)
+
+
+def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
+    """Raise EngineError for settings of a session that cannot be used."""
+    for name, number in (("workers", workers), ("slice_bytes", slice_bytes)):
+        if not 0 <= number <= sys.maxsize:
+            raise EngineError(f"{name} must be 0 (chosen for this machine) or more, and fit 64 bits, not {number}")
+    if scheduler in LOCAL:
+        return
+    if ":" not in scheduler:
+        raise EngineError(
+            f"scheduler must be {', '.join(LOCAL)} or an address such as tcp://HOST:PORT, not {scheduler!r}"
+            f"{near_or_nothing(scheduler, LOCAL)}"
+        )
+    if fault := address_fault(scheduler):
+        raise EngineError(f"scheduler {scheduler}: {fault}")
+    if find_spec("distributed") is None:
+        raise EngineError(
+            f"scheduler {scheduler} needs Dask's distributed: pip install 'distributed=={version('dask')}'"
+        )
+
+
+def check_alone(scheduler: str, force: bool) -> None:
+    """Raise EngineError for settings that an array task cannot have."""
+    if scheduler not in ("auto", "threads"):
+        raise EngineError(f"an array task runs its tasks on threads, not on scheduler {scheduler!r}. Leave it out")
+    if force:
+        raise EngineError("an array task cannot have force: others may already write to the folder. Give a new output")
+
+
+def find_resources(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Resources:
+    """Choose workers, batches and slices: all processors, or fewer if the memory of this machine is short.
+
+    Memory is checked for the CPU engine on this machine only. The needs of the GPU engine and of the machines of a
+    cluster were not measured.
+    """
+    count = workers or read_processors()
+    batch = engine.batch_bytes(count)
+    if name != "cpu" or scheduler not in LOCAL:
+        return Resources(count, batch, MAX_SLICE_BYTES)
+    return choose(
+        read_limits(), count, batch, MAX_SLICE_BYTES,
+        files=files, fixed_workers=workers > 0, scheduler=scheduler,
+    )  # fmt: skip

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs by processes that share only a folder, such as the tasks of a SLURM array: no scheduler, no connections.
+
+One process holds the lease of the driver: it plans, publishes each phase, and writes the report. All processes, the
+driver among them, take tasks of the published phase. If the driver dies, another process takes over its lease and
+resumes the run. The others end when the report is written.
+
+    _work/array/driver.G           lease of the driver
+    _work/array/phase-G.json       the phase that this driver has published last
+    _work/array/failed-G.json      the error that ended it
+    _work/array/KEY/NNNNNN.G       lease of a task of a phase
+    _work/array/KEY/NNNNNN.done    its task is done
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from curation import errors
+from curation.contract import Session
+from curation.errors import CurationError, EngineError, OutputError, counted
+from curation.running.arguments import Call, find_resources
+from curation.running.pieces import FIRST_WAIT, MAX_WAIT, Board, Published, decode_phase, in_ranges, published
+from curation.running.plan import make_plan
+from curation.running.run_folder import WORK, find_finished, locked, plan_path
+from curation.running.stored_plan import Plan
+from curation.system.files import read_json, remove, write_json
+from curation.system.interrupts import check as check_interrupts
+from curation.system.leases import ARRAY, EXPIRE_SECONDS, Lease, Leases, guarded_by, lease_path
+
+DRIVER = "driver"
+MIN_EXPIRE, MAX_EXPIRE = 0.1, 86_400.0
+
+
+class ArrayTask(NamedTuple):
+    """One process of a run without a scheduler: number `number`, from 1, of `of`."""
+
+    number: int
+    of: int
+    expire_seconds: float = EXPIRE_SECONDS
+
+    def __str__(self) -> str:
+        return f"array task {self.number}/{self.of}"
+
+
+def parse_array_task(text: str, expire_seconds: float = EXPIRE_SECONDS) -> ArrayTask:
+    """Return the array task that `NUMBER/COUNT` names. EngineError for anything else."""
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if not match:
+        raise EngineError(f"an array task is NUMBER/COUNT, such as 3/100, not {text!r}")
+    number, count = int(match[1]), int(match[2])
+    if not 1 <= number <= count:
+        raise EngineError(
+            f"array task {text}: the number must be 1 to {count}. For a SLURM array write --array=1-{max(count, 1)}"
+            if count
+            else f"array task {text}: the count must be 1 or more"
+        )
+    if not MIN_EXPIRE <= expire_seconds <= MAX_EXPIRE:
+        raise EngineError(f"lease_seconds must be {MIN_EXPIRE:g} to {MAX_EXPIRE:,.0f}, not {expire_seconds:g}")
+    return ArrayTask(number, count, expire_seconds)
+
+
+Report = dict[str, Any]
+Drive = Callable[[Call, "Driver"], Report]
+
+
+def run_array_task(call: Call, task: ArrayTask, drive: Drive) -> tuple[Report, bool]:
+    """Take part in a run until it is finished; return its report, and whether this process has written it.
+
+    `drive` runs the part of the driver.
+    """
+    with locked(call.folder, call.progress, shared=True):
+        if report := find_finished(call.folder):
+            return report, False
+        member = Member(call, task, drive)
+        holder = f"{task}, process {os.getpid()} on {os.uname().nodename}"
+        with Leases(member.folder, holder, task.expire_seconds) as member.leases:
+            report = member.run()
+        if not member.wrote_report:
+            call.progress.log(f"{task} ran {counted(member.own, 'task')}; another one has finished the run")
+        return report, member.wrote_report
+
+
+class Member:
+    """A process that takes part in a run: as its driver, or only by its tasks."""
+
+    leases: Leases
+
+    def __init__(self, call: Call, task: ArrayTask, drive: Drive) -> None:
+        self.call, self.task, self.drive = call, task, drive
+        self.folder = call.folder / WORK / ARRAY
+        self.share = (task.number - 1) / task.of
+        self.own, self.wrote_report = 0, False
+        self._seen: tuple[int, int] = (-1, -1)  # driver and serial of the last phase
+        self._plan: Plan | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Take part until the report is written, and return it."""
+        call, wait = self.call, FIRST_WAIT
+        resources = find_resources(call.engine, call.choice.name, call.workers, call.scheduler, len(call.checked.files))
+        newest = self.leases.newest(self.folder, DRIVER)
+        earlier = newest if self._failed(newest) else -1  # of an earlier attempt
+        with call.engine.open_session(resources.workers, "threads") as session:
+            while not (report := find_finished(call.folder)):
+                check_interrupts()
+                try:
+                    self._check_plan()
+                    newest = self.leases.newest(self.folder, DRIVER)
+                    lease = self._elected(newest, earlier)
+                except FileNotFoundError:  # the run is finished, and its work folder was deleted
+                    self._check_folder()
+                    continue
+                if lease:
+                    if report := self._drive(lease, session, resources.workers):
+                        break
+                elif phase := self._next_phase(newest):
+                    self._work(phase, newest, session, resources.workers)
+                    wait = FIRST_WAIT
+                else:
+                    time.sleep(wait)
+                    wait = min(wait * 1.5, MAX_WAIT)
+        return report
+
+    def _check_folder(self) -> None:
+        """Raise OutputError if the work folder was deleted, but not at the end of the run."""
+        time.sleep(MAX_WAIT)
+        if not (self.folder.exists() or find_finished(self.call.folder)):
+            raise OutputError(f"{self.folder} was deleted during the run. Start the array tasks again")
+
+    def _check_plan(self) -> None:
+        """Load the plan once it exists, and compare it with the recipe and the inputs of this process."""
+        call = self.call
+        if self._plan is None and plan_path(call.folder).exists():
+            checked = call.checked
+            self._plan, _ = make_plan(call.folder, call.recipe, checked.identity, checked.files, [], _deleted)
+
+    def _elected(self, newest: int, earlier: int) -> Lease | None:
+        """The lease of the driver, if nobody holds it and this process is the first to take it. Raises the error of a
+        driver after `earlier`."""
+        if newest > earlier:
+            self._raise_failure(newest)
+        if newest >= 0 and not self.leases.is_expired(lease_path(self.folder, DRIVER, newest), self.leases.now()):
+            return None
+        return self.leases.take(self.folder, DRIVER, newest + 1)
+
+    def _drive(self, lease: Lease, session: Session, workers: int) -> dict[str, Any] | None:
+        """Run the whole of what is left, as the driver; None if another process has taken over in the meantime."""
+        self.call.progress.log(f"{self.task} is the driver of the run")
+        try:
+            with guarded_by(lease):
+                if self._failed(lease.generation - 1):
+                    self._forget_leases()
+                report = self.drive(self.call, Driver(self, lease, session, workers))
+            self.wrote_report = True
+            return report
+        except Exception as error:
+            if not lease.is_held():
+                return None
+            self._note_failure(lease.generation, error)
+            raise
+        finally:
+            self.leases.give_back(lease)
+
+    def _forget_leases(self) -> None:
+        """Delete the leases of the tasks of an earlier attempt, which count how many processes died on a task."""
+        for path in [*self.folder.iterdir()]:
+            if path.is_dir():
+                remove(path)
+
+    def _next_phase(self, driver: int) -> Published | None:
+        """The phase that the driver has published, unless this process has seen the end of it."""
+        path = self.folder / f"phase-{driver}.json"
+        with suppress(FileNotFoundError):
+            phase = decode_phase(path.read_bytes())
+            if (driver, phase.serial) != self._seen:
+                return phase
+        return None
+
+    def _work(self, phase: Published, driver: int, session: Session, workers: int) -> None:
+        """Run tasks of a phase until all are done."""
+        if phase.engine != self.call.choice.name:
+            raise EngineError(
+                f"{self.task} runs on the engine {self.call.choice.name}, and the run on {phase.engine}. "
+                f"Give --engine {phase.engine} to every array task"
+            )
+        assert self._plan is not None
+        item, function = phase.items(self._plan), phase.function()
+        folder, numbers = self.folder / phase.key, in_ranges(phase.numbers)
+        board = Board(self.leases, folder, numbers, self.share, partial(self._failed, driver))
+
+        def run(number: int) -> None:
+            function(item(number))
+
+        try:
+            with self.call.progress.watch("tasks", len(board.numbers), board.count):
+                session.map(partial(board.work, run), range(workers))
+        except Exception as error:
+            self._note_failure(driver, error)
+            raise
+        finally:
+            self.own += board.own
+        self._seen = (driver, phase.serial)
+
+    def _failed(self, driver: int) -> bool:
+        return self._failure(driver).exists()
+
+    def _failure(self, driver: int) -> Path:
+        return self.folder / f"failed-{driver}.json"
+
+    def _note_failure(self, driver: int, error: Exception) -> None:
+        """Let the other processes of the run end with the same message."""
+        with suppress(OSError):
+            content = {"kind": type(error).__name__, "text": str(error), "task": str(self.task)}
+            write_json(self._failure(driver), content)
+
+    def _raise_failure(self, driver: int) -> None:
+        if content := read_json(self._failure(driver)):
+            kind = getattr(errors, content["kind"], None)
+            if isinstance(kind, type) and issubclass(kind, CurationError):
+                raise kind(content["text"])
+            raise EngineError(f"{content['task']} ended with {content['kind']}: {content['text']}")
+
+
+def _deleted(_: Any) -> list[Any]:
+    """The slices of a plan that does not exist any more."""
+    raise FileNotFoundError
+
+
+class Driver:
+    """The part of the driver that differs from a run with a scheduler. As a session, it lets all processes of the run
+    take the tasks of a phase."""
+
+    dashboard = ""
+
+    def __init__(self, member: Member, lease: Lease, session: Session, workers: int) -> None:
+        self.member, self.lease, self.session, self.workers = member, lease, session, workers
+        self.processes = member.task.of
+        self._serial = 0
+
+    @contextmanager
+    def open_session(self, workers: int, scheduler: str) -> Iterator[Session]:
+        """Open the session of the run."""
+        yield self
+
+    def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Do the same as `run`. Results are files of the tasks: all are None."""
+        count = 0
+
+        def done(*_: Any) -> None:
+            nonlocal count
+            count += 1
+
+        self.run(function, items, done)
+        return [None] * count
+
+    def run(
+        self, function: Callable[[Any], Any], items: Iterable[Any],
+        done: Callable[[int, Any, Any], object] = lambda number, item, result: None,
+    ) -> None:  # fmt: skip
+        """Publish a phase, and take its tasks until all are done. `done` is called with None as the result."""
+        member, lease = self.member, self.lease
+        lease.check()
+        by_number = {item[0] if isinstance(item, tuple) else item: item for item in items}
+        if not by_number:
+            return
+        phase = published(function, by_number, self._serial, member.call.choice.name)
+        self._serial += 1
+        numbers = in_ranges(phase.numbers)
+
+        def noticed(news: np.ndarray) -> None:
+            for place, number in zip(np.searchsorted(numbers, news).tolist(), news.tolist(), strict=True):
+                done(place, by_number[number], None)
+
+        board = Board(member.leases, member.folder / phase.key, numbers, member.share, self._is_over, noticed)
+        board.make_folders()
+        new = member.folder / f"phase-{lease.generation}.new"
+        new.write_bytes(phase.encoded())
+        os.replace(new, new.with_suffix(".json"))  # not synced: a crash of the machine ends its readers too
+
+        def run(number: int) -> None:
+            function(by_number[number])
+
+        try:
+            self.session.map(partial(board.work, run), range(self.workers))
+        finally:
+            member.own += board.own
+        member._raise_failure(lease.generation)
+        lease.check()
+        remove(board.folder)
+
+    def _is_over(self) -> bool:
+        self.lease.check()
+        return self.member._failed(self.lease.generation)
+
+    def agree(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Return the content of the report, which the first driver to arrive here decides: times differ."""
+        path = self.member.folder / "report.json"
+        own = path.with_name(f"report-{self.lease.generation}.json")
+        write_json(own, content)
+        with suppress(FileExistsError):
+            os.link(own, path)
+        agreed: dict[str, Any] = read_json(path)
+        return agreed

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Preparation of a Dask cluster for a run: checks of its workers, their memory, and their kernels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from curation.running.arguments import MAX_SLICE_BYTES, Call
+from curation.running.memory import LOADED, Limit, Resources, choose, read_limits
+from curation.running.run_folder import WORK
+from curation.running.warm_up import recipe_groups, warm_up_groups
+from curation.system.cluster_workers import Cluster, Worker, open_cluster
+from curation.system.files import make_folder
+
+TOO_LITTLE = "that may be too little: start its worker with fewer --nthreads, or with more --memory-limit"
+
+
+def prepare_cluster(call: Call) -> Resources | None:
+    """Check the workers of a run's cluster and compile its kernels once per machine; return the resources of a run.
+
+    None for a run without a cluster. EngineError if versions differ, OutputError if a worker does not see the output
+    folder, OutOfMemoryError if a worker has less memory than the smallest run needs.
+    """
+    if ":" not in call.scheduler:
+        return None
+    work = call.folder / WORK
+    make_folder(work)
+    with open_cluster(call.scheduler) as cluster:
+        cluster.check_versions()
+        cluster.check_folder(call.folder, work)
+        resources = find_cluster_resources(call, cluster)
+        threads = max(worker.threads for worker in cluster.workers)
+        cluster.on_each_host(warm_up_groups, recipe_groups(call.recipe, call.choice.name), threads)
+    return resources
+
+
+def find_cluster_resources(call: Call, cluster: Cluster) -> Resources:
+    """Return the tasks at once of all workers, and the batches and slices that fit the memory of each of them."""
+    threads = [worker.threads for worker in cluster.workers]
+    found = Resources(call.workers or sum(threads), call.engine.batch_bytes(max(threads)), MAX_SLICE_BYTES)
+    if call.choice.name != "cpu":
+        return found
+    limits = cluster.on_each_worker(read_limits)
+    per_host = Counter(worker.host for worker in cluster.workers)
+    for worker in cluster.workers:
+        own = worker_limits(worker, limits[worker], per_host[worker.host])
+        chosen = choose(own, worker.threads, found.batch_bytes, found.max_slice_bytes, fixed_workers=True)
+        if found.limit is None or chosen.spare_bytes < found.spare_bytes:
+            found = chosen._replace(workers=found.workers, remark=chosen.remark and TOO_LITTLE)
+    return found
+
+
+def worker_limits(worker: Worker, limits: Sequence[Limit], neighbours: int) -> list[Limit]:
+    """Return the limits of a worker that has not loaded the libraries of a run: its own, and its share of the machine
+    and its control groups among the `neighbours` workers of its host."""
+    kind = "resident"
+    resident = [limit for limit in limits if limit.kind == kind]
+    own = [Limit(kind, f"the memory limit of {worker}", worker.memory_limit, worker.memory_limit)]
+    shared = [
+        limit._replace(name=f"{limit.name} of {worker}", free=limit.free // neighbours, hard=limit.hard)
+        for limit in resident
+    ]
+    return [limit._replace(free=limit.free - LOADED[kind]) for limit in (*own, *shared) if limit.bound]

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop over the phases of a run: segments, outputs and report. It reads no text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from curation.packing.forms.shards import MANIFEST
+from curation.packing.megatron import PairInfo, TrainingPair
+from curation.packing.samples import write_sample
+from curation.packing.token_files import Joined, Written, check_tokens, plan_tokens, remove_other_pairs
+from curation.reading.inputs import entries_by_name
+from curation.running.corpus_phase import (
+    RunContext,
+    SegmentState,
+    decision_path,
+    input_spans,
+    prepare_stages,
+    run_corpus_stages,
+    save_index,
+    segment_folder,
+)
+from curation.running.exports import write_raw
+from curation.running.finish_phase import (
+    FinishJob,
+    Look,
+    RemovedJob,
+    Step,
+    cleaned_steps,
+    pair_steps,
+    removed_sizes,
+    removed_steps,
+    run_looks,
+    run_steps,
+    sized_tasks,
+)
+from curation.running.intermediate import Numbering, Partitions
+from curation.running.kept_ids import ids_of
+from curation.running.ledger import SliceRecord, SliceTotals, check_ledger
+from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice, slice_counts
+from curation.running.measure_files import FOLDER as MEASURES
+from curation.running.measure_files import write_measures
+from curation.running.places import Places
+from curation.running.removed import RemovedFile, RemovedRows, plan_kept_ids, plan_removed, write_rejected
+from curation.running.report import build, check_minima
+from curation.running.report_samples import Sampler
+from curation.running.stored_plan import urls_of
+from curation.running.task_phase import run_tasks
+from curation.running.task_records import Decoder
+from curation.running.write_phase import (
+    OutputJob,
+    OutputPart,
+    cut_output_parts,
+    document_schema,
+    part_counts,
+    write_empty_documents,
+    write_output_part,
+)
+from curation.stages import Stage
+from curation.stages.outcome import StageCount
+from curation.stages.own_code import stage_for_job
+from curation.system.files import make_folder, read_json, sync_folder
+
+SLICE_RECORDS = Decoder(lambda content: msgspec.convert(content, SliceRecord), slice_counts, removes=True)
+PART_RECORDS: Decoder[dict[str, Any]] = Decoder(dict, part_counts, removes=False)
+
+
+def run_phases(context: RunContext) -> dict[str, Any]:
+    """Run all phases after the plan, and return the content of the report."""
+    recipe = context.plan.recipe
+    counts = [
+        StageCount(kind=stage.kind, name=name, removes=stage.removes, compares=stage.compares)
+        for stage, name in zip(recipe.stages, recipe.stage_names, strict=True)
+    ]
+    segments = cut_segments(recipe.stages)
+    state: SegmentState | None = None
+    removed: list[RemovedRows] = []
+    decisions: list[tuple[Path, int, Partitions]] = []
+    first: SliceTotals | None = None
+    for segment in segments:
+        prepared = prepare_stages(context, segment)
+        records = _run_segment(context, segment, prepared, state)
+        totals = SliceTotals(context.plan.slices, records, [counts[k] for k in segment.row_stages])
+        if first is None:
+            first = totals
+            check_minima(recipe.input, recipe.budget, totals.slices, totals.records)
+        state = run_corpus_stages(context, segment, prepared, totals, counts)
+        removed += state.removed
+        decisions += [(decision_path(context, k), k, state.partitions) for k in segment.corpus_stages]
+    assert state is not None and first is not None
+    numbering = Numbering(context.plan.slices, np.cumsum(first.rows) - first.rows)
+    _name_groups(counts, removed, numbering)
+    folders = [segment_folder(context, segment.number) for segment in segments]
+    parts, part_records = _write_documents(context, state, numbering)
+    places = Places.of(folders[0], numbering.slices, first)
+    removed_job = RemovedJob(
+        offsets=numbering.offsets,
+        segments=folders,
+        decisions=decisions,
+        kept_ids=[],
+        lines_before=places.before,
+        has_marks=places.has_marks.astype(np.int64),
+    )
+    with ThreadPoolExecutor(1) as background:
+        side_files = background.submit(copy_context().run, _write_side_files, context, folders, numbering, first)
+        files = _plan_removed(context, removed_job, removed, numbering, first.read - state.documents)
+        tokens, digests = _finish(context, files, state, parts, part_records)
+    digests |= side_files.result()
+    if recipe.output.sample.batches:
+        digests |= write_sample(recipe.output.sample, context.folder, recipe.seed)
+    if recipe.output.index:
+        context.progress.log("saving the index")
+        digests |= save_index(context, removed, numbering)
+    planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
+    copies = planned - int(state.documents.sum())
+    texts = Sampler(context, folders, numbering, places, removed, state)
+    output_records = {"parts": part_records, "tokens": tokens, "copies": copies, "texts": texts.collect(counts)}
+    return _conclude(context, counts, first, output_records, digests)
+
+
+def _name_groups(counts: Sequence[StageCount], removed: Sequence[RemovedRows], numbering: Numbering) -> None:
+    """Replace rows by ids in the largest groups that stages report."""
+    for duplicates in removed:
+        groups: list[dict[str, Any]] = (
+            [] if duplicates.index_folder else counts[duplicates.stage].details.get("largest_groups", [])
+        )
+        rows = np.array([group["row"] for group in groups], np.int64)
+        for group, id_ in zip(groups, ids_of(duplicates.partitions, rows, numbering).to_pylist(), strict=True):
+            del group["row"]
+            group["id"] = id_
+
+
+def _run_segment(
+    context: RunContext, segment: Segment, prepared: Mapping[int, Stage], state: SegmentState | None
+) -> Iterator[SliceRecord]:
+    slices = context.plan.slices
+    job = SliceJob(
+        segment=segment,
+        engine=context.engine_name,
+        batch_bytes=context.batch_bytes,
+        folder=segment_folder(context, segment.number),
+        before=None if state is None else state.partitions.folder,
+        starts=np.zeros(0, np.int64) if state is None else state.partitions.starts,
+        mask=None if state is None else state.mask,
+        cuts=None if state is None else state.cuts,
+        stages={number: stage_for_job(stage) for number, stage in prepared.items()},
+    )
+    names = [context.plan.recipe.stage_names[k] for k in segment.row_stages]
+    label = " + ".join([*([] if state else ["read"]), *names]) or "keys"
+
+    def arguments(number: int) -> tuple[Any, ...]:
+        urls = urls_of(slices[number]) if state is None else ()
+        return (urls,) if urls else ()
+
+    return run_tasks(context, label, run_slice, job, job.folder, slices.stored_sizes(), SLICE_RECORDS, arguments)
+
+
+def _outputs_folder(context: RunContext) -> Path:
+    return context.work / "outputs"
+
+
+def _write_documents(
+    context: RunContext, state: SegmentState, numbering: Numbering
+) -> tuple[list[OutputPart], list[dict[str, Any]]]:
+    """Write `documents/` if the recipe wants it, and raw ids to the work folder; return the planned parts and their
+    records."""
+    output = context.plan.recipe.output
+    sources = input_spans(context.plan.slices, state.partitions)
+    copies = {name: entry.copies for name, entry in entries_by_name(context.plan.recipe.input).items()}
+    parts = cut_output_parts(state, sources, output, copies)
+    job = OutputJob(
+        offsets=numbering.offsets,
+        partitions=state.partitions,
+        mask=state.mask,
+        output_parts=parts,
+        work=_outputs_folder(context),
+        documents=context.folder / "documents",
+        engine=context.engine_name,
+    )
+    label = " + ".join(["write"] * output.documents + ["tokenise"] * bool(output.formats))
+    sizes = [part.documents for part in parts]
+    records = list(run_tasks(context, label, write_output_part, job, job.work, sizes, PART_RECORDS))
+    if not records:
+        schema = document_schema(context.plan.slices.carried, context.plan.recipe.stages)
+        empty_part = write_empty_documents(job.documents if output.documents else None, schema)
+        records = [empty_part | dict.fromkeys(("documents", "bytes", "tokens"), 0)]
+    return parts, records
+
+
+def _write_side_files(
+    context: RunContext, folders: Sequence[Path], numbering: Numbering, totals: SliceTotals
+) -> dict[str, str]:
+    """Write `rejected.jsonl`, measures and `raw/`; return path -> SHA-256."""
+    digests = {"rejected.jsonl": write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, totals)}
+    recipe = context.plan.recipe
+    if recipe.output.measures:
+        digests |= write_measures(context.folder / MEASURES, recipe, numbering, folders)
+    if recipe.output.raw:
+        digests |= write_raw(context, numbering)
+    sync_folder(context.folder)
+    return digests
+
+
+def _plan_removed(
+    context: RunContext, job: RemovedJob, removed: Sequence[RemovedRows], numbering: Numbering, counts: np.ndarray
+) -> tuple[RemovedJob, list[RemovedFile]]:
+    """Look up the ids of kept documents and measure removed texts in tasks. Return the job and the files of `removed/`;
+    `counts` has the removed rows of each slice."""
+    planned = plan_kept_ids(context.work / "kept-ids", removed)
+    folders = [kept_ids.folder for kept_ids, _ in planned]
+    job = msgspec.structs.replace(job, kept_ids=folders)
+    looks = [
+        Look(folders.index(folder), task)
+        for folder in dict.fromkeys(folders)
+        for task in range(len(planned[folders.index(folder)][0]))
+    ]
+    with_text = context.plan.recipe.output.keeps_removed_text
+    if with_text:
+        looks += [Look(-1, task) for task in range(sized_tasks(len(numbering.slices)))]
+    run_looks(context, job, looks)
+    return job, plan_removed(counts, removed_sizes(context) if with_text else None)
+
+
+def _finish(
+    context: RunContext, removed: tuple[RemovedJob, list[RemovedFile]], state: SegmentState,
+    parts: Sequence[OutputPart], records: Sequence[dict[str, Any]],
+) -> tuple[Written, dict[str, str]]:  # fmt: skip
+    """Write pairs, other forms, `removed/` and `cleaned/`; return token outputs, and path -> SHA-256 of the rest."""
+    recipe, work = context.plan.recipe, _outputs_folder(context)
+    numbered = [(part.number, part.source) for part in parts]
+    forms = [form.name for form in recipe.output.chosen()]
+    joined: list[Joined] = []
+    if recipe.output.formats:
+        check_tokens(recipe, work, numbered, records)
+        joined = list(plan_tokens(recipe, work, numbered, context.folder))
+    if joined:
+        make_folder(context.folder / "tokens")
+    total = sum(record["tokens"] for record in records)
+    steps = [step for each in joined for step in pair_steps(recipe, each, total)]
+    steps += [Step("form", name, 2 * total) for name in forms]
+    steps += [*removed_steps(removed[1]), *cleaned_steps(context, state, parts, records)]
+    job = FinishJob(
+        removed=removed[0], folder=context.folder, outputs=work, parts=numbered, work=context.work / "finish"
+    )
+    pairs: list[TrainingPair] = []
+    digests: dict[str, str] = {}
+    for record in run_steps(context, job, steps):
+        digests |= record.get("digests", {})
+        infos = msgspec.convert(record.get("pairs", []), list[PairInfo])
+        pairs += [TrainingPair(record["source"], record["split"], info) for info in infos]
+    for each in joined:
+        found = sum((pair.source, pair.split) == (each.source, each.split) for pair in pairs)
+        remove_other_pairs(context.folder, each.source, each.split, found)
+    manifests = {name: read_json(context.folder / name / MANIFEST) for name in forms}
+    return Written(pairs, manifests), digests
+
+
+def _conclude(
+    context: RunContext,
+    counts: list[StageCount],
+    totals: SliceTotals,
+    output_records: dict[str, Any],
+    digests: dict[str, str],
+) -> dict[str, Any]:
+    """Add up the counts, check the ledger, and write `tokens/_meta/`; return the content of the report."""
+    records = totals.records
+    documents = {
+        "read": sum(record.rows - record.unsampled for record in records),
+        "copies": output_records["copies"],
+        "kept": sum(record["documents"] for record in output_records["parts"]),
+        "removed": sum(sum(count.reasons.values()) for count in counts),
+        "rejected": sum(record.rejected for record in records),
+        "edited": sum(count.edited for count in counts),
+        "repaired": sum(record.repaired for record in records),
+    }
+    check_ledger(documents, counts)
+    lines = [stage.report_lines(count) for stage, count in zip(context.plan.recipe.stages, counts, strict=True)]
+    return build(context, documents, (counts, lines), totals, output_records, digests)

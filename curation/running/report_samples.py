@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Texts in the report: a few removed documents per reason, kept documents, pairs and groups of duplicates.
+
+Hashes choose them, so they do not depend on slices and workers. Texts are cut, so the report stays small for documents
+of any size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.arrays import batches_of, seeded_hashes
+from curation.contract import ID, ROW, TEXT
+from curation.rules.decide import Rule, expand_rules
+from curation.running.candidates import MAX_CHARACTERS, chosen_of
+from curation.running.intermediate import Numbering, Partitions, open_partition
+from curation.running.marks import aligned_words, broken_spans, excerpt
+from curation.running.masks import row_batches
+from curation.running.places import Places
+from curation.running.removed import RemovedRows
+from curation.running.similarity import jaccard
+from curation.running.slice_notes import SAMPLES
+from curation.stages import Filter
+from curation.stages.outcome import StageCount
+from curation.system.files import numbered_path
+
+if TYPE_CHECKING:
+    from curation.running.corpus_phase import RunContext, SegmentState
+
+MAX_REASONS, MAX_COMPARED = 40, 20  # reasons with samples, of rules and of stages that compare: the most frequent ones
+SHOWN_CHARACTERS = 600  # of a text
+SHOWN_WORDS = 400  # of each text of a pair
+CONTEXT = 12  # words of a pair before and after a difference
+MAX_COMPARED_BYTES = 1 << 20  # of two texts whose Jaccard similarity is computed
+SEED = 0
+
+
+class _Document(NamedTuple):
+    """A document of a partition. `text` has at most MAX_CHARACTERS, `whole` is the text if it is short enough to be
+    compared."""
+
+    slice: int
+    row: int
+    id: str
+    text: str
+    characters: int
+    whole: str | None
+
+
+class Sampler(NamedTuple):
+    """What the samples of a run are drawn from.
+
+    context    the run
+    segments   the folders of all segments
+    numbering  the numbers of documents
+    places     their files and lines
+    removed    the rows that corpus stages removed
+    state      the last segment
+    """
+
+    context: RunContext
+    segments: Sequence[Path]
+    numbering: Numbering
+    places: Places
+    removed: Sequence[RemovedRows]
+    state: SegmentState
+
+    def collect(self, counts: Sequence[StageCount]) -> dict[str, Any]:
+        """Return the texts of the report: `kept`, `removed`, `pairs` and `groups`; empty lists for `samples: 0`."""
+        samples = self.context.plan.recipe.report.samples
+        groups = [group for rows in self.removed if (group := self._groups(rows, counts, samples))]
+        if not samples:
+            return {"kept": [], "removed": [], "pairs": [], "groups": groups}
+        numbers = {
+            (stage, reason): number
+            for stage, count in enumerate(counts)
+            for reason, number in count.reasons.items()
+            if number
+        }
+        ranked = sorted(numbers, key=lambda key: (-numbers[key], key))
+        by_rules = {*[key for key in ranked if not counts[key[0]].compares][:MAX_REASONS]}
+        compared = {*[key for key in ranked if counts[key[0]].compares][:MAX_COMPARED]}
+        shown = [key for key in ranked if key in by_rules | compared]
+        removed = self._by_rules(samples, {*shown})
+        pairs: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        for rows in self.removed:
+            if (key := (rows.stage, rows.reason)) in shown:
+                removed[key], pairs[key] = self._duplicates(rows, samples)
+        names = self.context.plan.recipe.stage_names
+
+        def entries(name: str, found: dict[tuple[int, str], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+            return [
+                {"stage": names[key[0]], "reason": key[1], "documents": numbers[key], name: found[key]}
+                for key in shown
+                if found.get(key)
+            ]
+
+        kept = self._kept(samples)
+        return {
+            "kept": kept,
+            "removed": entries("samples", removed),
+            "pairs": entries("pairs", pairs),
+            "groups": groups,
+        }
+
+    def _by_rules(self, samples: int, shown: set[tuple[int, str]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
+        """The samples of documents that row stages removed, by stage and reason."""
+        tables: list[pa.Table] = []
+        for number in range(len(self.numbering.slices)):
+            for segment in self.segments:
+                rows = open_partition(numbered_path(segment, number, SAMPLES))
+                if len(rows):
+                    tables.append(rows.append_column("slice", pa.array(np.full(len(rows), number))))
+            if len(tables) > len(self.segments) + 1:
+                tables = [chosen_of(pa.concat_tables(tables), samples)]
+        found: dict[tuple[int, str], list[dict[str, Any]]] = {}
+        rows_found = chosen_of(pa.concat_tables(tables), samples).to_pylist() if tables else []
+        for row in sorted(rows_found, key=lambda row: row["hash"]):
+            key = row["stage"], row["reason"]
+            if key in shown:
+                name = self._id(row["slice"], row[ROW], row[ID])
+                document = _Document(row["slice"], row[ROW], name, row[TEXT], row["characters"], None)
+                facts = {"value": _number(row["value"]), "bound": _number(row["bound"])}
+                found.setdefault(key, []).append(self._sample(document, self._rule(*key)) | facts)
+        return found
+
+    def _rule(self, stage: int, reason: str) -> Rule | None:
+        filter_ = self.context.plan.recipe.stages[stage]
+        rules = expand_rules(filter_.rules) if isinstance(filter_, Filter) else ()
+        return next((rule for rule in rules if rule.name == reason), None)
+
+    def _id(self, number: int, row: int, own: str | None) -> str:
+        if own is not None:
+            return own
+        return f"{self.numbering.slices[number].source}/{int(self.numbering.offsets[number]) + row}"
+
+    def _sample(self, document: _Document, rule: Rule | None = None) -> dict[str, Any]:
+        text, marks, start = excerpt(document.text, broken_spans(rule, document.text), SHOWN_CHARACTERS)
+        place = self.places.columns(document.slice, np.array([document.row]))
+        return {
+            "id": document.id,
+            "source": self.numbering.slices[document.slice].source,
+            "file": place["file"][0].as_py(),
+            "line": place["line"][0].as_py(),
+            "text": text,
+            "marks": [list(mark) for mark in marks],
+            "start": start,
+            "characters": document.characters,
+        }
+
+    def _kept(self, samples: int) -> list[dict[str, Any]]:
+        mask = np.load(self.state.mask, mmap_mode="r")
+        best = np.zeros(0, np.int64)
+        for low, high in row_batches(0, len(mask)):
+            rows = np.concatenate([best, np.flatnonzero(mask[low:high]) + low])
+            best = rows[_chosen(rows, samples)]
+        return [self._sample(document) for document in self._documents(self.state.partitions, best)]
+
+    def _documents(self, partitions: Partitions, rows: np.ndarray) -> Iterator[_Document]:
+        """The documents at rows of a segment, in their order."""
+        for number, position in zip(*(values.tolist() for values in partitions.locate(rows)), strict=True):
+            row = open_partition(partitions.path(number)).select([ROW, ID, TEXT]).slice(position, 1)
+            text = pc.fill_null(row.column(TEXT), "")
+            characters = int(pc.utf8_length(text)[0].as_py())
+            whole = text[0].as_py() if pc.binary_length(text)[0].as_py() <= MAX_COMPARED_BYTES else None
+            start = pc.utf8_slice_codeunits(text, 0, MAX_CHARACTERS)[0].as_py()
+            place = row.column(ROW)[0].as_py()
+            yield _Document(number, place, self._id(number, place, row.column(ID)[0].as_py()), start, characters, whole)
+
+    def _duplicates(self, rows: RemovedRows, samples: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The samples of what a corpus stage removed: documents, and pairs of different texts."""
+        at = _chosen(rows.row, samples)
+        documents, pairs = [], []
+        for document, kept_row, value in zip(
+            self._documents(rows.partitions, rows.row[at]),
+            rows.kept_row[at].tolist(),
+            rows.value[at].tolist(),
+            strict=True,
+        ):
+            facts: dict[str, Any] = {"value": _number(value), "bound": None}
+            if kept_row < 0 or rows.index_folder:
+                documents.append(self._sample(document) | facts)
+                continue
+            kept = next(self._documents(rows.partitions, np.array([kept_row])))
+            if document.text == kept.text and document.characters == kept.characters:
+                documents.append(self._sample(document) | facts | {"kept": kept.id})
+            else:
+                pairs.append(self._pair(rows.stage, document, kept) | facts)
+        return documents, pairs
+
+    def _pair(self, stage: int, left: _Document, right: _Document) -> dict[str, Any]:
+        similarity = None
+        if left.whole is not None and right.whole is not None:
+            settings = msgspec.to_builtins(self.context.plan.recipe.stages[stage])
+            own = settings if settings.get("kind") == "fuzzy_dedup" else {}
+            similarity = round(jaccard(self.context.engine, own, left.whole, right.whole), 6)
+        runs, room = [], SHOWN_CHARACTERS
+        for mine, other, equal in aligned_words(left.text, right.text, SHOWN_WORDS):
+            sides = [" ".join(_context(words) if equal else words)[:room] for words in (mine, other)]
+            runs.append([*sides, equal])
+            room -= max(map(len, sides))
+            if room <= 0:
+                break
+        cut = max(left.characters, right.characters) > SHOWN_CHARACTERS
+        return {"id": left.id, "kept": right.id, "jaccard": similarity, "runs": runs, "cut": cut}
+
+    def _groups(self, rows: RemovedRows, counts: Sequence[StageCount], samples: int) -> dict[str, Any] | None:
+        """The groups of duplicates of a corpus stage by size, and the largest one; None without groups."""
+        kept = np.sort(rows.kept_row[rows.kept_row >= 0])
+        if rows.index_folder or not len(kept):
+            return None
+        starts = np.flatnonzero(np.append(True, kept[1:] != kept[:-1]))
+        sizes = np.diff(np.append(starts, len(kept))) + 1
+        powers = np.bincount(np.ceil(np.log2(sizes)).astype(np.int64))
+        largest = int(np.argmax(sizes))
+        document = next(self._documents(rows.partitions, kept[starts[largest : largest + 1]]))
+        shown = self._sample(document) if samples else {"id": document.id}
+        return {
+            "stage": counts[rows.stage].name,
+            "groups": len(sizes),
+            "sizes": [[int(power), int(number)] for power, number in enumerate(powers.tolist()) if number],
+            "largest": int(sizes[largest]),
+            "document": shown,
+        }
+
+
+def _chosen(rows: np.ndarray, samples: int) -> np.ndarray:
+    """The positions of the rows with the smallest seeded hashes, in the order of the hashes."""
+    best = np.zeros(0, np.int64)
+    hashes = np.zeros(0, np.uint64)
+    for batch in batches_of(len(rows)):
+        at = np.concatenate([best, np.arange(batch.start, batch.stop)])
+        found = np.concatenate([hashes, seeded_hashes(rows[batch], SEED)])
+        order = np.argpartition(found, samples)[:samples] if len(found) > samples else np.arange(len(found))
+        order = order[np.argsort(found[order])]
+        best, hashes = at[order], found[order]
+    return best
+
+
+def _context(words: list[str]) -> list[str]:
+    """Words that both texts have, without those far from a difference."""
+    return words if len(words) <= 3 * CONTEXT else [*words[:CONTEXT], "[…]", *words[-CONTEXT:]]
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+__all__ = ["Sampler"]

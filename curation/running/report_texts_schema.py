@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The schema of the parts of `report.json` that only the page shows: values, samples, pairs and groups."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from curation.packing.forms.base import Count
+from curation.rules.tallies import SIZE
+
+Bin = Annotated[int, msgspec.Meta(ge=0, lt=SIZE)]
+
+
+class Values(msgspec.Struct, frozen=True):
+    """A tally of documents by value."""
+
+    share: bool
+    below: Count
+    above: Count
+    bins: list[Bin]
+    counts: list[Count]
+
+    def __post_init__(self) -> None:
+        if len(self.bins) != len(self.counts) or self.bins != sorted({*self.bins}):
+            raise ValueError(f"{len(self.counts)} counts need as many bins, ascending")
+
+
+class RuleValues(Values, frozen=True, kw_only=True):
+    """A rule on measures, and the values of its documents."""
+
+    reason: str
+    measure: str
+    min: float | msgspec.UnsetType = msgspec.UNSET
+    max: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class AllValues(msgspec.Struct, frozen=True):
+    """Values of the documents of a run."""
+
+    read_bytes: Values | msgspec.UnsetType = msgspec.UNSET
+    kept_bytes: Values | msgspec.UnsetType = msgspec.UNSET
+    tokens_per_byte: Values | msgspec.UnsetType = msgspec.UNSET
+    languages: dict[str, dict[str, Count]] = {}
+
+    def __post_init__(self) -> None:
+        if self.languages and {*self.languages} != {"read", "kept"}:
+            raise ValueError("languages needs read and kept")
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """A document."""
+
+    id: str
+    source: str
+    file: str
+    text: str
+    marks: list[tuple[Count, Count]]
+    start: Count
+    characters: Count
+    line: Count | None = None
+    value: float | None = None
+    bound: float | None = None
+    kept: str | None = None
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A removed document, and the one kept in its place."""
+
+    id: str
+    kept: str
+    jaccard: float | None
+    runs: list[tuple[str, str, bool]]
+    cut: bool
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """The samples of a reason."""
+
+    stage: str
+    reason: str
+    documents: Count
+    samples: list[Sample]
+
+
+class Pairs(msgspec.Struct, frozen=True):
+    """The pairs of a reason."""
+
+    stage: str
+    reason: str
+    documents: Count
+    pairs: list[Pair]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """The groups of duplicates of a stage."""
+
+    stage: str
+    groups: Count
+    sizes: list[tuple[Annotated[int, msgspec.Meta(ge=1, le=64)], Count]]
+    largest: Count
+    document: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.document.get("id"), str):
+            raise ValueError("the document of a group has no id")
+        if "text" in self.document:
+            msgspec.convert(self.document, Sample)
+
+
+class Texts(msgspec.Struct, frozen=True):
+    """Samples, pairs and groups."""
+
+    kept: list[Sample] = []
+    removed: list[Removed] = []
+    pairs: list[Pairs] = []
+    groups: list[Group] = []
+
+
+__all__ = ["AllValues", "RuleValues", "Texts"]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables in HTML for notebooks. Every value is escaped: names, reasons and texts may come from hostile data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import islice
+
+from curation.system.terminal import printable_line
+
+MAX_ROWS = 100
+MAX_CHARACTERS = 200  # of a value
+OVERRIDES = re.compile("[\\u202a-\\u202e\\u2066-\\u2069]")  # of the direction of text
+CLASSES = "tex2jax_ignore mathjax_ignore"  # notebooks would show text between dollar signs as formulas
+
+
+def html_table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]], note: str = "") -> str:
+    """Return a table in HTML with at most 100 rows, then the number of the others. Numbers are aligned to the right.
+
+    title   line above the table
+    header  names of the columns
+    rows    one value per column each
+    note    line below the table; "" for none
+    """
+    rows = iter(rows)
+    shown = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in islice(rows, MAX_ROWS))
+    left_out = sum(1 for _ in rows)
+    names = "".join(f"<th>{_text(name)}</th>" for name in header)
+    more = f"<p>and {left_out:,} more rows</p>" if left_out else ""
+    head = f"<thead><tr>{names}</tr></thead>" if header else ""
+    return (
+        f'<div class="{CLASSES}"><p>{_text(title)}</p><table>{head}<tbody>{shown}</tbody></table>{more}'
+        f"{f'<p>{_text(note)}</p>' if note else ''}</div>"
+    )
+
+
+class Shown:
+    """Base of classes with facts: a repr of one line, and a table in notebooks."""
+
+    def _facts(self) -> Mapping[str, object]:
+        """Return name -> value, in the order to show."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        facts = (f"{name} {_number(value)}" for name, value in self._facts().items())
+        return f"<{type(self).__name__}: {', '.join(facts)}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, (), self._facts().items())
+
+
+def _number(value: object) -> str:
+    is_count = isinstance(value, int) and not isinstance(value, bool)
+    return f"{value:,}" if is_count else str(value)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f'<td style="text-align: left">{_text(value)}</td>'
+    return f'<td style="text-align: right">{_number(value) if isinstance(value, int) else f"{value:g}"}</td>'
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    text = text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
+    return escape(OVERRIDES.sub(lambda match: match[0].encode("unicode_escape").decode(), printable_line(text)))
+
+
+__all__ = ["Shown", "html_table"]

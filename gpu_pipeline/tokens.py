@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens of a cuDF string column: pre-tokens, their ids and the special ids on the device.
+
+The host encodes with tokenizers that have no flat form, documents of more than MAX_BYTES, and pre-tokens of more than
+`token_kernels.MERGED_BYTES` that are no token. It checks one document in a thousand with the tokenizer's library.
+"""
+
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import cupy as cp
+import numpy as np
+
+from curation.kernels.bpe import TokenTable
+from curation.packing.tokenization import sample_of
+from gpu_pipeline import kernels, token_kernels
+from gpu_pipeline.buffers import (
+    DEVICE,
+    buffers_of,
+    eight_byte_blocks,
+    memory_errors,
+    out_of_memory,
+    prepare_device,
+    string_array,
+    warn_of_short_memory,
+)
+from gpu_pipeline.token_kernels import Pieces
+
+if TYPE_CHECKING:
+    import cudf
+
+    from curation.packing.tokenization import Tokenizer
+
+# A batch takes 9 bytes of memory per byte of English, and 36 where every byte is a pre-token.
+BATCH_BYTES, MIN_BATCH_BYTES = 256 << 20, 4 << 20
+MAX_BYTES = 1 << 30  # places of pre-tokens are 32 bits
+
+
+class _Tables(NamedTuple):
+    """`FlatTables` on the device."""
+
+    pages: cp.ndarray
+    classes: cp.ndarray
+    tokens: TokenTable
+    byte_ids: cp.ndarray
+    pairs: cp.ndarray
+
+
+@lru_cache(maxsize=4)
+def _device_tables(tokenizer: "Tokenizer") -> _Tables:
+    flat = tokenizer.flat_tables
+    tokens = TokenTable(*map(cp.asarray, flat.tokens[:4]), flat.tokens.longest)
+    return _Tables(cp.asarray(flat.pages), cp.asarray(flat.classes), tokens, *map(cp.asarray, flat[4:6]))
+
+
+class _Merged(NamedTuple):
+    """The ids of pre-tokens that are no token.
+
+    starts, pool, counts   the ids of missing pre-token j are the counts[j] in the pool from starts[j]
+    on_host                ids that the host made, by pre-token
+    """
+
+    starts: cp.ndarray
+    pool: cp.ndarray
+    counts: cp.ndarray
+    on_host: dict[int, np.ndarray]
+
+
+def _encode_on_host(
+    data: cp.ndarray, pieces: Pieces, numbers: cp.ndarray, tokenizer: "Tokenizer"
+) -> dict[int, np.ndarray]:
+    """The ids of each of these pre-tokens; equal ones are encoded once."""
+    encode = cache(lambda piece: tokenizer.flat_tables.encode_piece(piece.decode()))
+    starts, ends = (cp.asnumpy(pieces.places[k]).astype(np.int64) + pieces.origin for k in (numbers, numbers + 1))
+    spans = zip(cp.asnumpy(numbers).tolist(), starts.tolist(), ends.tolist(), strict=True)
+    return {number: encode(cp.asnumpy(data[start:end]).tobytes()) for number, start, end in spans}
+
+
+def _merge(data: cp.ndarray, pieces: Pieces, missing: cp.ndarray, tokenizer: "Tokenizer") -> _Merged:
+    tables = _device_tables(tokenizer)
+    sizes = pieces.places[missing + 1] - pieces.places[missing]
+    short, on_device = sizes <= token_kernels.SHORT_BYTES, sizes <= token_kernels.MERGED_BYTES
+    starts = kernels.starts_of(cp.where(on_device, sizes, 0).astype(np.int64))
+    pool, counts = cp.empty(int(starts[-1]), np.int32), cp.zeros(missing.size, np.int32)
+    for kernel, chosen, threads in (
+        (token_kernels.merge_short, short, 1),
+        (token_kernels.merge_long, on_device & ~short, token_kernels.WARP),
+    ):
+        numbers = cp.flatnonzero(chosen)
+        if numbers.size:
+            kernels.launch(
+                kernel, threads * numbers.size, data, pieces.origin, pieces.places, missing, numbers, starts,
+                tables.byte_ids, tables.pairs, pool, counts,
+            )  # fmt: skip
+    return _Merged(starts, pool, counts, _encode_on_host(data, pieces, missing[~on_device], tokenizer))
+
+
+def _tokenize_batch(data: cp.ndarray, offsets: cp.ndarray, tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
+    """(ids with special ids, lengths) of documents of together less than 2^31 bytes, at least one."""
+    tables, flat = _device_tables(tokenizer), tokenizer.flat_tables
+    blocks = eight_byte_blocks(data)
+    pieces = token_kernels.find_pieces(data, blocks, offsets, flat.pattern, tables.pages, tables.classes)
+    ids = cp.empty(pieces.places.size - 1, np.int32)
+    kernels.launch_shared(
+        token_kernels.find_ids, ids.size, data, blocks, pieces.origin, pieces.places, *tables.tokens, ids
+    )
+    missing = cp.flatnonzero(ids == token_kernels.MISSING)
+    merged = _merge(data, pieces, missing, tokenizer)
+    ids[missing] = -1 - cp.arange(missing.size, dtype=np.int32)
+    counts = cp.ones(ids.size, np.int32)
+    counts[missing] = merged.counts
+    long = cp.asarray(np.array(list(merged.on_host), np.int64))
+    counts[long] = cp.asarray(np.array([len(found) for found in merged.on_host.values()], np.int32))
+    bos, eod = (found[0] if found else token_kernels.NO_ID for found in tokenizer.special_ids)
+    kernels.launch(token_kernels.add_special_ids, len(offsets) - 1, pieces.rows, bos, eod, counts)
+    starts = kernels.starts_of(counts.astype(np.int64))
+    out, lengths = cp.empty(int(starts[-1]), np.int32), cp.empty(len(offsets) - 1, np.int64)
+    kernels.launch_shared(
+        token_kernels.gather_ids, ids.size, ids, starts, pieces.places, pieces.borders, bos, *merged[:3], out
+    )
+    kernels.launch(token_kernels.end_documents, lengths.size, pieces.rows, starts, eod, out, lengths)
+    opens = cp.isin(long, pieces.rows) if bos != token_kernels.NO_ID else cp.zeros(long.size, bool)
+    for first, found in zip(cp.asnumpy(starts[long] + opens).tolist(), merged.on_host.values(), strict=True):
+        out[first : first + len(found)] = cp.asarray(found)
+    return cp.asnumpy(out.astype(tokenizer.dtype)), cp.asnumpy(lengths).astype(np.int32)
+
+
+def _tokenize_on_host(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
+    return tokenizer.pack_ids(string_array(text))
+
+
+def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
+    data, offsets, _ = buffers_of(text)
+    byte_starts = cp.asnumpy(offsets)
+    first, limit = 0, BATCH_BYTES
+    found = [(np.zeros(0, tokenizer.dtype), np.zeros(0, np.int32))]
+    while first < len(text):
+        last = kernels.batch_end(byte_starts, first, limit)
+        if byte_starts[last] - byte_starts[first] > MAX_BYTES:  # one document
+            found.append(_tokenize_on_host(text.iloc[first:last], tokenizer))
+            first = last
+            continue
+        try:
+            with DEVICE:
+                found.append(_tokenize_batch(data, offsets[first : last + 1], tokenizer))
+        except MemoryError as error:
+            if limit <= MIN_BATCH_BYTES:
+                raise out_of_memory(int(byte_starts[last] - byte_starts[first])) from error
+            warn_of_short_memory()
+            limit //= 2
+        else:
+            first = last
+    ids, lengths = map(np.concatenate, zip(*found, strict=True))
+    return ids, lengths
+
+
+def _check(text: "cudf.Series", tokenizer: "Tokenizer", ids: np.ndarray, lengths: np.ndarray) -> None:
+    """Compare a sample of the documents with the tokenizer's library."""
+    chosen = sample_of(cp.asnumpy(buffers_of(text)[1]))
+    ends = np.cumsum(lengths, dtype=np.int64)
+    bos, eod = map(len, tokenizer.special_ids)
+    documents = [ids[ends[row] - lengths[row] + bos : ends[row] - eod] for row in chosen]
+    tokenizer.check_ids(string_array(text.iloc[chosen]), chosen, documents)
+
+
+@memory_errors()
+def tokenize(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
+    if text.null_count:
+        text = text.fillna("")
+    if tokenizer.device_note:
+        return _tokenize_on_host(text, tokenizer)
+    prepare_device()
+    ids, lengths = _in_batches(text, tokenizer)
+    _check(text, tokenizer, ids, lengths)
+    return ids, lengths

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`select` removes exactly the share it names, as sorting all documents does, however the work is divided."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pandas as pd
+import pytest
+
+import curation
+from curation.errors import CurationError, InputError, RecipeError
+from curation.running.run import run
+from curation.stages import Select, key_ranges, rank_bounds
+from curation.stages.select import numbers_at, order_of
+from tests.runs import recipe_of, table_rows
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), 1e-310, -1e-310, 0.1, 0.30000000000000004, 2.0**53]
+SHARES = [{"drop_lowest": 0.3}, {"drop_highest": 0.3}, {"keep_highest": 0.29}, {"keep_lowest": 0.5}]
+
+
+def removed_by_sorting(numbers: list[float | None], groups: list[str], settings: dict[str, float]) -> set[int]:
+    """The positions that `select` must remove."""
+    [(name, given)] = settings.items()
+    share = Decimal(str(given)) if name.startswith("drop") else 1 - Decimal(str(given))
+    sign = -1 if name in ("drop_highest", "keep_lowest") else 1
+    members = defaultdict(list)
+    for place, group in enumerate(groups):
+        members[group].append(place)
+
+    def rank(place: int) -> tuple[bool, float, int]:
+        number = numbers[place]
+        is_number = number is not None and number == number
+        return (is_number, sign * number if is_number else 0.0, -place)
+
+    return {place for places in members.values() for place in sorted(places, key=rank)[: int(share * len(places))]}
+
+
+def numbers_of(count: int, distinct: int, rng: np.random.Generator) -> list[float | None]:
+    """Numbers with ties, special values that JSON has, and gaps."""
+    pool = [*filter(math.isfinite, SPECIAL), *rng.normal(size=distinct).tolist(), None, float("nan")]
+    return [pool[place] for place in rng.integers(len(pool), size=count)]
+
+
+def run_on(
+    numbers: list[float | None], groups: list[str], folder: Path, settings: dict[str, Any], **how: Any
+) -> tuple[dict[str, Any], set[int]]:
+    """The report of a run over some files, and the positions that it removed."""
+    folder.mkdir(exist_ok=True)
+    lines = [
+        orjson.dumps({"id": str(place), "text": f"text {place}", "score": number, "kind": group})
+        for place, (number, group) in enumerate(zip(numbers, groups, strict=True))
+    ]
+    (folder / "in.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    stage = {"kind": "select", "column": "score", **settings}
+    entry = {"path": str(folder / "in.jsonl"), "columns": ["score", "kind"]}
+    recipe = recipe_of(entry, stages=[stage], output={"formats": []})
+    report = run(recipe, folder / "out", engine="cpu", progress=False, **how).report
+    return report, {int(name) for (name,) in table_rows(folder / "out/removed", "id")}
+
+
+@pytest.mark.parametrize("settings", SHARES, ids=str)
+@pytest.mark.parametrize("per", ["", "kind"])
+def test_the_removed_documents_are_those_of_a_sort(settings: dict[str, float], per: str, tmp_path: Path):
+    rng = np.random.default_rng(len(per))
+    numbers = numbers_of(701, 40, rng)
+    groups = [f"group {number}" for number in rng.integers(9, size=701) ** 2 // 8]
+    report, removed = run_on(numbers, groups, tmp_path / "run", settings | {"per": per}, slice_bytes=1 << 12)
+    assert removed == removed_by_sorting(numbers, groups if per else [""] * 701, settings)
+    details = report["stages"][0]["details"]
+    assert details["groups"] == (len({*groups}) if per else 1)
+    assert sum(group["removed"] for group in details["by_group"]) == len(removed)
+    assert not per or {group["name"] for group in details["by_group"]} == {*groups}
+
+
+def test_results_do_not_depend_on_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Ties across bundles, many shards, and bundles of a few rows: the same documents as from one task."""
+    rng = np.random.default_rng(5)
+    numbers = [float(number) for number in rng.integers(3, size=600)]
+    groups = [f"{number:x}" for number in rng.integers(60, size=600)]
+    settings = {"drop_lowest": 0.45, "per": "kind"}
+    _, whole = run_on(numbers, groups, tmp_path / "whole", settings, workers=1)
+    monkeypatch.setattr(key_ranges, "MIN_BUNDLE_ROWS", 40)
+    monkeypatch.setattr(key_ranges, "MAX_BUNDLE_ROWS", 40)
+    monkeypatch.setattr(rank_bounds, "SHARD_ROWS", 50)
+    _, divided = run_on(numbers, groups, tmp_path / "divided", settings, slice_bytes=1 << 10, workers=3)
+    assert whole == divided == removed_by_sorting(numbers, groups, {"drop_lowest": 0.45})
+
+
+def test_a_share_per_input_names_the_inputs(tmp_path: Path):
+    for name, count in (("small", 10), ("large", 30)):
+        lines = [orjson.dumps({"text": f"{name} {number}", "score": str(number)}) for number in range(count)]
+        (tmp_path / f"{name}.jsonl").write_bytes(b"\n".join(lines))
+    inputs = [{"path": str(tmp_path / f"{name}.jsonl"), "columns": ["score"]} for name in ("small", "large")]
+    stage = {"kind": "select", "column": "score", "keep_highest": 0.7, "per": "source"}
+    report = run(recipe_of(*inputs, stages=[stage], output={"formats": []}), tmp_path / "out", engine="cpu").report
+    assert report["stages"][0]["lines"] == [
+        "large: 9 of 30 documents removed, score <= 8", "small: 3 of 10 documents removed, score <= 2"
+    ]  # fmt: skip
+    removed = table_rows(tmp_path / "out/removed", "source", "reason", "value")
+    assert removed == [("small", "low_score", n) for n in range(3)] + [("large", "low_score", n) for n in range(9)]
+
+
+def test_documents_without_a_number_are_removed_first_and_counted(tmp_path: Path):
+    numbers = [5.0, None, 1.0, float("nan"), 2.0, 3.0, 4.0, 6.0, 7.0, 8.0]
+    for share, expected in (({"drop_lowest": 0.3}, {1, 2, 3}), ({"drop_highest": 0.3}, {1, 3, 9})):
+        report, removed = run_on(numbers, [""] * 10, tmp_path / str(*share), share)
+        assert removed == expected and report["stages"][0]["lines"][-1] == "2 documents without a number removed"
+
+
+def test_frames_give_the_rows_of_a_run():
+    frame = pd.DataFrame({"text": list("abcdef"), "n": [3, 1, 2, 1, 5, 4], "source": list("xyxyxy")})
+    assert curation.select(frame, "n", drop_lowest=0.34)["text"].tolist() == list("acef")
+    assert curation.select(frame, "n", keep_highest=0.34, per="source")["text"].tolist() == list("abef")
+    assert curation.select(frame, curation.Select(column="n", keep_lowest=0.5))["text"].tolist() == list("bcd")
+
+
+def test_orders_rise_with_numbers_and_lead_back():
+    numbers = np.array(sorted(SPECIAL))
+    for descending in (False, True):
+        order = order_of(numbers, descending)
+        assert (np.diff(order.astype(object)) * (-1 if descending else 1) >= 0).all() and order.min() > 0
+        assert (numbers_at(order, descending) == numbers).all()
+        assert (order[numbers == 0] == order[numbers == 0][0]).all()
+    assert order_of(np.array([np.nan]), True)[0] == 0 and np.isnan(numbers_at(np.array([0], np.uint64), True))[0]
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"drop_lowest": 30}, "drop_lowest must be above 0 and below 1, not 30. Write 0.3 for 30 %"),
+        ({"drop_lowest": 1.0}, "drop_lowest must be above 0 and below 1, not 1.0"),
+        ({"drop_lowest": -0.1}, "drop_lowest must be above 0 and below 1, not -0.1"),
+        ({"drop_lowest": float("nan")}, "drop_lowest must be above 0 and below 1, not nan"),
+        ({}, "give one of drop_lowest, drop_highest, keep_lowest, keep_highest, not none"),
+        ({"drop_lowest": 0.1, "keep_lowest": 0.1}, "keep_highest, not drop_lowest, keep_lowest"),
+        ({"drop_lowest": 0.1, "per": "score"}, "per must be source, or a column other than 'score'"),
+        ({"drop_lowest": 0.1, "column": "text"}, "column must name a column of numbers, not 'text'"),
+    ],
+)
+def test_wrong_settings_are_one_message(settings: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Select(**{"column": "score", **settings})
+
+
+@pytest.mark.parametrize(
+    ("column", "error", "message"),
+    [
+        ({"score": ["a", "b"]}, InputError, "column 'score' has no number in any of 2 documents"),
+        ({"score": [None, None]}, InputError, "column 'score' has no number in any of 2 documents"),
+        ({"score": [True, False]}, InputError, "column 'score' holds bool, but select needs numbers"),
+        ({"other": [1, 2]}, CurationError, "score"),
+    ],
+)
+def test_columns_without_numbers_are_one_message(column: dict[str, Any], error: type[Exception], message: str):
+    with pytest.raises(error) as caught:
+        curation.select(pd.DataFrame({"text": ["a", "b"]} | column), "score", drop_lowest=0.5)
+    assert message in str(caught.value) and str(caught.value).count("\n") == 0
+
+
+def test_an_unknown_share_in_a_recipe_is_named():
+    with pytest.raises(RecipeError, match="drop_lowest"):
+        recipe_of(Path("x.jsonl"), stages=[{"kind": "select", "column": "score", "drop_lowst": 0.3}])

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process at a time holds a lease, by the clock of the file system."""
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from curation.system.files import remove
+from curation.system.leases import LeaseLostError, Leases, guarded_by, lease_path
+
+
+@pytest.fixture
+def leases(tmp_path: Path) -> Iterator[Leases]:
+    with Leases(tmp_path, "first", 60) as made:
+        yield made
+
+
+def age(path: Path, seconds: float) -> None:
+    modified = path.stat().st_mtime - seconds
+    os.utime(path, (modified, modified))
+
+
+def test_one_of_many_takes_a_lease(leases: Leases, tmp_path: Path):
+    together = Barrier(8)
+
+    def take(_: int) -> bool:
+        together.wait()
+        return leases.take(tmp_path, "000001", 3) is not None
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(take, range(8))) == 1
+
+
+def test_a_lease_expires_by_the_terms_of_its_holder(leases: Leases, tmp_path: Path):
+    with Leases(tmp_path, "second", 5) as others:
+        lease = others.take(tmp_path, "driver")
+        assert lease and not leases.is_expired(lease.path, leases.now())
+        age(lease.path, 4)
+        assert not leases.is_expired(lease.path, leases.now())
+        age(lease.path, 2)
+        assert leases.is_expired(lease.path, leases.now())
+
+
+def test_the_clock_of_this_machine_does_not_count(leases: Leases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lease = leases.take(tmp_path, "driver")
+    assert lease
+    for name in ("time", "monotonic"):
+        monkeypatch.setattr(time, name, lambda: 1e12)
+    assert not leases.is_expired(lease.path, leases.now())
+    age(lease.path, 61)
+    assert leases.is_expired(lease.path, leases.now())
+
+
+def test_held_leases_are_renewed_and_lost_ones_are_noticed(tmp_path: Path):
+    with Leases(tmp_path, "first", 0.3) as leases:
+        lease = leases.take(tmp_path, "driver")
+        assert lease
+        time.sleep(0.6)
+        assert not leases.is_expired(lease.path, leases.now()) and lease.is_held()
+        assert leases.take(tmp_path, "driver") is None and leases.newest(tmp_path, "driver") == 0
+        assert leases.take(tmp_path, "driver", 1) and not lease.is_held()
+        with pytest.raises(LeaseLostError):
+            lease.check()
+
+
+def test_a_lease_that_is_given_back_is_free_at_once(leases: Leases, tmp_path: Path):
+    with Leases(tmp_path, "second", 60) as others:
+        assert others.take(tmp_path, "driver")
+    assert leases.is_expired(lease_path(tmp_path, "driver", 0), leases.now())
+    assert not [path.name for path in tmp_path.glob("clock-*")][1:]
+
+
+def test_a_lease_whose_content_is_not_written_yet_counts(leases: Leases, tmp_path: Path):
+    path = lease_path(tmp_path, "driver", 0)
+    path.touch()
+    assert not leases.is_expired(path, leases.now())
+    age(path, 61)
+    assert leases.is_expired(path, leases.now())
+
+
+def test_who_has_lost_the_lease_of_a_run_deletes_nothing(leases: Leases, tmp_path: Path):
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    lease = leases.take(tmp_path, "driver")
+    assert lease
+    with guarded_by(lease):
+        leases.take(tmp_path, "driver", 1)
+        with pytest.raises(LeaseLostError):
+            remove(kept)
+    assert kept.is_dir()
+    remove(kept)
+    assert not kept.exists()

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions hand over a few tasks at a time, and take the next items when tasks have ended."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from curation.system import sessions
+from curation.system.sessions import LocalExecutor, TaskSession
+
+
+class Backwards:
+    """An executor that runs the last of the tasks that wait first, and counts those that wait."""
+
+    window = 7
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Future[Any], Callable[[Any], Any], Any]] = []
+        self.most = self.checks = 0
+        self.cancelled: list[Any] = []
+
+    def submit(self, function: Callable[[Any], Any], item: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.waiting.append((future, function, item))
+        self.most = max(self.most, len(self.waiting))
+        if len(self.waiting) == self.window or item == "last":
+            threading.Thread(target=self._end_one).start()
+        return future
+
+    def _end_one(self) -> None:
+        while self.waiting:
+            future, function, item = self.waiting.pop()
+            future.set_result(function(item))
+
+    def results(self, futures: Sequence[Any]) -> list[Any]:
+        return [future.result() for future in futures]
+
+    def cancel(self, futures: Sequence[Any]) -> None:
+        self.cancelled += futures
+
+    def check(self) -> None:
+        self.checks += 1
+        if self.checks == 3:
+            raise OSError("no worker")
+
+
+def test_results_are_in_the_order_of_items_whatever_ends_first():
+    assert TaskSession(Backwards()).map(lambda item: f"<{item}>", [*range(100), "last"]) == [
+        *(f"<{number}>" for number in range(100)), "<last>",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("tasks", [1000, 10_000])
+def test_few_tasks_wait_and_few_items_are_made_however_many_there_are(tasks: int):
+    alive, most = 0, [0]
+
+    def items() -> Iterator[int]:
+        nonlocal alive
+        for number in range(tasks):
+            alive += 1
+            most.append(alive)
+            yield number
+
+    def done(number: int, item: int, result: int) -> None:
+        nonlocal alive
+        assert number == item == -result
+        alive -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        TaskSession(LocalExecutor(pool, 4)).run(lambda item: -item, items(), done)
+    assert alive == 0 and max(most) <= 8
+
+
+def test_an_error_cancels_the_tasks_that_wait():
+    begun: list[int] = []
+
+    def task(item: int) -> None:
+        begun.append(item)
+        raise ValueError(item)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match=r"^0$"):
+        TaskSession(LocalExecutor(pool, 50)).run(task, range(1000))
+    assert len(begun) <= 100
+
+
+def test_an_executor_that_cannot_end_a_task_ends_the_session(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sessions, "POLL_SECONDS", 0.01)
+    executor = Backwards()
+    with pytest.raises(OSError, match="no worker"):
+        TaskSession(executor).run(abs, range(3))  # fewer than the window: they never begin
+    assert executor.checks == 3 and len(executor.cancelled) == 3
