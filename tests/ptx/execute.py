@@ -80,6 +80,26 @@ _Launch = _structure(
     ],
 )
 GLOBAL = 1  # SPACE_GLOBAL
+MOST_STACKS = 12_000  # of all kernels; a process may have 65,530 mappings, and a stack is two
+
+
+class Stacks:
+    """Kernels whose libraries keep stacks, with their number, the latest last."""
+
+    def __init__(self) -> None:
+        self.of_kernel: dict[Executable, int] = {}
+
+    def use(self, executable: "Executable", count: int) -> None:
+        """Release stacks of other kernels until `count` more fit."""
+        count = max(count, self.of_kernel.pop(executable, 0))
+        while self.of_kernel and sum(self.of_kernel.values()) + count > MOST_STACKS:
+            oldest = next(iter(self.of_kernel))
+            del self.of_kernel[oldest]
+            oldest.library.release_slots()
+        self.of_kernel[executable] = count
+
+
+STACKS = Stacks()
 
 
 class Executable:
@@ -121,6 +141,7 @@ class Executable:
             patience=patience,
             counting=counting,
         )
+        STACKS.use(self, launch.resident * threads)
         self.library.run_launch(ctypes.byref(launch))
         if launch.fault.kind:
             raise KernelError(self._message(launch, regions, first_number))

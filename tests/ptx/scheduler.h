@@ -52,6 +52,16 @@ static void make_slots(size_t wanted)
     }
 }
 
+// Frees all threads: a stack and its first page are two mappings, and the kernel of the system limits their number.
+void release_slots(void)
+{
+    for (; num_slots > 0; num_slots--) {
+        Thread *t = slots[num_slots - 1];
+        munmap(t->fresh.uc_stack.ss_sp, STACK_BYTES);
+        free(t->visits), free(t->local), free(t->accesses), free(t);
+    }
+}
+
 static void resume(Thread *t)
 {
     size_t local = 0, shared = 0;

@@ -13,7 +13,7 @@ import pytest
 import cpu_fallback
 from curation.kernels.hashing import murmur3_x64_128
 from tests.corpus import NASTY, SHARED_DATA
-from tests.ptx import workload
+from tests.ptx import execute, workload
 from tests.ptx.build import compile_to_ptx
 from tests.ptx.engine import ORIGINALS, install_engine, kernels
 from tests.ptx.execute import Executable
@@ -74,6 +74,14 @@ def test_real_documents(monkeypatch, tmp_path, seed):
     texts = workload.real_texts(REAL)
     for name in workload.CALLS:
         workload.assert_equal_results(name, engine, texts, tmp_path)
+
+
+def test_a_kernel_runs_after_others_needed_its_stacks(monkeypatch, tmp_path):
+    monkeypatch.setattr(execute, "MOST_STACKS", 1)
+    engine, _ = install_engine(monkeypatch, 2)
+    for name in ("hash", "keys", "hash"):
+        workload.assert_equal_results(name, engine, workload.made_texts(3), tmp_path)
+        assert len(execute.STACKS.of_kernel) == 1
 
 
 SPREAD = [
