@@ -33,7 +33,8 @@ token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
 SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
-KERNEL_MODULES = kernels, measure_kernels, kernels.repetition_kernels, token_kernels
+WARP_MODULES = measure_kernels, kernels.repetition_kernels  # with kernels for warps of LANES threads
+KERNEL_MODULES = kernels, *WARP_MODULES, token_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
@@ -66,6 +67,12 @@ class FakeCuda:
 
     def clz(self, bits):
         return 32 - int(bits).bit_length()
+
+    def ballot_sync(self, lanes, flag):
+        return int(flag)
+
+    def shfl_sync(self, lanes, value, lane):
+        return value
 
     def syncthreads(self):
         """Only blocks of one thread wait."""
@@ -237,7 +244,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(module, "cuda", fake)
     for module, name, function in device_functions():
         monkeypatch.setattr(module, name, function.py_func)
-    monkeypatch.setattr(measure_kernels, "LANES", 1)  # a warp of one thread waits for no other
+    for module in WARP_MODULES:
+        monkeypatch.setattr(module, "LANES", 1)  # a warp of one thread waits for no other
     for name, number in NO_WARPS.items():
         monkeypatch.setattr(token_kernels, name, number)
     monkeypatch.setitem(sys.modules, "gpu_pipeline.measures", load("measures"))
