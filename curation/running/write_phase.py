@@ -126,8 +126,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     part = job.output_parts[number]
     started = time.perf_counter()
     path = job.documents / f"part-{number:05d}.parquet" if plan.recipe.output.documents else None
-    mask = np.load(job.mask, mmap_mode="r")
-    schema = document_schema(plan.slices.carried, plan.recipe.stages) if path else DOCUMENT_SCHEMA
+    schema, mask = document_schema(plan.slices.carried, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
     lengths, languages = Tally(), Counter[str]()
@@ -202,11 +201,11 @@ def _kept_documents(
     plan: Plan, job: OutputJob, part: OutputPart, mask: np.ndarray, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     """The kept documents of an output part, batch by batch, in the schema of `documents/`."""
-    added = [name for name in added_columns(plan.recipe.stages) if name in schema.names]
+    added = added_columns(plan.recipe.stages)
     for span in job.partitions.spans(part.start, part.stop):
         input_slice = plan.slices[span.partition]
         table = open_partition(job.partitions.path(span.partition))
-        table = table.select([ROW, ID, TEXT, *(name for name in input_slice.columns if name in schema.names), *added])
+        table = table.select([ROW, ID, TEXT, *input_slice.columns, *added])
         table = table.slice(span.start, span.stop - span.start)
         done = int(job.partitions.starts[span.partition]) + span.start
         for batch in table.to_batches():
