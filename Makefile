@@ -6,10 +6,10 @@ READY := $(VENV)/.ready
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-peers gpu-check torture ptx ptx-record test-models tokens
+.PHONY: help demo test fix check wheel bench bench-instructions bench-peers gpu-check torture ptx ptx-record test-models tokens
 
 help:  ## print this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo:  ## install into .venv, then curate a few megabytes of real text
 	python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/curate demo
@@ -39,6 +39,9 @@ wheel: $(READY)  ## build a wheel in dist/ with kernels compiled for x86-64-v3
 
 bench: $(READY)  ## run the benchmarks on this machine
 	$(BIN)/python -m benchmarks.bench
+
+bench-instructions: $(READY)  ## count the instructions of each kernel with valgrind, and compare with the record
+	$(BIN)/python -m benchmarks.instructions
 
 bench-peers: $(READY)  ## compare with other tools, each installed into a separate environment
 	$(BIN)/python -m benchmarks.bench_peers

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speed of gpu-pipeline compared with other tools: same text, same core, one thread each, by turns in one run.
 
-    python -m benchmarks.bench_peers [--only json,gopher] [--size 100MB] [--slow-size 10MB] [--repeats 3]
-                                     [--peers FOLDER] [--json FILE]
+    python -m benchmarks.bench_peers [--only json,gopher] [--size 100MB] [--slow-size 10MB] [--repeats 5]
+                                     [--corpora sentences,paragraphs] [--file FILE] [--peers FOLDER] [--json FILE]
 
 Each peer has a separate virtual environment below FOLDER (`~/.cache/gpu-pipeline/peers`), made if it is missing. The
 table names a peer that cannot be installed or does not run. Every measurement is a separate process, bound to one core,
 that imports and warms up before its clock starts. The tables compare CPU time, because the wall time of a busy machine
 says little. Comparisons with peers of a few MB per second or less use a corpus of `--slow-size` for both.
+
+The corpora: `sentences` (`benchmarks.corpus`), on which gpu-pipeline was tuned, `paragraphs` (`benchmarks.paragraphs`),
+and the JSON Lines of `--file`. A ratio is of one round, in which the contenders run one after the other; every second
+round runs them in reverse. The last table has the lowest and the highest ratio of all rounds and corpora.
 
 This module imports only what every environment has, because peers run it as a script.
 """
@@ -47,8 +51,12 @@ PEERS = {
     "datasketch": "datasketch==2.0.0",
     "rensa": "rensa==0.5.0",
     "text-dedup": "text-dedup==0.4.0 datasketch==2.0.0",
+    "daft": "daft==0.7.26",
 }
+FOUND = ("documents", "kept", "tokens", "digest", "resident MB", "rule MB")
 WARM_BYTES = 300_000
+DAFT_HASH = "xxhash3_64"
+CORPORA = ("sentences", "paragraphs")
 
 
 class Place(NamedTuple):
@@ -110,8 +118,8 @@ COMPARISONS = {
         "Gopher quality + repetition, texts in memory to verdicts",
         Side("curation filter", "", "our_gopher"),
         (
-            Side("datatrove GopherRepetition + GopherQuality", "datatrove", "datatrove_gopher"),
             Side("dolma gopher_v2 tagger", "dolma", "dolma_gopher"),
+            Side("datatrove GopherRepetition + GopherQuality", "datatrove", "datatrove_gopher"),
         ),
         slow=True,
         note="words: datatrove splits with spaCy, dolma and ours at white space; dolma only tags",
@@ -140,6 +148,17 @@ COMPARISONS = {
             Side("rensa", "rensa", "rensa_near"),
         ),
         note="ours checks candidates by their true Jaccard similarity, the others do not",
+    ),
+    "signatures": Comparison(
+        "128 permutations of word 5-grams, texts in memory to signatures",
+        Side("curation engine, signatures", "", "our_signatures"),
+        (Side("Daft minhash, its fastest hash function", "daft", "daft_minhash"),),
+        note="Daft splits words at spaces",
+    ),
+    "normalize": Comparison(
+        "lower case and single spaces, texts in memory to texts in memory",
+        Side("curation engine, rewrite", "", "our_normalize"),
+        (Side("Daft normalize", "daft", "daft_normalize"),),
     ),
     "job": Comparison(
         "whole job: Gopher, exact and near-duplicates, GPT-2, .bin/.idx",
@@ -221,7 +240,10 @@ def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ..
 
     recipe = Recipe(input=[Input(path=str(path))], stages=list(stages), output=Output(formats=formats))
     report = run(recipe, folder / "run", engine="cpu", force=True, workers=1).report
-    return {"kept": report["documents"]["kept"]}
+    largest = max(map(len, _texts(path)), default=0)
+    announced = 340e6 + 165e6 + 40 * report["documents"]["read"] + 1600 + 20 * largest  # the rule of README.md
+    resident = report["peak_memory_bytes"]
+    return {"kept": report["documents"]["kept"], "resident MB": resident // 10**6, "rule MB": int(announced / 1e6)}
 
 
 def our_near(path: Path, folder: Path, place: Place) -> Facts:
@@ -238,6 +260,32 @@ def our_near_memory(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     frame = pd.DataFrame({"text": _texts(path)})
     yield {}
     yield {"kept": len(curation.fuzzy_dedup(frame))}
+
+
+def _text_column(path: Path) -> Any:
+    import pyarrow as pa
+
+    from cpu_fallback.io import from_arrow
+
+    return from_arrow(pa.table({"text": pa.array(_texts(path), pa.large_string())}))["text"]
+
+
+def our_signatures(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    from curation.engine import load_engine
+    from curation.kernels.permutations import constants
+
+    engine, text = load_engine("cpu"), _text_column(path)
+    yield {}
+    yield {"documents": len(engine.signatures(text, 5, False, *constants(128)))}
+
+
+def our_normalize(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    from curation.engine import load_engine
+    from curation.kernels.rewrite import RewriteSteps
+
+    engine, text = load_engine("cpu"), _text_column(path)
+    yield {}
+    yield {"documents": len(engine.rewrite(text, RewriteSteps(lowercase=True, whitespace="collapse"))[0])}
 
 
 def our_job(path: Path, folder: Path, place: Place) -> Facts:
@@ -458,13 +506,33 @@ def rensa_near(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     yield {"kept": kept}
 
 
+def _daft(path: Path, expression: Callable[[Any], Any]) -> Iterator[Facts]:
+    import daft
+
+    frame = daft.from_pydict({"text": _texts(path)}).collect()
+    yield {}
+    yield {"documents": len(frame.select(expression(daft.col("text"))).collect())}
+
+
+def daft_minhash(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    from daft.functions import minhash
+
+    return _daft(path, lambda text: minhash(text, num_hashes=128, ngram_size=5, hash_function=DAFT_HASH))
+
+
+def daft_normalize(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    from daft.functions import normalize
+
+    return _daft(path, lambda text: normalize(text, lowercase=True, white_space=True))
+
+
 WORKS: dict[str, Callable[[Path, Path, Place], Any]] = {
     function.__name__: function
     for function in (
         our_read, our_read_gzip, our_pack, our_megatron, our_gopher, our_near, our_near_memory, our_job, orjson_loop,
         gzip_loop, pandas_lines, tiktoken_batch, tiktoken_numpy, datatrove_megatron, datatrove_gopher,
         datatrove_minhash, datatrove_chain, dolma_gopher, datasketch_near, rensa_near, text_dedup_files,
-        text_dedup_steps,
+        text_dedup_steps, our_signatures, our_normalize, daft_minhash, daft_normalize,
     )
 }  # fmt: skip
 
@@ -512,6 +580,10 @@ def child(options: argparse.Namespace) -> None:
 # All measurements
 
 
+def _is_installed(name: str, folder: Path) -> bool:
+    return not name or (folder / name / ".installed").is_file()
+
+
 def install(name: str, folder: Path) -> str:
     """Make a peer's environment if it is missing. Return the fault, or "" if there is none."""
     home = folder / name
@@ -547,12 +619,13 @@ def run_side(side: Side, place: Place, peers: Path) -> Facts:
 
 def compare(comparison: Comparison, place: Place, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return one row per contender, gpu-pipeline first: medians and ratios over the repetitions."""
-    sides = [comparison.ours, *comparison.theirs]
+    theirs = [side for side in comparison.theirs if not options.installed or _is_installed(side.peer, options.peers)]
+    sides = [comparison.ours, *theirs]
     problems = {side.peer: install(side.peer, options.peers) for side in sides if side.peer}
     size = sum(len(text.encode()) for text in _texts(place.corpus))
     runs: dict[Side, list[Facts]] = {side: [] for side in sides}
-    for _ in range(options.repeats):
-        for side in sides:
+    for number in range(options.repeats):
+        for side in sides[:: -1 if number % 2 else 1]:
             failed = problems.get(side.peer) or (runs[side] and runs[side][-1].get("error"))
             runs[side].append({"error": failed} if failed else run_side(side, place, options.peers))
     ours = runs[comparison.ours]
@@ -568,7 +641,8 @@ def _row(side: Side, runs: list[Facts], ours: list[Facts], size: int) -> dict[st
     row["mb_per_user_second"] = size / 1e6 / row["user"]
     row["mb_per_cpu_second"] = statistics.median(size / 1e6 / _cpu(run) for run in runs)
     row["ratio_user"] = statistics.median(run["user"] / our["user"] for run, our in zip(runs, ours, strict=True))
-    row["ratio_cpu"] = statistics.median(_cpu(run) / _cpu(our) for run, our in zip(runs, ours, strict=True))
+    row["ratios"] = [_cpu(run) / _cpu(our) for run, our in zip(runs, ours, strict=True)]
+    row["ratio_cpu"] = statistics.median(row["ratios"])
     return row | {key: value for key, value in runs[0].items() if key not in ("user", "system")}
 
 
@@ -576,24 +650,54 @@ def _cpu(run: Facts) -> float:
     return run["user"] + run["system"]
 
 
-def write_inputs(folder: Path, options: argparse.Namespace) -> dict[bool, Place]:
-    """Write the corpus of `--size`, its beginning of `--slow-size`, the file for warm-up and the tokenizer."""
+def write_inputs(folder: Path, name: str, options: argparse.Namespace) -> dict[bool, Place]:
+    """Write the corpus of `--size`, its beginning of `--slow-size`, the file for warm-up and the tokenizer.
+
+    `name` is one of CORPORA, or "file" for the beginning of `--file`.
+    """
     import gzip
 
-    from benchmarks import corpus
-
-    pool = corpus.make_pool(corpus.read_texts(options.source), 1)
+    folder.mkdir()
+    write = _writer(name, options)
     tokenizer = write_gpt2(folder / "tokenizer.json")
     warm = folder / "warm.jsonl"
-    corpus.write_corpus(warm, WARM_BYTES, 7, pool=pool)
+    write(warm, WARM_BYTES, 7)
     places = {}
     for slow, size in ((False, options.size), (True, options.slow_size)):
         path = folder / f"corpus-{'slow' if slow else 'fast'}.jsonl"
-        corpus.write_corpus(path, size, 1000, pool=pool)
+        write(path, size, 1000)
         places[slow] = Place(path, warm, folder, tokenizer)
     for path in (warm, places[False].corpus):
         _gzipped(path).write_bytes(gzip.compress(path.read_bytes(), 6))
     return places
+
+
+def _writer(name: str, options: argparse.Namespace) -> Callable[[Path, int, int], Any]:
+    """Return the function that writes a corpus: of a path, bytes and a seed."""
+    if name == "file":
+        return lambda path, size, seed: _write_beginning(options.file, path, size)
+    from benchmarks import corpus, paragraphs
+
+    if name == "paragraphs":
+        return paragraphs.write_corpus
+    pool = corpus.make_pool(corpus.read_texts(options.source), 1)
+    return lambda path, size, seed: corpus.write_corpus(path, size, seed, pool=pool)
+
+
+def _write_beginning(source: Path, path: Path, num_bytes: int) -> None:
+    """Copy the first lines of a file, up to `num_bytes`. SystemExit for a line that is no record with a text."""
+    size = 0
+    with open(source, "rb") as lines, open(path, "wb") as out:
+        for number, line in enumerate(lines, 1):
+            try:
+                fits = isinstance(json.loads(line)["text"], str)
+            except (ValueError, KeyError, TypeError):
+                fits = False
+            if not fits:
+                raise SystemExit(f"{source}, line {number}: expected a JSON object with a string in text")
+            size += out.write(line)
+            if size >= num_bytes:
+                return
 
 
 def write_gpt2(path: Path) -> Path:
@@ -621,11 +725,23 @@ def show(comparison: Comparison, rows: Iterable[dict[str, Any]]) -> None:
         if "error" in row:
             print(f"| {row['label']} | {row['bytes'] / 1e6:.1f} | {row['error']} | | | | |")
             continue
-        found = ", ".join(f"{k} {row[k]}" for k in ("documents", "kept", "tokens", "digest") if k in row)
+        found = ", ".join(f"{k} {row[k]}" for k in FOUND if k in row)
         print(
             f"| {row['label']} | {row['bytes'] / 1e6:.1f} | {row['mb_per_user_second']:.2f} | "
             f"{row['mb_per_cpu_second']:.2f} | {row['ratio_user']:.1f} | {row['ratio_cpu']:.1f} | {found} |"
         )
+
+
+def show_ranges(found: dict[str, list[dict[str, Any]]]) -> None:
+    """Print the lowest and the highest ratio of each contender, over the rounds and the corpora."""
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for label, rows in found.items():
+        for row in rows[1:]:
+            ratios.setdefault((label.partition("/")[2], row["label"]), []).extend(row.get("ratios", []))
+    print("\n| comparison | contender | ours is faster by, CPU, lowest to highest | rounds |\n|---|---|---:|---:|")
+    for (name, contender), values in ratios.items():
+        shown = f"{min(values):.1f} to {max(values):.1f}" if values else "not measured"
+        print(f"| {name} | {contender} | {shown} | {len(values)} |")
 
 
 def main() -> None:
@@ -633,8 +749,11 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(COMPARISONS), help="comparisons, of " + ",".join(COMPARISONS))
     parser.add_argument("--size", default="100MB", help="of the corpus (default: 100MB)")
     parser.add_argument("--slow-size", default="10MB", help="of the corpus for slow tools (default: 10MB)")
-    parser.add_argument("--repeats", default=3, type=int, help="of each measurement (default: 3)")
+    parser.add_argument("--repeats", default=5, type=int, help="rounds of each comparison (default: 5)")
+    parser.add_argument("--corpora", default=",".join(CORPORA), help="corpora, of " + ",".join(CORPORA))
+    parser.add_argument("--file", type=Path, help="JSON Lines with `text`, measured as a further corpus")
     parser.add_argument("--peers", default=DEFAULT_PEERS, type=Path, help="folder of the tools' environments")
+    parser.add_argument("--installed", action="store_true", help="leave out tools that are not installed in --peers")
     parser.add_argument("--source", type=Path, help="JSON Lines that give the sentences")
     parser.add_argument("--json", type=Path, help="file for all results")
     parser.add_argument("--child", nargs=4, type=Path, help=argparse.SUPPRESS)
@@ -653,12 +772,15 @@ def main() -> None:
     print(f"{about['date']}  {about['cpu']}, one core; " + ", ".join(f"{k} {v}" for k, v in about["versions"].items()))
     print("Peers: " + "; ".join(text for text in PEERS.values()))
     with tempfile.TemporaryDirectory() as folder:
-        places = write_inputs(Path(folder), options)
-        for name in options.only.split(","):
-            comparison = COMPARISONS[name]
-            rows = compare(comparison, places[comparison.slow], options)
-            report["comparisons"][name] = rows
-            show(comparison, rows)
+        for corpus_name in [*filter(None, options.corpora.split(",")), *(["file"] if options.file else [])]:
+            places = write_inputs(Path(folder, corpus_name), corpus_name, options)
+            print(f"\nCorpus: {options.file if corpus_name == 'file' else corpus_name}")
+            for name in options.only.split(","):
+                comparison = COMPARISONS[name]
+                rows = compare(comparison, places[comparison.slow], options)
+                report["comparisons"][f"{corpus_name}/{name}"] = rows
+                show(comparison, rows)
+        show_ranges(report["comparisons"])
     if options.json:
         options.json.write_text(json.dumps(report, indent=2) + "\n")
 
