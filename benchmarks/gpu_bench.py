@@ -1,22 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device time and memory of the GPU engine's text functions, compared with a device-to-device copy, and the whole job.
 
-    python -m benchmarks.gpu_bench [--input FILE.jsonl] [--megabytes 256] [--job 2GB] [--output FILE.json]
+    python -m benchmarks.gpu_bench [--input FILE.jsonl] [--megabytes 256] [--job 2GB] [--output FILE.json] [--dry]
+
+Texts are those of `--input` with their lengths, all of them, repeated with a number in front as often as needed.
+Without it they are those of shared/data/real_20mb.jsonl, or generated. The result states percentiles of the lengths and
+the batches that the engine would cut.
 
 CUDA events around the whole function give its time: transfers of results and gaps between launches count. Separate runs
 measure the time of each kernel alone. Speeds are medians of `--repeats` calls after two for warm-up, in MB of text per
 second. The copy counts each byte once, as text functions do, although each byte is read and written. Memory is the peak
-of allocations, including the column itself and the function's result, in multiples of the text; the limit is 6.
+of allocations, including the column itself and the function's result, in multiples of the text.
 
-`--job` makes a corpus (`benchmarks.corpus`) as Parquet and tokenises it with the CPU engine alone. Then it runs NFC,
-Gopher, exact and near-duplicates, GPT-2 and `.bin/.idx` with the GPU engine. The idle share is the share of the time
-without a kernel, by NVML.
+`--job` writes texts as Parquet and tokenises them with the CPU engine alone. Then it runs NFC, Gopher, exact and
+near-duplicates, GPT-2 and `.bin/.idx` with the GPU engine. It gives the seconds of each phase, its MB of input per
+second, and its idle share: the share of the time without a kernel, by NVML.
+
+Without a device it says so and ends. `--dry` runs everything with the CPU engine on a little text instead: no number is
+one of a GPU.
 """
 
 import argparse
 import itertools
 import json
 import statistics
+import sys
 import tempfile
 import threading
 import time
@@ -26,28 +34,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import cupy as cp
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import rmm.statistics
 
-import gpu_pipeline
 from benchmarks import corpus
-from curation.contract import TEXT
+from curation.contract import TEXT, Engine
 from curation.doctor import generate_documents
-from curation.engine import load_engine
+from curation.engine import gpu_obstacle, load_engine
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
-from curation.reading import probe, read_documents
-from curation.reading.inputs import Input
-from curation.reading.paths import find_files
-from curation.reading.slices import plan_slices
+from curation.packing.tokenization import load_tokenizer
 from curation.recipes.recipe import convert_recipe
+from curation.running.memory import read_processors
 from curation.running.progress import Lines
 from curation.running.run import run as run_recipe
 from curation.system.steps import Count
-from gpu_pipeline import kernels
 
 GOPHER = ("words", "stop_words", "top_4gram_characters", "duplicate_10gram_characters", "duplicate_lines")
 STAGES = [
@@ -57,107 +60,148 @@ STAGES = [
     {"kind": "fuzzy_dedup"},
 ]
 FILES = 16  # in a job's input
+DRY_MEGABYTES, DRY_JOB_BYTES = 1, 2_000_000
+PERCENTILES = (5, 50, 95, 100)
+TOKENIZER = "gpt2"
 SAMPLE_SECONDS = 0.2
 
 
 def read_texts(path: Path | None) -> list[str]:
     if path is None:
-        return [text for text in generate_documents(20_000)[:-1] if text]
+        return [text for text in generate_documents(20_000) if text]
     with path.open(encoding="utf-8") as lines:
-        return [json.loads(line)["text"] for line in lines]
+        return [text for line in lines if (text := json.loads(line)["text"])]
 
 
-def column_of(texts: list[str], size: int) -> pa.Table:
-    """Return a table of about `size` bytes of text. Each repeated text has a number in front, so no cache helps."""
-    chosen, total = [], 0
+def repeated(texts: list[str], size: int) -> Iterator[str]:
+    """Yield about `size` bytes of text. A repeated text has a number in front, so that no cache helps."""
+    total = 0
     for number, text in enumerate(itertools.cycle(texts)):
-        chosen.append(text if number < len(texts) else f"{number} {text}")
-        total += len(chosen[-1].encode())
+        chosen = text if number < len(texts) else f"{number} {text}"
+        yield chosen
+        total += len(chosen.encode())
         if total >= size:
-            return pa.table({TEXT: pa.array(chosen, pa.large_string())})
+            return
 
 
-# Functions
+def shape_of(lengths: np.ndarray) -> dict[str, Any]:
+    """Documents, bytes, and percentiles of the lengths in bytes."""
+    percentiles = {f"{share} %": int(np.percentile(lengths, share)) for share in PERCENTILES}
+    return {"documents": len(lengths), "bytes": int(lengths.sum()), "length": percentiles}
 
 
-def milliseconds(function: Callable[[], object]) -> float:
-    start, stop = cp.cuda.Event(), cp.cuda.Event()
-    start.record()
-    function()
-    stop.record()
-    stop.synchronize()
-    return cp.cuda.get_elapsed_time(start, stop)
+def batches_of(engine: Engine, size: int) -> dict[str, dict[str, int]]:
+    """The batches that the engine cuts from an input of `size` bytes, by number of workers."""
+    sizes = {workers: engine.batch_bytes(workers) for workers in sorted({1, read_processors()})}
+    return {f"{workers} workers": {"bytes": each, "batches": -(-size // each)} for workers, each in sizes.items()}
 
 
-def median_time(function: Callable[[], object], repeats: int) -> float:
-    return statistics.median([milliseconds(function) for _ in range(repeats + 2)][2:])
+class DeviceClock:
+    """Times and memory on the device."""
 
+    def milliseconds(self, function: Callable[[], object]) -> float:
+        import cupy as cp
 
-def kernel_times(function: Callable[[], object], repeats: int) -> dict[str, float]:
-    """Return the milliseconds of each kernel in one call of `function`, summed over its launches."""
-    runs: list[dict[str, float]] = []
-    originals = kernels.launch, kernels.launch_blocks
-
-    def timed(launch):
-        def wrapper(kernel, *arguments):
-            runs[-1][kernel.py_func.__name__] += milliseconds(lambda: launch(kernel, *arguments))
-
-        return wrapper
-
-    kernels.launch, kernels.launch_blocks = map(timed, originals)
-    try:
-        for _ in range(repeats + 1):
-            runs.append(defaultdict(float))
-            function()
-    finally:
-        kernels.launch, kernels.launch_blocks = originals
-    return {name: statistics.median(run[name] for run in runs[1:]) for name in runs[-1]}
-
-
-def peak_bytes(function: Callable[[], object]) -> int:
-    """Return the peak bytes that `function` allocates."""
-    with rmm.statistics.statistics():
+        start, stop = cp.cuda.Event(), cp.cuda.Event()
+        start.record()
         function()
-        return rmm.statistics.get_statistics().peak_bytes
+        stop.record()
+        stop.synchronize()
+        return cp.cuda.get_elapsed_time(start, stop)
+
+    def kernel_times(self, function: Callable[[], object], repeats: int) -> dict[str, float]:
+        """Return the milliseconds of each kernel in one call of `function`, summed over its launches."""
+        from gpu_pipeline import kernels
+
+        runs: list[dict[str, float]] = []
+        originals = kernels.launch, kernels.launch_blocks
+
+        def timed(launch):
+            def wrapper(kernel, *arguments):
+                runs[-1][kernel.py_func.__name__] += self.milliseconds(lambda: launch(kernel, *arguments))
+
+            return wrapper
+
+        kernels.launch, kernels.launch_blocks = map(timed, originals)
+        try:
+            for _ in range(repeats + 1):
+                runs.append(defaultdict(float))
+                function()
+        finally:
+            kernels.launch, kernels.launch_blocks = originals
+        return {name: statistics.median(run[name] for run in runs[1:]) for name in runs[-1]}
+
+    def peak_bytes(self, function: Callable[[], object]) -> int:
+        """Return the peak bytes that `function` allocates."""
+        import rmm.statistics
+
+        with rmm.statistics.statistics():
+            function()
+            return rmm.statistics.get_statistics().peak_bytes
+
+    def copy_of(self, size: int) -> Callable[[], object]:
+        import cupy as cp
+
+        source, target = cp.zeros(size, cp.uint8), cp.empty(size, cp.uint8)
+        return lambda: cp.copyto(target, source)
 
 
-def cases(frame) -> Iterator[tuple[str, Callable[[], object]]]:
+class HostClock:
+    """The same on the host: times by the clock, no kernels, no memory."""
+
+    def milliseconds(self, function: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        function()
+        return (time.perf_counter() - start) * 1e3
+
+    def kernel_times(self, function: Callable[[], object], repeats: int) -> dict[str, float]:
+        return {}
+
+    def peak_bytes(self, function: Callable[[], object]) -> int:
+        return 0
+
+    def copy_of(self, size: int) -> Callable[[], object]:
+        source, target = np.zeros(size, np.uint8), np.empty(size, np.uint8)
+        return lambda: np.copyto(target, source)
+
+
+def median_time(clock: DeviceClock | HostClock, function: Callable[[], object], repeats: int) -> float:
+    return statistics.median([clock.milliseconds(function) for _ in range(repeats + 2)][2:])
+
+
+def cases(engine: Engine, frame) -> Iterator[tuple[str, Callable[[], object]]]:
     text = frame[TEXT]
     a, b = constants(128)
     few = constants(120)
-    yield "rewrite nfc, lines", lambda: gpu_pipeline.rewrite(text, RewriteSteps(unicode="nfc", whitespace="lines"))
-    yield "rewrite lower case", lambda: gpu_pipeline.rewrite(text, RewriteSteps(lowercase=True))
-    yield "measure words", lambda: gpu_pipeline.measure(text, ("words",))
-    yield "measure gopher", lambda: gpu_pipeline.measure(text, GOPHER)
-    yield "measure all", lambda: gpu_pipeline.measure(text, [measure.name for measure in Measure])
-    yield "hash_text", lambda: gpu_pipeline.hash_text(text)
-    yield "signatures 128 x 5 words", lambda: gpu_pipeline.signatures(text, 5, False, a, b)
-    yield "band_keys 21 of 6 rows", lambda: gpu_pipeline.band_keys(text, 5, False, a[:126], b[:126], 6)
-    yield "band_keys 10 of 12 rows", lambda: gpu_pipeline.band_keys(text, 5, False, *few, 12)
-    yield "shingles 5 words", lambda: gpu_pipeline.shingles(text, 5, False)
+    yield "rewrite nfc, lines", lambda: engine.rewrite(text, RewriteSteps(unicode="nfc", whitespace="lines"))
+    yield "rewrite lower case", lambda: engine.rewrite(text, RewriteSteps(lowercase=True))
+    yield "measure words", lambda: engine.measure(text, ("words",))
+    yield "measure gopher", lambda: engine.measure(text, GOPHER)
+    yield "measure all", lambda: engine.measure(text, [measure.name for measure in Measure])
+    yield "hash_text", lambda: engine.hash_text(text)
+    yield "signatures 128 x 5 words", lambda: engine.signatures(text, 5, False, a, b)
+    yield "band_keys 21 of 6 rows", lambda: engine.band_keys(text, 5, False, a[:126], b[:126], 6)
+    yield "band_keys 10 of 12 rows", lambda: engine.band_keys(text, 5, False, *few, 12)
+    yield "shingles 5 words", lambda: engine.shingles(text, 5, False)
+    yield f"tokenize {TOKENIZER}", lambda: engine.tokenize(text, load_tokenizer(TOKENIZER))
 
 
-def copy_of(size: int) -> Callable[[], object]:
-    source, target = cp.zeros(size, cp.uint8), cp.empty(size, cp.uint8)
-    return lambda: cp.copyto(target, source)
-
-
-def measure_functions(options: argparse.Namespace) -> dict:
-    table = column_of(read_texts(options.input), options.megabytes * 1_000_000)
-    frame = gpu_pipeline.from_arrow(table)
-    size = int(gpu_pipeline.byte_lengths(frame[TEXT]).sum())
-    speed = {"copy": size / 1000 / median_time(copy_of(size), options.repeats)}
+def measure_functions(options: argparse.Namespace, engine: Engine, clock: DeviceClock | HostClock) -> dict:
+    texts = list(repeated(read_texts(options.input), options.megabytes * 1_000_000))
+    frame = engine.from_arrow(pa.table({TEXT: pa.array(texts, pa.large_string())}))
+    shape = shape_of(engine.byte_lengths(frame[TEXT]))
+    size = shape["bytes"]
+    shape |= {"input": str(options.input or "generated"), "batches": batches_of(engine, size)}
+    print(f"one column: {json.dumps(shape)}")
+    speed = {"copy": size / 1000 / median_time(clock, clock.copy_of(size), options.repeats)}
     alone, memory = {}, {}
-    for name, function in cases(frame):
-        speed[name] = size / 1000 / median_time(function, options.repeats)
-        alone[name] = {kernel: round(time, 3) for kernel, time in kernel_times(function, options.repeats).items()}
-        memory[name] = round(1 + peak_bytes(function) / size, 2)
+    for name, function in cases(engine, frame):
+        speed[name] = size / 1000 / median_time(clock, function, options.repeats)
+        alone[name] = {kernel: round(time, 3) for kernel, time in clock.kernel_times(function, options.repeats).items()}
+        memory[name] = round(1 + clock.peak_bytes(function) / size, 2)
         kernel_list = ", ".join(f"{kernel} {time} ms" for kernel, time in alone[name].items())
         print(f"{name:<28}{speed[name]:>12.0f} MB/s{memory[name]:>8.2f} texts   {kernel_list}")
-    return {
-        "documents": table.num_rows,
-        "bytes": size,
-        "input": str(options.input or "generated"),
+    return shape | {
         "megabytes_per_second": {name: round(value, 1) for name, value in speed.items()},
         "memory_in_texts": memory,
         "kernel_milliseconds": alone,
@@ -168,10 +212,11 @@ def measure_functions(options: argparse.Namespace) -> dict:
 
 
 class Phases(Lines):
-    """Record the seconds of each phase, and the share of them in which the device ran no kernel."""
+    """Record the seconds of each phase, its speed, and the share of the time in which the device ran no kernel."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int, device: bool) -> None:
         super().__init__()
+        self.size, self.device = size, device
         self.phases: dict[str, dict[str, float | None]] = {}
 
     @contextmanager
@@ -181,20 +226,25 @@ class Phases(Lines):
                 yield
             return
         started = time.perf_counter()
-        with super().watch(label, total, count, **settings), device_use() as samples:
+        with super().watch(label, total, count, **settings), device_use(self.device) as samples:
             yield
         seconds = time.perf_counter() - started
-        self.phases[label] = {"seconds": round(seconds, 2), "idle": idle_share(samples)}
+        speed = round(self.size / 1e6 / seconds, 1)
+        self.phases[label] = {"seconds": round(seconds, 2), "mb_per_second": speed, "idle": idle_share(samples)}
 
 
 @contextmanager
-def device_use() -> Iterator[list[int]]:
-    """Sample, until the block ends, the percentage of the time in which a kernel ran."""
+def device_use(device: bool) -> Iterator[list[int]]:
+    """Sample, until the block ends, the percentage of the time in which a kernel ran; nothing without a device."""
+    samples: list[int] = []
+    if not device:
+        yield samples
+        return
+    import cupy as cp
     import pynvml
 
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByPciBusId(cp.cuda.Device().pci_bus_id)
-    samples: list[int] = []
     stop = threading.Event()
 
     def sample() -> None:
@@ -214,41 +264,37 @@ def idle_share(samples: list[int]) -> float | None:
     return round(1 - statistics.fmean(samples) / 100, 3) if samples else None
 
 
-def make_input(folder: Path, size: int) -> int:
-    """Write about `size` bytes of JSON Lines as Parquet files; return the bytes of the text."""
-    made = folder / "made.jsonl"
-    corpus.write_corpus(made, size)
-    files = [probe(file) for file in find_files([Input(path=str(made))])]
-    total = 0
-    (folder / "input").mkdir()
-    for number, piece in enumerate(plan_slices(files, size // FILES)):
-        found = [documents.table for documents in read_documents(piece, size)]
-        if not found:  # no line begins in the last bytes
-            continue
-        table = pa.concat_tables(found)
-        total += int(load_engine("cpu").byte_lengths(load_engine("cpu").from_arrow(table)[TEXT]).sum())
-        pq.write_table(table.select([TEXT]), folder / "input" / f"{number:03d}.parquet", compression="zstd")
-    made.unlink()
-    return total
+def make_input(folder: Path, texts: list[str], size: int) -> dict[str, Any]:
+    """Write about `size` bytes of text as FILES Parquet files; return what `shape_of` says of them."""
+    folder.mkdir()
+    chosen = list(repeated(texts, size))
+    lengths = np.array([len(text.encode()) for text in chosen])
+    files = (np.cumsum(lengths) - lengths) * FILES // int(lengths.sum())
+    for number in range(FILES):
+        first, last = np.searchsorted(files, (number, number + 1))
+        table = pa.table({TEXT: pa.array(chosen[first:last], pa.large_string())})
+        pq.write_table(table, folder / f"{number:03d}.parquet", compression="zstd")
+    return shape_of(lengths)
 
 
-def measure_job(size: int) -> dict:
+def measure_job(texts: list[str], size: int, engine: str) -> dict:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        total = make_input(folder, size)
+        shape = make_input(folder / "input", texts, size)
+        megabytes = shape["bytes"] / 1e6
 
         def timed(engine: str, stages: list[dict]) -> tuple[float, Phases]:
             recipe = convert_recipe({"input": [{"path": str(folder / "input")}], "stages": stages})
-            phases, started = Phases(), time.perf_counter()
+            phases, started = Phases(shape["bytes"], engine == "gpu"), time.perf_counter()
             run_recipe(recipe, folder / f"{engine}-{len(stages)}", engine=engine, progress=phases)
             return time.perf_counter() - started, phases
 
         tokenising, _ = timed("cpu", [])
-        seconds, phases = timed("gpu", STAGES)
-        result = {
-            "bytes": total,
-            "megabytes_per_second": round(total / 1e6 / seconds, 1),
-            "tokenising_alone": round(total / 1e6 / tokenising, 1),
+        seconds, phases = timed(engine, STAGES)
+        result = shape | {
+            "batches": batches_of(load_engine(engine), shape["bytes"]),
+            "megabytes_per_second": round(megabytes / seconds, 1),
+            "tokenising_alone": round(megabytes / tokenising, 1),
             "share_of_tokenising_alone": round(tokenising / seconds, 3),
             "phases": phases.phases,
         }
@@ -256,23 +302,36 @@ def measure_job(size: int) -> dict:
     return result
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--input", type=Path, help="JSON Lines with a field `text` (default: generated documents)")
+    parser.add_argument("--input", type=Path, help="JSON Lines with a field `text` (default: see above)")
     parser.add_argument("--megabytes", type=int, default=256, help="of text for each function; 0 skips all")
     parser.add_argument(
         "--job", type=corpus.parse_size, default=0, metavar="SIZE", help="of the input of the whole job; 0 skips it"
     )
     parser.add_argument("--repeats", type=int, default=5, help="timed calls of each function (default: 5)")
     parser.add_argument("--output", type=Path, help="JSON file for all results")
-    options = parser.parse_args()
-    result = {"on": gpu_pipeline.describe()}
+    parser.add_argument("--dry", action="store_true", help="the CPU engine on a little text, without a device")
+    options = parser.parse_args(arguments)
+    if options.input is None and corpus.DEFAULT_SOURCE.is_file():
+        options.input = corpus.DEFAULT_SOURCE
+    obstacle = "" if options.dry else gpu_obstacle()
+    if obstacle:
+        print(f"no device: {obstacle}. --dry runs the CPU engine instead.")
+        return 1
+    name, clock = ("cpu", HostClock()) if options.dry else ("gpu", DeviceClock())
+    if options.dry:
+        print("dry: the CPU engine on a little text; no number below is one of a GPU")
+        options.megabytes, options.job, options.repeats = DRY_MEGABYTES, DRY_JOB_BYTES, 1
+    engine = load_engine(name)
+    result: dict[str, Any] = {"dry": options.dry, "on": engine.describe()}
     if options.megabytes:
-        result |= measure_functions(options)
+        result |= measure_functions(options, engine, clock)
         write(result, options.output)
     if options.job:
-        result["job"] = measure_job(options.job)
+        result["job"] = measure_job(read_texts(options.input), options.job, name)
         write(result, options.output)
+    return 0
 
 
 def write(result: dict, path: Path | None) -> None:
@@ -281,4 +340,4 @@ def write(result: dict, path: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

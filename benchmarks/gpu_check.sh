@@ -77,7 +77,7 @@ tests=("$python" -m pytest -W default -p no:cacheprovider -q --engine gpu --dura
 
 step "nvidia-smi" 60 versions.txt nvidia-smi
 step "versions" 120 versions.txt "$python" -c "$versions"
-step "first touch: 60 documents on both engines" 120 doctor.txt "$python" -c "$first_touch"
+step "first touch: 60 documents on both engines" 300 doctor.txt "$python" -c "$first_touch"
 step "doctor: 2500 documents on both engines" 120 doctor.txt "$python" -c \
   'import sys; from curation.doctor import diagnose; lines, sound = diagnose(); print("\n".join(lines)); sys.exit(not sound)'
 if ((failed)); then

@@ -5,26 +5,40 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from cpu_fallback.kernels import count_common, count_keys, find_leaders, join_rows
+from cpu_fallback.kernels import count_common, find_leaders, find_partitions, join_rows
 from curation.contract import position_type
 
-KEYS_PER_THREAD = 1 << 20  # the table of fewer keys fits the cache; each thread hashes all keys, which costs more
+KEYS_PER_THREAD = 1 << 20  # the table of fewer keys fits the cache
+MAX_PARTITIONS = 1 << 8
 
 
 def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
     # A hash table of row numbers takes 10 bytes per row with the result; sorting takes 40 bytes and four times as long.
-    dtype = np.dtype(position_type(len(keys)))
+    partitions = min(workers, len(keys) // KEYS_PER_THREAD + 1, MAX_PARTITIONS)
     ranks = np.zeros(0, np.int64) if rank is None else rank
-    leaders = np.empty(len(keys), f"u{dtype.name}")  # holds slots first, which may outnumber the rows
+    if partitions == 1:
+        return _leaders(keys, ranks)
+    # Several threads: each key is hashed once to find its partition, and a thread has the keys of one partition.
+    number = np.empty(len(keys), np.uint8)
+    batches = [slice(start, start + KEYS_PER_THREAD) for start in range(0, len(keys), KEYS_PER_THREAD)]
+    leaders = np.empty(len(keys), position_type(len(keys)))
 
-    def find(partition: int, partitions: int) -> None:
-        count = len(keys) if partitions == 1 else count_keys(keys, partition, partitions)
-        slots = np.full(count + count // 2 + 1, -1, dtype)
-        find_leaders(keys, ranks, partition, partitions, slots, leaders)
+    def find(rows: np.ndarray) -> None:
+        leaders[rows] = rows[_leaders(keys[rows], ranks[rows] if len(ranks) else ranks)]
 
-    partitions = min(workers, len(keys) // KEYS_PER_THREAD + 1)
     with ThreadPoolExecutor(partitions) as pool:
-        list(pool.map(find, range(partitions), [partitions] * partitions))
+        list(pool.map(lambda batch: find_partitions(keys[batch], partitions, number[batch]), batches))
+        order = np.argsort(number, kind="stable").astype(leaders.dtype, copy=False)  # a radix sort
+        ends = np.cumsum(np.bincount(number, minlength=partitions))
+        list(pool.map(find, np.split(order, ends[:-1])))
+    return leaders
+
+
+def _leaders(keys: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    dtype = np.dtype(position_type(len(keys)))
+    slots = np.full(len(keys) + len(keys) // 2 + 1, -1, dtype)
+    leaders = np.empty(len(keys), f"u{dtype.name}")  # holds slots first, which may outnumber the rows
+    find_leaders(keys, ranks, slots, leaders)
     return leaders.view(dtype)
 
 

@@ -176,40 +176,29 @@ def hash_key(keys, row):
 
 
 @kernel
-def is_in_partition(hashed, partition, partitions):
-    """Whether a hash is in `partition`, by its high half: the slot depends on the hash modulo the table size."""
-    return (hashed >> np.uint64(32)) * np.uint64(partitions) >> np.uint64(32) == np.uint64(partition)
-
-
-@kernel
-def count_keys(keys, partition, partitions):
-    count = 0
+def find_partitions(keys, partitions, out):
+    """Write the partition of each key, by the high half of its hash: slots depend on the hash modulo the table size."""
     for row in range(len(keys)):
-        count += is_in_partition(hash_key(keys, row), partition, partitions)
-    return count
+        out[row] = (hash_key(keys, row) >> np.uint64(32)) * np.uint64(partitions) >> np.uint64(32)
 
 
 @kernel
-def find_leaders(keys, rank, partition, partitions, slots, leaders):
-    """Write the leaders of the rows whose keys are in this partition: open addressing over row numbers.
+def find_leaders(keys, rank, slots, leaders):
+    """Write the leader of each row: open addressing over row numbers.
 
     A slot ends with the row of the smallest rank of its key, or with the first row if `rank` is empty. `leaders` holds
     slots during the first loop, rows after the second.
     """
     size = np.uint64(len(slots))
     for row in range(len(keys)):
-        slot = hash_key(keys, row)
-        if not is_in_partition(slot, partition, partitions):
-            continue
-        slot %= size
+        slot = hash_key(keys, row) % size
         while slots[slot] >= 0 and differ(keys, slots[slot], row):
             slot = slot + np.uint64(1) if slot + np.uint64(1) < size else np.uint64(0)
         if slots[slot] < 0 or (len(rank) and rank[row] < rank[slots[slot]]):
             slots[slot] = row
         leaders[row] = slot
     for row in range(len(keys)):
-        if partitions == 1 or is_in_partition(hash_key(keys, row), partition, partitions):
-            leaders[row] = slots[leaders[row]]
+        leaders[row] = slots[leaders[row]]
 
 
 @kernel

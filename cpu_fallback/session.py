@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
 
-from curation.system.cluster import connect, process_pool
+from curation.system.cluster import connect, pool_of_processes, process_pool
+from curation.system.pools import threads_of_processes
 from curation.system.sessions import LocalExecutor, TaskSession
 
 LIBRARIES = ("pandas", "pyarrow", "numba", "dask")
@@ -21,11 +22,15 @@ def describe() -> dict[str, str]:
 
 @contextmanager
 def open_session(workers: int, scheduler: str) -> Iterator[TaskSession]:
-    """Open a session of `workers` tasks at once on "threads", "processes" or a Dask scheduler's address.
+    """Open a session of `workers` tasks at once on "threads", "processes", "auto" or a Dask scheduler's address.
 
     Raises EngineError if the scheduler does not answer.
     """
-    if scheduler == "threads":
+    threads = threads_of_processes(scheduler, workers)
+    if threads and scheduler == "auto":
+        with pool_of_processes(threads) as processes:
+            yield TaskSession(LocalExecutor(processes, workers))
+    elif scheduler in ("threads", "auto"):
         with ThreadPoolExecutor(workers) as pool:  # after an error, running tasks end before the run unlocks its folder
             yield TaskSession(LocalExecutor(pool, workers))
     elif scheduler == "processes":

@@ -91,6 +91,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.recipes.recipe import (
         Output as Output,
         Recipe as Recipe,
+        Report as Report,
         convert_recipe as convert_recipe,
         load_recipe as load_recipe,
         parse_recipe as parse_recipe,
@@ -152,7 +153,7 @@ _HOMES = {
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),
     "curation.running.run": ("run",),
-    "curation.recipes.recipe": ("Output", "Recipe", "convert_recipe", "load_recipe", "parse_recipe"),
+    "curation.recipes.recipe": ("Output", "Recipe", "Report", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
     "curation.packing.forms": ("Blocks", "Chunks", "Packed", "TokenShards"),
     "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -77,6 +78,14 @@ def read_pieces(path: Path, starts: np.ndarray, lengths: np.ndarray, out: np.nda
                 raise IntegrityError(f"{path} is too short: another program has written to it. Start over with --force")
 
 
+def load_mapped(path: Path) -> np.ndarray:
+    """Return the array of a `.npy` file through a memory map, read-only."""
+    with open(path, "rb") as file:
+        np.lib.format.read_magic(file)
+        shape, _, _ = np.lib.format.read_array_header_1_0(file)
+    return np.asarray(np.load(path, mmap_mode="r" if 0 not in shape else None))
+
+
 def save_array(path: Path, values: np.ndarray) -> None:
     """Save an array as `np.save` does, with the errors of `write_array`."""
     values = np.ascontiguousarray(values)
@@ -117,6 +126,25 @@ def batches_by_size(ends: np.ndarray, max_size: int) -> Iterator[slice]:
         last = batch_end_at(ends, first, max_size)
         yield slice(first, last)
         first = last
+
+
+def cut_spans(
+    batches: Iterable[tuple[np.ndarray, np.ndarray]], size: int, items: int
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (first number, number after the last, items) of batches of at most `items` items and the total `size`, but
+    at least one item. `batches` has ascending numbers of items and their sizes; the result does not depend on them."""
+    numbers, sizes = np.zeros((2, 0), np.int64)  # that are in no batch yet
+    for batch in chain(batches, [None]):
+        if batch is not None:
+            numbers, sizes = np.concatenate([numbers, batch[0]]), np.concatenate([sizes, batch[1]])
+        ends, first = np.cumsum(sizes), 0
+        while first < len(numbers):
+            last = batch_end_at(ends, first, size, items)
+            if last == len(numbers) and batch is not None:  # the next ones may belong to this batch
+                break
+            yield int(numbers[first]), int(numbers[last - 1]) + 1, last - first
+            first = last
+        numbers, sizes = numbers[first:], sizes[first:]
 
 
 def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterator[tuple[int, pa.Table]]:

@@ -108,8 +108,8 @@ class Engine(Protocol):
         ...
 
     def open_session(self, workers: int, scheduler: str) -> AbstractContextManager[Session]:
-        """Open a session that runs up to `workers` tasks at once. `scheduler` is "threads", "processes" or the address
-        of a Dask scheduler."""
+        """Open a session that runs up to `workers` tasks at once. `scheduler` is "threads", "processes", "auto" (an
+        engine's choice of the two) or the address of a Dask scheduler."""
         ...
 
     def batch_bytes(self, workers: int) -> int:

@@ -74,11 +74,11 @@ def _cluster_of_this_machine(workers: int) -> Iterator[Any]:
 
 @contextmanager
 def open_session(workers: int, scheduler: str) -> Iterator[TaskSession]:
-    """Open a session of `workers` tasks at once on "threads", "processes" or a Dask scheduler's address.
+    """Open a session of `workers` tasks at once on "threads" or "auto", "processes" or a Dask scheduler's address.
 
     Raises EngineError if the scheduler does not answer.
     """
-    if scheduler == "threads":
+    if scheduler in ("threads", "auto"):
         prepare_device()
         _warn_of_idle_devices(cp.cuda.runtime.getDeviceCount() - 1)
         with ThreadPoolExecutor(workers) as pool:

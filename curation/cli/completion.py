@@ -53,7 +53,7 @@ def _names() -> dict[str, Callable[[], Iterable[str]]]:
         "stages": lambda: STAGES,
         "names": lambda: (measure.name for measure in Measure),
         "kind": lambda: KINDS,
-        "scheduler": lambda: ("threads", "processes"),
+        "scheduler": lambda: ("auto", "threads", "processes"),
     }
 
 

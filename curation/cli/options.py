@@ -86,8 +86,9 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "scheduler": (
         ("--scheduler",),
         {
-            "default": "threads", "metavar": "S",
-            "help": "run tasks on threads (default), processes, or the Dask scheduler at this address",
+            "default": "auto", "metavar": "S",
+            "help": "run tasks on threads, processes, or the Dask scheduler at this address (default: auto, threads, "
+            "and from 16 workers on processes of up to 8 threads)",
         },
     ),
     "force": (("--force",), {"action": "store_true", "help": "delete the earlier run in DIR and start again"}),

@@ -178,3 +178,17 @@ def merge_pairs(data, start, size, byte_ids, pairs, ids, found, base, step):
             found[base + best * step] = find_pair(pairs, lowest, ids[base + (best + 1) * step])
         if best > 0:
             found[base + (best - 1) * step] = find_pair(pairs, ids[base + (best - 1) * step], lowest)
+
+
+@kernel
+def find_merged(data, offsets, byte_ids, pairs):
+    """Whether the bytes of each token merge to this token alone (CPU only); true for an id without bytes."""
+    merged = np.ones(offsets.size - 1, np.bool_)
+    longest = np.diff(offsets).max()
+    ids, found = np.empty(longest, np.int32), np.empty(longest, np.int32)
+    for number in range(merged.size):
+        start, size = np.int64(offsets[number]), np.int64(offsets[number + 1] - offsets[number])
+        if size > 0:
+            count = merge_pairs(data, start, size, byte_ids, pairs, ids, found, 0, 1)
+            merged[number] = count == 1 and ids[0] == number
+    return merged

@@ -7,19 +7,19 @@ tiktoken 0.14 has 141,028 letters, Python's `regex` 158,172.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.kernels.bpe import MAX_IDS, NO_ENTRY, TokenTable, fill_pairs, fill_tokens
+from curation.kernels.bpe import MAX_IDS, NO_ENTRY, TokenTable, fill_pairs, fill_tokens, find_merged
 from curation.kernels.pretokens import BLANK, BREAK, CL100K, GPT2, LETTER, LLAMA3, NUMBER, QUOTE, SPACE
-from curation.packing.vocabularies import BytePairs
+from curation.packing.byte_pairs import GPT2_EXPRESSION, BytePairs
 
 PATTERNS = {
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": GPT2,
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": GPT2,
+    GPT2_EXPRESSION: GPT2,
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
     r"|\s+(?!\S)|\s": CL100K,
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -56,9 +56,9 @@ class FlatTables(NamedTuple):
 def flat_obstacle(vocabulary: BytePairs | None) -> str:
     """Return why a vocabulary cannot run on a device, "" if it can."""
     if vocabulary is None:
-        return f"it is no byte-pair encoding of tiktoken: {ON_HOST}"
+        return f"it is no byte-level BPE in the order of its ids: {ON_HOST}"
     if vocabulary.pattern not in PATTERNS:
-        return f"its regular expression is neither GPT-2's nor cl100k's: {ON_HOST}"
+        return f"its regular expression is none of GPT-2, cl100k and Llama-3: {ON_HOST}"
     missing = [byte for byte in range(BYTES) if bytes([byte]) not in vocabulary.ranks]
     if missing or max(vocabulary.ranks.values()) >= MAX_IDS:
         return f"it lacks a token for some byte, or has ids of {MAX_IDS} or more: {ON_HOST}"
@@ -70,8 +70,17 @@ def make_flat_tables(vocabulary: BytePairs) -> FlatTables:
     pages, classes = make_pages(character_classes())
     ranks = vocabulary.ranks
     byte_ids = np.array([ranks[bytes([byte])] for byte in range(BYTES)], np.int32)
-    tables = pages, classes, _token_table(ranks), byte_ids, _pair_table(ranks)
-    return FlatTables(PATTERNS[vocabulary.pattern], *tables, _piece_encoder(vocabulary.ranks))
+    pairs = _pair_table(_merges_of(ranks) if vocabulary.merges is None else vocabulary.merges)
+    data, offsets = _by_id(ranks)
+    if not vocabulary.keeps_tokens:
+        merged = find_merged(data, offsets, byte_ids, pairs)
+        data, offsets = _by_id({token: number for token, number in ranks.items() if merged[number]})
+    tables = pages, classes, _token_table(data, offsets), byte_ids, pairs
+    return FlatTables(PATTERNS[vocabulary.pattern], *tables, _as_array(vocabulary.encode_piece))
+
+
+def _as_array(encode_piece: Callable[[str], Iterable[int]]) -> Callable[[str], np.ndarray]:
+    return lambda piece: np.fromiter(encode_piece(piece), np.int32)
 
 
 # Classes of characters
@@ -119,43 +128,39 @@ def _slots(entries: int) -> int:
     return 1 << (2 * entries).bit_length()
 
 
-def _token_table(ranks: dict[bytes, int]) -> TokenTable:
+def _by_id(ranks: dict[bytes, int]) -> tuple[np.ndarray, np.ndarray]:
+    """(Bytes of all tokens by id, int32 offsets); an id without a token has no bytes."""
     tokens = [b""] * (max(ranks.values()) + 1)
     for token, rank in ranks.items():
         tokens[rank] = token
-    data = np.frombuffer(b"".join(tokens), np.uint8)
-    offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int32)
-    slots = _slots(len(ranks))
-    longest = max(map(len, tokens))
-    table = TokenTable(np.zeros(2 * slots, np.uint64), np.zeros(slots, np.int32), data, offsets, longest)
+    return np.frombuffer(b"".join(tokens), np.uint8), np.cumsum([0, *map(len, tokens)], dtype=np.int32)
+
+
+def _token_table(data: np.ndarray, offsets: np.ndarray) -> TokenTable:
+    lengths = np.diff(offsets)
+    slots = _slots(int(np.count_nonzero(lengths)))
+    keys, ids = np.zeros(2 * slots, np.uint64), np.zeros(slots, np.int32)
+    table = TokenTable(keys, ids, data, offsets, int(lengths.max()))
     fill_tokens(data[: len(data) // 8 * 8].view(np.uint64), table)
     return table
 
 
-def _pair_table(ranks: dict[bytes, int]) -> np.ndarray:
-    """A hash table of all pairs of tokens that together are a token."""
-    found = [
+def _merges_of(ranks: dict[bytes, int]) -> list[tuple[int, int, int]]:
+    """All pairs of tokens that together are a token."""
+    return [
         (ranks[token[:cut]], ranks[token[cut:]], rank)
         for token, rank in ranks.items()
         for cut in range(1, len(token))
         if token[:cut] in ranks and token[cut:] in ranks
     ]
-    columns = np.array(found, np.int64).reshape(-1, 3).T
-    pairs = np.full(_slots(len(found)), NO_ENTRY, np.uint64)
+
+
+def _pair_table(merges: list[tuple[int, int, int]]) -> np.ndarray:
+    """A hash table of pairs."""
+    columns = np.array(merges, np.int64).reshape(-1, 3).T
+    pairs = np.full(_slots(len(merges)), NO_ENTRY, np.uint64)
     fill_pairs(*map(np.ascontiguousarray, columns), pairs)
     return pairs
-
-
-def _piece_encoder(ranks: dict[bytes, int]) -> Callable[[str], np.ndarray]:
-    """What encodes a text as one pre-token."""
-
-    @cache
-    def whole_texts() -> Any:
-        import tiktoken
-
-        return tiktoken.Encoding("pieces", pat_str=r"(?s:.+)", mergeable_ranks=ranks, special_tokens={})
-
-    return lambda piece: np.asarray(whole_texts().encode_ordinary(piece), np.int32)
 
 
 __all__ = ["FlatTables", "flat_obstacle", "make_flat_tables"]

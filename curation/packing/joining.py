@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -64,14 +64,100 @@ def join_parts(
     stem = Path(prefix_stem)
     if not force:
         refuse_existing(stem)
-    with _Cutter(stem, np.dtype(dtype), max_bytes, force) as cutter:
-        if order is None:
-            _copy_in_order(token_parts, cutter)
-        else:
+    if order is None:
+        planned = plan_pairs(token_parts, stem, dtype, max_bytes)
+        writing = each(planned, f"joining {stem.name}", "pair", size=PlannedPair.size)
+        pairs = [write_pair(pair, dtype, force=force) for pair in writing]
+    else:
+        with _Cutter(stem, np.dtype(dtype), max_bytes, force) as cutter:
             _copy_shuffled(token_parts, cutter, order)
-        pairs = cutter.finish()
-    _delete_pairs(stem, len(pairs))
+            pairs = cutter.finish()
+    delete_pairs(stem, len(pairs))
     return pairs
+
+
+class Piece(NamedTuple):
+    """Documents of a pair that are in one token file: document numbers and bytes, each from `start` to `stop`."""
+
+    ids: str
+    lengths: str
+    first: int
+    last: int
+    start: int
+    stop: int
+
+
+class PlannedPair(NamedTuple):
+    """A pair to write.
+
+    prefix           path without suffix
+    empty_documents  documents without tokens before the first piece
+    pieces           its documents, in order
+    """
+
+    prefix: str
+    empty_documents: int
+    pieces: list[Piece]
+
+    def size(self) -> int:
+        """Return the bytes of its tokens."""
+        return sum(piece.stop - piece.start for piece in self.pieces)
+
+
+def plan_pairs(
+    token_parts: Sequence[tuple[str | Path, str | Path]], stem: Path, dtype: np.dtype | type, max_bytes: int
+) -> list[PlannedPair]:
+    """Return the pairs of `join_parts` without an order, from the lengths of documents alone."""
+    itemsize = np.dtype(dtype).itemsize
+    pairs: list[PlannedPair] = []
+    pair_bytes = leading_empty = 0
+    for ids_path, lengths_path in each([*token_parts], "reading lengths", "part"):
+        number = position = 0  # documents and bytes of the part
+        for lengths in in_batches(_part_lengths(ids_path, lengths_path, itemsize)):
+            sizes = lengths.astype(np.int64) * itemsize
+            ends, first = np.cumsum(sizes), 0
+            if not pairs:
+                first = int(np.argmax(sizes > 0)) if sizes.any() else len(sizes)
+                leading_empty += first
+            while first < len(sizes):
+                size = int(sizes[first])
+                if not pairs or (size and pair_bytes + size > max_bytes):
+                    pairs.append(PlannedPair(str(_prefix(stem, len(pairs))), leading_empty, []))
+                    pair_bytes = leading_empty = 0
+                last = batch_end_at(ends, first, max(0, max_bytes - pair_bytes))
+                start, stop = position + int(ends[first]) - size, position + int(ends[last - 1])
+                _extend(
+                    pairs[-1].pieces,
+                    Piece(str(ids_path), str(lengths_path), number + first, number + last, start, stop),
+                )
+                pair_bytes += stop - start
+                first = last
+            number += len(lengths)
+            position += int(ends[-1]) if len(ends) else 0
+    return pairs
+
+
+def _extend(pieces: list[Piece], piece: Piece) -> None:
+    """Append a piece, or let it continue the last one."""
+    if pieces and pieces[-1][:2] == piece[:2] and pieces[-1].last == piece.first:
+        piece = pieces.pop()._replace(last=piece.last, stop=piece.stop)
+    pieces.append(piece)
+
+
+def write_pair(planned: PlannedPair, dtype: np.dtype | type, force: bool = True) -> PairInfo:
+    """Write a planned pair, and remove Megatron's cache of an older one. `force`: replace it."""
+    with PairWriter(planned.prefix, dtype, force=force) as writer:
+        writer.empty_documents = planned.empty_documents
+        for piece in planned.pieces:
+            start = piece.start
+            for lengths in in_batches(map_array(piece.lengths, "<i4", 4 * piece.first, piece.last - piece.first)):
+                check_interrupts()
+                stop = start + int(lengths.sum(dtype=np.int64)) * writer.dtype.itemsize
+                writer.append_file(piece.ids, lengths, (start, stop))
+                start = stop
+        info = writer.commit()
+    remove_stale_cache(planned.prefix)
+    return info
 
 
 def refuse_existing(stem: Path, exceptions: Sequence[str] = ()) -> None:
@@ -96,8 +182,9 @@ def list_pairs(stem: Path, first: int = 0) -> list[Path]:
     return list(takewhile(lambda prefix: any(suffixed(prefix, end).exists() for end in (".idx", ".bin")), numbered))
 
 
-def _delete_pairs(stem: Path, first: int) -> None:
-    """Delete from the last pair to the first: a kill then leaves no gap. Indexes before their tokens."""
+def delete_pairs(stem: Path, first: int) -> None:
+    """Delete the pairs of a stem from number `first` on. The last one is the first: a kill then leaves no gap. Indexes
+    before their tokens."""
     fence()
     for prefix in reversed(list_pairs(stem, first)):
         for suffix in (".idx", ".bin"):
@@ -154,17 +241,6 @@ class _Cutter:
             self.writer = PairWriter(_prefix(self.stem, len(self.finished)), self.dtype, force=self.force)
             self.writer.empty_documents, self.leading_empty = self.leading_empty, 0
         return self.writer
-
-
-def _copy_in_order(token_parts: Sequence[tuple[str | Path, str | Path]], cutter: _Cutter) -> None:
-    parts = each([*token_parts], f"joining {cutter.stem.name}", "part", size=lambda part: Path(part[0]).stat().st_size)
-    for ids_path, lengths_path in parts:
-        offset = 0  # bytes
-        for lengths in in_batches(_part_lengths(ids_path, lengths_path, cutter.dtype.itemsize)):
-            check_interrupts()
-            for writer, run, start, stop in cutter.spread(lengths):
-                writer.append_file(ids_path, lengths[run], (offset + start, offset + stop))
-            offset += int(lengths.sum(dtype=np.int64)) * cutter.dtype.itemsize
 
 
 def _copy_shuffled(token_parts: Sequence[tuple[str | Path, str | Path]], cutter: _Cutter, order: np.ndarray) -> None:

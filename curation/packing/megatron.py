@@ -35,7 +35,14 @@ import msgspec
 import numpy as np
 
 from curation.errors import IntegrityError, OutputError
-from curation.system.files import GrowingDigest, begin_sync, file_sha256, make_folder, sync_folder
+from curation.system.files import (
+    GrowingDigest,
+    begin_sync,
+    file_sha256,
+    sweep_dead,
+    sync_folder,
+    temporary_folder,
+)
 from curation.system.leases import fence
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -130,7 +137,7 @@ class PairWriter:
     dtype   dtype of the ids, one of Megatron's (`choose_dtype` for a vocabulary)
     force   replace an existing pair and remove Megatron's index cache of the old one. Default: False
 
-    The files grow in the folder `_tmp.<name>` next to the pair, and `commit` renames them. Leaving the block without
+    The files grow in a folder `_tmp.<name>...` next to the pair, and `commit` renames them. Leaving the block without
     `commit` removes that folder. `documents`, `empty_documents`, `tokens` and `bytes` count what was appended.
 
     OutputError: a file of the pair exists and `force` is False, or Megatron does not have the dtype.
@@ -143,11 +150,10 @@ class PairWriter:
         _dtype_code(self.dtype)
         if not force:
             self._refuse_overwrite()
-        self._folder = self.prefix.with_name(f"_tmp.{self.prefix.name}")
-        shutil.rmtree(self._folder, ignore_errors=True)  # left by a killed run
-        make_folder(self._folder)
+        folder = self.prefix.with_name(f"_tmp.{self.prefix.name}")
         with ExitStack() as opened:
-            opened.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            sweep_dead(folder)  # left by a killed run
+            self._folder = opened.enter_context(temporary_folder(folder))
             self._bin = opened.enter_context(open(self._folder / "bin", "w+b", buffering=0))
             self._lengths = opened.enter_context(open(self._folder / "lengths", "w+b"))
             self._digest = opened.enter_context(closing(GrowingDigest(self._folder / "bin")))

@@ -6,7 +6,7 @@ Pairs and all other forms are copied from them, so nothing is tokenised twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -17,11 +17,11 @@ from curation.arrays import write_array
 from curation.contract import TEXT
 from curation.errors import IntegrityError, RecipeError
 from curation.packing.forms.writing import write_forms
-from curation.packing.joining import join_parts
+from curation.packing.joining import PlannedPair, delete_pairs, join_parts, plan_pairs
 from curation.packing.megatron import PairInfo, TrainingPair, remove_stale_cache
 from curation.packing.ordering import assign_splits, seeded_order, split_names
 from curation.packing.tokenization import Tokenizer, as_large_strings, load_tokenizer
-from curation.system.files import begin_sync, commit_all, make_folder, numbered_path
+from curation.system.files import begin_sync, commit_all, numbered_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,51 +141,67 @@ def _count_with_text(chunk: pa.Array, chosen: np.ndarray) -> int:
     return int(np.count_nonzero(lengths.to_numpy(zero_copy_only=False)))
 
 
-def write_tokens(
-    recipe: Recipe, work: Path, parts: Sequence[tuple[int, str]], records: Sequence[dict[str, Any]], folder: Path
-) -> Written:
-    """Write Megatron pairs and all other forms from the token files of a run.
+Parts = Sequence[tuple[int, str]]  # number and input of each output part
 
-    parts    output parts as (number, input name)
-    records  done-record of each part
+
+def check_tokens(recipe: Recipe, work: Path, parts: Parts, records: Sequence[dict[str, Any]]) -> None:
+    """Check the token files of a run before they are joined. `records` has the done-record of each part.
 
     IntegrityError: a part's token files contradict its record, or another tokenizer wrote them. RecipeError: a split
     without tokens.
     """
-    if not recipe.output.formats:
-        return Written([], {})
-    splits, tokenizer = split_names(recipe.output.splits), load_tokenizer(recipe.tokenizer)
-    _check_token_parts(tokenizer, work, parts, records)
-    _refuse_empty_splits(recipe, splits, records)
-    pairs = []
-    if "megatron" in recipe.output.formats:
-        make_folder(folder / "tokens")
-        sources = dict.fromkeys(source for _, source in parts)
-        for source in sources:
-            numbers = [number for number, name in parts if name == source]
-            for split in splits:
-                token_parts = [token_paths(work, number, split) for number in numbers]
-                infos = _join(recipe, token_parts, source, split, folder)
-                pairs += [TrainingPair(source, split, info) for info in infos]
-    by_split = {split: [token_paths(work, number, split) for number, _ in parts] for split in splits}
-    seed = recipe.seed if recipe.output.shuffle else None
-    return Written(pairs, write_forms(recipe.output, tokenizer, by_split, folder, seed))
+    _check_token_parts(load_tokenizer(recipe.tokenizer), work, parts, records)
+    _refuse_empty_splits(recipe, split_names(recipe.output.splits), records)
 
 
-def _join(
-    recipe: Recipe, token_parts: Sequence[tuple[Path, Path]], source: str, split: str, folder: Path
-) -> Iterable[PairInfo]:
-    """Write `tokens/<source>[_<split>]_00000_text_document.bin/.idx`, `_00001_...`."""
-    order = None
-    if recipe.output.shuffle:
-        count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in token_parts)
-        order = seeded_order(count, recipe.seed)
-    stem = folder / "tokens" / (f"{source}_{split}" if split else source)
-    dtype = load_tokenizer(recipe.tokenizer).dtype
-    pairs = join_parts(token_parts, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)
+class Joined(NamedTuple):
+    """The pairs of an input and a split: planned ones, or None if they have a seeded order."""
+
+    source: str
+    split: str
+    pairs: list[PlannedPair] | None
+
+
+def plan_tokens(recipe: Recipe, work: Path, parts: Parts, folder: Path) -> Iterator[Joined]:
+    """Yield the Megatron pairs to write, by input and split."""
+    dtype, size = load_tokenizer(recipe.tokenizer).dtype, recipe.output.max_file_bytes
+    for source in dict.fromkeys(source for _, source in parts) if "megatron" in recipe.output.formats else ():
+        for split in split_names(recipe.output.splits):
+            stem, files = _stem(folder, source, split), _files(work, parts, source, split)
+            yield Joined(source, split, None if recipe.output.shuffle else plan_pairs(files, stem, dtype, size))
+
+
+def remove_other_pairs(folder: Path, source: str, split: str, count: int) -> None:
+    """Delete the pairs of an input and a split from number `count` on."""
+    delete_pairs(_stem(folder, source, split), count)
+
+
+def _stem(folder: Path, source: str, split: str) -> Path:
+    """`tokens/<source>[_<split>]`, without `_00000_text_document`."""
+    return folder / "tokens" / (f"{source}_{split}" if split else source)
+
+
+def _files(work: Path, parts: Parts, source: str, split: str) -> list[tuple[Path, Path]]:
+    return [token_paths(work, number, split) for number, name in parts if source in ("", name)]
+
+
+def write_shuffled(recipe: Recipe, work: Path, parts: Parts, source: str, split: str, folder: Path) -> list[PairInfo]:
+    """Write the pairs of an input and a split in the seeded order, and return them."""
+    files = _files(work, parts, source, split)
+    count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in files)
+    order, dtype = seeded_order(count, recipe.seed), load_tokenizer(recipe.tokenizer).dtype
+    stem = _stem(folder, source, split)
+    pairs = join_parts(files, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)
     for pair in pairs:
         remove_stale_cache(pair.prefix)
     return pairs
+
+
+def write_form_of(recipe: Recipe, work: Path, parts: Parts, folder: Path, name: str) -> None:
+    """Write one of the other forms of a run, with its manifest."""
+    by_split = {split: _files(work, parts, "", split) for split in split_names(recipe.output.splits)}
+    seed = recipe.seed if recipe.output.shuffle else None
+    write_forms(recipe.output, load_tokenizer(recipe.tokenizer), by_split, folder, seed, only=name)
 
 
 def _check_token_parts(

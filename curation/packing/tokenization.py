@@ -30,6 +30,7 @@ from curation.system.html_table import Shown
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from curation.packing.byte_pairs import BytePairs
     from curation.packing.flat_tables import FlatTables
 
 CHECK_EVERY = 1000  # one document in so many is checked by the reference
@@ -151,15 +152,19 @@ class Tokenizer(Shown):
         """Reason why a GPU does not encode, "" where it does."""
         from curation.packing.flat_tables import flat_obstacle
 
-        return flat_obstacle(self._source.byte_pairs)
+        return flat_obstacle(self._byte_pairs)
 
     @functools.cached_property
     def flat_tables(self) -> FlatTables:
         """Tables for a GPU, of a tokenizer without a `device_note`. The first access takes a second."""
         from curation.packing.flat_tables import make_flat_tables
 
-        assert self._source.byte_pairs is not None
-        return make_flat_tables(self._source.byte_pairs)
+        assert self._byte_pairs is not None
+        return make_flat_tables(self._byte_pairs)
+
+    @functools.cached_property
+    def _byte_pairs(self) -> BytePairs | None:
+        return self._source.byte_pairs()
 
     @property
     def versions(self) -> dict[str, str]:

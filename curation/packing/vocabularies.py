@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from curation.errors import TokenizerError, near_or_nothing
+from curation.packing.byte_pairs import BytePairs, bytes_of_tokens, huggingface_pairs, tiktoken_pairs
 from curation.system.path_advice import advice
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
@@ -50,17 +51,6 @@ SHOWN_PATTERN = 40
 MAX_GROWTH = 100  # factor. NFKD grows most of the usual normalisers: 18 letters of U+FDFA
 
 
-class BytePairs(NamedTuple):
-    """A vocabulary whose ids are the ranks of its tokens.
-
-    pattern  the regular expression of pre-tokens
-    ranks    token -> id
-    """
-
-    pattern: str
-    ranks: dict[bytes, int]
-
-
 class Vocabulary(NamedTuple):
     """A loaded vocabulary: identity, special ids, and both ways to encode."""
 
@@ -74,7 +64,7 @@ class Vocabulary(NamedTuple):
     encode: Callable[[list[str]], Iterable[Any]]  # reference: ids of each text, None for a text it cannot encode
     decode: Callable[[list[int]], str]
     build_fast: Callable[[], Any]  # a new gigatoken object; raises for an unsupported vocabulary
-    byte_pairs: BytePairs | None = None  # for a GPU; None if the vocabulary is not of this kind
+    byte_pairs: Callable[[], BytePairs | None] = lambda: None  # for a GPU; None if the vocabulary is not of this kind
 
 
 def is_failure(error: BaseException) -> bool:
@@ -167,7 +157,7 @@ def _load_tiktoken(name: str) -> Vocabulary:
         encode=lambda texts: [_tiktoken_ids(encoding, text) for text in texts],
         decode=encoding.decode,
         build_fast=lambda: _gigatoken_from_ranks(ranks, GIGATOKEN_SCHEMES[name]),
-        byte_pairs=BytePairs(encoding._pat_str, encoding._mergeable_ranks),
+        byte_pairs=lambda: tiktoken_pairs(encoding._pat_str, encoding._mergeable_ranks),
     )
 
 
@@ -212,17 +202,10 @@ def _gpt2_encoding(name: str) -> Any:
     return tiktoken.Encoding(
         name=name,
         pat_str=r50k_pat_str,
-        mergeable_ranks=_gpt2_ranks({text: rank for text, rank in tokens.items() if text != special}),
+        mergeable_ranks=bytes_of_tokens({text: rank for text, rank in tokens.items() if text != special}),
         special_tokens={special: tokens[special]},
         explicit_n_vocab=len(tokens),
     )
-
-
-def _gpt2_ranks(tokens: dict[str, int]) -> dict[bytes, int]:
-    """Return ranks by bytes. encoder.json spells 188 bytes as themselves, the other 68 as U+0100 and up in order."""
-    byte_of = {b: b for b in range(256) if chr(b).isprintable() and chr(b) != " "}
-    byte_of |= {256 + i: b for i, b in enumerate(b for b in range(256) if b not in byte_of)}
-    return {text.translate(byte_of).encode("latin-1"): rank for text, rank in tokens.items()}
 
 
 def _rank_file(ranks: dict[bytes, int]) -> bytes:
@@ -289,6 +272,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         encode=lambda texts: [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)],
         decode=lambda ids: tokenizer.decode(ids, skip_special_tokens=False),
         build_fast=lambda: _gigatoken_from_json(data),
+        byte_pairs=lambda: huggingface_pairs(data),
     )
 
 

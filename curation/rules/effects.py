@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from curation.errors import counted
 from curation.rules.grammar import Rule
+from curation.system.html_table import html_table
 
 RANKS = (1, 5, 25, 50, 75, 95, 99, 99.9)  # in percent
 MOVES = (-0.25, -0.10, 0.0, 0.10, 0.25)  # relative changes of a bound
@@ -80,6 +82,15 @@ class Effects(NamedTuple):
     documents: int
     removed: int
     skipped: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        bounds = counted(len(self.effects), "bound")
+        return f"<effects of {bounds}: {self.removed:,} of {self.documents:,} documents removed>"
+
+    def _repr_html_(self) -> str:
+        moves = [f"{move:+.0%}" if move else "removed" for move in MOVES]
+        rows = [(effect.describe(), effect.rule.name, *effect.removed, effect.alone) for effect in self.effects]
+        return html_table(repr(self)[1:-1], ("bound", "reason", *moves, "alone"), rows)
 
 
 def rule_effects(rules: Sequence[Rule], measures: Mapping[str, np.ndarray], rows: int) -> Effects:

@@ -73,31 +73,43 @@ def is_share(rule: Rule) -> bool:
 
 
 class Tallies:
-    """Tallies of rules on measures, one per rule, filled frame by frame."""
+    """Tallies of rules on measures, one per rule, filled frame by frame. Rules on shares come first in the arrays."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        self.rules = rules
-        self.share = np.array([is_share(rule) for rule in rules], bool)
-        self.low, self.high = (np.array([rule.bounds[side] for rule in rules])[:, None] for side in (0, 1))
+        self.order = sorted(range(len(rules)), key=lambda number: not is_share(rules[number]))
+        self.rules = [rules[number] for number in self.order]
+        self.shares = sum(map(is_share, rules))
+        self.starts = SIZE * np.arange(len(rules))[:, None]
         self.counts = np.zeros(len(rules) * SIZE, np.int64)
         self.beyond = np.zeros((2, len(rules)), np.int64)
+        bounds = np.array([rule.bounds for rule in self.rules])
+        self.sides = [(np.flatnonzero(np.isfinite(side)), side[np.isfinite(side)][:, None]) for side in bounds.T]
 
     def add(self, measures: Mapping[str, np.ndarray]) -> None:
         """Add documents: name -> int64, one per document, for every measure in the rules."""
-        values = np.stack([rule.values(measures) for rule in self.rules])
-        bins = np.where(self.share[:, None], bins_of(values, True), bins_of(values))
-        bins += SIZE * np.arange(len(self.rules))[:, None]
+        floats = {name: values.astype(np.float64) for name, values in measures.items()}
+        below = {rule.ratio[1]: np.maximum(floats[rule.ratio[1]], 1.0) for rule in self.rules if rule.ratio}
+        values = np.empty((len(self.rules), len(next(iter(floats.values())))))
+        for row, rule in zip(values, self.rules, strict=True):
+            if rule.ratio:
+                np.divide(floats[rule.ratio[0]], below[rule.ratio[1]], out=row)
+            else:
+                row[:] = floats[rule.measure]
+        bins = np.concatenate([bins_of(values[: self.shares], True), bins_of(values[self.shares :])])
+        bins += self.starts
         self.counts += np.bincount(bins.ravel(), minlength=len(self.counts))
-        self.beyond += [(values < self.low).sum(axis=1), (values > self.high).sum(axis=1)]
+        for total, (rows, bounds), compare in zip(self.beyond, self.sides, (np.less, np.greater), strict=True):
+            total[rows] += np.count_nonzero(compare(values[rows], bounds), axis=1)
 
     def result(self) -> list[Tally]:
         """Return the tallies, in the order of the rules."""
-        tallies = []
-        for share, row, below, above in zip(
-            self.share.tolist(), self.counts.reshape(-1, SIZE), *self.beyond.tolist(), strict=True
-        ):
+        tallies = [Tally()] * len(self.rules)
+        rows = zip(self.order, self.counts.reshape(-1, SIZE), *self.beyond.tolist(), strict=True)
+        for place, (number, row, below, above) in enumerate(rows):
             bins = np.flatnonzero(row)
-            tallies.append(Tally(share=share, below=below, above=above, bins=bins.tolist(), counts=row[bins].tolist()))
+            counts = row[bins].tolist()
+            share = place < self.shares
+            tallies[number] = Tally(share=share, below=below, above=above, bins=bins.tolist(), counts=counts)
         return tallies
 
 

@@ -18,7 +18,7 @@ from curation.running.plan import Preflight
 from curation.running.progress import Progress
 from curation.system.addresses import address_fault
 
-LOCAL = ("threads", "processes")
+LOCAL = ("auto", "threads", "processes")
 MAX_SLICE_BYTES = 32 << 20
 
 
@@ -52,8 +52,8 @@ def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         return
     if ":" not in scheduler:
         raise EngineError(
-            f"scheduler must be threads, processes or an address such as tcp://HOST:PORT, not {scheduler!r}"
-            f"{near_or_nothing(scheduler, ('threads', 'processes'))}"
+            f"scheduler must be {', '.join(LOCAL)} or an address such as tcp://HOST:PORT, not {scheduler!r}"
+            f"{near_or_nothing(scheduler, LOCAL)}"
         )
     if fault := address_fault(scheduler):
         raise EngineError(f"scheduler {scheduler}: {fault}")
@@ -83,5 +83,5 @@ def find_resources(engine: Engine, name: str, workers: int, scheduler: str, file
         return Resources(count, batch, MAX_SLICE_BYTES)
     return choose(
         read_limits(), count, batch, MAX_SLICE_BYTES,
-        files=files, fixed_workers=workers > 0, processes=scheduler == "processes",
+        files=files, fixed_workers=workers > 0, scheduler=scheduler,
     )  # fmt: skip

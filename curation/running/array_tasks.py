@@ -193,12 +193,12 @@ class Member:
                 f"Give --engine {phase.engine} to every array task"
             )
         assert self._plan is not None
-        plan, function = self._plan, phase.function()
+        item, function = phase.items(self._plan), phase.function()
         folder, numbers = self.folder / phase.key, in_ranges(phase.numbers)
         board = Board(self.leases, folder, numbers, self.share, partial(self._failed, driver))
 
         def run(number: int) -> None:
-            function(phase.item(plan, number))
+            function(item(number))
 
         try:
             with self.call.progress.watch("tasks", len(board.numbers), board.count):

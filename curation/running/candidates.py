@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates for the samples in the report: a few documents that row stages removed, per slice and reason.
 
-A hash of the text chooses them, so the smallest hashes of all slices are the same however the input is sliced. Of equal
-texts one is a candidate.
+A hash of the text chooses them, so the smallest hashes of all slices are the same however the input is sliced. Of texts
+with equal hashes one is a candidate.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.contract import ID, ROW, TEXT, Engine, Frame
+from curation.arrays import as_one_array, seeded_hashes
+from curation.contract import ID, ROW, TEXT
 from curation.rules.decide import Verdict
 
 MAX_REASONS = 1_000  # with candidates; those with the smallest CRC-32 of their names
 MAX_CHARACTERS = 8_000  # of a candidate's text
+HASHED_BYTES = 16  # of a text
 PENDING_ROWS = 2_000  # are cut back to the candidates
 SCHEMA = pa.schema(
     [
@@ -37,31 +39,31 @@ SCHEMA = pa.schema(
 class Candidates:
     """The candidates of a slice. `samples` is the number per reason; 0 collects none."""
 
-    def __init__(self, engine: Engine, samples: int) -> None:
-        self.engine, self.samples = engine, samples
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
         self.pending: list[pa.Table] = []
 
-    def add(self, stage: int, frame: Frame, verdict: Verdict) -> None:
-        """Add the documents of a frame that a stage removed."""
-        if not self.samples:
+    def add(self, stage: int, rows: pa.Table, verdict: Verdict, bound: np.ndarray) -> None:
+        """Add the documents of a frame that a stage removed.
+
+        rows   `row`, `id` and `text` of the removed documents
+        bound  float64: the bound that each of them broke
+        """
+        if not self.samples or not len(rows):
             return
-        gone = np.flatnonzero(~verdict.kept)
-        removed = self.engine.filter_rows(frame[[ROW, ID, TEXT]], ~verdict.kept)
-        hashes, reason = self.engine.hash_text(removed[TEXT])[:, 0], verdict.reason[gone]
+        gone = np.flatnonzero(verdict.reason >= 0)
+        reason, hashes = verdict.reason[gone], text_hashes(as_one_array(rows.column(TEXT)))
         chosen = np.sort(smallest(reason, hashes, self.samples))
-        mask = np.zeros(len(gone), bool)
-        mask[chosen] = True
-        rows = self.engine.to_arrow(self.engine.filter_rows(removed, mask))
+        rows = rows.select([ROW, ID, TEXT]).take(pa.array(chosen))
         text = pc.fill_null(rows.column(TEXT), "")
-        at = gone[chosen]
         columns = [
-            np.full(len(at), stage, np.int32),
+            np.full(len(chosen), stage, np.int32),
             pa.array(verdict.reasons, pa.large_string()).take(pa.array(reason[chosen])),
             hashes[chosen],
             rows.column(ROW),
             rows.column(ID),
-            verdict.value[at],
-            verdict.broken_bounds()[at],
+            verdict.value[gone[chosen]],
+            bound[chosen],
             pc.utf8_length(text).cast(pa.int64()),
             pc.utf8_slice_codeunits(text, 0, MAX_CHARACTERS),
         ]
@@ -72,6 +74,21 @@ class Candidates:
     def table(self) -> pa.Table:
         """Return the candidates of the frames so far."""
         return chosen_of(pa.concat_tables([SCHEMA.empty_table(), *self.pending]), self.samples)
+
+
+def text_hashes(text: pa.LargeStringArray) -> np.ndarray:
+    """Return a hash of each text: of its length and of HASHED_BYTES bytes spread over it; uint64."""
+    if not len(text):
+        return np.zeros(0, np.uint64)
+    offsets = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
+    data = np.frombuffer(text.buffers()[2] or b"", np.uint8)
+    lengths = np.diff(offsets)
+    places = offsets[:-1, None] + lengths[:, None] * np.arange(HASHED_BYTES) // HASHED_BYTES
+    spread = np.where(lengths[:, None] > 0, data.take(places, mode="clip"), 0) if len(data) else np.zeros_like(places)
+    hashes = lengths.astype(np.uint64)
+    for column in spread.astype(np.uint8).view(np.uint64).T:
+        hashes = seeded_hashes(hashes ^ column, 0)
+    return hashes
 
 
 def chosen_of(table: pa.Table, samples: int) -> pa.Table:

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import orjson
 
+from curation.arrays import load_mapped, save_array
 from curation.contract import Engine, Session
 from curation.engine import load_engine
 from curation.errors import counted
@@ -37,6 +38,8 @@ from curation.system.files import commit, make_folder, remove
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count
 
+ROWS = ("row", "partner", "value")  # of drops, in the order of `RemovedRows`
+
 
 class StoredDecision(NamedTuple):
     """The decision of a corpus stage, read from its file."""
@@ -48,35 +51,40 @@ class StoredDecision(NamedTuple):
 
 
 def save_decision(path: Path, decision: Decision, seconds: float) -> None:
-    """Write a decision and its time in seconds as `.npz`."""
+    """Write a decision and its time in seconds: an array of rows per file, then `path` (`.npz`) with the rest."""
     facts = {
         "seconds": seconds,
         "details": dict(decision.details),
         "drops": [{"reason": drops.reason, "index": drops.index_folder} for drops in decision.drops],
     }
-    arrays: dict[str, Any] = {
-        f"{name}_{number}": np.asarray(getattr(drops, name))
-        for number, drops in enumerate(decision.drops)
-        for name in ("row", "value", "partner")
-    }
-    if decision.cuts:
-        arrays |= {f"{CUT}{name}": values for name, values in decision.cuts._asdict().items()}
+    for number, drops in enumerate(decision.drops):
+        for name in ROWS:
+            with commit(_rows_path(path, name, number)) as temporary:
+                save_array(temporary, np.asarray(getattr(drops, name)))
+    cuts = {f"{CUT}{name}": values for name, values in decision.cuts._asdict().items()} if decision.cuts else {}
     with commit(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, facts=np.array(orjson.dumps(facts).decode()), **arrays)
+        np.savez(file, allow_pickle=False, facts=np.array(orjson.dumps(facts).decode()), **cuts)
+
+
+def _rows_path(path: Path, name: str, number: int) -> Path:
+    return path.with_suffix(f".{name}-{number}.npy")
 
 
 def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecision:
-    """Return the decision of the stage number `stage` about the rows of `partitions`."""
+    """Return the decision of the stage number `stage` about the rows of `partitions`. Its rows are in memory maps."""
     with np.load(path) as stored:
         facts = orjson.loads(str(stored["facts"]))
-        removed = [
-            RemovedRows(
-                partitions, stage, drops["reason"], stored[f"row_{number}"], stored[f"partner_{number}"],
-                stored[f"value_{number}"], drops["index"],
-            )
-            for number, drops in enumerate(facts["drops"])
-        ]  # fmt: skip
-        return StoredDecision(removed, cuts_in(stored), facts["seconds"], facts["details"])
+        cuts = cuts_in(stored)
+    removed = []
+    for number, drops in enumerate(facts["drops"]):
+        row, kept_row, value = (load_mapped(_rows_path(path, name, number)) for name in ROWS)
+        removed.append(RemovedRows(partitions, stage, drops["reason"], row, kept_row, value, drops["index"]))
+    return StoredDecision(removed, cuts, facts["seconds"], facts["details"])
+
+
+def load_removed(path: Path, stage: int, partitions: Partitions) -> list[RemovedRows]:
+    """Return the removed rows of a decision."""
+    return load_decision(path, partitions, stage).removed
 
 
 class RunContext(NamedTuple):
@@ -190,7 +198,7 @@ def run_corpus_stages(
         _count(counts[number], decision)
         removed += decision.removed
         if decision.cuts:  # the last stage of its segment
-            cuts = _decision_path(context, number)
+            cuts = decision_path(context, number)
     if not mask.exists():
         write_mask(mask, len(partitions), [rows.row for rows in removed])
     return SegmentState(partitions, mask, documents, sizes, cuts, removed)
@@ -205,7 +213,8 @@ def _count(count: StageCount, decision: StoredDecision) -> None:
         count.bytes_out -= int((decision.cuts.stop - decision.cuts.start).sum())
 
 
-def _decision_path(context: RunContext, stage: int) -> Path:
+def decision_path(context: RunContext, stage: int) -> Path:
+    """Return the file of a stage's decision."""
     return context.work / f"decision-{stage}.npz"
 
 
@@ -214,7 +223,7 @@ def _decide(
 ) -> StoredDecision:
     """Return the decision of a corpus stage about the rows that were not removed `before`; its file is its
     done-record."""
-    path = _decision_path(context, number)
+    path = decision_path(context, number)
     if not path.exists():
         check_interrupts()
         _check_files(context, [number])

@@ -132,7 +132,7 @@ def estimate(
     engine = load_engine("cpu")
     warm_up_recipe(recipe, "cpu", workers or read_processors(), progress or Progress())
     survey = survey_inputs(recipe, files, engine, tokenizer)
-    resources = find_resources(engine, "cpu", workers, "threads", len(files))
+    resources = find_resources(engine, "cpu", workers, "auto", len(files))
     return Estimate(
         recipe=as_builtins(recipe),
         files=len(files),

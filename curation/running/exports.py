@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports in CSV, JSON Lines or Parquet: `raw/` holds the documents as read, `cleaned/` the kept ones.
 
-Files are cut at fixed counts of documents and bytes, so they do not depend on slices and workers. The runner writes one
-file at a time. A resumed run writes the whole folder again.
+Files are cut at fixed counts of documents and bytes, so they do not depend on slices and workers. Tasks write the files
+of `cleaned/`. The runner writes those of `raw/` one at a time, and a resumed run writes that folder again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 import pyarrow as pa
@@ -19,11 +19,12 @@ import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
 from curation.arrays import cut_tables
-from curation.packing.samples import SAMPLE_FILES, write_sample
+from curation.packing.samples import SAMPLE_FILES
 from curation.reading.sampling import read_sampled
 from curation.running.intermediate import Numbering, with_ids
 from curation.running.write_phase import PARQUET_OPTIONS, document_schema, in_schema
 from curation.system.files import commit, file_sha256, remove
+from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import each
 
 if TYPE_CHECKING:
@@ -32,19 +33,6 @@ if TYPE_CHECKING:
 
 RAW, CLEANED = "raw", "cleaned"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
-
-
-def write_exports(context: RunContext, numbering: Numbering) -> dict[str, str]:
-    """Write `raw/`, `cleaned/` and the sample if the recipe asks for them; return path -> SHA-256."""
-    digests: dict[str, str] = {}
-    recipe, folder = context.plan.recipe, context.folder
-    if recipe.output.raw:
-        digests |= write_raw(context, numbering)
-    if recipe.output.cleaned:
-        digests |= write_cleaned(recipe.output, folder)
-    if recipe.output.sample.batches:
-        digests |= write_sample(recipe.output.sample, folder, recipe.seed)
-    return digests
 
 
 def write_raw(context: RunContext, numbering: Numbering) -> dict[str, str]:
@@ -62,16 +50,39 @@ def write_raw(context: RunContext, numbering: Numbering) -> dict[str, str]:
     return _write(context.folder / RAW, recipe.output.raw, recipe.output, tables(), schema)
 
 
-def write_cleaned(output: Output, folder: Path) -> dict[str, str]:
-    """Write `cleaned/part-*`, the rows of `documents/` including copies; return path -> SHA-256."""
-    paths = part_files(folder / "documents")
+class CleanedFile(NamedTuple):
+    """A file of `cleaned/`: so many rows of `documents/`, from a row of a part on."""
 
-    def tables() -> Iterator[pa.Table]:
-        for path in each(paths, "writing cleaned/", "part"):
-            file = pq.ParquetFile(path)
-            yield from (file.read_row_group(group) for group in range(file.num_row_groups))
+    number: int
+    part: int
+    first: int
+    rows: int
 
-    return _write(folder / CLEANED, output.cleaned, output, tables(), pq.read_schema(paths[0]))
+
+def write_cleaned_file(output: Output, folder: Path, file: CleanedFile) -> dict[str, str]:
+    """Write a file of `cleaned/`, rows of `documents/` including copies; return path -> SHA-256."""
+    schema = pq.read_schema(_part_path(folder, 0))
+    return _write_file(folder / CLEANED, file.number, output.cleaned, _rows_of(folder, file), schema)
+
+
+def _rows_of(folder: Path, file: CleanedFile) -> Iterator[pa.Table]:
+    """The rows of a file of `cleaned/`, by row groups."""
+    part, skip, missing = file.part, file.first, file.rows
+    while missing:
+        parts = pq.ParquetFile(_part_path(folder, part))
+        for group in range(parts.num_row_groups):
+            count = parts.metadata.row_group(group).num_rows
+            if skip < count and missing:
+                check_interrupts()
+                rows = parts.read_row_group(group).slice(skip, missing)
+                missing -= len(rows)
+                yield rows
+            skip = max(skip - count, 0)
+        part += 1
+
+
+def _part_path(folder: Path, number: int) -> Path:
+    return folder / "documents" / f"part-{number:05d}.parquet"
 
 
 def part_files(folder: Path) -> list[Path]:
@@ -86,14 +97,21 @@ def _write(folder: Path, format_: str, output: Output, tables: Iterator[pa.Table
     groups = groupby(cut_tables(tables, output.part_documents, output.part_bytes), itemgetter(0))
     files = ((number, (rows for _, rows in group)) for number, group in groups)
     for number, rows in chain([next(files, (0, iter(())))], files):  # one empty file if there are no rows
-        path = folder / f"part-{number:05d}.{format_}"
-        with commit(path) as temporary, open(temporary, "wb") as file:
-            write = WRITERS[format_](file, schema)
-            for table in rows:
-                write(table)
-            write(None)
-        digests[f"{folder.name}/{path.name}"] = file_sha256(path)
+        digests |= _write_file(folder, number, format_, rows, schema)
     return digests
+
+
+def _write_file(
+    folder: Path, number: int, format_: str, tables: Iterator[pa.Table], schema: pa.Schema
+) -> dict[str, str]:
+    """Write a file, and return its path -> SHA-256."""
+    path = folder / f"part-{number:05d}.{format_}"
+    with commit(path) as temporary, open(temporary, "wb") as file:
+        write = WRITERS[format_](file, schema)
+        for table in tables:
+            write(table)
+        write(None)
+    return {f"{folder.name}/{path.name}": file_sha256(path)}
 
 
 # Writers: take tables, and None at the end

@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curation.contract import ID, Frame
+from curation.contract import Frame
 from curation.engine import load_engine
 from curation.errors import OutputError, nearest
 from curation.rules.decide import Rule
 from curation.running.exports import part_files
 from curation.running.input_warnings import nothing_kept
+from curation.running.measure_files import COLUMNS
+from curation.running.measure_files import FOLDER as MEASURES
 from curation.running.report_text import funnel, funnel_line
 from curation.running.results import open_finished, run_documents
 from curation.system.html_table import html_table
 
-MEASURES = "measures"  # folder of a run with `output: {measures: true}`
 Where = str | Mapping[str, Any] | Rule
 
 
@@ -82,12 +84,14 @@ class RunResult(NamedTuple):
         columns = zip(*funnel(self.report), strict=True)
         return _frame(pa.table(dict(zip(names, map(pa.array, columns), strict=True))))
 
-    def measures(self, names: str | Sequence[str] = ()) -> Frame:
-        """Return the measures that the run kept, of all documents that its rules judged: `id` and a column per measure.
+    def measures(self, names: str | Sequence[str] = (), *, stage: str = "") -> Frame:
+        """Return the measures that the run kept: `doc`, `id`, `source`, `stage`, and a column per measure.
 
         names   measures to read; empty (default): all
+        stage   only documents that reached this filter, with its measures; "" (default): those of all filters. A
+                document has a row per filter, with nulls for measures of other filters
 
-        OutputError if the run kept none: only runs with `output: {measures: true}` do.
+        OutputError if the run kept none: only runs with `output: {measures: true}` do. Also for an unknown name.
         """
         files = part_files(self.folder / MEASURES)
         if not files:
@@ -96,12 +100,22 @@ class RunResult(NamedTuple):
                 "--output, or measure its documents: curation.measure(run.kept(), names)"
             )
         wanted = [names] if isinstance(names, str) else list(names)
-        known = [name for name in pq.read_schema(files[0]).names if name != ID]
+        known = [name for name in pq.read_schema(files[0]).names if name not in COLUMNS]
         for name in wanted:
             if name not in known:
                 raise OutputError(f"{self.folder} has no measure {name!r}{nearest(name, known)}")
-        tables = [pq.read_table(path, columns=[ID, *wanted] if wanted else None) for path in files]
-        return _frame(pa.concat_tables(tables))
+        table = pa.concat_tables(pq.read_table(path, columns=[*COLUMNS, *(wanted or known)]) for path in files)
+        if stage:
+            table = self._of_filter(table, stage)
+        return _frame(table)
+
+    def _of_filter(self, table: pa.Table, stage: str) -> pa.Table:
+        """The rows of one filter, without the measures of others."""
+        filters = [entry["name"] for entry in self.report["stages"] if entry["kind"] == "filter"]
+        if stage not in filters:
+            raise OutputError(f"{self.folder} has no filter {stage!r}{nearest(stage, filters)}")
+        rows = table.filter(pc.equal(table.column("stage"), stage))
+        return rows.select([name for name in table.column_names if rows.column(name).null_count < max(len(rows), 1)])
 
     @property
     def nothing_kept(self) -> str:

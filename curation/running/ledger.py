@@ -48,9 +48,10 @@ SUMMED = ("rows", "lines", "rejected", "unsampled", "repaired", "documents", "re
 
 
 class SliceTotals:
-    """The done-records of the slices of a segment, added up as they are read: 34 bytes per slice are kept.
+    """The done-records of the slices of a segment, added up as they are read: 42 bytes per slice are kept.
 
     rows, lines, documents, bytes  int64, one per slice, as in `SliceRecord`; `bytes` are those kept
+    read                           int64, one per slice: documents that the segment read
     has_rejected, has_marks        bool, one per slice
     slices, records                the sums per input, as a few slices and a record for each: the slices of an input
                                    with files of the same formats have one, and so has each slice with a damaged file
@@ -58,7 +59,7 @@ class SliceTotals:
 
     def __init__(self, slices: Sequence[Slice], records: Iterable[SliceRecord], stages: Sequence[StageCount]) -> None:
         """Add up `records`, and their stages to `stages`, in place."""
-        self.rows, self.lines, self.documents, self.bytes = np.zeros((4, len(slices)), np.int64)
+        self.rows, self.lines, self.read, self.documents, self.bytes = np.zeros((5, len(slices)), np.int64)
         self.has_rejected, self.has_marks = np.zeros((2, len(slices)), bool)
         self.slices: list[Slice] = []
         self.records: list[SliceRecord] = []
@@ -66,7 +67,7 @@ class SliceTotals:
         for input_slice, record in zip(slices, records, strict=True):
             at = input_slice.index
             self.rows[at], self.lines[at], self.documents[at] = record.rows, record.lines, record.documents
-            self.bytes[at] = record.bytes_kept
+            self.bytes[at], self.read[at] = record.bytes_kept, record.rows - record.rejected - record.unsampled
             self.has_rejected[at], self.has_marks[at] = record.rejected > 0, record.marks > 0
             for total, part in zip(stages, record.stages, strict=True):
                 total.add(part)

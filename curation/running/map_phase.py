@@ -311,9 +311,7 @@ def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: Table
         count.documents_in += len(before)
         count.bytes_in += int(lengths.sum())
         if outcome.verdict is not None:
-            _note_removed(task, number, before, outcome.verdict, count, removed)
-            if not outcome.verdict.kept.all():
-                notes.add_removed(number, before, outcome.verdict)
+            _note_removed(task, number, before, outcome.verdict, count, removed, notes)
             lengths = lengths[outcome.verdict.kept]
         if outcome.edited is not None and outcome.edited.any():
             lengths = engine.byte_lengths(frame[TEXT])
@@ -326,7 +324,7 @@ def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: Table
 
 
 def _note_removed(
-    task: _Task, stage: int, frame: Frame, verdict: Verdict, count: StageCount, removed: TableFile
+    task: _Task, stage: int, frame: Frame, verdict: Verdict, count: StageCount, removed: TableFile, notes: SliceNotes
 ) -> None:
     for reason, number in verdict.counts().items():
         count.reasons[reason] = count.reasons.get(reason, 0) + number
@@ -334,13 +332,17 @@ def _note_removed(
     if not dropped.any():
         return
     schema = _removed_schema(task.plan)
-    names = [name for name in (ROW, ID, TEXT) if name in schema.names]
+    wants_text = TEXT in schema.names or notes.candidates.samples > 0
+    names = [ROW, ID, TEXT] if wants_text else [ROW, ID]
     rows = task.engine.to_arrow(task.engine.filter_rows(frame[names], dropped))
+    bound = verdict.broken_bounds()[dropped]
+    if wants_text:
+        notes.candidates.add(stage, rows, verdict, bound)
     columns = {name: rows.column(name) for name in names} | {
         "stage": np.full(len(rows), stage, np.int32),
         "reason": pa.array(verdict.reasons, pa.large_string()).take(pa.array(verdict.reason[dropped])),
         "value": verdict.value[dropped],
-        "bound": verdict.broken_bounds()[dropped],
+        "bound": bound,
     }
     columns |= verdict.notes
     arrays = [columns[field.name] if field.name in columns else pa.nulls(len(rows), field.type) for field in schema]

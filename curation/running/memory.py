@@ -13,8 +13,12 @@ A worker needs most memory when it writes and tokenises a row group (16 MiB of t
 batches, which exceeds writing only for batches above 8 MiB. Processes that compile kernels end before the run begins.
 An input file needs 1.6 KB in each process (200,000 files: 281 MB more than 20,000, much of it for the report).
 
-The rule leaves out three needs: at most 40 bytes per document in a corpus phase; a document far longer than a batch (20
-times its length, 43 times in virtual memory); the mapped file of signatures of `verify: signature`.
+Tasks of corpus stages need less than writing: at most 130 MB, for the keys of 2^21 documents (2026-11-22, 2^22
+documents with 12 % duplicates: runs 130 MB, owners 48, pairs 27). The rule leaves out five needs. The process of the
+run takes 21 bytes per exact and 40 per near-duplicate while it stores a decision. One task of `fuzzy_dedup` takes 1
+byte per document and 12 per joined one. A task has all documents with one key: 40 bytes each, or 110 in `fuzzy_dedup`.
+A document far longer than a batch takes 20 times its length, 43 times in virtual memory. `verify: signature` maps the
+file of signatures.
 
 All numbers are of the CPU engine with the allocators of `configure_allocators`, measured before the allocators kept
 free memory for the next batch. That change moved peaks by a tenth, up or down.
@@ -33,6 +37,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from curation.errors import CurationError, OutOfMemoryError, is_shortage
+from curation.system.pools import threads_of_processes
 
 MIB = 1 << 20
 SHARED = {"resident": 170 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
@@ -151,19 +156,19 @@ def needs(kind: str, workers: int, batch_bytes: int, slice_bytes: int) -> int:
     return SHARED[kind] + workers * worker
 
 
-def needs_in_processes(kind: str, workers: int, batch_bytes: int, slice_bytes: int) -> int:
-    """Return the same for a run with processes, each of which loads the libraries.
+def needs_in_processes(kind: str, threads: Sequence[int], batch_bytes: int, slice_bytes: int) -> int:
+    """Return the same for a run with processes of so many threads, each of which loads the libraries.
 
-    Resident memory is the sum over all workers. Private and virtual memory are of one worker: ulimit counts each
-    process alone.
+    Resident memory is the sum over all processes. Private and virtual memory are of the largest process: ulimit counts
+    each process alone.
     """
-    per_worker = needs(kind, 1, batch_bytes, slice_bytes)
-    return workers * (LOADED[kind] + per_worker) if kind == "resident" else per_worker
+    needed = [needs(kind, count, batch_bytes, slice_bytes) for count in threads]
+    return sum(LOADED[kind] + size for size in needed) if kind == "resident" else max(needed)
 
 
 def choose(
     limits: Sequence[Limit], workers: int, batch_bytes: int, slice_bytes: int, *,
-    files: int = 0, fixed_workers: bool = False, processes: bool = False,
+    files: int = 0, fixed_workers: bool = False, scheduler: str = "threads",
 ) -> Resources:  # fmt: skip
     """Return the largest number of workers, and the largest batches and slices, that fit all limits.
 
@@ -176,12 +181,11 @@ def choose(
     slice_bytes    maximum input bytes of a slice
     files          number of input files
     fixed_workers  whether to keep `workers` even if memory is short
-    processes      whether workers are processes, not threads
+    scheduler      as in `threads_of_processes`
 
     OutOfMemoryError if a hard limit leaves less than the smallest measured run needs.
     """
     check_resources(limits, loaded=True)
-    need = needs_in_processes if processes else needs
     small = min(batch_bytes, SMALL_BATCH_BYTES), min(slice_bytes, SMALL_SLICE_BYTES)
     remark = ""
     for count in [workers] if fixed_workers else range(workers, 0, -1):
@@ -189,8 +193,13 @@ def choose(
         for batch, slice_size in ((batch_bytes, slice_bytes), small):
             candidates = []
             for limit in limits:
-                holders = count + 1 if processes and limit.kind == "resident" else 1
-                needed = need(limit.kind, count, batch, slice_size) + holders * files * FILE_BYTES
+                threads = threads_of_processes(scheduler, count)
+                holders = len(threads) + 1 if limit.kind == "resident" else 1
+                needed = (
+                    needs_in_processes(limit.kind, threads, batch, slice_size)
+                    if threads
+                    else needs(limit.kind, count, batch, slice_size)
+                ) + holders * files * FILE_BYTES
                 candidates.append(Resources(count, batch, slice_size, limit, needed, remark))
             candidate = min(candidates, key=lambda each: each.spare_bytes, default=tightest)
             if candidate.spare_bytes >= 0:

@@ -12,26 +12,43 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from curation.packing.token_files import write_tokens
+from curation.packing.forms.shards import MANIFEST
+from curation.packing.megatron import PairInfo, TrainingPair
+from curation.packing.samples import write_sample
+from curation.packing.token_files import Joined, Written, check_tokens, plan_tokens, remove_other_pairs
 from curation.reading.inputs import entries_by_name
 from curation.running.corpus_phase import (
     RunContext,
     SegmentState,
+    decision_path,
     input_spans,
     prepare_stages,
     run_corpus_stages,
     save_index,
     segment_folder,
 )
-from curation.running.exports import write_exports
-from curation.running.intermediate import Numbering
+from curation.running.exports import write_raw
+from curation.running.finish_phase import (
+    FinishJob,
+    Look,
+    RemovedJob,
+    Step,
+    cleaned_steps,
+    pair_steps,
+    removed_sizes,
+    removed_steps,
+    run_looks,
+    run_steps,
+    sized_tasks,
+)
+from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord, SliceTotals, check_ledger
 from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice, slice_counts
 from curation.running.measure_files import FOLDER as MEASURES
 from curation.running.measure_files import write_measures
 from curation.running.places import Places
-from curation.running.removed import RemovedRows, write_rejected, write_removed
+from curation.running.removed import RemovedFile, RemovedRows, plan_kept_ids, plan_removed, write_rejected
 from curation.running.report import build, check_minima
 from curation.running.report_samples import Sampler
 from curation.running.stored_plan import urls_of
@@ -47,10 +64,9 @@ from curation.running.write_phase import (
     write_output_part,
 )
 from curation.stages import Stage
-from curation.stages.base import noted_columns
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
-from curation.system.files import sync_folder
+from curation.system.files import make_folder, read_json, sync_folder
 
 SLICE_RECORDS = Decoder(lambda content: msgspec.convert(content, SliceRecord), slice_counts, removes=True)
 PART_RECORDS: Decoder[dict[str, Any]] = Decoder(dict, part_counts, removes=False)
@@ -66,6 +82,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     segments = cut_segments(recipe.stages)
     state: SegmentState | None = None
     removed: list[RemovedRows] = []
+    decisions: list[tuple[Path, int, Partitions]] = []
     first: SliceTotals | None = None
     for segment in segments:
         prepared = prepare_stages(context, segment)
@@ -76,25 +93,34 @@ def run_phases(context: RunContext) -> dict[str, Any]:
             check_minima(recipe.input, recipe.budget, totals.slices, totals.records)
         state = run_corpus_stages(context, segment, prepared, totals, counts)
         removed += state.removed
+        decisions += [(decision_path(context, k), k, state.partitions) for k in segment.corpus_stages]
     assert state is not None and first is not None
     numbering = Numbering(context.plan.slices, np.cumsum(first.rows) - first.rows)
     _name_groups(counts, removed, numbering)
     folders = [segment_folder(context, segment.number) for segment in segments]
     parts, part_records = _write_documents(context, state, numbering)
-    with ThreadPoolExecutor(1) as background:  # side files and tokens keep one processor busy each
-        side_files = background.submit(
-            copy_context().run, _write_side_files, context, folders, numbering, first, removed
-        )
-        numbered = [(part.number, part.source) for part in parts]
-        tokens = write_tokens(recipe, _outputs_folder(context), numbered, part_records, context.folder)
-    digests = side_files.result()
-    digests |= write_exports(context, numbering)
+    places = Places.of(folders[0], numbering.slices, first)
+    removed_job = RemovedJob(
+        offsets=numbering.offsets,
+        segments=folders,
+        decisions=decisions,
+        kept_ids=[],
+        lines_before=places.before,
+        has_marks=places.has_marks.astype(np.int64),
+    )
+    with ThreadPoolExecutor(1) as background:
+        side_files = background.submit(copy_context().run, _write_side_files, context, folders, numbering, first)
+        files = _plan_removed(context, removed_job, removed, numbering, first.read - state.documents)
+        tokens, digests = _finish(context, files, state, parts, part_records)
+    digests |= side_files.result()
+    if recipe.output.sample.batches:
+        digests |= write_sample(recipe.output.sample, context.folder, recipe.seed)
     if recipe.output.index:
         context.progress.log("saving the index")
         digests |= save_index(context, removed, numbering)
     planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
     copies = planned - int(state.documents.sum())
-    texts = Sampler(context, folders, numbering, Places(folders[0], numbering.slices, first), removed, state)
+    texts = Sampler(context, folders, numbering, places, removed, state)
     output_records = {"parts": part_records, "tokens": tokens, "copies": copies, "texts": texts.collect(counts)}
     return _conclude(context, counts, first, output_records, digests)
 
@@ -169,22 +195,71 @@ def _write_documents(
 
 
 def _write_side_files(
-    context: RunContext,
-    folders: list[Path],
-    numbering: Numbering,
-    totals: SliceTotals,
-    removed: list[RemovedRows],
+    context: RunContext, folders: Sequence[Path], numbering: Numbering, totals: SliceTotals
 ) -> dict[str, str]:
-    """Write `removed/` and `rejected.jsonl`; return path -> SHA-256."""
-    recipe, folder = context.plan.recipe, context.folder / "removed"
-    places = Places(folders[0], numbering.slices, totals)
-    notes = noted_columns(recipe.stages) if recipe.output.keeps_removed_text else None
-    digests = write_removed(folder, recipe.stage_names, numbering, folders, removed, places, notes)
-    rejected = write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, totals)
+    """Write `rejected.jsonl`, measures and `raw/`; return path -> SHA-256."""
+    digests = {"rejected.jsonl": write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, totals)}
+    recipe = context.plan.recipe
     if recipe.output.measures:
         digests |= write_measures(context.folder / MEASURES, recipe, numbering, folders)
+    if recipe.output.raw:
+        digests |= write_raw(context, numbering)
     sync_folder(context.folder)
-    return digests | {"rejected.jsonl": rejected}
+    return digests
+
+
+def _plan_removed(
+    context: RunContext, job: RemovedJob, removed: Sequence[RemovedRows], numbering: Numbering, counts: np.ndarray
+) -> tuple[RemovedJob, list[RemovedFile]]:
+    """Look up the ids of kept documents and measure removed texts in tasks. Return the job and the files of `removed/`;
+    `counts` has the removed rows of each slice."""
+    planned = plan_kept_ids(context.work / "kept-ids", removed)
+    folders = [kept_ids.folder for kept_ids, _ in planned]
+    job = msgspec.structs.replace(job, kept_ids=folders)
+    looks = [
+        Look(folders.index(folder), task)
+        for folder in dict.fromkeys(folders)
+        for task in range(len(planned[folders.index(folder)][0]))
+    ]
+    with_text = context.plan.recipe.output.keeps_removed_text
+    if with_text:
+        looks += [Look(-1, task) for task in range(sized_tasks(len(numbering.slices)))]
+    run_looks(context, job, looks)
+    return job, plan_removed(counts, removed_sizes(context) if with_text else None)
+
+
+def _finish(
+    context: RunContext, removed: tuple[RemovedJob, list[RemovedFile]], state: SegmentState,
+    parts: Sequence[OutputPart], records: Sequence[dict[str, Any]],
+) -> tuple[Written, dict[str, str]]:  # fmt: skip
+    """Write pairs, other forms, `removed/` and `cleaned/`; return token outputs, and path -> SHA-256 of the rest."""
+    recipe, work = context.plan.recipe, _outputs_folder(context)
+    numbered = [(part.number, part.source) for part in parts]
+    forms = [form.name for form in recipe.output.chosen()]
+    joined: list[Joined] = []
+    if recipe.output.formats:
+        check_tokens(recipe, work, numbered, records)
+        joined = list(plan_tokens(recipe, work, numbered, context.folder))
+    if joined:
+        make_folder(context.folder / "tokens")
+    total = sum(record["tokens"] for record in records)
+    steps = [step for each in joined for step in pair_steps(recipe, each, total)]
+    steps += [Step("form", name, 2 * total) for name in forms]
+    steps += [*removed_steps(removed[1]), *cleaned_steps(context, state, parts, records)]
+    job = FinishJob(
+        removed=removed[0], folder=context.folder, outputs=work, parts=numbered, work=context.work / "finish"
+    )
+    pairs: list[TrainingPair] = []
+    digests: dict[str, str] = {}
+    for record in run_steps(context, job, steps):
+        digests |= record.get("digests", {})
+        infos = msgspec.convert(record.get("pairs", []), list[PairInfo])
+        pairs += [TrainingPair(record["source"], record["split"], info) for info in infos]
+    for each in joined:
+        found = sum((pair.source, pair.split) == (each.source, each.split) for pair in pairs)
+        remove_other_pairs(context.folder, each.source, each.split, found)
+    manifests = {name: read_json(context.folder / name / MANIFEST) for name in forms}
+    return Written(pairs, manifests), digests
 
 
 def _conclude(

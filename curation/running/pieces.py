@@ -23,11 +23,12 @@ import msgspec
 import numpy as np
 
 from curation.errors import OutOfMemoryError
+from curation.running.map_phase import run_slice
 from curation.running.stored_plan import Plan, Stored, urls_of
 from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import FOLDER_FILES, numbered_folders, numbered_path
 from curation.system.interrupts import check as check_interrupts
-from curation.system.leases import Lease, Leases, lease_path
+from curation.system.leases import Lease, Leases, guarded_by, lease_path
 from curation.system.steps import Count
 
 FIRST_WAIT, MAX_WAIT, LISTING_SHARE = 0.02, 1.0, 20  # listing takes at most 1/20 of a waiting process
@@ -40,13 +41,13 @@ LEASE = re.compile(rf"(\d+)\.(\d+|{DONE})")
 class Published(msgspec.Struct, frozen=True, kw_only=True):
     """A phase as its file describes it.
 
-    serial    number of the phase in the life of its driver, from 0
-    engine    the engine of its tasks
-    call      the function and its arguments before the item
-    numbers   ranges (first, last + 1) of the numbers of its tasks
-    urls      whether items are (number, URLs of the slice) instead of a number; the URLs have secrets and are not
-              written
-    are_tuples  whether items are tuples
+    serial      number of the phase in the life of its driver, from 0
+    engine      the engine of its tasks
+    call        the function and its arguments before the item
+    numbers     ranges (first, last + 1) of the numbers of its tasks
+    are_tuples  whether items are tuples: a number and further arguments
+    arguments   the further arguments of each task, in the order of the numbers; empty if no task has any
+    urls        whether the arguments are the URLs of the slice, which have secrets and are not written
     """
 
     serial: int
@@ -54,6 +55,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     call: list[str | int | Stored]
     numbers: list[tuple[int, int]]
     are_tuples: bool
+    arguments: list[Any]
     urls: bool
 
     @property
@@ -70,11 +72,19 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
         first, *parts = [_named(part) if isinstance(part, str) else part for part in self.call]
         return partial(cast(Any, first), *parts)
 
-    def item(self, plan: Plan, number: int) -> Any:
-        """Return the item of a task. `plan` has the URLs of the recipe, with their secrets."""
-        if not self.are_tuples:
-            return number
-        return (number, urls) if self.urls and (urls := urls_of(plan.slices[number])) else (number,)
+    def items(self, plan: Plan) -> Callable[[int], Any]:
+        """Return the function from the number of a task to its item. `plan` has the URLs with their secrets."""
+        numbers = in_ranges(self.numbers)
+
+        def item(number: int) -> Any:
+            if not self.are_tuples:
+                return number
+            if self.urls:
+                return (number, urls) if (urls := urls_of(plan.slices[number])) else (number,)
+            place = int(np.searchsorted(numbers, number))
+            return (number, *map(_from_json, self.arguments[place])) if self.arguments else (number,)
+
+        return item
 
 
 def _encode(value: Any) -> bytes:
@@ -97,16 +107,19 @@ def published(function: Callable[[Any], Any], items: Mapping[int, Any], serial: 
     numbers = np.array(sorted(items), np.int64)
     ends = np.flatnonzero(np.diff(numbers) != 1)
     ranges = zip(numbers[[0, *(ends + 1)]].tolist(), (numbers[[*ends, -1]] + 1).tolist(), strict=True)
-    urls = are_tuples and any(len(item) > 1 for item in items.values())
+    urls = run_slice in function.args
+    has_arguments = are_tuples and not urls and any(len(item) > 1 for item in items.values())
+    arguments = [[_to_json(part) for part in items[number][1:]] for number in numbers.tolist()] if has_arguments else []
     return Published(
-        serial=serial, engine=engine, call=call, numbers=list(ranges), are_tuples=are_tuples, urls=urls
+        serial=serial, engine=engine, call=call, numbers=list(ranges), are_tuples=are_tuples, arguments=arguments,
+        urls=urls,
     )  # fmt: skip
 
 
 def _name_of(part: Any) -> str:
     name = f"{part.__module__}:{part.__qualname__}"
     if _named(name) is not part:
-        raise TypeError(f"{part!r} is not a function or a job of this package")
+        raise TypeError(f"{part!r} is not a function or a class of this package")
     return name
 
 
@@ -115,6 +128,35 @@ def _named(name: str) -> Any:
     module, _, attribute = name.partition(":")
     loaded = sys.modules.get(module) if module.startswith("curation.") else None
     return getattr(loaded, attribute, None)
+
+
+def _to_json(value: Any) -> Any:
+    """A value as JSON: numbers, strings, paths, lists, and tuples with or without names of fields."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case Path():
+            return {"path": str(value)}
+        case np.integer():
+            return int(value)
+        case tuple():
+            kind = _name_of(type(value)) if hasattr(value, "_fields") else ""
+            return {"tuple": kind, "parts": [_to_json(part) for part in value]}
+        case list():
+            return [_to_json(part) for part in value]
+    raise TypeError(f"a task cannot have an argument of type {type(value).__name__}")
+
+
+def _from_json(value: Any) -> Any:
+    match value:
+        case {"path": str(path)}:
+            return Path(path)
+        case {"tuple": str(kind), "parts": list(parts)}:
+            values = tuple(map(_from_json, parts))
+            return _named(kind)._make(values) if kind else values
+        case list():
+            return [_from_json(part) for part in value]
+    return value
 
 
 class Board:
@@ -243,7 +285,8 @@ class Board:
             number = int(lease.name)
             done = numbered_path(self.folder, number, f".{DONE}")
             try:
-                run(number)
+                with guarded_by(lease):
+                    run(number)
             except BaseException as error:
                 if isinstance(error, Exception) and (done.exists() or not lease.is_held()):
                     continue  # this process was paused, and another one has taken over

@@ -34,27 +34,33 @@ def name_of(file: SourceFile) -> str:
 class Places:
     """The places of the rows of all slices.
 
-    folder  the folder of the first segment
-    slices  the slices of the plan
-    totals  their counts
+    folder     the folder of the first segment
+    slices     the slices of the plan
+    before     int64, one per slice: lines or records of its first file in earlier slices
+    has_marks  one per slice: whether marks are stored
     """
 
-    def __init__(self, folder: Path, slices: Sequence[Slice], totals: SliceTotals) -> None:
-        self.folder, self.slices, self.totals = folder, slices, totals
-        self.before = np.zeros(len(slices), np.int64)  # lines or records of the slice's first file in earlier slices
+    def __init__(self, folder: Path, slices: Sequence[Slice], before: np.ndarray, has_marks: np.ndarray) -> None:
+        self.folder, self.slices, self.before, self.has_marks = folder, slices, before, has_marks
+
+    @staticmethod
+    def of(folder: Path, slices: Sequence[Slice], totals: SliceTotals) -> Places:
+        """Return the places of slices with these counts."""
+        starts = np.zeros(len(slices), np.int64)
         before, path = 0, ""
         for number, input_slice in enumerate(slices):
             first = input_slice.ranges[0]
             before = before if first.file.path == path and first.start else 0
-            self.before[number] = before
+            starts[number] = before
             before += int((totals.lines if first.file.format == LINES else totals.rows)[number])
             path = first.file.path
+        return Places(folder, slices, starts, totals.has_marks)
 
     def columns(self, number: int, row: np.ndarray) -> dict[str, pa.Array]:
         """Return `file` and `line` of rows of a slice: positions in the slice, int64. Lines and records count
         from 1; those of data sets are null, since a run reads them in pieces."""
         marks = np.zeros((1, 3), np.int64)
-        if self.totals.has_marks[number]:
+        if self.has_marks[number]:
             marks = np.concatenate([marks, np.load(numbered_path(self.folder, number, SUFFIX))])
         at = np.searchsorted(marks[:, 0], row, side="right") - 1
         first, index, line = marks[at].T

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,17 +14,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curation.arrays import sorted_unique
+from curation.arrays import cut_spans, sorted_unique
 from curation.contract import ID, ROW
 from curation.reading.source_files import Slice
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
-from curation.running.kept_ids import StoredIds, ids_by_slice, store_ids
+from curation.running.kept_ids import KeptIds, ids_by_slice
 from curation.running.ledger import SliceTotals
 from curation.running.places import Places, name_of
-from curation.running.removed_texts import FILE_BYTES, Texts, file_rows, text_bytes
+from curation.running.removed_texts import FILE_BYTES, SIZE, Texts
 from curation.stages.saved_index import SavedIndex
-from curation.system.files import commit, file_sha256, make_folder, numbered_path, remove
-from curation.system.steps import each
+from curation.system.files import commit, file_sha256, numbered_path
+from curation.system.interrupts import check as check_interrupts
 
 MAX_REMOVED_ROWS = 250_000  # in one file of removed/
 REMOVED_OUTPUT = pa.schema(
@@ -62,56 +63,96 @@ class RemovedRows(NamedTuple):
     index_folder: str = ""
 
 
-def write_removed(
-    folder: Path, names: Sequence[str], numbering: Numbering, segments: Sequence[Path],
-    duplicates: Sequence[RemovedRows], places: Places, notes: Mapping[str, str] | None = None,
-) -> dict[str, str]:  # fmt: skip
-    """Write `removed/part-*.parquet` in the order of `doc`, at least one file; return path -> SHA-256.
+class RemovedFile(NamedTuple):
+    """A file of `removed/`: `rows` removed rows in the order of `doc`, after `skip` of those of the first slice."""
 
-    folder      the folder `removed/`
+    number: int
+    first_slice: int
+    skip: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        return f"part-{self.number:05d}.parquet"
+
+
+def plan_removed(counts: np.ndarray, sizes: Iterable[np.ndarray] | None = None) -> list[RemovedFile]:
+    """Return the files of `removed/`, at least one if there is a slice.
+
+    counts  int64: removed rows of each slice
+    sizes   the bytes of the text of each removed row (int64), in arrays in the order of `doc`; None: without texts
+    """
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    firsts = list(range(0, total, MAX_REMOVED_ROWS))
+    if sizes is not None:
+        firsts = [first for first, _, _ in cut_spans(_numbered(sizes), FILE_BYTES, MAX_REMOVED_ROWS)]
+    files = []
+    for number, (first, last) in enumerate(pairwise([*(firsts or [0]), total] if len(counts) else [])):
+        at = min(int(np.searchsorted(ends, first, side="right")), len(ends) - 1)
+        files.append(RemovedFile(number, at, first - int(ends[at] - counts[at]) if last > first else 0, last - first))
+    return files
+
+
+def _numbered(sizes: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    done = 0
+    for batch in sizes:
+        yield np.arange(done, done + len(batch)), batch
+        done += len(batch)
+
+
+class RemovedStore(NamedTuple):
+    """All that a task needs to write files of `removed/`.
+
     names       the names of the stages of the recipe
     segments    the folders of all segments, with the rows that rules removed
     duplicates  the rows that corpus stages removed
     places      the files and lines of documents
     notes       `removed: text`: add `bound`, these columns of stages (name -> Arrow type), and `text`; None: do not
-
-    Each slice of a segment is read at most twice: for the ids of kept documents, and for its removed rows. Texts are
-    read once more, for one row group at a time.
     """
-    work = segments[0].parent / "kept-ids"
-    make_folder(work)
-    kept_ids = _store_kept_ids(work, numbering, duplicates)
-    digests: dict[str, str] = {}
-    texts = None if notes is None else Texts(_stores(segments, duplicates), numbering.offsets, notes)
-    pending: list[pa.Table] = []
-    size = 0
-    for number in each(range(len(numbering.slices)), "writing removed/", "slice"):
-        found = _removed_of_slice(number, numbering, segments, duplicates, texts)
-        row = found.column("doc").to_numpy() - numbering.offsets[number]
-        for name, values in places.columns(number, row).items():
-            found = found.append_column(name, values)
-        pending.append(found)
-        size += text_bytes(pending[-1])
-        last = number == len(numbering.slices) - 1
-        while (
-            sum(map(len, pending)) >= MAX_REMOVED_ROWS
-            or size > FILE_BYTES
-            or (last and (any(map(len, pending)) or not digests))
-        ):
-            rows = pa.concat_tables(pending)
-            own = rows.slice(0, file_rows(rows, MAX_REMOVED_ROWS))
-            path = folder / f"part-{len(digests):05d}.parquet"
-            with commit(path) as temporary:
-                table = _as_removed(own, names, duplicates, kept_ids)
-                if texts:
-                    texts.write(temporary, own, table)
-                else:
-                    pq.write_table(table, temporary, compression="zstd", compression_level=1)
-            digests[f"{folder.name}/{path.name}"] = file_sha256(path)
-            pending = [rows.slice(len(own))]
-            size -= text_bytes(own)
-    remove(work)
-    return digests
+
+    names: Sequence[str]
+    numbering: Numbering
+    segments: Sequence[Path]
+    duplicates: Sequence[RemovedRows]
+    places: Places
+    notes: Mapping[str, str] | None = None
+
+    @property
+    def texts(self) -> Texts | None:
+        """The texts of removed rows, with `removed: text`."""
+        if self.notes is None:
+            return None
+        return Texts(_stores(self.segments, self.duplicates), self.numbering.offsets, self.notes)
+
+    def sizes(self, number: int) -> np.ndarray:
+        """Return the bytes of the texts of a slice's removed rows (int64), in the order of `doc`."""
+        rows = _removed_of_slice(number, self.numbering, self.segments, self.duplicates, self.texts)
+        return np.asarray(rows.column(SIZE).to_numpy())
+
+    def write(self, folder: Path, file: RemovedFile, kept_ids: Sequence[KeptIds]) -> str:
+        """Write a file and return its SHA-256. `kept_ids`: for each of `duplicates`, the ids of the kept documents.
+
+        Texts are read for one row group at a time.
+        """
+        texts, number = self.texts, file.first_slice
+        tables: list[pa.Table] = []
+        while not tables or sum(map(len, tables)) < file.skip + file.rows:
+            check_interrupts()
+            found = _removed_of_slice(number, self.numbering, self.segments, self.duplicates, texts)
+            row = found.column("doc").to_numpy() - self.numbering.offsets[number]
+            for name, values in self.places.columns(number, row).items():
+                found = found.append_column(name, values)
+            tables.append(found)
+            number += 1
+        own = pa.concat_tables(tables).slice(file.skip, file.rows)
+        with commit(folder / file.name) as temporary:
+            table = _as_removed(own, self.names, self.duplicates, kept_ids)
+            if texts:
+                texts.write(temporary, own, table)
+            else:
+                pq.write_table(table, temporary, compression="zstd", compression_level=1)
+        return file_sha256(folder / file.name)
 
 
 def _stores(segments: Sequence[Path], duplicates: Sequence[RemovedRows]) -> list[Callable[[int], Path]]:
@@ -120,20 +161,27 @@ def _stores(segments: Sequence[Path], duplicates: Sequence[RemovedRows]) -> list
     return [*rules, *(removed_rows.partitions.path for removed_rows in duplicates)]
 
 
-def _store_kept_ids(folder: Path, numbering: Numbering, duplicates: Sequence[RemovedRows]) -> list[StoredIds]:
-    """Store the ids of the kept documents in `folder`, with one read of each slice of a segment; return them for each
-    of `duplicates`."""
+def plan_kept_ids(folder: Path, duplicates: Sequence[RemovedRows]) -> list[tuple[KeptIds, RemovedRows]]:
+    """Divide the kept documents among tasks that look up their ids. Return for each of `duplicates` its ids, and one of
+    those with the same ids."""
     groups: dict[str, list[RemovedRows]] = {}  # by the folder of the segment or the index
     for removed_rows in duplicates:
         groups.setdefault(_holder(removed_rows), []).append(removed_rows)
-    stored = {}
+    planned = {}
     for number, (holder, group) in enumerate(groups.items()):
         rows = sorted_unique(np.concatenate([removed_rows.kept_row for removed_rows in group]))
-        rows = rows[rows >= 0]
-        index, partitions = group[0].index_folder, group[0].partitions
-        ids = SavedIndex(index).ids_by_batch(rows) if index else ids_by_slice(partitions, rows, numbering)
-        stored[holder] = store_ids(folder / f"{number}.bin", rows, ids)
-    return [stored[_holder(removed_rows)] for removed_rows in duplicates]
+        index = group[0].index_folder
+        starts = SavedIndex(index).starts() if index else group[0].partitions.starts
+        planned[holder] = KeptIds.plan(folder / str(number), rows[rows >= 0], starts), group[0]
+    return [planned[_holder(removed_rows)] for removed_rows in duplicates]
+
+
+def look_up_ids(kept_ids: KeptIds, task: int, asked: RemovedRows, numbering: Numbering) -> None:
+    """Store the ids of a task's rows, with one read of each of its slices. `asked` has the partitions or the index."""
+    rows, index = kept_ids.rows_of(task), asked.index_folder
+    kept_ids.store(
+        task, SavedIndex(index).ids_by_batch(rows) if index else ids_by_slice(asked.partitions, rows, numbering)
+    )
 
 
 def _holder(removed_rows: RemovedRows) -> str:
@@ -174,7 +222,7 @@ def _with_columns(table: pa.Table, added: pa.Table) -> pa.Table:
 
 
 def _as_removed(
-    table: pa.Table, names: Sequence[str], duplicates: Sequence[RemovedRows], kept_ids: Sequence[StoredIds]
+    table: pa.Table, names: Sequence[str], duplicates: Sequence[RemovedRows], kept_ids: Sequence[KeptIds]
 ) -> pa.Table:
     """The rows in the schema of `removed/`. `kept_ids` has the ids of the kept documents for each of `duplicates`."""
     stage, kept_row = (table.column(name).to_numpy() for name in ("stage", "kept_row"))

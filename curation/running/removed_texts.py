@@ -78,18 +78,6 @@ class Texts(NamedTuple):
         return in_order(chunks, np.concatenate(order))
 
 
-def text_bytes(rows: pa.Table) -> int:
-    """Return the bytes of the texts of located rows; 0 for rows that are not located."""
-    return int(pc.sum(rows.column(SIZE)).as_py() or 0) if SIZE in rows.column_names else 0
-
-
-def file_rows(rows: pa.Table, max_rows: int) -> int:
-    """Return how many of the first rows belong to the next file of `removed/`."""
-    if SIZE not in rows.column_names or not len(rows):
-        return max_rows
-    return batch_end_at(np.cumsum(rows.column(SIZE).slice(0, max_rows).to_numpy()), 0, FILE_BYTES, max_rows)
-
-
 def _row_groups(rows: pa.Table) -> Iterator[tuple[int, int]]:
     ends, first = np.cumsum(rows.column(SIZE).to_numpy()), 0
     while first < len(rows):

@@ -35,7 +35,7 @@ from curation.system.files import numbered_path
 if TYPE_CHECKING:
     from curation.running.corpus_phase import RunContext, SegmentState
 
-MAX_REASONS = 40  # with samples: the most frequent ones
+MAX_REASONS, MAX_COMPARED = 40, 20  # reasons with samples, of rules and of stages that compare: the most frequent ones
 SHOWN_CHARACTERS = 600  # of a text
 SHOWN_WORDS = 400  # of each text of a pair
 CONTEXT = 12  # words of a pair before and after a difference
@@ -85,7 +85,10 @@ class Sampler(NamedTuple):
             for reason, number in count.reasons.items()
             if number
         }
-        shown = sorted(numbers, key=lambda key: (-numbers[key], key))[:MAX_REASONS]
+        ranked = sorted(numbers, key=lambda key: (-numbers[key], key))
+        by_rules = {*[key for key in ranked if not counts[key[0]].compares][:MAX_REASONS]}
+        compared = {*[key for key in ranked if counts[key[0]].compares][:MAX_COMPARED]}
+        shown = [key for key in ranked if key in by_rules | compared]
         removed = self._by_rules(samples, {*shown})
         pairs: dict[tuple[int, str], list[dict[str, Any]]] = {}
         for rows in self.removed:

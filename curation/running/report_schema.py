@@ -152,6 +152,7 @@ class _Report(msgspec.Struct):
     seconds: float
     numbers: _Numbers
     funnel: str
+    work_seconds: dict[str, float] = {}
     versions: dict[str, str] = {}
     peak_memory_bytes: Count = 0
     stage_files: dict[str, dict[str, Digest]] = {}

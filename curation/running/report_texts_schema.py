@@ -16,22 +16,22 @@ Bin = Annotated[int, msgspec.Meta(ge=0, lt=SIZE)]
 class Values(msgspec.Struct, frozen=True):
     """A tally of documents by value."""
 
-    share: bool = False
-    below: Count = 0
-    above: Count = 0
-    bins: list[Bin] = []
-    counts: list[Count] = []
+    share: bool
+    below: Count
+    above: Count
+    bins: list[Bin]
+    counts: list[Count]
 
     def __post_init__(self) -> None:
-        if len(self.bins) != len(self.counts):
-            raise ValueError(f"{len(self.bins)} bins have {len(self.counts)} counts")
+        if len(self.bins) != len(self.counts) or self.bins != sorted({*self.bins}):
+            raise ValueError(f"{len(self.counts)} counts need as many bins, ascending")
 
 
-class RuleValues(Values, frozen=True):
+class RuleValues(Values, frozen=True, kw_only=True):
     """A rule on measures, and the values of its documents."""
 
-    reason: str = ""
-    measure: str = ""
+    reason: str
+    measure: str
     min: float | msgspec.UnsetType = msgspec.UNSET
     max: float | msgspec.UnsetType = msgspec.UNSET
 
@@ -39,9 +39,9 @@ class RuleValues(Values, frozen=True):
 class AllValues(msgspec.Struct, frozen=True):
     """Values of the documents of a run."""
 
-    read_bytes: Values = Values()
-    kept_bytes: Values = Values()
-    tokens_per_byte: Values = Values()
+    read_bytes: Values | msgspec.UnsetType = msgspec.UNSET
+    kept_bytes: Values | msgspec.UnsetType = msgspec.UNSET
+    tokens_per_byte: Values | msgspec.UnsetType = msgspec.UNSET
     languages: dict[str, dict[str, Count]] = {}
 
     def __post_init__(self) -> None:

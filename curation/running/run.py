@@ -65,7 +65,7 @@ def run(
     force: bool = False,
     force_disk: bool = False,
     workers: int = 0,
-    scheduler: str = "threads",
+    scheduler: str = "auto",
     slice_bytes: int = 0,
     progress: Progress | bool = True,
     array_task: str = "",
@@ -82,7 +82,8 @@ def run(
                  unfinished one. True: delete the outputs of earlier runs in `output` first
     force_disk   False (default): refuse a run that needs more disk than is free (`curation.running.disk`)
     workers      tasks at once; 0 (default) uses every processor of this process, or fewer if memory is short
-    scheduler    "threads" (default), "processes" or the address of a Dask scheduler, such as "tcp://HOST:PORT"
+    scheduler    "auto" (default): threads, and from 16 workers on processes of up to 8 threads; "threads"; "processes"
+                 of one thread; or the address of a Dask scheduler, such as "tcp://HOST:PORT"
     slice_bytes  maximum input bytes of a slice; 0 (default) lets the runner choose
     progress     True (default): show progress on standard error, as bars in a terminal, else as lines. False: show
                  nothing. Or a display of `curation.running.progress`

@@ -13,7 +13,6 @@ import pyarrow as pa
 from curation.contract import ID, ROW, Engine, Frame
 from curation.reading.places import Mark
 from curation.recipes.recipe import Recipe
-from curation.rules.decide import Verdict
 from curation.rules.tallies import SIZE, Tallies, Tally, bins_of
 from curation.running.candidates import SCHEMA, Candidates
 from curation.running.intermediate import TableFile
@@ -50,7 +49,7 @@ class SliceNotes:
 
     def __init__(self, engine: Engine, recipe: Recipe, paths: list[Path]) -> None:
         self.engine = engine
-        self.candidates = Candidates(engine, recipe.report.samples)
+        self.candidates = Candidates(recipe.report.samples)
         self.tallies: dict[int, Tallies] = {}
         self.lengths = np.zeros(SIZE, np.int64)
         self.marks: list[Mark] = []
@@ -77,10 +76,6 @@ class SliceNotes:
             schema = self.measures_schema
             arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
             self.measures.write(pa.table(arrays, schema=schema))
-
-    def add_removed(self, number: int, frame: Frame, verdict: Verdict) -> None:
-        """Add the documents that a stage removed."""
-        self.candidates.add(number, frame, verdict)
 
     def finish(self, numbers: tuple[int, ...], record: SliceRecord) -> None:
         """Write the candidates, and put the counts in the record. `numbers`: those of the stages in the record."""

@@ -180,9 +180,6 @@ def stage_groups(stages: Sequence[Stage], engine: str) -> list[str]:
 def recipe_groups(recipe: Recipe, engine: str) -> list[str]:
     """Return the groups of kernels that a recipe uses on an engine ("cpu" or "gpu"), in the order of GROUPS."""
     wanted = {*stage_groups(recipe.stages, engine), "utf8", "json_lines"}
-    samples = recipe.report.samples and any(stage.removes and not stage.compares for stage in recipe.stages)
-    if samples and engine == "cpu":
-        wanted.add("hashes")
     if "packed" in recipe.output.formats:
         wanted.add("packing")
     if any(stage.compares for stage in recipe.stages):

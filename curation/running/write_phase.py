@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curation.arrays import as_one_array, batch_end_at, cut_tables
+from curation.arrays import as_one_array, cut_spans, cut_tables
 from curation.contract import ID, ROW, TEXT
 from curation.engine import load_engine
 from curation.errors import IntegrityError
@@ -100,28 +100,10 @@ def cut_output_parts(
         total = int(state.bytes[slice(*np.searchsorted(first_rows, [low, high]))].sum())
         target = -(-total // max(-(-total // output.part_bytes), 1))
         batches = kept_sizes(state.partitions, state.mask, low, high)
-        spans = list(_cut(batches, target, output.part_documents))
+        spans = list(cut_spans(batches, target, output.part_documents))
         for span in spans * copies.get(name, 1):
             parts.append(OutputPart(len(parts), name, *span))
     return parts
-
-
-def _cut(
-    batches: Iterator[tuple[np.ndarray, np.ndarray]], target: int, documents: int
-) -> Iterator[tuple[int, int, int]]:
-    """Yield (first row, row after the last, number of rows) of parts; `batches` has rows and their sizes."""
-    rows, sizes = np.zeros((2, 0), np.int64)  # that are in no part yet
-    for batch in chain(batches, [None]):
-        if batch is not None:
-            rows, sizes = np.concatenate([rows, batch[0]]), np.concatenate([sizes, batch[1]])
-        ends, first = np.cumsum(sizes), 0
-        while first < len(rows):
-            last = batch_end_at(ends, first, target, documents)
-            if last == len(rows) and batch is not None:  # the next batch may belong to this part
-                break
-            yield int(rows[first]), int(rows[last - 1]) + 1, last - first
-            first = last
-        rows, sizes = rows[first:], sizes[first:]
 
 
 class OutputJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ SLOT_BYTES = 12  # a 64-bit hash and the number of the first document with it
 # Two thirds of the slots may be used. A larger table costs more: its pages are touched at random, and the system clears
 # each before its first use.
 SLOTS_PER_NGRAM = 1.5
+BYTES_PER_WORD = 6  # of text, for `explain`
 
 
 class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
@@ -31,9 +32,12 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
                       is sized for all documents that reach the stage, before it reads their texts. A corpus that
                       needs more is a RecipeError
 
-    Documents are processed in order. One with fewer words than `ngram` has no n-gram and is removed. n-grams are
-    compared by 64-bit hashes. In `removed/` the value is the share of n-grams seen before (1 without n-grams), and
-    `duplicate_of` the kept document that first had most of them.
+    One process compares all documents in order, so more machines do not help, and `max_memory_bytes` bounds the text:
+    8 GB hold 444 million n-grams, about 2.7 GB of text. Use `fuzzy_dedup` for more.
+
+    A document with fewer words than `ngram` has no n-gram and is removed. n-grams are compared by 64-bit hashes. In
+    `removed/` the value is the share of n-grams seen before (1 without n-grams), and `duplicate_of` the kept document
+    that first had most of them.
     """
 
     ngram: int = 5
@@ -88,7 +92,12 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
         return Decision((Drops(corpus.rows[removed], "seen_ngrams", value[removed], kept_row),), details=details)
 
     def explain(self) -> list[str]:
-        return [f"remove documents with {self.min_seen:.1%} or more of their {self.ngram}-grams in earlier kept ones"]
+        ngrams = int(self.max_memory_bytes / (SLOTS_PER_NGRAM * SLOT_BYTES))
+        return [
+            f"remove documents with {self.min_seen:.1%} or more of their {self.ngram}-grams in earlier kept ones",
+            f"one process reads all documents in order; its table of {self.max_memory_bytes / 1e9:,.1f} GB holds "
+            f"{ngrams:,} n-grams, about {ngrams * BYTES_PER_WORD / 1e9:,.1f} GB of text. More stop the run",
+        ]
 
     def report_lines(self, count: StageCount) -> list[str]:
         details = count.details

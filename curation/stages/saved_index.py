@@ -168,6 +168,10 @@ class SavedIndex:
         """Return the document number of each key of a band."""
         return map_file(self.folder / _documents_file(band), position_type(self.documents))
 
+    def starts(self) -> np.ndarray:
+        """Return the first document of each batch of ids, then the number of documents; int64."""
+        return np.append(np.arange(0, self.documents, IDS_AT_ONCE), self.documents)
+
     def ids(self, numbers: np.ndarray) -> pa.Array:
         """Return the ids of the documents `numbers`, which may be in any order."""
         distinct, place = np.unique(numbers, return_inverse=True)

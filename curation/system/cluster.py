@@ -24,6 +24,7 @@ from typing import Any
 
 from curation.errors import EngineError, OutOfMemoryError
 from curation.system.interrupts import announce, end, request_stop, wait_for
+from curation.system.pools import ThreadedProcesses, threaded_processes
 from curation.system.sessions import TaskSession
 from curation.system.steps import Every
 
@@ -73,6 +74,24 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+        alive.close()
+        watched.close()
+
+
+@contextmanager
+def pool_of_processes(threads: Sequence[int]) -> Iterator[ThreadedProcesses]:
+    """The same for processes with these numbers of threads."""
+    context = _SpawnContext()
+    multiprocessing.resource_tracker.ensure_running()
+    watched, alive = context.Pipe(duplex=False)
+    try:
+        with threaded_processes(context, threads, _begin_worker, watched) as pool:
+            try:
+                yield pool
+            except KeyboardInterrupt:
+                alive.close()
+                raise
+    finally:
         alive.close()
         watched.close()
 
@@ -245,4 +264,4 @@ def _explained(client: Any) -> Iterator[None]:
         ) from error
 
 
-__all__ = ["ClusterExecutor", "connect", "no_worker", "open_client", "process_pool"]
+__all__ = ["ClusterExecutor", "connect", "no_worker", "open_client", "pool_of_processes", "process_pool"]

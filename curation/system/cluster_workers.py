@@ -19,11 +19,8 @@ from curation.system.interrupts import check as check_interrupts
 from curation.system.interrupts import wait_for
 from curation.system.os_errors import fault_of
 
-# Modules whose versions must be equal, with the names of their packages.
-COMPARED = {
-    "python": "python", "curation": "gpu-pipeline", "numba": "numba", "numpy": "numpy", "pyarrow": "pyarrow",
-    "dask": "dask", "distributed": "distributed",
-}  # fmt: skip
+# Packages whose versions must be equal on all machines, as that of Python.
+COMPARED = ("gpu-pipeline", "numba", "numpy", "pyarrow", "dask", "distributed")
 MAX_SHOWN = 3
 ANSWER_SECONDS = 60.0
 WAIT_SECONDS = 0.5
@@ -94,11 +91,7 @@ class Cluster:
         faults = []
         for worker in self.workers:
             theirs = _compared(versions["workers"].get(worker.address) or {})
-            differ = [
-                f"{COMPARED[name]} {theirs[name] or 'none'}, here {own[name]}"
-                for name in own
-                if theirs[name] != own[name]
-            ]
+            differ = [f"{name} {theirs[name] or 'none'}, here {own[name]}" for name in own if theirs[name] != own[name]]
             faults += [f"{worker} has {'; '.join(differ)}"] if differ else []
         if faults:
             raise EngineError(f"versions differ: {_listed(faults)}. Install the same versions on all machines")
@@ -143,9 +136,10 @@ def open_cluster(scheduler: str) -> Iterator[Cluster]:
 
 
 def _compared(content: Mapping[str, Any]) -> dict[str, str]:
+    """The versions that must be equal; of Python the first two numbers."""
     packages = content.get("packages", {})
-    found = {name: str(packages.get(name) or "") for name in COMPARED}
-    return found | {"python": ".".join(found["python"].split(".")[:2])}
+    python = str(packages.get("python") or "")
+    return {"python": ".".join(python.split(".")[:2]), **{name: str(packages.get(name) or "") for name in COMPARED}}
 
 
 def _listed(faults: Sequence[str]) -> str:

@@ -117,13 +117,20 @@ interrupts.at_end(_remove_temporaries)
 
 
 def sweep_dead(*paths: Path) -> None:
-    """Delete the temporary files of `commit` for these paths whose processes, on this host, no longer exist."""
+    """Delete the temporary files and folders for these paths whose processes, on this host, no longer exist."""
     for path in paths:
         prefix = f"{path.name}.{os.uname().nodename}-"
         for temporary in path.parent.glob(f"*{TEMPORARY}"):
             match = re.fullmatch(rf"{re.escape(prefix)}(\d+)-\d+{re.escape(TEMPORARY)}", temporary.name)
             if match and not _is_alive(int(match[1])):
-                temporary.unlink(missing_ok=True)
+                _remove_temporary(temporary)
+
+
+def _remove_temporary(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:

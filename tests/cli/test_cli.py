@@ -100,7 +100,7 @@ def test_wrong_use_of_run(corpus: Path, capsys: pytest.CaptureFixture[str]):
     assert "wrong.yaml: Object contains unknown field `rulse` - at `$.stages[0]`; did you mean rules" in message
     assert "workers must be 0" in failed(capsys, "run", "-i", "made.jsonl", "-o", "out", "--workers", "-1")
     message = failed(capsys, "run", "-i", "made.jsonl", "-o", "out", "--scheduler", "thraeds")
-    assert "scheduler must be threads, processes or an address" in message
+    assert "scheduler must be auto, threads, processes or an address" in message
     assert not Path("out").exists() or files_below(Path("out")) == []
 
 

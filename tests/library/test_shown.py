@@ -95,6 +95,13 @@ def test_reprs_are_short(tmp_path: Path):
     assert "documents 2, sequences 2, tokens 6" in repr(reader)
 
 
+def test_effects_are_a_table():
+    rules = [curation.Rule(measure="words", min=50, reason="<b>short")]
+    effects = curation.rule_effects({"words": [3, 45, 80, 400]}, rules)
+    assert repr(effects) == "<effects of 1 bound: 2 of 4 documents removed>"
+    assert "words >= 50<b>short112222" in assert_inert(effects._repr_html_())
+
+
 def test_loaders_and_data_sets_are_shown(tmp_path: Path):
     pytest.importorskip("torch")
     from curation.training import BlockDataset, ChunkDataset, Loader, MegatronDataset, PackedDataset, TokenDataset

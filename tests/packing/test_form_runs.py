@@ -128,8 +128,10 @@ def test_a_run_killed_among_the_forms_goes_on(texts, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", break_at(2))
     with pytest.raises(OSError, match="no space left"):
         run(recipe, tmp_path / "out")
-    assert not (tmp_path / "out/chunks/manifest.json").exists()
-    (tmp_path / "out/chunks/train_00099.ids.npy").write_bytes(b"left behind")
+    assert not (tmp_path / "out/chunks").exists()
+    left = tmp_path / "out/chunks.host-1-1.tmp"
+    left.mkdir()
+    (left / "train_00099.ids.npy").write_bytes(b"left behind")
     monkeypatch.undo()
     run(recipe, tmp_path / "out")
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")

@@ -11,7 +11,7 @@ import pytest
 
 import cpu_fallback
 from curation.errors import InputError, IntegrityError, OutputError
-from curation.packing.token_files import token_files, token_paths, write_tokens
+from curation.packing.token_files import check_tokens, token_files, token_paths
 from curation.packing.tokenization import load_tokenizer
 from curation.recipes.recipe import convert_recipe
 from curation.running import phases, write_phase
@@ -105,5 +105,5 @@ def test_parts_of_two_tokenizers_are_not_joined(stopped, tmp_path):
         runner.run(stopped, tmp_path / "out")
     records = [{"tokenizer": {"sha256": "another"}, "split_tokens": {}}]
     with pytest.raises(IntegrityError, match=r"part 0 was tokenised with another"):
-        write_tokens(stopped, tmp_path / "out/_work/outputs", [(0, "news")], records, tmp_path / "out")
+        check_tokens(stopped, tmp_path / "out/_work/outputs", [(0, "news")], records)
     (tmp_path / "tokenizer.json").write_bytes(before)

@@ -11,13 +11,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from curation import __version__
 from curation.errors import EngineError, OutOfMemoryError
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
@@ -150,16 +150,6 @@ def test_nothing_else_is_left_of_dead_workers(expected: dict[str, str], survived
     assert verify(survived) == []
 
 
-def test_workers_of_another_version_are_refused(cluster: Cluster, place: Place, monkeypatch: pytest.MonkeyPatch):
-    address = cluster.provide(1)
-    monkeypatch.setattr("curation.__version__", "9.9")
-    with pytest.raises(
-        EngineError, match=rf"versions differ: worker tcp://\S+ on \S+ has gpu-pipeline {__version__}, here 9"
-    ):
-        place.run("version", scheduler=address)
-    assert not (place.folder / "version" / "documents").exists()
-
-
 def test_what_dead_workers_had_done_is_not_redone(survived: Path, cluster: Cluster):
     written = Counter((cluster.folder / "renamed").read_text().split())
     records = {name: count for name, count in written.items() if name.startswith("segment-0-") and ".json" in name}
@@ -190,6 +180,17 @@ def test_no_worker_is_left(cluster: Cluster, place: Place, expected: dict[str, s
     output = place.run("left", scheduler=address)
     assert len(cluster.take_marks()) == len(done) > 0
     assert digests(output) == expected
+
+
+def test_workers_of_another_version_are_refused(cluster: Cluster, place: Place, monkeypatch: pytest.MonkeyPatch):
+    from distributed import versions
+
+    address, real = cluster.provide(1), versions._version_cached
+    monkeypatch.setattr(versions, "_version_cached", lambda name: "9.9" if name == "numba" else real(name))
+    message = rf"^versions differ: worker tcp://\S+ on \S+ has numba {version('numba')}, here 9.9\. Install"
+    with pytest.raises(EngineError, match=message):
+        place.run("version", scheduler=address)
+    assert not (place.folder / "version" / "documents").exists()
 
 
 def test_ctrl_c_ends_a_run_whose_workers_do_not_answer(cluster: Cluster, place: Place, tmp_path: Path):

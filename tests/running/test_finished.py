@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import curation
@@ -49,18 +47,30 @@ def test_a_folder_is_opened_again(finished: Any):
     assert again.kept().equals(finished.kept())
 
 
-def test_measures_are_read_from_their_files(finished: Any):
-    (finished.folder / "measures").mkdir()
-    for part, first in enumerate((0, 3)):
-        ids = pa.array([f"made/{k}" for k in range(first, first + 3)], pa.large_string())
-        table = pa.table({"id": ids, "words": [first, 5, 6], "lines": [1, 1, 1]})
-        pq.write_table(table, finished.folder / "measures" / f"part-{part:05d}.parquet")
-    measures = finished.measures()
-    assert list(measures) == ["id", "words", "lines"] and measures["words"].tolist() == [0, 5, 6, 3, 5, 6]
-    assert list(finished.measures("lines")) == ["id", "lines"]
-    assert curation.decide(measures, [curation.Rule(measure="words", min=5)]).counts() == {"words": 2}
+def test_measures_are_those_of_the_filters(tmp_path: Path):
+    texts = made_texts(100)
+    (tmp_path / "made.jsonl").write_bytes(records_of(texts))
+    stages = [
+        {"kind": "filter", "name": "short", "rules": [{"measure": "words", "min": 5}]},
+        {"kind": "filter", "name": "lines", "rules": [{"ratio": ["lines", "words"], "max": 0.5}]},
+    ]
+    recipe = recipe_of(tmp_path / "made.jsonl", stages=stages, output={"formats": [], "measures": True})
+    finished = curation.run(recipe, tmp_path / "out", engine="cpu", progress=False)
+    short = finished.measures(stage="short")
+    assert list(short) == ["doc", "id", "source", "stage", "words"] and len(short) == 100
+    assert short["words"].tolist() == [len(text.split()) for text in texts]
+    verdict = curation.decide(short, [curation.Rule(measure="words", min=5)])
+    assert verdict.counts()["words"] == len(finished.removed(stage="short"))
+    second = finished.measures(["lines", "words"], stage="lines")
+    assert list(second) == ["doc", "id", "source", "stage", "lines", "words"]
+    assert len(second) == verdict.kept.sum()
+    every = finished.measures("lines")
+    assert list(every) == ["doc", "id", "source", "stage", "lines"] and len(every) == 100 + len(second)
+    assert every["lines"].isna().sum() == 100
     with pytest.raises(OutputError, match="has no measure 'wordz'; did you mean words"):
         finished.measures(["wordz"])
+    with pytest.raises(OutputError, match="has no filter 'shrt'; did you mean short"):
+        finished.measures(stage="shrt")
 
 
 def test_a_run_without_measures_says_how_to_keep_them(finished: Any):

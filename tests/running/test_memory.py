@@ -187,16 +187,16 @@ def test_compilers_fit_the_free_memory():
 
 def test_files_count_in_every_process():
     limit, million = limit_of("resident", 1 << 40), 1_000_000
-    for processes, holders in ((False, 1), (True, 3)):
-        few, many = (choose([limit], 2, BATCH, SLICE, files=files, processes=processes) for files in (0, million))
+    for scheduler, holders in (("threads", 1), ("processes", 3)):
+        few, many = (choose([limit], 2, BATCH, SLICE, files=files, scheduler=scheduler) for files in (0, million))
         assert many.needed_bytes - few.needed_bytes == holders * million * FILE_BYTES
 
 
 def test_processes_are_loaded_once_each_and_limited_one_by_one():
-    one = needs_in_processes("resident", 1, BATCH, SLICE)
-    assert needs_in_processes("resident", 4, BATCH, SLICE) == 4 * one > 4 * needs("resident", 1, BATCH, SLICE)
+    one = needs_in_processes("resident", [1], BATCH, SLICE)
+    assert needs_in_processes("resident", [1] * 4, BATCH, SLICE) == 4 * one > 4 * needs("resident", 1, BATCH, SLICE)
     limits = [limit_of("resident", 3 * one), limit_of("virtual", needs("virtual", 1, BATCH, SLICE))]
-    assert choose(limits, 8, BATCH, SLICE, processes=True).workers == 3
+    assert choose(limits, 8, BATCH, SLICE, scheduler="processes").workers == 3
 
 
 def test_a_limit_below_the_smallest_run_says_what_to_set():

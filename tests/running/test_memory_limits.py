@@ -92,7 +92,7 @@ def test_running_out_of_memory_is_one_message_and_the_run_goes_on(
         raise pa.lib.ArrowMemoryError("malloc of size 4096 failed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(phases, "write_removed", exhausted)
+        patch.setattr(phases, "plan_removed", exhausted)
         assert main([*command, "out"]) == 1
     out, err = capsys.readouterr()
     assert out == ""

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from curation.errors import IntegrityError
 from curation.reading.source_files import FileRange, Slice, SourceFile
@@ -46,14 +48,14 @@ def two_stages(partitions: Partitions) -> list[removed.RemovedRows]:
     found = []
     for stage, place in enumerate((1, 3)):
         gone = rows[rows % IN_SLICE == place]
-        kept = (gone * 7919) % np.maximum(gone, 1)
+        kept = (gone * 7919) % len(partitions)
         kept[-1] = -1
         found.append(removed.RemovedRows(partitions, stage, f"reason {stage}", gone, kept, np.ones(len(gone))))
     return found
 
 
 @pytest.mark.parametrize("slices", [40, 160])
-def test_slices_are_read_twice_however_many_files_are_written(
+def test_slices_are_read_a_few_times_however_many_files_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slices: int
 ):
     partitions, numbering = write_segment(tmp_path / "segment-0", slices)
@@ -65,21 +67,51 @@ def test_slices_are_read_twice_however_many_files_are_written(
 
     monkeypatch.setattr(removed, "open_partition", count)
     monkeypatch.setattr(kept_ids, "open_partition", count)
+    monkeypatch.setattr(kept_ids, "TASK_ROWS", 20)
     monkeypatch.setattr(removed, "MAX_REMOVED_ROWS", 7)
     duplicates = two_stages(partitions)
+    planned = removed.plan_kept_ids(tmp_path / "kept-ids", duplicates)
+    ids = planned[0][0]
+    assert len(ids) == -(-len(ids.rows) // 20) and planned[1][0] is ids
+    for task in reversed(range(len(ids))):
+        removed.look_up_ids(ids, task, planned[0][1], numbering)
+    assert max(opened.values()) == 1
     records = [SliceRecord(rows=IN_SLICE, lines=IN_SLICE)] * slices
-    places = Places(partitions.folder, numbering.slices, SliceTotals(numbering.slices, records, []))
-    folders = [partitions.folder]
-    digests = removed.write_removed(tmp_path / "removed", ["one", "two"], numbering, folders, duplicates, places)
-    assert len(digests) == -(-2 * slices // 7)
-    assert max(opened.values()) == 2 and sum(opened.values()) <= 3 * slices
+    places = Places.of(partitions.folder, numbering.slices, SliceTotals(numbering.slices, records, []))
+    store = removed.RemovedStore(["one", "two"], numbering, [partitions.folder], duplicates, places)
+    files = removed.plan_removed(np.full(slices, 2))
+    for file in reversed(files):
+        store.write(tmp_path / "removed", file, [ids, ids])
+    assert len(files) == -(-2 * slices // 7)
+    assert max(opened.values()) <= 3 and sum(opened.values()) <= 4.5 * slices  # a slice may be in two files
     expected = sorted(
         (row, id_of(row), "made", ("one", "two")[entry.stage], entry.reason, 1.0, None if kept < 0 else id_of(kept))
         for entry in duplicates
         for row, kept in zip(entry.row.tolist(), entry.kept_row.tolist(), strict=True)
     )
     assert removed_rows(tmp_path) == expected
-    assert not (tmp_path / "kept-ids").exists()
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=8), st.booleans())
+def test_files_of_removed_rows_follow_from_counts_and_sizes(made: list[list[int]], with_text: bool):
+    """They are those of a writer that takes one slice after the other."""
+    sizes = [np.array(slice_sizes, np.int64) for slice_sizes in made]
+    expected, pending = [], 0
+    for size in (size for slice_sizes in made for size in slice_sizes):
+        if not expected or (pending + size > 12 and with_text) or expected[-1] == 4:
+            expected.append(0)
+            pending = 0
+        expected[-1] += 1
+        pending += size
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(removed, "MAX_REMOVED_ROWS", 4)
+        patch.setattr(removed, "FILE_BYTES", 12)
+        files = removed.plan_removed(np.array([len(one) for one in made]), iter(sizes) if with_text else None)
+    assert [file.rows for file in files] == (expected or [0])
+    ends = np.cumsum([len(one) for one in made])
+    firsts = [int(ends[file.first_slice]) - len(made[file.first_slice]) + file.skip for file in files]
+    assert firsts == [0, *np.cumsum(expected[:-1]).tolist()]
+    assert all(file.skip < len(made[file.first_slice]) for file in files if file.rows)
 
 
 def test_ids_are_returned_in_the_order_of_the_rows(tmp_path: Path):

@@ -553,7 +553,7 @@ def test_a_damaged_record_is_said(tmp_path: Path, corpus: Path):
         ({"workers": -1}, "workers must be 0"),
         ({"workers": 10**400}, "workers must be 0"),
         ({"slice_bytes": -1}, "slice_bytes must be 0"),
-        ({"scheduler": "thread"}, "scheduler must be threads, processes or an address"),
+        ({"scheduler": "thread"}, "scheduler must be auto, threads, processes or an address"),
         ({"engine": "tpu"}, "engine must be one of auto, cpu, gpu"),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_tokenizer_that_changes_is_another_run(tmp_path: Path, corpus: Path, m
         raise OSError(errno.EIO, "interrupted here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("curation.running.phases.write_tokens", fail)
+        patch.setattr("curation.running.phases.plan_tokens", fail)
         with pytest.raises(OSError, match="interrupted here"):
             run(recipe, tmp_path / "out", engine="cpu")
     kept = path.read_bytes()

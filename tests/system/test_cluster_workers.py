@@ -80,7 +80,7 @@ def test_a_worker_that_does_not_see_the_folder_is_named(client: FakeClient, tmp_
     ("name", "found", "told"),
     [
         ("numpy", "2.1", "numpy 2.1, here 1.0"),
-        ("curation", None, "gpu-pipeline none, here 1.0"),
+        ("gpu-pipeline", None, "gpu-pipeline none, here 1.0"),
         ("python", "3.12.1", "python 3.12, here 3.11"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from curation import __version__
 from curation.errors import TokenizerError
@@ -15,7 +16,7 @@ from curation.packing.forms import Form, Forms
 from curation.packing.forms.documents import Documents
 from curation.packing.forms.shards import MANIFEST
 from curation.packing.tokenization import Tokenizer
-from curation.system.files import file_sha256, make_folder, remove, write_json
+from curation.system.files import commit_folder, file_sha256, write_json
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Output
@@ -49,16 +50,22 @@ def check_forms(output: Output, tokenizer: Tokenizer) -> None:
 
 
 def write_forms(
-    forms: Forms, tokenizer: Tokenizer, token_parts: Mapping[str, TokenParts], folder: Path, seed: int | None = None
+    forms: Forms,
+    tokenizer: Tokenizer,
+    token_parts: Mapping[str, TokenParts],
+    folder: Path,
+    seed: int | None = None,
+    only: str = "",
 ) -> dict[str, dict[str, Any]]:
     """Write `<folder>/<form>/` for each form and return form -> manifest.
 
     token_parts  split -> token files; the key is "" in a run without splits
     seed         seed of an order over all inputs. None: the order of the run, input after input
+    only         name of the one form to write; "" writes all
 
-    Files of an earlier attempt in a form's folder are deleted first. RecipeError: a split too small for a form.
+    A folder that exists is kept. RecipeError: a split too small for a form.
     """
-    chosen = forms.chosen()
+    chosen = [form for form in forms.chosen() if only in ("", form.name)]
     if not chosen:  # without a form, do not map the token files
         return {}
     documents = {split: Documents(files, tokenizer.dtype, seed) for split, files in token_parts.items()}
@@ -70,10 +77,16 @@ def write_forms(
 def _write_form(
     form: Form, tokenizer: Tokenizer, documents: Mapping[str, Documents], folder: Path, fill: int
 ) -> dict[str, Any]:
-    """Write the folder of a form and return its manifest, which is written last and marks the form as finished."""
-    remove(folder)
-    make_folder(folder)
+    """Write the folder of a form as a whole and return its manifest. A folder of an earlier attempt is kept."""
     dtype = form.file_dtype(tokenizer)
+    with commit_folder(folder) as temporary:
+        manifest = _write_files(form, tokenizer, documents, temporary, dtype, fill)
+    return manifest
+
+
+def _write_files(
+    form: Form, tokenizer: Tokenizer, documents: Mapping[str, Documents], folder: Path, dtype: np.dtype, fill: int
+) -> dict[str, Any]:
     manifest = {
         "form": form.name,
         "version": __version__,

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wall time of a run on a cluster, simulated from the task times of a run on this machine.
+
+    python -m benchmarks.replay measure SMALL.jsonl LARGE.jsonl TIMES.json     runs the default recipe over both
+    python -m benchmarks.replay table TIMES.json                               prints the tables of docs/scale.md
+
+`measure` notes the processor time of each task, with one worker. The rest is the time of the run's own process. The
+small corpus gives the costs that do not depend on the size. `table` scales phases by the bytes of the input, and gives
+tasks to threads in the order in which the run submits them: a task starts when a thread is free, and not before the
+client has submitted it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from curation.recipes.recipe import load_recipe
+from curation.running.progress import Progress
+from curation.running.run import run
+from curation.stages import ExactDedup, FuzzyDedup
+from curation.stages.key_ranges import MAX_BUNDLE_ROWS, MIN_BUNDLE_ROWS, TASKS_PER_WORKER
+from curation.system.sessions import TaskSession
+
+ONE_TASK = ("division", "joined", "groups")  # phases of one task, whatever the size
+SIZES = {"1 TB": 1e12, "15 TB": 15e12, "60 TB": 60e12}
+NODES = (1, 10, 100, 1000)
+THREADS = 64
+TASK_BYTES = 32 << 20  # of input, in a task of the map phase
+FINISH_BYTES = 2.5e9  # of input, per task: a pair of 10 GB, or 250,000 rows of `removed/`
+MAX_TASKS = 30_000  # simulated: longer phases have tasks of the same total
+SUBMIT_SECONDS = 0.0037  # per task, `bench_driver scheduler 10000` on a busy machine
+
+
+class Labels(Progress):
+    """A display that only notes the phase that runs."""
+
+    label = ""
+
+    def watch(self, label: str, total: int, count: Any, **options: Any) -> Any:
+        self.label = label if not options.get("is_loop") else self.label
+        return super().watch(label, total, count, **options)
+
+
+def measure(corpus: Path) -> dict[str, Any]:
+    """Run the default recipe with one worker. Return the seconds of each task by phase, and those of the process."""
+    phases: dict[str, list[float]] = {}
+    display = Labels()
+    plain = TaskSession.run
+
+    def timed(self: TaskSession, function: Any, items: Iterable[Any], *done: Any) -> None:
+        name = phase_name(display.label, function)
+
+        def task(item: Any) -> Any:
+            started = time.thread_time()
+            result = function(item)
+            seconds.append(time.thread_time() - started)
+            return result
+
+        seconds: list[float] = []
+        begun = time.process_time()
+        plain(self, task, items, *done)
+        if seconds:  # tasks have threads of their own, which tokenise and hash
+            factor = (time.process_time() - begun) / sum(seconds)
+            phases.setdefault(name, []).extend(value * factor for value in seconds)
+
+    TaskSession.run = timed  # type: ignore[method-assign]
+    folder = Path(tempfile.mkdtemp())
+    before, moved = time.process_time(), bytes_moved()
+    try:
+        options: dict[str, Any] = {"engine": "cpu", "workers": 1, "scheduler": "threads", "progress": display}
+        report = run(load_recipe("default", input=str(corpus)), folder / "out", **options).report
+    finally:
+        TaskSession.run = plain  # type: ignore[method-assign]
+        shutil.rmtree(folder)
+    seconds = time.process_time() - before
+    own = seconds - sum(sum(times) for times in phases.values())
+    return {
+        "bytes": corpus.stat().st_size, "documents": report["documents"], "seconds": seconds, "own": own,
+        "moved": bytes_moved() - moved, "phases": phases,
+    }  # fmt: skip
+
+
+def phase_name(label: str, function: Any) -> str:
+    """Return the label of a phase; with the name of the step if it is one of a corpus stage."""
+    stages: dict[str, ExactDedup | FuzzyDedup] = {"exact_dedup": ExactDedup(), "fuzzy_dedup": FuzzyDedup()}
+    if label not in stages:
+        return label
+    return f"{label}: {stages[label].phases()[function.args[1]].name}"
+
+
+def bytes_moved() -> int:
+    """Return the bytes that this process has read and written by system calls."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar", "wchar")))
+
+
+def schedule(seconds: Iterable[float], threads: int, submit: float) -> float:
+    """Return the time at which the last task ends; `seconds` of each task, in the order of their submission."""
+    free = [0.0] * threads
+    end = 0.0
+    for number, length in enumerate(seconds):
+        started = max(heapq.heappop(free), number * submit)
+        heapq.heappush(free, started + length)
+        end = max(end, started + length)
+    return end
+
+
+def count_tasks(name: str, size: float, documents: float, threads: int) -> int:
+    """Return the tasks of a phase for an input of `size` bytes."""
+    if name == "finish":
+        return max(round(size / FINISH_BYTES), 1)
+    if ": " not in name:
+        return max(round(size / TASK_BYTES), 1)
+    bundle = min(max(documents / (TASKS_PER_WORKER * threads), MIN_BUNDLE_ROWS), MAX_BUNDLE_ROWS)
+    return max(round(documents / bundle), 1)  # there are about as many owners
+
+
+def simulate(times: dict[str, Any], size: float, nodes: int, submit: float) -> dict[str, float]:
+    """Return the seconds of each phase, and of the run's process ("own"). `submit`: seconds to submit a task."""
+    small, large = times["small"], times["large"]
+    factor = size / large["bytes"]
+    per_byte = max(large["own"] - small["own"], 0.0) / (large["bytes"] - small["bytes"])
+    result = {"own": small["own"] + per_byte * size}
+    for name, measured in large["phases"].items():
+        total = sum(measured) * factor
+        if name.partition(": ")[2] in ONE_TASK:
+            result[name] = total
+            continue
+        tasks = count_tasks(name, size, large["documents"]["read"] * factor, nodes * THREADS)
+        scale = max(tasks / MAX_TASKS, 1.0)  # fewer and longer tasks stand for many
+        count = round(tasks / scale)
+        mean = sum(measured) / len(measured)  # tasks differ as the measured ones do
+        seconds = (total / count * measured[number % len(measured)] / mean for number in range(count))
+        result[name] = schedule(seconds, nodes * THREADS, submit * scale)
+    return result
+
+
+def shown(seconds: float) -> str:
+    """Return a time as 40 s, 12 min or 3.4 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def table(times: dict[str, Any]) -> None:
+    """Print wall times by size and nodes, the largest part of each, and the bytes per second of the file system."""
+    large = times["large"]
+    print(f"{large['bytes'] / 1e6:,.0f} MB, {large['documents']['read']:,} documents, {large['seconds']:.1f} CPU s\n")
+    print("| phase | tasks | CPU s per GB |\n|---|---:|---:|")
+    for name, measured in [*large["phases"].items(), ("the run's process", [large["own"]])]:
+        print(f"| {name} | {len(measured)} | {sum(measured) / large['bytes'] * 1e9:.2f} |")
+    for submit, title in ((SUBMIT_SECONDS, "one client submits all tasks"), (0.0, "submitting takes no time")):
+        print(f"\n{title}\n\n| nodes | " + " | ".join(SIZES) + " |\n|---:|" + "---:|" * len(SIZES))
+        for nodes in NODES:
+            cells = []
+            for size in SIZES.values():
+                found = simulate(times, size, nodes, submit)
+                wall = sum(found.values())
+                longest = max(found, key=lambda name: found[name])
+                rate = large["moved"] / large["bytes"] * size / wall / 1e9
+                cells.append(f"{shown(wall)} ({longest} {found[longest] / wall:.0%}; {rate:,.1f} GB/s)")
+            print(f"| {nodes:,} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["measure", "table"])
+    parser.add_argument("paths", type=Path, nargs="+")
+    arguments = parser.parse_args()
+    if arguments.what == "table":
+        table(json.loads(arguments.paths[0].read_bytes()))
+        return
+    small, large, result = arguments.paths
+    measure(small)  # compiles
+    result.write_text(json.dumps({"small": measure(small), "large": measure(large)}))
+
+
+if __name__ == "__main__":
+    main()
