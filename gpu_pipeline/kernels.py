@@ -25,24 +25,16 @@ from curation.kernels.items import (
     solid_bits,
 )
 from curation.kernels.jsonl import is_valid_utf8
-from curation.kernels.measures import count_distinct_words, count_duplicate_lines, count_ngrams, scan_document
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
-from curation.kernels.words import count_words
 from gpu_pipeline import measure_kernels, repetition_kernels
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
 THREADS = 128
 MIN_BLOCKS = 128  # Numba warns below it; an idle block costs less than a microsecond
-# Scratch of the measures, for documents below 2^28 bytes. Key (8 bytes), stamp and count (4 each) of a table slot are
-# adjacent, since each table access waits for memory.
-# Types of word_hash, word_end, active, active_hash, active_slot
-WORD_TYPES = (np.uint64, np.int32, np.int32, np.uint64, np.int32)
-WORD_BYTES = sum(np.dtype(kind).itemsize for kind in WORD_TYPES)
-SLOT_BYTES = 16
 HASH_BYTES = 8
 ITEM_BYTES = 8 + 1 + 8  # hash of a word or character, whether it starts a document, hash of the n-gram
 ITEMS_PER_THREAD = 4  # a quarter of the instructions that prepare a thread
@@ -101,49 +93,6 @@ def gather_rows(regions, offsets, scattered, out):
             out[i] = scattered[i + shift]
             i += cuda.blockDim.x
         row += cuda.gridDim.x
-
-
-@cuda.jit(cache=True)
-def count_row_words(data, offsets, valid, order, pages, records, lanes, ascii_lanes, words):
-    k = cuda.grid(1)
-    if k < order.size:
-        row = order[k]
-        if valid[row]:
-            words[k] = count_words(data, offsets[row], offsets[row + 1], pages, records, lanes, ascii_lanes)
-
-
-@cuda.jit(cache=True)
-def measure_rows(
-    data, offsets, valid, order, pages, records, flags, lanes, ascii_lanes, lines, distinct, max_ngram, coverage,
-    word_starts, slot_starts, all_word_hash, all_word_end, all_active, all_active_hash, all_active_slot, all_keys,
-    all_stamps, all_counts, out,
-):  # fmt: skip
-    """Document order[k] uses the scratch from word_starts[k] and from slot_starts[k], and column k of `out`, so that
-    neighbouring threads write neighbouring numbers."""
-    k = cuda.grid(1)
-    if k >= order.size or not valid[order[k]]:
-        return
-    row = order[k]
-    first, last = word_starts[k], word_starts[k + 1]
-    word_hash, word_end, active = all_word_hash[first:last], all_word_end[first:last], all_active[first:last]
-    active_hash, active_slot = all_active_hash[first:last], all_active_slot[first:last]
-    first, last = slot_starts[k], slot_starts[k + 1]
-    keys, stamps, counts = all_keys[first:last], all_stamps[first:last], all_counts[first:last]
-    generation = cuda.local.array(1, numba.int32)
-    generation[0] = 0
-    words, text_lines = scan_document(
-        data, offsets[row], offsets[row + 1], pages, records, flags, lanes, ascii_lanes, word_hash, word_end,
-        active_hash, active, out, k,
-    )  # fmt: skip
-    if lines:
-        count_duplicate_lines(active_hash, active, text_lines, keys, stamps, counts, generation, out, k)
-    if distinct:
-        count_distinct_words(word_hash, words, keys, stamps, counts, generation, out, k)
-    if max_ngram:
-        count_ngrams(
-            words, max_ngram, coverage, word_hash, word_end, active, active_hash, active_slot, keys, stamps, counts,
-            generation, out, k,
-        )  # fmt: skip
 
 
 @cuda.jit(cache=True)
@@ -346,18 +295,12 @@ def _signatures():
     )
     number, flag = types.int64, types.bool_
     documents = u8, i64, mask, i64
-    in_slots = types.Array(types.uint64, 1, "A"), *[types.Array(types.int32, 1, "A")] * 2
-    scratch = i64, i64, u64, i32, i32, u64, i32, *in_slots
     model = i64, i32, u8, i64, u64, i32, i32, i32
     return {
         check_rows: (*documents, mask),
         find_unnormalised: (*documents, number, u16, u16, u32, u8, mask),
         rewrite_rows: (*documents, i64, u8, i64, number, i64, u8, i64, u16, u16, u32, i32, i64, mask),
         gather_rows: (i64, i64, u8, u8),
-        count_row_words: (*documents, u16, u16, u64, u64, i64),
-        measure_rows: (
-            *documents, u16, u16, u32, u64, u64, flag, flag, number, flag, *scratch, types.int32[:, ::1],
-        ),
         hash_rows: (*documents, number, types.uint64[:, ::1]),
         classify_rows: (*documents, number, *model, types.int64[:, ::1], i32, i64),
         mark_bytes: (u8, u64, number, flag, u16, u16, u32, u8),

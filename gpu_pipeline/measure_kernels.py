@@ -97,7 +97,7 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 
 LANES = 32  # threads of a warp
 ALL_LANES = 0xFFFFFFFF
-BYTE_PIECE, WORD_PIECE = 1024, 256  # bytes and words of a document that one warp takes
+BYTE_PIECE, WORD_PIECE = 4096, 512  # bytes and words of a document that one warp takes
 LONG_WORD = LONG_PIECE = 2048  # bytes; longer words are cut into pieces
 NO_URL = np.int32(0x7FFFFFFF)
 _OF_LANES = (
@@ -198,25 +198,25 @@ def lowest_bit(bits):
 
 @cuda.jit(cache=True)
 def place_words(bits, ranks, word_starts, word_ends):
-    """Per eight bytes: the places where words start and end. The two masks have the same order: a word that is open
+    """Per 16 bytes: the places where words start and end. The two masks have the same order: a word that is open
     before a byte ends there or later."""
     b = cuda.grid(1)
-    while b < 4 * bits.shape[1]:
-        c, shift = b >> 2, 8 * (b & 3)
+    while b < 2 * bits.shape[1]:
+        c, shift = b >> 1, 16 * (b & 1)
         starts, ends, solid = bits[WORD, at(c)], bits[END, at(c)], bits[SOLID, at(c)]
         k = ranks[WORD, at(c)] + cuda.popc(np.uint32(starts & bits_below(shift)))
         if shift:
             j = k - np.int64(solid >> np.uint32(shift - 1) & np.uint32(1))
         else:
             j = k - np.int64(bits[SOLID, at(c - 1)] >> np.uint32(31) if c > 0 else np.uint32(0))
-        starts = np.uint32(starts >> np.uint32(shift)) & np.uint32(0xFF)
-        ends = np.uint32(ends >> np.uint32(shift)) & np.uint32(0xFF)
+        starts = np.uint32(starts >> np.uint32(shift)) & np.uint32(0xFFFF)
+        ends = np.uint32(ends >> np.uint32(shift)) & np.uint32(0xFFFF)
         while starts:
-            word_starts[at(k)] = 8 * b + lowest_bit(starts)
+            word_starts[at(k)] = 16 * b + lowest_bit(starts)
             starts &= np.uint32(starts - np.uint32(1))
             k += 1
         while ends:
-            word_ends[at(j)] = 8 * b + lowest_bit(ends)
+            word_ends[at(j)] = 16 * b + lowest_bit(ends)
             ends &= np.uint32(ends - np.uint32(1))
             j += 1
         b += cuda.gridsize(1)
@@ -335,7 +335,7 @@ def measure_words(
                 has_letter = rank(bits, ranks, LETTER, stop) != rank(bits, ranks, LETTER, start)
                 counts += int(has_letter)
             else:
-                hashed, rest = hash_span(data, blocks, origin + start, origin + stop)
+                hashed, rest, dots = hash_span(data, blocks, origin + start, origin + stop)
                 rest = np.uint64(rest)
                 word_hash[at(k)] = hashed
                 if num_bytes <= 8 and rest & HIGH_BITS == np.uint64(0):
@@ -350,7 +350,7 @@ def measure_words(
                 listed |= found
                 counts += int(has_letter) + (int(is_end) << COUNT_BITS)
                 counts += (found >> NUM_STOP_WORDS) << 2 * COUNT_BITS
-                if may_have_ellipsis(rest, num_bytes):
+                if may_have_ellipsis(rest, dots):
                     ellipses = count_ellipses(data, origin + start, origin + stop, 0)
                     if ellipses:
                         cuda.atomic.add(out, (M_ELLIPSES, row), ellipses)
@@ -390,7 +390,7 @@ def measure_pieces(data, blocks, origin, long_words, pieces, piece_words, word_s
         word, stop = origin + word_starts[k], origin + word_ends[k]
         start = character_start(data, word + number * LONG_PIECE, stop)
         end = character_start(data, min(word + (number + 1) * LONG_PIECE, stop), stop)
-        hashed, _ = hash_span(data, blocks, start, end)
+        hashed, _, _ = hash_span(data, blocks, start, end)
         cuda.atomic.add(word_hash, k, numbered(hashed, number))
         others[0, piece] = after_last_other_byte(data, start, end)
         others[1, piece] = last_other_character(data, start, end)
@@ -481,7 +481,7 @@ def measure_lines(
                             long_lines[place, 2] = limit - origin
                             line_hash[k] = np.uint64(0)
                         else:
-                            line_hash[k], _ = hash_span(data, blocks, line, limit)
+                            line_hash[k], _, _ = hash_span(data, blocks, line, limit)
         if hashed:
             line_mark[k] = mark
         k += cuda.gridsize(1)
@@ -496,7 +496,7 @@ def hash_pieces(data, blocks, origin, long_lines, pieces, piece_lines, line_hash
         number = piece - pieces[j]
         start = origin + long_lines[j, 1] + number * LONG_PIECE
         end = min(start + LONG_PIECE, origin + long_lines[j, 2])
-        hashed, _ = hash_span(data, blocks, start, end)
+        hashed, _, _ = hash_span(data, blocks, start, end)
         cuda.atomic.add(line_hash, long_lines[j, 0], numbered(hashed, number))
         piece += cuda.gridsize(1)
 

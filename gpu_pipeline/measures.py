@@ -69,7 +69,7 @@ def _find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
     kernels.launch(parts.rank_documents, offsets.size, offsets, origin, bits, ranks, row_ranks)
     words = int(ranks[WORD, -1])
     word_starts, word_ends = (kernels.empty(offsets, np.int32, words) for _ in range(2))
-    kernels.launch_shared(parts.place_words, 4 * size, bits, ranks, word_starts, word_ends)
+    kernels.launch_shared(parts.place_words, 2 * size, bits, ranks, word_starts, word_ends)
     return Spans(data, blocks, offsets, valid, origin, bits, ranks, row_ranks, word_starts, word_ends)
 
 
@@ -171,7 +171,7 @@ def _count_items(
     launch_teams(repetition.repeat_items_small, repetition.SMALL_THREADS, small, *items, int(measure), out)
     if huge.size:
         table = _table(counts[huge])
-        launch_teams(repetition.repeat_items_huge, repetition.THREADS, huge, *items, *table, int(measure), out)
+        launch_teams(repetition.repeat_items_huge, repetition.HUGE_THREADS, huge, *items, *table, int(measure), out)
 
 
 def _count_lines(item_starts: cp.ndarray, line_hash: cp.ndarray, line_mark: cp.ndarray, out: cp.ndarray) -> None:
@@ -192,22 +192,18 @@ def _count_words(
     """Write the measures of words and n-grams that repeat; return the characters of the top 2- to 4-grams."""
     counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
     top_characters = cp.zeros((3, counts.size), np.int64)
-    chunk_starts = kernels.starts_of(counts // 32 + 2)
-    words, chunks = word_hash.size, int(chunk_starts[-1])
-    level_hash = kernels.empty(out, np.uint64, words)
+    words = word_hash.size
+    hashes = kernels.empty(out, np.uint64, 2 * words)
     group, firsts, active = (kernels.empty(out, np.int32, size) for size in (words, words, 2 * words))
-    masks = kernels.empty(out, np.uint32, repetition.MASKS * chunks)
-    functions, skips = kernels.empty(out, np.uint64, chunks), kernels.empty(out, np.int32, chunks)
-    arguments = (
-        spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end, chunk_starts, level_hash, group, firsts,
-        active, masks, functions, skips,
-    )  # fmt: skip
+    arguments = spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end, hashes, group, firsts, active
     small, large, huge = _in_classes(counts, (repetition.SMALL_SLOTS // 2, repetition.LARGE_SLOTS // 2))
     launch_teams(repetition.repeat_words_small, repetition.SMALL_THREADS, small, *arguments, top_characters, out)
-    launch_teams(repetition.repeat_words_large, repetition.THREADS, large, *arguments, top_characters, out)
+    launch_teams(repetition.repeat_words_large, repetition.LARGE_THREADS, large, *arguments, top_characters, out)
     if huge.size:
-        table = _table(counts[huge])
-        launch_teams(repetition.repeat_words_huge, repetition.THREADS, huge, *arguments, *table, top_characters, out)
+        mask_starts = kernels.starts_of(counts[huge] // 32 + 2)
+        masks = kernels.empty(out, np.uint32, repetition.MASKS * int(mask_starts[-1]))
+        more = mask_starts, masks, *_table(counts[huge]), top_characters, out
+        launch_teams(repetition.repeat_words_huge, repetition.HUGE_THREADS, huge, *arguments, *more)
     return top_characters
 
 

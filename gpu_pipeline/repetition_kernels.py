@@ -5,30 +5,32 @@ A table has a slot (uint32) per item at most: the item's position, and bits of i
 slot first stands for all items of its hash; which one is first differs between runs, results do not. Tables of short
 documents are in shared memory.
 
-Arrays of a batch, per word: `word_hash`, `word_end` of `measure_kernels`; `level_hash` (uint64), the hash of the n-gram
-that starts there; `group` (int32), the position that stands for this n-gram; `firsts` (int32), of a group the number of
-its n-grams but one, or the first of them that is visited; `active` (int32), the positions of n-grams that may repeat.
-Masks (uint32) have a bit per word, in chunks of 32: `repeated` of n-grams that repeat, `seen` of n-grams that equal a
-visited one before them, `visited` of those that the walk visits. Positions count from the document's first word.
+`word_hash` and `word_end` are those of `measure_kernels`. The n-grams of a size that may repeat are an unordered list:
+`active` (int32) has the position of each, `hashes` (uint64) its hash, `group` (int32) the place in the list of the one
+that stands for it, and of that one `firsts` (int32) has the number of equal ones but one, or the position of the first
+one visited. Masks (uint32) have a bit per word, in chunks of 32: `repeated` of n-grams that repeat, `seen` of n-grams
+that equal a visited one before them, `visited` of those that the walk visits. Positions count from the first word.
 """
 
 import numpy as np
 
 from curation.kernels.hashing import combine64, table_mask
-from curation.kernels.items import at
+from curation.kernels.items import at, bits_below
 from curation.kernels.measures import M_COVERED, M_DISTINCT, M_DUP_NGRAM, M_TOP_COUNT
 from curation.kernels.spans import VISIBLE, WORD
-from gpu_pipeline.measure_kernels import lowest_bit
+from gpu_pipeline.measure_kernels import ALL_LANES, lowest_bit
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
 SMALL_SLOTS, LARGE_SLOTS = 1024, 8192  # of tables in shared memory
-SMALL_THREADS, THREADS = 128, 512  # of a block
+SMALL_THREADS, LARGE_THREADS, HUGE_THREADS = 64, 128, 512  # of a block
+LANES = 32  # threads of a warp
 EMPTY = np.uint32(0xFFFFFFFF)
 NOT_VISITED = np.int32(0x7FFFFFFF)
 MASKS = 4
+SMALL_MASKS, LARGE_MASKS = (MASKS * (slots // 64 + 2) for slots in (SMALL_SLOTS, LARGE_SLOTS))
 COUNTED = 2  # place of `totals` behind the numbers of active n-grams of even and of odd size
-WALK_ROUNDS = 8  # then one thread walks
+WALK_ROUNDS = 64  # then one thread walks
 LAST_POSITION = 0xFFFFFFFF
 ONE_FIRST = np.int64((1 << 32) + LAST_POSITION)  # one occurrence, at position 0
 
@@ -59,10 +61,16 @@ def claim(slots, mask, keep, hashes, k):
 
 @cuda.jit(device=True)
 def clear(array, count, value):
-    k = cuda.threadIdx.x
+    k, step = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
+    while k + 3 * step < count:
+        array[at(k)] = value
+        array[at(k + step)] = value
+        array[at(k + 2 * step)] = value
+        array[at(k + 3 * step)] = value
+        k += 4 * step
     while k < count:
         array[at(k)] = value
-        k += cuda.blockDim.x
+        k += step
 
 
 @cuda.jit(device=True)
@@ -110,64 +118,86 @@ def find_repeated_words(words, word_hash, slots, repeated, totals, out, row):
 
 
 @cuda.jit(device=True)
-def list_pairs(words, word_hash, level_hash, active, repeated, totals):
+def mark_pairs(words, repeated, pairs):
+    """Set a bit for each bit of `repeated` whose next one is set too."""
+    c = cuda.threadIdx.x
+    while c <= words >> 5:
+        pairs[at(c)] = repeated[at(c)] & (repeated[at(c)] >> np.uint32(1) | repeated[at(c + 1)] << np.uint32(31))
+        c += cuda.blockDim.x
+    cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def append(is_new, totals, place):
+    """Where the thread's item goes in the list whose length is totals[place]: threads of a warp append together."""
+    votes = np.uint32(cuda.ballot_sync(ALL_LANES, is_new))
+    lane = cuda.threadIdx.x % LANES
+    start = np.int32(0)
+    if lane == 0 and votes:
+        start = np.int32(cuda.atomic.add(totals, place, cuda.popc(votes)))
+    return cuda.shfl_sync(ALL_LANES, start, 0) + cuda.popc(np.uint32(votes & bits_below(lane)))
+
+
+@cuda.jit(device=True)
+def list_pairs(words, word_hash, hashes, active, repeated, pairs, totals):
     """List the 2-grams of words that repeat, and hash them; return their number."""
-    k = cuda.threadIdx.x
-    while k + 1 < words:
-        if has_bit(repeated, k) and has_bit(repeated, k + 1):
-            active[at(cuda.atomic.add(totals, 0, 1))] = k
-            level_hash[at(k)] = combine64(word_hash[at(k)], word_hash[at(k + 1)])
+    mark_pairs(words, repeated, pairs)
+    k = np.int64(cuda.threadIdx.x)
+    while k - k % LANES < words:  # all threads of a warp
+        is_pair = k < words and has_bit(pairs, k)
+        place = append(is_pair, totals, 0)
+        if is_pair:
+            active[at(place)] = k
+            hashes[at(place)] = combine64(word_hash[at(k)], word_hash[at(k + 1)])
         k += cuda.blockDim.x
     cuda.syncthreads()
     return totals[0]
 
 
 @cuda.jit(device=True)
-def list_next(n, words, count, word_hash, level_hash, active, following, repeated, totals):
-    """List the (n + 1)-grams whose two n-grams repeat in `following`, and hash them; return their number."""
-    c = cuda.threadIdx.x
-    while c < count:
-        k = active[at(c)]
-        if k + n < words and has_bit(repeated, k) and has_bit(repeated, k + 1):
-            following[at(cuda.atomic.add(totals, 1 - (n & 1), 1))] = k
-            level_hash[at(k)] = combine64(level_hash[at(k)], word_hash[at(k + n)])
+def list_next(
+    n, words, count, word_hash, hashes, active, next_hashes, next_active, repeated, pairs, totals
+):  # fmt: skip
+    """List the (n + 1)-grams whose two n-grams repeat, and hash them; return their number."""
+    mark_pairs(words, repeated, pairs)
+    c = np.int64(cuda.threadIdx.x)
+    while c - c % LANES < count:
+        k = active[at(min(c, count - 1))]
+        is_next = c < count and has_bit(pairs, k)
+        place = append(is_next, totals, 1 - (n & 1))
+        if is_next:
+            next_active[at(place)] = k
+            next_hashes[at(place)] = combine64(hashes[at(c)], word_hash[at(k + n)])
         c += cuda.blockDim.x
     cuda.syncthreads()
     return totals[1 - (n & 1)]
 
 
 @cuda.jit(device=True)
-def find_repeated(n, words, count, level_hash, group, firsts, active, slots, repeated, seen, totals):
-    """Set the bits of the active n-grams that repeat; write their groups and, up to 4-grams, how often each occurs."""
-    mask, keep = np.uint64(table_mask(count)), keep_of(words)
+def find_repeated(n, words, count, hashes, group, firsts, active, slots, repeated, seen, totals):
+    """Set the bits of the active n-grams that repeat; write their groups and, up to 4-grams, how often each occurs.
+    Return whether any repeats."""
+    mask, keep = np.uint64(table_mask(count)), keep_of(count)
     clear(slots, np.int64(mask) + 1, EMPTY)
     clear(repeated, (words >> 5) + 2, np.uint32(0))
     clear(seen, (words >> 5) + 2, np.uint32(0))
-    fill_active(count, active, firsts, np.int32(0) if n <= 4 else NOT_VISITED)
+    clear(firsts, count, np.int32(0) if n <= 4 else NOT_VISITED)
     if cuda.threadIdx.x == 0:
         totals[1 - (n & 1)] = 0
     cuda.syncthreads()
+    found = 0
     c = cuda.threadIdx.x
     while c < count:
-        k = active[at(c)]
-        other = claim(slots, mask, keep, level_hash, k)
-        if other != k:
-            group[at(k)] = other
-            group[at(other)] = other
-            set_bit(repeated, k)
-            set_bit(repeated, other)
+        other = claim(slots, mask, keep, hashes, c)
+        group[at(c)] = other
+        if other != c:
+            set_bit(repeated, active[at(c)])
+            set_bit(repeated, active[at(other)])
+            found = 1
             if n <= 4:
                 cuda.atomic.add(firsts, other, 1)
         c += cuda.blockDim.x
-    cuda.syncthreads()
-
-
-@cuda.jit(device=True)
-def fill_active(count, active, values, value):
-    c = cuda.threadIdx.x
-    while c < count:
-        values[at(active[at(c)])] = value
-        c += cuda.blockDim.x
+    return cuda.syncthreads_or(found)
 
 
 @cuda.jit(device=True)
@@ -178,7 +208,7 @@ def find_top(n, count, group, firsts, active, repeated, tops):
     while c < count:
         k = np.int64(active[at(c)])
         if has_bit(repeated, k):
-            occurrences = np.int64(firsts[at(group[at(k)])]) + 1
+            occurrences = np.int64(firsts[at(group[at(c)])]) + 1
             best = max(best, (occurrences << 32) + LAST_POSITION - k)
         c += cuda.blockDim.x
     if best:
@@ -227,16 +257,6 @@ def leave_chunk(seen, n, position):
 
 
 @cuda.jit(device=True)
-def chunk_function(seen, n):
-    """`leave_chunk` for entries at 0 to n - 1, four bits each."""
-    value = np.uint64(0)
-    if seen != np.uint32(0):
-        for entry in range(n):
-            value |= np.uint64(leave_chunk(seen, n, entry)) << np.uint64(4 * entry)
-    return value
-
-
-@cuda.jit(device=True)
 def visited_bits(repeated, seen, n, position):
     """The bits of the repeated n-grams that the walk visits in a chunk that it enters at `position`."""
     visited = np.uint32(0)
@@ -252,23 +272,35 @@ def visited_bits(repeated, seen, n, position):
 
 
 @cuda.jit(device=True)
-def visit(n, chunks, repeated, seen, visited, functions, skips):
-    """The n-grams that the walk visits if `seen` is right. One thread composes the functions of the chunks."""
-    c = cuda.threadIdx.x
-    while c < chunks:
-        functions[at(c)] = chunk_function(seen[at(c)], n)
-        c += cuda.blockDim.x
+def leave_segment(seen, first, end, n, entry):
+    """`leave_chunk` over several chunks."""
+    for c in range(first, end):
+        entry = leave_chunk(seen[at(c)], n, entry)
+    return entry
+
+
+@cuda.jit(device=True)
+def visit(n, chunks, repeated, seen, visited, functions, entries):
+    """The n-grams that the walk visits if `seen` is right. Each thread takes a segment of chunks; one thread composes
+    the functions from where the walk enters a segment to where it leaves it, four bits per entry."""
+    thread, threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
+    own = (chunks + threads - 1) // threads
+    first, end = thread * own, min((thread + 1) * own, chunks)
+    value = np.uint64(0)
+    for entry in range(n):
+        value |= np.uint64(leave_segment(seen, first, end, n, entry)) << np.uint64(4 * entry)
+    functions[thread] = value
     cuda.syncthreads()
-    if cuda.threadIdx.x == 0:
-        skip = 0
-        for c in range(chunks):
-            skips[at(c)] = skip
-            skip = np.int64(functions[at(c)] >> np.uint64(4 * skip) & np.uint64(15))
+    if thread == 0:
+        entry = np.int64(0)
+        for segment in range((chunks + own - 1) // own):
+            entries[segment] = entry
+            entry = np.int64(functions[segment] >> np.uint64(4 * entry) & np.uint64(15))
     cuda.syncthreads()
-    c = cuda.threadIdx.x
-    while c < chunks:
-        visited[at(c)] = visited_bits(repeated[at(c)], seen[at(c)], n, skips[at(c)])
-        c += cuda.blockDim.x
+    entry = np.int64(entries[thread]) if first < end else np.int64(0)
+    for c in range(first, end):
+        visited[at(c)] = visited_bits(repeated[at(c)], seen[at(c)], n, entry)
+        entry = leave_chunk(seen[at(c)], n, entry)
     cuda.syncthreads()
 
 
@@ -279,7 +311,7 @@ def note_visited(count, group, firsts, active, visited):
     while c < count:
         k = active[at(c)]
         if has_bit(visited, k):
-            cuda.atomic.min(firsts, group[at(k)], np.int32(k))
+            cuda.atomic.min(firsts, group[at(c)], np.int32(k))
         c += cuda.blockDim.x
     cuda.syncthreads()
 
@@ -292,7 +324,7 @@ def note_seen(count, group, firsts, active, repeated, seen, visited):
     while c < count:
         k = active[at(c)]
         if has_bit(repeated, k):
-            is_seen = firsts[at(group[at(k)])] < k
+            is_seen = firsts[at(group[at(c)])] < k
             if is_seen != has_bit(seen, k):
                 cuda.atomic.xor(seen, k >> 5, np.uint32(1 << (k & 31)))
                 changed |= int(has_bit(visited, k))
@@ -301,22 +333,37 @@ def note_seen(count, group, firsts, active, repeated, seen, visited):
 
 
 @cuda.jit(device=True)
-def walk_alone(n, words, word_end, base, group, firsts, repeated):
-    """The greedy walk of `measures.write_duplicates`; returns its characters."""
+def walk_alone(n, words, word_end, base, groups, firsts, repeated):
+    """The greedy walk of `measures.write_duplicates`; returns its characters. `groups` has the group by position."""
     free = characters = 0
     for k in range(words):
         if k >= free and has_bit(repeated, k):
-            if firsts[at(group[at(k)])] < k:
+            if firsts[at(groups[at(k)])] < k:
                 characters += word_end[at(k + n - 1)] - end_before(word_end, base, k)
                 free = k + n
             else:
-                firsts[at(group[at(k)])] = k
+                firsts[at(groups[at(k)])] = k
     return characters
 
 
 @cuda.jit(device=True)
 def add_duplicates(
-    n, words, count, word_end, base, group, firsts, active, repeated, seen, visited, functions, skips, out, row
+    n,
+    words,
+    count,
+    word_end,
+    base,
+    group,
+    firsts,
+    active,
+    groups,
+    repeated,
+    seen,
+    visited,
+    functions,
+    entries,
+    out,
+    row,
 ):
     """Add the characters of duplicate n-grams. The walk is greedy: what it skips depends on what it visited before. A
     guess of what was seen is improved until it agrees with the visited n-grams, which only the greedy walk does."""
@@ -327,18 +374,22 @@ def add_duplicates(
     note_seen(count, group, firsts, active, repeated, seen, visited)
     changed, rounds = 1, 0
     while changed and rounds < WALK_ROUNDS:
-        visit(n, chunks, repeated, seen, visited, functions, skips)
-        fill_active(count, active, firsts, NOT_VISITED)
+        visit(n, chunks, repeated, seen, visited, functions, entries)
+        clear(firsts, count, NOT_VISITED)
         cuda.syncthreads()
         note_visited(count, group, firsts, active, visited)
         changed = note_seen(count, group, firsts, active, repeated, seen, visited)
         rounds += 1
     characters = 0
     if changed:
-        fill_active(count, active, firsts, NOT_VISITED)
+        clear(firsts, count, NOT_VISITED)
+        c = cuda.threadIdx.x
+        while c < count:
+            groups[at(active[at(c)])] = group[at(c)]
+            c += cuda.blockDim.x
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:
-            characters = walk_alone(n, words, word_end, base, group, firsts, repeated)
+            characters = walk_alone(n, words, word_end, base, groups, firsts, repeated)
     else:
         c = cuda.threadIdx.x
         while c < count:
@@ -348,12 +399,13 @@ def add_duplicates(
             c += cuda.blockDim.x
     if characters:
         cuda.atomic.add(out, (M_DUP_NGRAM + n - 5, row), characters)
+    cuda.syncthreads()
 
 
 @cuda.jit(device=True)
 def count_document(
-    row, words, first, max_ngram, coverage, word_hash, word_end, base, level_hash, group, firsts, active, masks,
-    functions, skips, slots, totals, tops, top_characters, out,
+    row, words, max_ngram, coverage, word_hash, word_end, base, hashes, group, firsts, active, masks, functions,
+    entries, slots, totals, tops, top_characters, out,
 ):  # fmt: skip
     """All measures of words and n-grams that repeat in one document."""
     size = (words >> 5) + 2
@@ -364,23 +416,28 @@ def count_document(
     if cuda.threadIdx.x == 0:
         for n in range(3):
             tops[n] = ONE_FIRST
-    count = list_pairs(words, word_hash, level_hash, active[:words], odd, totals)
+    count = list_pairs(words, word_hash, hashes[:words], active[:words], odd, seen, totals)
     n = 2
     while n <= max_ngram and count > 0:
         repeated, here, following = even, active[:words], active[words:]
+        here_hashes, following_hashes = hashes[:words], hashes[words:]
         if n & 1:
-            repeated, here, following = odd, active[words:], active[:words]
-        find_repeated(n, words, count, level_hash, group, firsts, here, slots, repeated, seen, totals)
+            repeated, here, following = odd, following, here
+            here_hashes, following_hashes = following_hashes, here_hashes
+        if not find_repeated(n, words, count, here_hashes, group, firsts, here, slots, repeated, seen, totals):
+            break
         if n <= 4:
             find_top(n, count, group, firsts, here, repeated, tops)
         else:
             if coverage:
                 add_covered(n, count, word_end, base, here, repeated, out, row)
             add_duplicates(
-                n, words, count, word_end, base, group, firsts, here, repeated, seen, visited, functions, skips, out,
-                row,
+                n, words, count, word_end, base, group, firsts, here, following, repeated, seen, visited, functions,
+                entries, out, row,
             )  # fmt: skip
-        count = list_next(n, words, count, word_hash, level_hash, here, following, repeated, totals)
+        count = list_next(
+            n, words, count, word_hash, here_hashes, here, following_hashes, following, repeated, seen, totals
+        )
         n += 1
     if cuda.threadIdx.x == 0:
         write_tops(words, max_ngram, word_end, base, tops, top_characters, out, row)
@@ -388,23 +445,23 @@ def count_document(
 
 @cuda.jit(cache=True)
 def repeat_words_small(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, level_hash, group, firsts, active, masks,
-    functions, skips, top_characters, out,
-):  # fmt: skip
+    listed, row_ranks, max_ngram, coverage, word_hash, word_end, hashes, group, firsts, active, top_characters, out
+):
     """One block per listed document of up to SMALL_SLOTS / 2 words."""
     slots = cuda.shared.array(SMALL_SLOTS, types.uint32)
+    masks = cuda.shared.array(SMALL_MASKS, types.uint32)
     totals = cuda.shared.array(3, types.int32)
     tops = cuda.shared.array(3, types.int64)
+    functions = cuda.shared.array(SMALL_THREADS, types.uint64)
+    entries = cuda.shared.array(SMALL_THREADS, types.int32)
     place = cuda.blockIdx.x
     while place < listed.size:
         row = listed[place]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
-        chunk, chunk_end = chunk_starts[row], chunk_starts[row + 1]
         count_document(
-            row, np.int64(last - first), first, max_ngram, coverage, word_hash[first:last], word_end[first:last],
-            row_ranks[VISIBLE, row], level_hash[first:last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks[MASKS * chunk : MASKS * chunk_end], functions[chunk:chunk_end],
-            skips[chunk:chunk_end], slots, totals, tops, top_characters, out,
+            row, np.int64(last - first), max_ngram, coverage, word_hash[first:last], word_end[first:last],
+            row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
+            active[2 * first : 2 * last], masks, functions, entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
         place += cuda.gridDim.x
@@ -412,23 +469,23 @@ def repeat_words_small(
 
 @cuda.jit(cache=True)
 def repeat_words_large(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, level_hash, group, firsts, active, masks,
-    functions, skips, top_characters, out,
-):  # fmt: skip
+    listed, row_ranks, max_ngram, coverage, word_hash, word_end, hashes, group, firsts, active, top_characters, out
+):
     """One block per listed document of up to LARGE_SLOTS / 2 words."""
     slots = cuda.shared.array(LARGE_SLOTS, types.uint32)
+    masks = cuda.shared.array(LARGE_MASKS, types.uint32)
     totals = cuda.shared.array(3, types.int32)
     tops = cuda.shared.array(3, types.int64)
+    functions = cuda.shared.array(LARGE_THREADS, types.uint64)
+    entries = cuda.shared.array(LARGE_THREADS, types.int32)
     place = cuda.blockIdx.x
     while place < listed.size:
         row = listed[place]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
-        chunk, chunk_end = chunk_starts[row], chunk_starts[row + 1]
         count_document(
-            row, np.int64(last - first), first, max_ngram, coverage, word_hash[first:last], word_end[first:last],
-            row_ranks[VISIBLE, row], level_hash[first:last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks[MASKS * chunk : MASKS * chunk_end], functions[chunk:chunk_end],
-            skips[chunk:chunk_end], slots, totals, tops, top_characters, out,
+            row, np.int64(last - first), max_ngram, coverage, word_hash[first:last], word_end[first:last],
+            row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
+            active[2 * first : 2 * last], masks, functions, entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
         place += cuda.gridDim.x
@@ -436,23 +493,38 @@ def repeat_words_large(
 
 @cuda.jit(cache=True)
 def repeat_words_huge(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, chunk_starts, level_hash, group, firsts, active, masks,
-    functions, skips, slot_starts, all_slots, top_characters, out,
-):  # fmt: skip
-    """One block per listed document, with a table in global memory."""
+    listed,
+    row_ranks,
+    max_ngram,
+    coverage,
+    word_hash,
+    word_end,
+    hashes,
+    group,
+    firsts,
+    active,
+    mask_starts,
+    all_masks,
+    slot_starts,
+    all_slots,
+    top_characters,
+    out,
+):
+    """One block per listed document, with masks and a table in global memory."""
     totals = cuda.shared.array(3, types.int32)
     tops = cuda.shared.array(3, types.int64)
+    functions = cuda.shared.array(HUGE_THREADS, types.uint64)
+    entries = cuda.shared.array(HUGE_THREADS, types.int32)
     place = cuda.blockIdx.x
     while place < listed.size:
         row = listed[place]
         first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
-        chunk, chunk_end = chunk_starts[row], chunk_starts[row + 1]
+        masks = all_masks[MASKS * mask_starts[place] : MASKS * mask_starts[place + 1]]
         slots = all_slots[slot_starts[place] : slot_starts[place + 1]]
         count_document(
-            row, np.int64(last - first), first, max_ngram, coverage, word_hash[first:last], word_end[first:last],
-            row_ranks[VISIBLE, row], level_hash[first:last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks[MASKS * chunk : MASKS * chunk_end], functions[chunk:chunk_end],
-            skips[chunk:chunk_end], slots, totals, tops, top_characters, out,
+            row, np.int64(last - first), max_ngram, coverage, word_hash[first:last], word_end[first:last],
+            row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
+            active[2 * first : 2 * last], masks, functions, entries, slots, totals, tops, top_characters, out,
         )  # fmt: skip
         cuda.syncthreads()
         place += cuda.gridDim.x
@@ -511,13 +583,13 @@ def repeat_items_huge(listed, item_starts, hashes, lengths, slot_starts, all_slo
 def _signatures():
     i32, i64, u32, u64 = (kind[::1] for kind in (types.int32, types.int64, types.uint32, types.uint64))
     number, flag, ranks, out = types.int64, types.bool_, types.int32[:, ::1], types.int32[:, ::1]
-    words = i64, ranks, number, flag, u64, i32, i64, u64, i32, i32, i32, u32, u64, i32
+    words = i64, ranks, number, flag, u64, i32, u64, i32, i32, i32
     items = i64, i64, u64, i32
     table = i64, u32
     return {
         repeat_words_small: (*words, types.int64[:, ::1], out),
         repeat_words_large: (*words, types.int64[:, ::1], out),
-        repeat_words_huge: (*words, *table, types.int64[:, ::1], out),
+        repeat_words_huge: (*words, *table, *table, types.int64[:, ::1], out),
         repeat_items_small: (*items, number, out),
         repeat_items_huge: (*items, *table, number, out),
     }

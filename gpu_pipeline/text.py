@@ -44,9 +44,9 @@ Value = TypeVar("Value")
 
 SCRATCH_SHARE = 3
 MIN_SCRATCH_BYTES = 16 << 20  # smaller batches are not worth a launch: the device is full
-# The CPU engine takes longer documents. Expected, not measured: a thread measures 1 MB/s, other functions 10 MB/s.
+# The CPU engine takes longer documents. Expected, not measured: a thread does 10 MB/s.
 LONG_BYTES = 1 << 18
-LONG_MEASURED_BYTES = 1 << 16
+LONG_MEASURED_BYTES = 1 << 30  # positions of a batch of measures have 32 bits
 SORTED_BYTES = 52  # per hash while a batch is sorted
 
 
@@ -102,10 +102,10 @@ def _add_long(
             values[rows] = long_values
 
 
-def _in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int], None]) -> None:
-    """Call run(first, last) for one batch of rows after the other. A batch takes at most SCRATCH_SHARE times the text;
-    after a MemoryError the limit is halved, and `run` is called again with fewer rows."""
-    first, limit = 0, max(SCRATCH_SHARE * text_bytes, MIN_SCRATCH_BYTES)
+def _in_batches(byte_starts: np.ndarray, text_bytes: int, run: Callable[[int, int], None], most: int = 1 << 62) -> None:
+    """Call run(first, last) for one batch of rows after the other. A batch takes at most SCRATCH_SHARE times the text,
+    and `most` bytes; after a MemoryError the limit is halved, and `run` is called again with fewer rows."""
+    first, limit = 0, min(max(SCRATCH_SHARE * text_bytes, MIN_SCRATCH_BYTES), most)
     while first < len(byte_starts) - 1:
         last = kernels.batch_end(byte_starts, first, limit)
         try:
@@ -196,24 +196,35 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
 # Measures
 
 
-def _measure_flat(column: Column, names: tuple[str, ...], result: np.ndarray) -> None:
+def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarray) -> None:
+    """Write one row of `result` per name, but for the long documents."""
     unicode, lanes = _device_tables()
+    valid = column.valid.copy()
+    valid[cp.asarray(column.long)] = False
 
     def run(first: int, last: int) -> None:
-        documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
+        if not valid[first:last].any():
+            return
+        documents = column.data, column.offsets[first : last + 1], valid[first:last]
         result[:, first:last] = cp.asnumpy(measures.measure_batch(*documents, unicode, lanes, names))
 
     byte_starts = cp.asnumpy(column.offsets) * measures.BATCH_BYTES
-    _in_batches(byte_starts + np.arange(len(byte_starts)) * measures.ROW_BYTES, column.bytes, run)
+    _in_batches(
+        byte_starts + np.arange(len(byte_starts)) * measures.ROW_BYTES, column.bytes, run, measures.BATCH_BYTES << 30
+    )
 
 
 @memory_errors()
 def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
     result = np.zeros((len(names), len(text)), np.int64)
     if result.size:
-        column = _load(text)
+        column = _load(text, LONG_MEASURED_BYTES)
         with DEVICE:
-            _measure_flat(column, tuple(names), result)
+            _measure_on_device(column, tuple(names), result)
+        if len(column.long):
+            found = _on_cpu(text, column.long, lambda engine, frame: engine.measure(frame[TEXT], names))
+            for name, values in zip(names, result, strict=True):
+                values[column.long] = found[name]
     return dict(zip(names, result, strict=True))
 
 

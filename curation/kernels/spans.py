@@ -9,8 +9,8 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
-from curation.kernels.hashing import combine64
-from curation.kernels.items import GATHER, at, block_at, eight_bytes, is_solid
+from curation.kernels.hashing import combine64, load_tail
+from curation.kernels.items import GATHER, at, block_at, is_solid
 from curation.kernels.measures import ends_in_sentence_mark, is_closing, listed_bits
 from curation.kernels.tables import LINE_BREAK
 from curation.kernels.utf8 import byte_at
@@ -22,6 +22,7 @@ from curation.kernels.words import (
     LANE_VISIBLE,
     finish_word,
     low_bytes,
+    mark_equal,
     mark_letters,
     mark_range,
     mark_spaces,
@@ -30,6 +31,7 @@ from curation.kernels.words import (
 # Masks of a batch. Those of RANKED have ranks.
 LEAD, BREAK, LETTER, WORD, VISIBLE, SOLID, ADDRESS, END = range(8)
 MASKS, RANKED = 8, 5
+BLANKS = np.uint64(0x2020202020202020)
 LOW_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
 MAX_CODE_POINT = 0x10FFFF
 FULL_STOP, COLON, LINE_FEED, RETURN = 46, 58, 10, 13
@@ -78,12 +80,10 @@ def text_bits(data, blocks, i, pages, records, flags, lanes):
     for the first one."""
     block = block_at(data, blocks, i)
     if block & HIGH_BITS == np.uint64(0):
-        return (
-            bits_of(mark_spaces(block)) ^ 0xFF,
-            0xFF,
-            bits_of(_mark_breaks(block)),
-            bits_of(mark_letters(block)),
-        )
+        letters = bits_of(mark_letters(block))
+        if (block - BLANKS) & ~block & HIGH_BITS == np.uint64(0):  # no control character
+            return bits_of(mark_equal(block, BLANKS)) ^ 0xFF, 0xFF, 0, letters
+        return bits_of(mark_spaces(block)) ^ 0xFF, 0xFF, bits_of(_mark_breaks(block)), letters
     solid = True
     if i > 0 and int(block & np.uint64(0xC0)) == 0x80:  # a character that starts in the block before
         solid = is_solid(data, utf8.start_of(data, max(i - 3, 0), i), pages, records, flags)
@@ -147,15 +147,39 @@ def character_lanes_at(data, i, pages, records, lanes, byte_lanes):
 
 
 @kernel
+def aligned_block(data, blocks, k):
+    """The bytes from 8 * k; zeros beyond the end."""
+    if k < blocks.size:
+        return blocks[at(k)]
+    return load_tail(data, 8 * k, max(data.size - 8 * k, 0))
+
+
+@kernel
+def join_blocks(low, high, shift):
+    """The eight bytes that start `shift` bits (below 64) behind the start of `low`; `high` follows."""
+    return low >> shift | high << np.uint64(1) << (np.uint64(63) - shift)  # a shift by 64 is undefined
+
+
+@kernel
 def hash_span(data, blocks, start, end):
-    """(Hash of the bytes, for use within a batch; the last 1 to 8 of them)."""
-    state = np.uint64(0)
-    i = start
-    while end - i > 8:
-        state = combine64(state + np.uint64(1), eight_bytes(data, blocks, i, i + 8))
-        i += 8
-    rest = eight_bytes(data, blocks, i, end) & low_bytes(end - i)
-    return finish_word(state, rest, end - start), rest
+    """(Hash of the bytes, for use within a batch; the last 1 to 8 of them; whether the others have a full stop)."""
+    state = dots = np.uint64(0)
+    shift = np.uint64(start & 7) * np.uint64(8)
+    k, left = start >> 3, end - start
+    low = aligned_block(data, blocks, k)
+    while left > 8:
+        k += 1
+        high = aligned_block(data, blocks, k)
+        block = join_blocks(low, high, shift)
+        dots |= mark_bytes_equal(block, FULL_STOP)
+        state = combine64(state + np.uint64(1), block)
+        low = high
+        left -= 8
+    rest = low >> shift
+    if shift + np.uint64(8 * left) > np.uint64(64):
+        rest = join_blocks(low, aligned_block(data, blocks, k + 1), shift)
+    rest &= low_bytes(left)
+    return finish_word(state, rest, end - start), rest, dots != np.uint64(0)
 
 
 @kernel
@@ -167,12 +191,10 @@ def word_bits(rest, num_bytes):
 
 
 @kernel
-def may_have_ellipsis(rest, num_bytes):
-    """Whether a word may contain "...": False only if it does not."""
-    if num_bytes > 8:
-        return True
+def may_have_ellipsis(rest, dots):
+    """Whether a word may contain "...", from the last results of `hash_span`: False only if it does not."""
     marks = mark_bytes_equal(rest, FULL_STOP)
-    return marks & marks >> np.uint64(8) & marks >> np.uint64(16) != np.uint64(0)
+    return dots or marks & marks >> np.uint64(8) & marks >> np.uint64(16) != np.uint64(0)
 
 
 @kernel

@@ -31,7 +31,8 @@ kernels = pytest.importorskip("gpu_pipeline.kernels")
 measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
 token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
 SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
-KERNEL_MODULES = kernels, measure_kernels, kernels.repetition_kernels, token_kernels
+WARP_MODULES = measure_kernels, kernels.repetition_kernels  # with kernels for warps of LANES threads
+KERNEL_MODULES = kernels, *WARP_MODULES, token_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
@@ -64,6 +65,12 @@ class FakeCuda:
 
     def clz(self, bits):
         return 32 - int(bits).bit_length()
+
+    def ballot_sync(self, lanes, flag):
+        return int(flag)
+
+    def shfl_sync(self, lanes, value, lane):
+        return value
 
     def syncthreads(self):
         """Only blocks of one thread wait."""
@@ -235,7 +242,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(module, "cuda", fake)
     for module, name, function in device_functions():
         monkeypatch.setattr(module, name, function.py_func)
-    monkeypatch.setattr(measure_kernels, "LANES", 1)  # a warp of one thread waits for no other
+    for module in WARP_MODULES:
+        monkeypatch.setattr(module, "LANES", 1)  # a warp of one thread waits for no other
     monkeypatch.setattr(token_kernels, "SHORT_BYTES", token_kernels.MERGED_BYTES)  # no warps here
     monkeypatch.setitem(sys.modules, "gpu_pipeline.measures", load("measures"))
     monkeypatch.setattr(gpu_pipeline, "measures", sys.modules["gpu_pipeline.measures"], raising=False)

@@ -14,10 +14,8 @@ import pytest
 import cpu_fallback
 import cpu_fallback.text
 from curation.errors import EngineError, InputError
-from curation.kernels import tables
 from curation.kernels.hashing import table_mask
 from curation.kernels.rewrite import RewriteSteps
-from curation.kernels.words import character_lanes, count_words
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
 from tests.corpus import NASTY
@@ -67,6 +65,13 @@ def test_measures(gpu_text):
 @pytest.mark.parametrize("names", [("words",), ("duplicate_lines",), ("distinct_words", "words"), ("top_3gram_count",)])
 def test_some_measures(gpu_text, names):
     assert_same_measures(gpu_text, TEXTS[::5], names)
+
+
+def test_a_walk_that_is_not_settled_is_walked_by_one_thread(gpu_text, monkeypatch):
+    monkeypatch.setattr(kernels.repetition_kernels, "WALK_ROUNDS", 0)
+    chance = random.Random(3)
+    texts = [" ".join(chance.choices("ab", k=size)) for size in (0, 1, 20, 200, 600)]
+    assert_same_measures(gpu_text, texts, [name for name in NAMES if "gram_" in name])
 
 
 @pytest.fixture(params=["large batches", "small batches"])
@@ -294,15 +299,6 @@ def test_groups_go_to_the_cpu_engine_where_memory_is_short(gpu_dedup, monkeypatc
     keys = np.arange(100, dtype=np.uint64)[:, None] // np.uint64(3)
     assert gpu_dedup.group_leaders(keys).tolist() == [row - row % 3 for row in range(100)]
     assert [record.message for record in caplog.records] == [SHORT]
-
-
-def test_counted_words_are_the_words_of_the_scan():
-    """Scratch is laid out for exactly the counted words."""
-    unicode = tables.load_tables()
-    expected = cpu_fallback.measure(column(NASTY), ["words"])["words"].tolist()
-    encoded = [np.frombuffer(text.encode(), np.uint8) for text in NASTY]
-    lanes = character_lanes(unicode)
-    assert [count_words(data, 0, len(data), unicode.pages, unicode.records, *lanes) for data in encoded] == expected
 
 
 def test_table_slots_equal_the_tables_of_the_kernels():

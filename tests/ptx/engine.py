@@ -62,7 +62,8 @@ def execute_kernels(
     # The stand-ins replace these, and the compiler reads them.
     for module in stand_ins.KERNEL_MODULES:
         monkeypatch.setattr(module, "cuda", numba.cuda)
-    monkeypatch.setattr(stand_ins.measure_kernels, "LANES", LANES)
+    for module in stand_ins.WARP_MODULES:
+        monkeypatch.setattr(module, "LANES", LANES)
     monkeypatch.setattr(token_kernels, "SHORT_BYTES", SHORT_BYTES)
     for module, name, function in DEVICE_FUNCTIONS:
         monkeypatch.setattr(module, name, function)
