@@ -93,9 +93,9 @@ def test_forms_alone_need_no_pair(texts, tmp_path):
 
 def test_documents_are_encoded_once(texts, tmp_path, monkeypatch):
     calls: list[int] = []
-    pack = tokenization.Tokenizer.pack_ids
+    pack = tokenization.Tokenizer.pack
     monkeypatch.setattr(
-        tokenization.Tokenizer, "pack_ids", lambda self, chunk: calls.append(len(chunk)) or pack(self, chunk)
+        tokenization.Tokenizer, "pack", lambda self, chunk: calls.append(len(chunk)) or pack(self, chunk)
     )
     run(recipe_of([texts], ALL, splits=SPLITS), tmp_path / "out")
     assert sum(calls) == 300
