@@ -286,8 +286,10 @@ def visit(n, chunks, repeated, seen, visited, functions, entries):
     thread, threads = np.int64(cuda.threadIdx.x), np.int64(cuda.blockDim.x)
     own = (chunks + threads - 1) // threads
     first, end = thread * own, min((thread + 1) * own, chunks)
-    value = np.uint64(0)
-    for entry in range(n):
+    any_seen, value = np.uint32(0), np.uint64(0)
+    for c in range(first, end):
+        any_seen = np.uint32(any_seen | seen[at(c)])
+    for entry in range(n if any_seen else 0):
         value |= np.uint64(leave_segment(seen, first, end, n, entry)) << np.uint64(4 * entry)
     functions[thread] = value
     cuda.syncthreads()

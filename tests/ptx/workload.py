@@ -70,6 +70,12 @@ def real_texts(path: Path) -> list[str]:
         return [json.loads(line)["text"] for line in lines]
 
 
+def longest_made() -> list[str]:
+    """A document of more words, and one of more lines, than a table in shared memory has room for."""
+    text = "\n".join(made_texts(30))
+    return [text, text.replace(" ", "\n")]
+
+
 def rewritten(engine: ModuleType, texts: Sequence[str], steps: RewriteSteps) -> list[Any]:
     frame = frame_of(engine, list(texts))
     text, edited = engine.rewrite(frame[TEXT], steps)
@@ -124,7 +130,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "read": read,
     "rewrite": lambda engine, texts, folder: rewritten(engine, texts, ALL_STEPS),
     "measure": lambda engine, texts, folder: measured(engine, texts),
-    "measure a long word": lambda engine, texts, folder: measured(engine, [LONG_WORD]),
+    "measure long documents": lambda engine, texts, folder: measured(engine, [LONG_WORD, *longest_made()]),
     "hash": lambda engine, texts, folder: [engine.hash_text(frame_of(engine, list(texts))[TEXT])],
     "classify": lambda engine, texts, folder: list(
         engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(""), MODEL_CHARACTERS)
