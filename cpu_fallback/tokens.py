@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 def tokenize(text: pd.Series, tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
     array = string_array(text)
-    return tokenizer.pack_ids(array.fill_null("") if array.null_count else array)
+    return tokenizer.pack(array.fill_null("") if array.null_count else array)

@@ -126,7 +126,7 @@ def _tokenize_batch(data: cp.ndarray, offsets: cp.ndarray, tokenizer: "Tokenizer
 
 
 def _tokenize_on_host(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
-    return tokenizer.pack_ids(string_array(text))
+    return tokenizer.pack(string_array(text))
 
 
 def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:

@@ -84,15 +84,13 @@ class TokenizerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Packed(NamedTuple):
     """A batch ready for a `.bin`.
 
-    ids           shape (sum of lengths,), the tokenizer's `dtype`: the ids of all documents back to back
-    lengths       int32, shape (documents,): tokens of each document with end-of-document and begin-of-sequence, 0 for
-                  an empty document
-    special_hits  occurrences of the text of a special token in the documents
+    ids       shape (sum of lengths,), the tokenizer's `dtype`: the ids of all documents back to back
+    lengths   int32, shape (documents,): tokens of each document with end-of-document and begin-of-sequence, 0 for
+              an empty document
     """
 
     ids: np.ndarray
     lengths: np.ndarray
-    special_hits: int
 
 
 class Tokenizer(Shown):
@@ -212,12 +210,7 @@ class Tokenizer(Shown):
         IntegrityError: an id not below `vocabulary`, or a document of 2^31 tokens or more. Further errors: see
         `encode`.
         """
-        texts = as_large_strings(texts)
-        return Packed(*self.pack_ids(texts), self.count_specials(texts))
-
-    def pack_ids(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
-        """Return `ids` and `lengths` of `pack`."""
-        ids, counts = self.encode(texts)
+        ids, counts = self.encode(as_large_strings(texts))
         self._check_range(ids)
         bos, eod = self.special_ids
         lengths = np.where(counts > 0, counts + len(bos) + len(eod), 0)
@@ -226,7 +219,8 @@ class Tokenizer(Shown):
                 f"document {int(lengths.argmax())} of the batch has {int(lengths.max())} tokens, the .idx format "
                 f"allows {MAX_SEQUENCE_TOKENS}. Cut the document before tokenising."
             )
-        return _add_special_ids(ids, lengths[lengths > 0], bos, eod, self.dtype), lengths.astype(np.int32)
+        ids = _add_special_ids(ids, lengths[lengths > 0], bos, eod, self.dtype)
+        return Packed(ids, lengths.astype(np.int32))
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """Return the text of token ids, special tokens spelled out. Bytes that are not UTF-8 become U+FFFD."""

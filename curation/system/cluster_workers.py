@@ -156,7 +156,7 @@ def _fault_of_folder(mark: str, folder: str) -> str:
         own.touch()
         own.unlink()
     except FileNotFoundError:
-        return f"does not see the folder {folder} of this process"
+        return f"does not see the output folder {folder}"
     except OSError as error:
         return f"cannot use the folder {folder}: {fault_of(error)}"
     return ""

@@ -31,6 +31,8 @@ kernels = pytest.importorskip("gpu_pipeline.kernels")
 measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
 token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
 SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
+LONGEST = token_kernels.MERGED_BYTES
+NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
 WARP_MODULES = measure_kernels, kernels.repetition_kernels  # with kernels for warps of LANES threads
 KERNEL_MODULES = kernels, *WARP_MODULES, token_kernels
 
@@ -244,7 +246,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(module, name, function.py_func)
     for module in WARP_MODULES:
         monkeypatch.setattr(module, "LANES", 1)  # a warp of one thread waits for no other
-    monkeypatch.setattr(token_kernels, "SHORT_BYTES", token_kernels.MERGED_BYTES)  # no warps here
+    for name, number in NO_WARPS.items():
+        monkeypatch.setattr(token_kernels, name, number)
     monkeypatch.setitem(sys.modules, "gpu_pipeline.measures", load("measures"))
     monkeypatch.setattr(gpu_pipeline, "measures", sys.modules["gpu_pipeline.measures"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)

@@ -19,7 +19,7 @@ kernels, token_kernels, SIGNATURES = stand_ins.kernels, stand_ins.token_kernels,
 ORIGINALS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
 LAUNCHES = kernels.launch, kernels.launch_blocks, kernels.launch_teams
 LANES, DEVICE_FUNCTIONS = stand_ins.measure_kernels.LANES, stand_ins.device_functions()
-SHORT_BYTES = token_kernels.SHORT_BYTES
+OWN = {name: getattr(token_kernels, name) for name in stand_ins.NO_WARPS}
 
 
 FEW_BLOCKS = 4  # a device has more of them for no gain; here each takes time
@@ -69,7 +69,8 @@ def execute_kernels(
         monkeypatch.setattr(module, "cuda", numba.cuda)
     for module in stand_ins.WARP_MODULES:
         monkeypatch.setattr(module, "LANES", LANES)
-    monkeypatch.setattr(token_kernels, "SHORT_BYTES", SHORT_BYTES)
+    for name, number in OWN.items():
+        monkeypatch.setattr(token_kernels, name, number)
     for module, name, function in DEVICE_FUNCTIONS:
         monkeypatch.setattr(module, name, function)
     for name, launch in zip(("launch", "launch_blocks", "launch_teams"), LAUNCHES, strict=True):

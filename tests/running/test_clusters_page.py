@@ -4,6 +4,7 @@
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("number", range(2))
 def test_examples_run(number: int, folder: Path):
-    text = examples()[number]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        text = examples()[number].replace("8799", str(free.getsockname()[1]))
     if "dask" in text:
         pytest.importorskip("distributed", reason="the optional extra `distributed` is not installed")
     here = folder / str(number)
@@ -49,7 +52,7 @@ def test_examples_run(number: int, folder: Path):
     environment = os.environ | {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     command = ["bash", "-euc", f"cp ../recipe.yaml .\n{text}"]
     finished = subprocess.run(
-        command, cwd=here, env=environment, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=here, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert finished.returncode == 0, finished.stderr
     assert verify(here / "out") == []

@@ -15,7 +15,9 @@ import pytest
 from curation.errors import EngineError, OutOfMemoryError, OutputError
 from curation.running import cluster_resources
 from curation.running.cluster_resources import worker_limits
+from curation.running.map_phase import load_job
 from curation.running.memory import LOADED, Limit, choose
+from curation.running.stored_plan import Stored
 from curation.system import cluster_workers
 from curation.system.cluster_workers import Cluster, Worker
 
@@ -69,9 +71,7 @@ def test_equal_workers_pass(client: FakeClient, tmp_path: Path):
 
 def test_a_worker_that_does_not_see_the_folder_is_named(client: FakeClient, tmp_path: Path):
     client.roots["tcp://b:1"] = str(tmp_path), str(tmp_path / "elsewhere")
-    message = (
-        f"^worker tcp://b:1 on two does not see the folder {tmp_path} of this process. Share the folder {tmp_path}"
-    )
+    message = f"^worker tcp://b:1 on two does not see the output folder {tmp_path}. Share the folder {tmp_path}"
     with pytest.raises(OutputError, match=message):
         Cluster(client).check_folder(tmp_path, tmp_path)
 
@@ -91,6 +91,12 @@ def test_a_worker_of_another_version_is_named(client: FakeClient, name: str, fou
         Cluster(client).check_versions()
     client.versions["tcp://a:1"] = {"packages": OWN | {"python": "3.11.9.final.0"}}
     Cluster(client).check_versions()
+
+
+def test_a_task_of_a_late_worker_names_its_host(tmp_path: Path):
+    message = rf"job.json does not exist on {socket.gethostname()}, where a task of the run began\. Share"
+    with pytest.raises(OutputError, match=message):
+        load_job(dict, Stored(tmp_path / "job.json", "0" * 64))
 
 
 def test_many_faults_are_one_message(tmp_path: Path):
