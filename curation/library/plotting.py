@@ -33,7 +33,7 @@ def plot(measures: Measures, rules: str | Sequence[str | Rule]) -> Any:
     try:
         import altair
     except ImportError as error:
-        raise ImportError(f"curation.plot needs Altair ({error}); pip install 'gpu-pipeline[notebook]'") from error
+        raise ImportError(f"curation.plot needs Altair ({error}); pip install altair") from error
     effects = rule_effects(measures, rules)
     charts = [_chart(altair, effect, effects.documents) for effect in effects.effects]
     return altair.concat(*charts, columns=CHARTS_PER_ROW).resolve_scale(x="independent", y="independent")

@@ -185,7 +185,8 @@ class ClusterExecutor:
         return max(TASKS_PER_THREAD * self.threads, MIN_WINDOW)
 
     def _count_threads(self) -> int:
-        return sum(self.client.nthreads().values())
+        with _explained(self.client):
+            return sum(self.client.nthreads().values())
 
     def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
         self.submitted += 1
@@ -245,6 +246,7 @@ def no_worker(address: str, seconds: float) -> EngineError:
 @contextmanager
 def _explained(client: Any) -> Iterator[None]:
     """Turn the errors of Dask into errors with advice."""
+    from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoWorkerError
 
     address = client.scheduler.address
@@ -258,7 +260,7 @@ def _explained(client: Any) -> Iterator[None]:
             "out. Give each worker more memory or fewer threads; if documents are very long, lower max_document_bytes. "
             f"{RESUME_ADVICE}"
         ) from error
-    except CancelledError as error:
+    except (CancelledError, CommClosedError) as error:
         raise EngineError(
             f"the scheduler at {address} has disappeared. Start it and its workers again. {RESUME_ADVICE}"
         ) from error

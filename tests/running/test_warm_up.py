@@ -18,6 +18,7 @@ from curation.running import warm_up
 from curation.running.progress import Progress
 from curation.running.warm_up import GROUPS, missing_groups, recipe_groups
 from curation.stages import STAGES
+from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
 
 NOTICE_SECONDS = 2.0
@@ -46,6 +47,7 @@ name: every stage
 stages:
   - {kind: rewrite, unicode: nfc}
   - {kind: language, keep: [en]}
+  - {kind: classify, model: quality.bin, label: l1}
   - {kind: measure, names: [words]}
   - {kind: filter, rules: gopher}
   - {kind: redact}
@@ -54,6 +56,7 @@ stages:
   - {kind: fuzzy_dedup, keep: longest}
   - {kind: fuzzy_dedup, verify: signature, name: signatures}
   - {kind: ngram_dedup}
+  - {kind: select, column: quality, drop_lowest: 0.1, per: language}
 output: {formats: [megatron, packed]}
 """
 
@@ -67,9 +70,16 @@ def run_command(
     )  # fmt: skip
 
 
+def write_stages_of_every_kind(folder: Path) -> Path:
+    """Write the recipe and the model that it names."""
+    model, recipe = folder / "quality.bin", folder / "recipe.yaml"
+    model.write_bytes(as_bytes(model_of()))
+    recipe.write_text(STAGES_OF_EVERY_KIND.replace(model.name, str(model)))
+    return recipe
+
+
 def test_after_a_warm_up_a_run_compiles_nothing(tmp_path: Path):
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(STAGES_OF_EVERY_KIND)
+    recipe = write_stages_of_every_kind(tmp_path)
     assert {stage.kind for stage in load_recipe(recipe).stages} == set(STAGES)
     words = "The quick brown fox has jumped over that lazy dog, and it was with one of the others."
     (tmp_path / "evaluation.jsonl").write_bytes(records_of(["thirteen words " * 7]))
@@ -133,8 +143,7 @@ def test_a_recipe_waits_for_its_own_kernels_only():
 
 
 def test_stages_name_groups_that_exist(tmp_path: Path):
-    path = tmp_path / "recipe.yaml"
-    path.write_text(STAGES_OF_EVERY_KIND)
+    path = write_stages_of_every_kind(tmp_path)
     assert {group for stage in load_recipe(path).stages for group in stage.kernels()} <= set(GROUPS)
 
 
