@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from curation.contract import TEXT, position_type
-from curation.errors import IntegrityError
+from curation.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:  # training imports this module and needs no Arrow
     import pyarrow as pa
@@ -102,6 +102,17 @@ def as_one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 and len(column) else column.combine_chunks()
+
+
+def as_large_strings(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
+    """Return the texts as one array of large strings. InputError: nulls, or another type."""
+    import pyarrow as pa
+
+    texts = as_one_array(texts)
+    if not isinstance(texts, pa.Array) or texts.null_count:
+        actual = f"{texts.null_count} nulls" if isinstance(texts, pa.Array) else type(texts).__name__
+        raise InputError(f"expected an Arrow array of strings without nulls, got {actual}. Drop or fill nulls first.")
+    return texts if pa.types.is_large_string(texts.type) else texts.cast(pa.large_string())
 
 
 # Batches by size

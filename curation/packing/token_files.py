@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from curation.arrays import write_array
+from curation.arrays import as_large_strings, write_array
 from curation.contract import TEXT
 from curation.errors import IntegrityError, RecipeError
 from curation.packing.forms.writing import write_forms
 from curation.packing.joining import PlannedPair, delete_pairs, join_parts, plan_pairs
 from curation.packing.megatron import PairInfo, TrainingPair, remove_stale_cache
 from curation.packing.ordering import assign_splits, seeded_order, split_names
-from curation.packing.tokenization import Tokenizer, as_large_strings, load_tokenizer
+from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.system.files import begin_sync, commit_all, numbered_path
 
 if TYPE_CHECKING:

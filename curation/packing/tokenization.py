@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from curation.arrays import as_one_array
+from curation.arrays import as_large_strings
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing.encoder_pool import EncoderPool, text_offsets
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
@@ -399,17 +399,6 @@ def _large_strings(texts: Sequence[str]) -> pa.LargeStringArray:
     import pyarrow as pa
 
     return pa.array(texts, pa.large_string())
-
-
-def as_large_strings(texts: pa.Array | pa.ChunkedArray) -> pa.LargeStringArray:
-    """Return the texts as one array of large strings. InputError: nulls, or another type."""
-    import pyarrow as pa
-
-    texts = as_one_array(texts)
-    if not isinstance(texts, pa.Array) or texts.null_count:
-        actual = f"{texts.null_count} nulls" if isinstance(texts, pa.Array) else type(texts).__name__
-        raise InputError(f"expected an Arrow array of strings without nulls, got {actual}. Drop or fill nulls first.")
-    return texts if pa.types.is_large_string(texts.type) else texts.cast(pa.large_string())
 
 
 def sample_of(offsets: np.ndarray) -> np.ndarray:
