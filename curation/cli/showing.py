@@ -21,18 +21,23 @@ if TYPE_CHECKING:
     from curation.running.marks import Span
     from curation.running.results import FinishedRun
 
-WHAT = ("removed", "kept", "rejected", "pairs")
+WHAT = ("removed", "kept", "rejected", "edited", "pairs")
+SIDES = {
+    "kept_text": ("removed", "text", "kept", "kept_text"),
+    "text_before": ("before", "text_before", "after", "text"),
+}
 CHARACTERS = 1_000
 MARKS = {True: ("\x1b[7m", "\x1b[27m"), False: ("[[", "]]")}  # on a terminal: reverse video
 MIN_WIDTH = 40
 GUTTER = " | "
+MAX_WORD = 50  # characters; an excerpt may begin inside a longer word
 CONTEXT = 15  # words before and after a difference of a pair
 
 
 def _add_show(parser: Parser) -> None:
     parser.add_argument("folder", metavar="DIR", help="show documents of the run in this folder")
     add(parser, "--what", choices=WHAT, default="removed", metavar="WHAT",
-        help="show these documents: removed (default), kept, rejected, or pairs of duplicates")  # fmt: skip
+        help="show these documents: removed (default), kept, rejected, edited, or pairs of duplicates")  # fmt: skip
     parser.add_argument("--stage", default="", metavar="NAME", help="show what this stage removed")
     parser.add_argument("--reason", default="", metavar="REASON", help="show what was removed for this reason")
     parser.add_argument("--where", metavar="RULE", help="show what satisfies this rule, such as 'words: {max: 50}'")
@@ -66,7 +71,9 @@ def show(options: argparse.Namespace) -> int:
         print_line(f"no {options.what} document of {options.folder} fits")
         return 0
     lines = (line for row in rows for line in _lines(run, row, options.characters))
-    _page(lines, f"{counted(len(table), 'document')}, seed {options.seed}")
+    few = options.what == "edited" and len(table) < options.sample
+    end = f"{counted(len(table), 'document')}, seed {options.seed}"
+    _page(lines, end + (", of at most 1 GB of the inputs' text" if few else ""))
     return 0
 
 
@@ -106,7 +113,11 @@ def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str
     from curation.running.marks import excerpt
 
     content = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
-    if isinstance(row.get("text"), str):
+    if "text_before" in row:
+        content["text_start"] = start = _difference(row["text_before"], row["text"], characters)
+        content |= {name: row[name][start : start + characters] for name in ("text_before", "text")}
+        content["text_characters"] = len(row["text"])
+    elif isinstance(row.get("text"), str):
         content["text"], content["marks"], content["text_start"] = excerpt(row["text"], _spans(run, row), characters)
         content["text_characters"] = len(row["text"])
     if isinstance(row.get("kept_text"), str):
@@ -116,8 +127,9 @@ def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str
 
 def _lines(run: FinishedRun, row: dict[str, Any], characters: int) -> Iterator[str]:
     yield printable_line(_heading(row))
-    if "kept_text" in row and row["kept_text"] is not None:
-        yield from _side_by_side(row, characters)
+    sides = next((names for key, names in SIDES.items() if row.get(key) is not None), None)
+    if sides:
+        yield from _side_by_side(row, sides, characters)
     elif "text" in row:
         yield from _marked(row, _spans(run, row), characters)
     elif "error" not in row:
@@ -154,14 +166,33 @@ def _marked(row: dict[str, Any], spans: list[Span], characters: int) -> Iterator
         yield f"({left:,} more characters)"
 
 
-def _side_by_side(row: dict[str, Any], characters: int) -> Iterator[str]:
-    """The removed text on the left, the kept one on the right, with differing words marked."""
+def _difference(before: str, after: str, characters: int) -> int:
+    """Where excerpts of two texts begin: at the start, or with a word before a first difference that is far from it."""
+    from curation.running.marks import common_start
+
+    equal = common_start(before, after)
+    start = equal - characters // 4 if equal >= max(characters // 2, 1) else 0
+    return (before.rfind(" ", max(start - MAX_WORD, 0), start) + 1) or start
+
+
+def _side_by_side(row: dict[str, Any], names: tuple[str, str, str, str], characters: int) -> Iterator[str]:
+    """One text on the left, the other on the right, with differing words marked.
+
+    names   name and column of the left text, then of the right one
+    """
     from curation.running.marks import aligned_words
 
     width = max((shutil.get_terminal_size((120, 24)).columns - len(GUTTER)) // 2, MIN_WIDTH)
-    yield f"{'removed':<{width}}{GUTTER}kept"
+    one, other = row[names[1]] or "", row[names[3]]
+    if names[0] == "before" and (first := _difference(one, other, characters)):
+        one, other = one[first:], other[first:]
+        yield f"(... {first:,} characters)"
+    yield f"{names[0]:<{width}}{GUTTER}{names[2]}"
     shown = 0
-    for left, right, equal in aligned_words(row["text"] or "", row["kept_text"]):
+    aligned = aligned_words(one, other)
+    if one != other and all(equal for *_, equal in aligned):
+        yield "(the words shown are equal: the texts differ in white space, or further on)"
+    for left, right, equal in aligned:
         if shown > characters:
             yield "(more words; raise --characters)"
             return

@@ -76,6 +76,15 @@ class RunResult(NamedTuple):
         """
         return self._documents("pairs", stage=stage, sample=sample, seed=seed)
 
+    def edited(self, *, where: Where | None = None, sample: int | None = None, seed: int = 0) -> Frame:
+        """Return kept documents that the run edited: `text`, and `text_before`, which is read from the inputs again.
+
+        >>> import curation
+        >>> curation.open_run("edits").edited()[["text_before", "text"]].values.tolist()
+        [['Seven Eight', 'seven eight']]
+        """
+        return self._documents("edited", where=where, sample=sample, seed=seed)
+
     @property
     def funnel(self) -> Frame:
         """The funnel: a row per step and per reason, with `step`, `reason`, `documents` (removed ones are negative),

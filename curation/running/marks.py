@@ -127,6 +127,15 @@ def excerpt(text: str, spans: list[Span], characters: int) -> tuple[str, list[Sp
     return text[first:last], [(start, stop) for start, stop in inside if start < stop], first
 
 
+def common_start(left: str, right: str) -> int:
+    """Return the number of characters that two texts have in common at their start."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if left[:middle] == right[:middle] else (low, middle - 1)
+    return low
+
+
 Aligned = tuple[list[str], list[str], bool]  # words of the left and of the right text, and whether they are equal
 
 

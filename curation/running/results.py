@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents of a finished run: kept, removed and rejected ones, and pairs of duplicates.
+"""Documents of a finished run: kept, removed, rejected and edited ones, and pairs of duplicates.
 
 Nothing here imports code that a recipe names. Rows are chosen by a seeded hash of `doc` while row groups are read one
 after the other. The texts of chosen rows are read last, so memory depends on a row group and on the sample.
@@ -25,6 +25,7 @@ from curation.recipes.recipe import convert_recipe
 from curation.recipes.renamed import with_new_names
 from curation.recipes.yaml_text import parse_yaml
 from curation.rules.decide import Rule, expand_rules
+from curation.running.edited import edited_documents
 from curation.running.exports import part_files
 from curation.running.report import digest
 from curation.running.report_schema import wrong_in_report
@@ -34,7 +35,7 @@ from curation.running.verify import has_documents, no_run
 from curation.stages import Filter
 from curation.system.files import read_json
 
-KINDS = ("kept", "removed", "rejected", "pairs")
+KINDS = ("kept", "removed", "rejected", "pairs", "edited")
 SAMPLE = 10
 FOLDERS = {"kept": "documents", "removed": "removed", "pairs": "removed"}
 PARTNER = "duplicate_of"
@@ -119,12 +120,14 @@ def run_documents(
 
     folder         output folder of the run
     what           "kept" (the columns of `documents/`), "removed" (those of `removed/`), "rejected" (those of
-                   `rejected.jsonl`), or "pairs": removed documents with the text of the kept one, `kept_text`, and the
-                   `jaccard` similarity of both texts
+                   `rejected.jsonl`), "pairs": removed documents with the text of the kept one, `kept_text`, and the
+                   `jaccard` similarity of both texts; or "edited": kept documents with another `text` than the input
+                   has, which is read again for `text_before`
     stage, reason  only documents that this stage removed, or for this reason
     where          only documents that satisfy a rule of docs/rules.md: a `Rule`, a mapping, or YAML such as
                    `words: {min: 50}`. Measures are computed from the text that is returned
-    sample, seed   a seeded sample of this many documents; None (default): all of them
+    sample, seed   a seeded sample of this many documents; None (default): all of them. A sample of edited documents
+                   reads at most 1 GB of the text of the inputs
 
         >>> import curation
         >>> removed = curation.run_documents("out", "removed", reason="short")
@@ -132,23 +135,27 @@ def run_documents(
         ['one']
 
     Raises OutputError for a folder without a finished run, for documents or texts that the run did not store, and
-    for an unknown stage or reason; RecipeError for a wrong rule.
+    for an unknown stage or reason; RecipeError for a wrong rule; InputError if inputs have changed since the run.
     """
     run = open_finished(folder)
     if what not in KINDS:
         raise OutputError(f"no documents are {what!r}{nearest(what, KINDS)}")
     if sample is not None and sample < 1:
         raise OutputError(f"sample must be at least 1, not {sample}")
-    if what in ("kept", "pairs"):
-        need_documents(run, f"a look at {'kept documents' if what == 'kept' else 'pairs'}")
+    if what in ("kept", "pairs", "edited"):
+        need_documents(run, f"a look at {what if what == 'pairs' else f'{what} documents'}")
     choice = _choice(run, what, stage, reason, where)
     if what == "rejected":
         return _rejected(run, sample, seed)
-    if (what == "pairs" or choice.where) and what != "kept" and not run.keeps_removed_text:
+    if (what == "pairs" or choice.where) and what not in ("kept", "edited") and not run.keeps_removed_text:
         raise OutputError(
             f"{run.folder} has no texts of removed documents. Run its recipe again with output: {{removed: text}}"
         )
     engine = load_engine("cpu")
+    if what == "edited":
+        where_stage = choice.where
+        satisfying = (lambda rows: _satisfying(where_stage, rows, engine)) if where_stage else None
+        return edited_documents(run, satisfying, sample, seed)
     table = _rows(run, what, choice, sample, seed, engine)
     return with_partners(run, table, engine) if what == "pairs" else table
 
@@ -230,11 +237,16 @@ def _chosen_in(
         mask &= pc.is_valid(rows.column(PARTNER)).to_numpy()
     if choice.where:
         at = np.flatnonzero(mask)
-        outcome = choice.where.apply(engine, engine.from_arrow(rows.take(pa.array(at))))
-        assert outcome.verdict is not None
-        mask[at[~outcome.verdict.kept]] = False
+        mask[at[~_satisfying(choice.where, rows.take(pa.array(at)), engine)]] = False
     at = np.flatnonzero(mask)
     return rows.column("doc").to_numpy()[at], at
+
+
+def _satisfying(where: Filter, rows: pa.Table, engine: Engine) -> np.ndarray:
+    """Whether each row satisfies the rules of a filter."""
+    outcome = where.apply(engine, engine.from_arrow(rows))
+    assert outcome.verdict is not None
+    return outcome.verdict.kept
 
 
 def _rejected(run: FinishedRun, sample: int | None, seed: int) -> pa.Table:

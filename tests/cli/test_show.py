@@ -131,7 +131,7 @@ def test_a_run_without_texts_still_shows_reasons(finished: Path, capsys: pytest.
         (("--where", "[1]"), "is no rule. Write one of docs/rules.md"),
         (("--sample", "0"), "sample must be at least 1, not 0"),
         (("--characters", "0"), "--characters: must be at least 1, not 0"),
-        (("--what", "edited"), "unknown what 'edited'"),
+        (("--what", "edits"), "unknown what 'edits'"),
     ],
 )
 def test_bad_choices_end_in_one_message(

@@ -30,6 +30,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     (folder / "data").mkdir()
     (folder / "data" / "a.jsonl").write_bytes(records_of(TEXTS))
+    (folder / "data" / "b.jsonl").write_bytes(records_of(("Seven Eight", "nine")))
     (folder / "recipe.yaml").write_text(RECIPE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -37,6 +38,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         curation.run(recipe, "out", engine="cpu", progress=False)
         stricter = curation.load_recipe("recipe.yaml", settings=["stages.filter.rules=[{words: {max: 1}}]"])
         curation.run(stricter, "stricter", engine="cpu", progress=False)
+        edits = curation.convert_recipe(
+            {"input": [{"path": "data/b.jsonl"}], "stages": [{"kind": "rewrite", "lowercase": True}],
+             "output": {"formats": []}}
+        )  # fmt: skip
+        curation.run(edits, "edits", engine="cpu", progress=False)
     return folder
 
 
