@@ -67,13 +67,13 @@ def show(options: argparse.Namespace) -> int:
         for row in rows:
             print_line(as_json_line("document", **_as_json(run, row, options.characters)))
         return int(console.result("show", folder=options.folder, what=options.what, documents=len(table)))
+    few = options.what == "edited" and len(table) < options.sample
+    limit = "; at most 1 GB of the inputs' text was read" if few else ""
     if not len(table):
-        print_line(f"no {options.what} document of {options.folder} fits")
+        print_line(f"no {options.what} document of {options.folder} fits{limit}")
         return 0
     lines = (line for row in rows for line in _lines(run, row, options.characters))
-    few = options.what == "edited" and len(table) < options.sample
-    end = f"{counted(len(table), 'document')}, seed {options.seed}"
-    _page(lines, end + (", of at most 1 GB of the inputs' text" if few else ""))
+    _page(lines, f"{counted(len(table), 'document')}, seed {options.seed}{limit}")
     return 0
 
 

@@ -64,10 +64,14 @@ class _Place(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """Documents of an input, and the `doc` of its first record, of its first document's slice, and after its last."""
+    """Documents of a part of an input.
+
+    base          `doc` of the first record of the part
+    start, stop   `doc` of the first record of the batch, and after its last
+    """
 
     documents: Documents
-    first: int
+    base: int
     start: int
     stop: int
 
@@ -218,7 +222,7 @@ class _Kept:
 def _edited(kept: pa.Table, batch: _Batch) -> pa.Table:
     """The kept rows with another text than in the batch, with `text_before`."""
     table = batch.documents.table
-    doc, wanted = batch.first + table.column(ROW).to_numpy(), kept.column("doc").to_numpy()
+    doc, wanted = batch.base + table.column(ROW).to_numpy(), kept.column("doc").to_numpy()
     at = np.searchsorted(doc, wanted)
     if len(wanted) and (at[-1] == len(doc) or (doc[at] != wanted).any()):
         _changed(kept)

@@ -89,6 +89,17 @@ def shown(capsys: pytest.CaptureFixture[str], *words: Any) -> str:
     return capsys.readouterr().out
 
 
+def test_an_input_that_is_read_in_part_moves_no_position(tmp_path: Path):
+    entries = write_inputs(tmp_path)
+    entries[0]["sample"] = entries[1]["sample"] = 0.6
+    run(recipe_of(*entries, stages=STAGES, output={"formats": []}), tmp_path / "out", engine="cpu")
+    kept = {row["doc"]: (row["source"], row["text"]) for row in curation.run_documents(tmp_path / "out").to_pylist()}
+    wanted = [pair for pair in expected() if pair[:2] in kept.values()]
+    rows = curation.run_documents(tmp_path / "out", "edited").to_pylist()
+    assert [(row["source"], row["text"], row["text_before"]) for row in rows] == wanted
+    assert len(EDITED) < len(wanted) < 3 * len(EDITED)
+
+
 @pytest.mark.parametrize("batch_bytes", [200, edited.BATCH_BYTES])
 def test_edited_documents_have_the_text_of_the_input(finished: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int):
     monkeypatch.setattr(edited, "BATCH_BYTES", batch_bytes)
@@ -136,7 +147,9 @@ def test_before_and_after_are_side_by_side(finished: Path, capsys: pytest.Captur
     assert [line.split() for line in out[2:4]] == [
         ["text", "a", "3", "of", "a", "|", "text", "a", "3", "of", "a"], ["[[cafe\u0301]]", "|", "[[café]]"],
     ]  # fmt: skip
-    assert out[-1] == "1 document, seed 0, of at most 1 GB of the inputs' text"
+    assert out[-1] == "1 document, seed 0; at most 1 GB of the inputs' text was read"
+    none = shown(capsys, finished, "--where", "words: {min: 50}")
+    assert none == f"no edited document of {finished} fits; at most 1 GB of the inputs' text was read\n"
     line = shown(capsys, finished, "--sample", "1", "--log", "json").splitlines()[0]
     document = json.loads(line)
     assert document["text"] == document["text_before"].replace("e\u0301", "é") != document["text_before"]
@@ -177,7 +190,7 @@ def test_inputs_that_are_not_those_of_the_run_are_refused(copied: Path, capsys: 
     path.write_bytes(content.replace(b'"a7"', b'"x7"'))
     os.utime(path, ns=times)
     assert "input a has other records than the run read" in message()
-    path.write_bytes(content.replace(b'{"text":"text a 7', b' "text":"text a 7'))
+    path.write_bytes(content.replace(b'{"text":"text a 59', b' "text":"text a 59'))
     os.utime(path, ns=times)
     assert "input a has other records than the run read" in message()
     path.unlink()
