@@ -93,8 +93,8 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
     from curation.reading.inputs import Input
     from curation.reading.paths import find_files
     from curation.reading.slices import plan_slices
+    from curation.running.documents_schema import DOCUMENT_SCHEMA, PARQUET_OPTIONS, ROW_GROUP_DOCUMENTS
     from curation.running.intermediate import with_ids
-    from curation.running.write_phase import DOCUMENT_SCHEMA, PARQUET_OPTIONS, ROW_GROUP_DOCUMENTS
     from curation.stages import ExactDedup, Filter, Rewrite
 
     engine = load_engine("cpu")

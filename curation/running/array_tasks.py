@@ -29,9 +29,10 @@ from curation import errors
 from curation.contract import Session
 from curation.errors import CurationError, EngineError, OutputError, counted
 from curation.running.arguments import Call, find_resources
+from curation.running.context import WORK
 from curation.running.pieces import FIRST_WAIT, MAX_WAIT, Board, Published, decode_phase, in_ranges, published
 from curation.running.plan import make_plan
-from curation.running.run_folder import WORK, find_finished, locked, plan_path
+from curation.running.run_folder import find_finished, locked, plan_path
 from curation.running.stored_plan import Plan
 from curation.system.files import read_json, remove, write_json
 from curation.system.interrupts import check as check_interrupts

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from curation.running.arguments import MAX_SLICE_BYTES, Call
+from curation.running.context import WORK
 from curation.running.memory import LOADED, Limit, Resources, choose, read_limits
-from curation.running.run_folder import WORK
 from curation.running.warm_up import recipe_groups, warm_up_groups
 from curation.system.cluster_workers import Cluster, Worker, open_cluster
 from curation.system.files import make_folder

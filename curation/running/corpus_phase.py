@@ -14,21 +14,19 @@ import numpy as np
 import orjson
 
 from curation.arrays import load_mapped, save_array
-from curation.contract import Engine, Session
 from curation.engine import load_engine
 from curation.errors import counted
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import saves_index
+from curation.running.context import RunContext, SegmentState
 from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceTotals
 from curation.running.map_phase import CUT, Segment, cuts_in, load_job, store_job
 from curation.running.masks import removed_by_partition, write_mask
 from curation.running.plan import check_stage_files
-from curation.running.progress import Progress
 from curation.running.removed import RemovedRows
-from curation.running.run_folder import WORK
-from curation.running.stored_plan import Plan, Stored
+from curation.running.stored_plan import Stored
 from curation.stages import CorpusStage, Stage
 from curation.stages.invoke import decide, prepare_stage, run_phase_task
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
@@ -85,50 +83,6 @@ def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecis
 def load_removed(path: Path, stage: int, partitions: Partitions) -> list[RemovedRows]:
     """Return the removed rows of a decision."""
     return load_decision(path, partitions, stage).removed
-
-
-class RunContext(NamedTuple):
-    """The facts that all phases of a run share.
-
-    stored_plan  the file of `plan`, which tasks load
-    folder       the output folder, an absolute path
-    workers      tasks at once
-    batch_bytes  input bytes of a batch
-    """
-
-    plan: Plan
-    stored_plan: Stored
-    folder: Path
-    engine: Engine
-    engine_name: str
-    session: Session
-    progress: Progress
-    workers: int
-    batch_bytes: int
-
-    @property
-    def work(self) -> Path:
-        """The folder `_work/`."""
-        return self.folder / WORK
-
-
-class SegmentState(NamedTuple):
-    """The result of a segment, after its corpus phase.
-
-    partitions  all rows of the segment
-    mask        the `.npy` file of a bool per row: whether the corpus phase kept it
-    documents   int64, one per partition: its kept rows
-    bytes       int64, one per partition: the bytes of their texts
-    cuts        the decision with the spans to cut from texts; None if no stage cuts
-    removed     the rows that the corpus phase removed, one entry per stage and reason
-    """
-
-    partitions: Partitions
-    mask: Path
-    documents: np.ndarray
-    bytes: np.ndarray
-    cuts: Path | None
-    removed: list[RemovedRows]
 
 
 def save_index(context: RunContext, removed: Sequence[RemovedRows], numbering: Numbering) -> dict[str, str]:

@@ -21,15 +21,15 @@ import pyarrow.parquet as pq
 from curation.arrays import cut_tables
 from curation.packing.samples import SAMPLE_FILES
 from curation.reading.sampling import read_sampled
+from curation.running.documents_schema import PARQUET_OPTIONS, document_schema, in_schema
 from curation.running.intermediate import Numbering, with_ids
-from curation.running.write_phase import PARQUET_OPTIONS, document_schema, in_schema
 from curation.system.files import commit, file_sha256, remove
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import each
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Output
-    from curation.running.corpus_phase import RunContext
+    from curation.running.context import RunContext
 
 RAW, CLEANED = "raw", "cleaned"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)

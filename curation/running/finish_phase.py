@@ -17,7 +17,8 @@ from curation.arrays import cut_spans, save_array
 from curation.packing.joining import PlannedPair, write_pair
 from curation.packing.token_files import Joined, write_form_of, write_shuffled
 from curation.packing.tokenization import load_tokenizer
-from curation.running.corpus_phase import RunContext, load_removed
+from curation.running.context import RunContext
+from curation.running.corpus_phase import load_removed
 from curation.running.exports import CleanedFile, write_cleaned_file
 from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import KeptIds
@@ -32,7 +33,7 @@ from curation.system.files import commit, make_folder, numbered_path, read_json,
 
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
-    from curation.running.corpus_phase import SegmentState
+    from curation.running.context import SegmentState
     from curation.running.stored_plan import Plan
     from curation.running.write_phase import OutputPart
 

@@ -17,9 +17,8 @@ from curation.packing.megatron import PairInfo, TrainingPair
 from curation.packing.samples import write_sample
 from curation.packing.token_files import Joined, Written, check_tokens, plan_tokens, remove_other_pairs
 from curation.reading.inputs import entries_by_name
+from curation.running.context import RunContext, SegmentState
 from curation.running.corpus_phase import (
-    RunContext,
-    SegmentState,
     decision_path,
     input_spans,
     prepare_stages,
@@ -27,6 +26,7 @@ from curation.running.corpus_phase import (
     save_index,
     segment_folder,
 )
+from curation.running.documents_schema import document_schema
 from curation.running.exports import write_raw
 from curation.running.finish_phase import (
     FinishJob,
@@ -58,7 +58,6 @@ from curation.running.write_phase import (
     OutputJob,
     OutputPart,
     cut_output_parts,
-    document_schema,
     part_counts,
     write_empty_documents,
     write_output_part,

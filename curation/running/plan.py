@@ -21,7 +21,8 @@ from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe, as_builtins, changed_keys
-from curation.running.run_folder import WORK, check_inputs, check_names, plan_path
+from curation.running.context import WORK
+from curation.running.run_folder import check_inputs, check_names, plan_path
 from curation.running.stored_plan import (
     Plan,
     Stored,

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from curation.arrays import batch_end_at
 from curation.contract import TEXT
+from curation.running.documents_schema import PARQUET_OPTIONS, ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
 from curation.running.intermediate import in_order, open_partition, texts_at
-from curation.running.write_phase import PARQUET_OPTIONS, ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
 
 FILE_BYTES = 32_000_000  # of text in one file of removed/, as the default of `part_bytes`
 OPTIONS = PARQUET_OPTIONS | {"use_dictionary": ["source", "stage", "reason"]}

@@ -34,7 +34,7 @@ from curation.stages.outcome import StageCount
 from curation.system.files import commit, write_json
 
 if TYPE_CHECKING:
-    from curation.running.corpus_phase import RunContext
+    from curation.running.context import RunContext
     from curation.running.stored_plan import Plan
 
 HTML = "report.html"

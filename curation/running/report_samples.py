@@ -33,7 +33,7 @@ from curation.stages.outcome import StageCount
 from curation.system.files import numbered_path
 
 if TYPE_CHECKING:
-    from curation.running.corpus_phase import RunContext, SegmentState
+    from curation.running.context import RunContext, SegmentState
 
 MAX_REASONS, MAX_COMPARED = 40, 20  # reasons with samples, of rules and of stages that compare: the most frequent ones
 SHOWN_CHARACTERS = 600  # of a text

@@ -26,9 +26,7 @@ from curation.recipes.recipe import Recipe, check_readable
 from curation.running.arguments import Call, check_alone, check_session, find_resources
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
-from curation.running.corpus_phase import (
-    RunContext,
-)
+from curation.running.context import WORK, RunContext
 from curation.running.disk import check_disk
 from curation.running.finished import RunResult
 from curation.running.memory import Resources, explain_memory_errors, read_processors
@@ -37,7 +35,6 @@ from curation.running.plan import check_same, identity_in, make_plan, preflight
 from curation.running.progress import Progress, choose_progress
 from curation.running.report import tokenizer_notes, write_report
 from curation.running.run_folder import (
-    WORK,
     check_empty,
     discard,
     find_finished,

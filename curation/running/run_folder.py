@@ -22,6 +22,7 @@ from curation.packing.ordering import split_names
 from curation.reading.inputs import HUB_MARK, entries_by_name
 from curation.reading.paths import RUN_PLAN, RUN_REPORT, RealPaths, is_run
 from curation.recipes.recipe import Recipe
+from curation.running.context import WORK
 from curation.running.progress import Progress
 from curation.running.report import write_report
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
@@ -29,7 +30,7 @@ from curation.system.files import TEMPORARY, check_name, file_sha256, make_folde
 from curation.system.leases import fence
 from curation.system.os_errors import PASSING, explain
 
-(WORK, PLAN), REPORT = RUN_PLAN, RUN_REPORT
+PLAN, REPORT = RUN_PLAN[1], RUN_REPORT
 OWN_NAMES = (WORK, *OUTPUT_NAMES, INDEX_FOLDER, REPORT, "report.html")
 MAX_SHOWN_MISSING = 5
 MANIFEST, NEMO = f"{META}/manifest.json", f"{META}/nemo.yaml"

@@ -28,9 +28,9 @@ from curation.reading.inputs import entries_by_name
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe
+from curation.running.documents_schema import PARQUET_OPTIONS, document_schema, in_schema
 from curation.running.intermediate import with_ids
 from curation.running.map_phase import Segment, cut_segments
-from curation.running.write_phase import PARQUET_OPTIONS, document_schema, in_schema
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
 from curation.stages.invoke import apply_stage, compute_keys, prepare_stage

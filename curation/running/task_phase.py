@@ -16,7 +16,7 @@ from curation.system.files import make_folder
 from curation.system.interrupts import check as check_interrupts
 
 if TYPE_CHECKING:
-    from curation.running.corpus_phase import RunContext
+    from curation.running.context import RunContext
 
 
 def run_tasks(

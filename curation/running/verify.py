@@ -26,11 +26,12 @@ from curation.packing.joining import is_of_stem
 from curation.packing.ordering import assign_splits, split_names
 from curation.reading.paths import is_run
 from curation.recipes.renamed import with_new_names
+from curation.running.context import WORK
 from curation.running.exports import part_files
 from curation.running.ledger import check_ledger
 from curation.running.report import HTML, digest
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
-from curation.running.run_folder import REPORT, WORK, plan_path
+from curation.running.run_folder import REPORT, plan_path
 from curation.stages.outcome import StageCount
 from curation.system.files import as_json, file_sha256, read_json
 from curation.system.path_advice import advice as path_advice

@@ -27,6 +27,13 @@ from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
 from curation.recipes.recipe import Output
 from curation.rules.tallies import Tally, tally_of
+from curation.running.documents_schema import (
+    PARQUET_OPTIONS,
+    ROW_GROUP_BYTES,
+    ROW_GROUP_DOCUMENTS,
+    document_schema,
+    in_schema,
+)
 from curation.running.intermediate import Partitions, open_partition, with_ids
 from curation.running.masks import kept_sizes
 from curation.running.task_records import Counts, RunningNote
@@ -36,39 +43,8 @@ from curation.system.files import begin_sync, commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
 
 if TYPE_CHECKING:
-    from curation.running.corpus_phase import SegmentState
+    from curation.running.context import SegmentState
     from curation.running.stored_plan import Plan
-
-ROW_GROUP_DOCUMENTS = 20_000
-ROW_GROUP_BYTES = 16 << 20  # of text
-DOCUMENT_SCHEMA = pa.schema(
-    [("doc", pa.int64()), (ID, pa.large_string()), ("source", pa.string()), (TEXT, pa.large_string())]
-)
-# zstd level 1 writes twice as fast as level 3. Dictionaries and statistics do not help text.
-PARQUET_OPTIONS: dict[str, Any] = {
-    "compression": "zstd",
-    "compression_level": 1,
-    "data_page_size": 256 << 10,  # 5 % faster to write than 1 MB, at the same file size
-    "use_dictionary": ["source"],
-    "write_statistics": ["doc"],
-}
-
-
-def document_schema(columns: Sequence[str], stages: Sequence[Stage] = ()) -> pa.Schema:
-    """Return the schema of `documents/`: doc, id, source and text, then carried columns, then columns of stages."""
-    carried = dict.fromkeys(columns, "large_string")
-    return pa.schema([*DOCUMENT_SCHEMA, *(pa.field(*column) for column in (carried | added_columns(stages)).items())])
-
-
-def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table in a schema. Columns that the table lacks are null."""
-    columns = [
-        table.column(field.name).cast(field.type)
-        if field.name in table.column_names
-        else pa.nulls(len(table), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
 
 
 class OutputPart(NamedTuple):

@@ -10,7 +10,7 @@ from concurrent.futures import BrokenExecutor
 import pytest
 
 from curation.engine import load_engine
-from curation.running import memory, run
+from curation.running import arguments, memory
 from curation.running.memory import Limit, choose, needs, needs_in_processes
 from curation.system import pools
 from curation.system.pools import threads_of_processes
@@ -77,9 +77,9 @@ def test_many_workers_are_processes_of_several_threads_and_few_are_threads():
 
 
 def test_sixteen_processors_are_used_as_processes_if_memory_allows(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(run, "read_processors", lambda: 32)
-    monkeypatch.setattr(run, "read_limits", lambda: [Limit("resident", memory.MACHINE, 64 * GIB, 64 * GIB)])
-    chosen = run.find_resources(load_engine("cpu"), "cpu", 0, "auto", 1)
+    monkeypatch.setattr(arguments, "read_processors", lambda: 32)
+    monkeypatch.setattr(arguments, "read_limits", lambda: [Limit("resident", memory.MACHINE, 64 * GIB, 64 * GIB)])
+    chosen = arguments.find_resources(load_engine("cpu"), "cpu", 0, "auto", 1)
     expected = needs_in_processes("resident", [8] * 4, chosen.batch_bytes, chosen.max_slice_bytes)
     assert chosen.workers == 32 and chosen.needed_bytes == expected + 5 * memory.FILE_BYTES
     few = choose([Limit("resident", memory.MACHINE, GIB, GIB)], 32, 1 << 20, 1 << 20, scheduler="auto")
