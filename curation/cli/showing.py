@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -30,6 +31,7 @@ CHARACTERS = 1_000
 MARKS = {True: ("\x1b[7m", "\x1b[27m"), False: ("[[", "]]")}  # on a terminal: reverse video
 MIN_WIDTH = 40
 GUTTER = " | "
+SPACE = "\u00b7"
 MAX_WORD = 50  # characters; an excerpt may begin inside a longer word
 CONTEXT = 15  # words before and after a difference of a pair
 
@@ -180,18 +182,19 @@ def _side_by_side(row: dict[str, Any], names: tuple[str, str, str, str], charact
 
     names   name and column of the left text, then of the right one
     """
-    from curation.running.marks import aligned_words
+    from curation.running.marks import MAX_CHARACTERS, aligned_words
 
     width = max((shutil.get_terminal_size((120, 24)).columns - len(GUTTER)) // 2, MIN_WIDTH)
     one, other = row[names[1]] or "", row[names[3]]
     if names[0] == "before" and (first := _difference(one, other, characters)):
         one, other = one[first:], other[first:]
         yield f"(... {first:,} characters)"
-    yield f"{names[0]:<{width}}{GUTTER}{names[2]}"
-    shown = 0
     aligned = aligned_words(one, other)
     if one != other and all(equal for *_, equal in aligned):
-        yield "(the words shown are equal: the texts differ in white space, or further on)"
+        yield f"(the words are equal: other white space than one space is shown, with {SPACE} for a space)"
+        aligned = aligned_words(*(_with_spaces(text[:MAX_CHARACTERS]) for text in (one, other)))
+    yield f"{names[0]:<{width}}{GUTTER}{names[2]}"
+    shown = 0
     for left, right, equal in aligned:
         if shown > characters:
             yield "(more words; raise --characters)"
@@ -202,6 +205,16 @@ def _side_by_side(row: dict[str, Any], names: tuple[str, str, str, str], charact
         for number in range(max(map(len, columns))):
             cells = [column[number] if number < len(column) else ("", "") for column in columns]
             yield f"{cells[0][1]}{' ' * (width - len(cells[0][0]))}{GUTTER}{cells[1][1]}".rstrip()
+
+
+def _with_spaces(text: str) -> str:
+    """A text with white space as words of its own, except one space between words."""
+
+    def shown(space: re.Match[str]) -> str:
+        is_inside = space.start() > 0 and space.end() < len(text)
+        return " " if space[0] == " " and is_inside else f" {repr(space[0])[1:-1].replace(' ', SPACE)} "
+
+    return re.sub(r"\s+", shown, text)
 
 
 def _context(words: list[str]) -> list[str]:

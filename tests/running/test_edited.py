@@ -163,7 +163,12 @@ def test_a_late_edit_is_shown_with_the_words_before_it(tmp_path: Path, capsys: p
     run(recipe_of(tmp_path / "a.jsonl", stages=stages, output={"formats": []}), tmp_path / "out", engine="cpu")
     out = shown(capsys, tmp_path / "out")
     assert "[[cafe\u0301]]" in out and "[[café]]" in out and "word4999" in out and "word12 " not in out
-    assert "characters)\nbefore" in out and "(the words shown are equal: the texts differ in white space" in out
+    assert (
+        "characters)\nbefore" in out
+        and "with · for a space)\nbefore" in out
+        and "(the words are equal: other white space" in out
+    )
+    assert any(line.startswith("[[··]] ") for line in out.splitlines())
     lines = shown(capsys, tmp_path / "out", "--log", "json", "--characters", "40").splitlines()
     late, spaces, unspaced = map(json.loads, lines[:3])
     assert late["text"].endswith("café end") and late["text"].startswith("word4999")
