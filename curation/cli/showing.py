@@ -192,7 +192,7 @@ def _side_by_side(row: dict[str, Any], names: tuple[str, str, str, str], charact
     aligned = aligned_words(one, other)
     if one != other and all(equal for *_, equal in aligned):
         yield f"(the words are equal: other white space than one space is shown, with {SPACE} for a space)"
-        aligned = aligned_words(*(_with_spaces(text[:MAX_CHARACTERS]) for text in (one, other)))
+        aligned = aligned_words(_with_spaces(one[:MAX_CHARACTERS]), _with_spaces(other[:MAX_CHARACTERS]))
     yield f"{names[0]:<{width}}{GUTTER}{names[2]}"
     shown = 0
     for left, right, equal in aligned:
