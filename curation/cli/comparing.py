@@ -84,9 +84,15 @@ def _print_changed(found: Comparison) -> None:
                 why = f"{row['stage']}: {row['reason']}, value {row['value']:.6g}{broken}"
                 print_line(printable_line(f"--- {row['id']} ({row['source']}); {why}"))
                 print_line(_start(row["text"]))
+        shown = sum(row["kept_by"] == name for row in found.examples.to_pylist())
+        if number > shown:
+            print_line(f"and {number - shown:,} more")
     for name, number in (("A", found.only_a), ("B", found.only_b)):
         if number:
-            print_line(f"{counted(number, 'document')} only in {name}: the other run did not read it, or rejected it")
+            print_line(
+                f"{counted(number, 'document')} only in {name}: the other run has no such id under this input "
+                "name, or rejected it"
+            )
 
 
 def _cut(text: str) -> str:

@@ -57,7 +57,12 @@ class Parser(argparse.ArgumentParser):
         self._check_flags(words)
         options, extra = self.parse_known_intermixed_args(words)
         if extra:
-            raise UsageError(f"{self.command.name}: unexpected {' '.join(map(repr, extra))}; see {self.prog} --help")
+            named = " ".join(map(repr, extra))
+            takes_inputs = any("--input" in action.option_strings for action in self.actions) and not any(
+                word.endswith((".yaml", ".yml")) for word in extra
+            )
+            hint = "give inputs with --input" if takes_inputs else f"see {self.prog} --help"
+            raise UsageError(f"{self.command.name}: unexpected {named}; {hint}")
         options.command = self.command
         return options
 

@@ -313,7 +313,7 @@ def _train(folder: Path, output: Path, settings: ClassifierSettings, quantize: b
         "lr": settings.learning_rate, "minCount": settings.min_count, "loss": "softmax", "thread": 1, "seed": seed,
         "verbose": 0,
     }  # fmt: skip
-    with watching("training", 0, lambda: Count(0, 0, data.stat().st_size), ""):
+    with watching("training", 0, lambda: Count(0, None, data.stat().st_size), ""):
         fault = _run_trainer({"arguments": arguments, "quantize": quantize, "output": str(output)})
     if fault:
         raise RecipeError(_explain(fault, settings))

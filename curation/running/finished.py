@@ -88,9 +88,10 @@ class RunResult(NamedTuple):
     @property
     def funnel(self) -> Frame:
         """The funnel: a row per step and per reason, with `step`, `reason`, `documents` (removed ones are negative),
-        `share` of the documents read, and `bytes` of text after a step."""
+        `share` of the documents read, and `bytes` of text after a step (null for a reason)."""
         names = ("step", "reason", "documents", "share", "bytes")
-        columns = zip(*funnel(self.report), strict=True)
+        rows = [(*row[:4], None if row[1] else row[4]) for row in funnel(self.report)]
+        columns = zip(*rows, strict=True)
         return _frame(pa.table(dict(zip(names, map(pa.array, columns), strict=True))))
 
     def measures(self, names: str | Sequence[str] = (), *, stage: str = "") -> Frame:

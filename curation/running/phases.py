@@ -75,7 +75,13 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     """Run all phases after the plan, and return the content of the report."""
     recipe = context.plan.recipe
     counts = [
-        StageCount(kind=stage.kind, name=name, removes=stage.removes, compares=stage.compares)
+        StageCount(
+            kind=stage.kind,
+            name=name,
+            removes=stage.removes,
+            compares=stage.compares,
+            finds_duplicates=stage.finds_duplicates,
+        )
         for stage, name in zip(recipe.stages, recipe.stage_names, strict=True)
     ]
     segments = cut_segments(recipe.stages)

@@ -100,9 +100,11 @@ class Phase:
         if self.unit and not is_done:
             of = f" of {counted(self.total, self.unit)}" if self.total else f" {self.unit}s"
             parts.append(f"{last.done:,}/{self.total:,}" if is_short and self.total else f"{last.done:,}{of}")
-        if last.documents is not None:
+        # A phase of files alone has counted no document at its end.
+        counts_documents = not is_done or last.documents or last.bytes or last.kept is not None
+        if last.documents is not None and counts_documents:
             parts.append(f"{short_number(last.documents)} docs" if is_short else counted(last.documents, "document"))
-        if last.bytes is not None:
+        if last.bytes is not None and counts_documents:
             speed = f"{rate / 1e6:,.1f} MB/s" if rate else ""
             size = f"{last.bytes / 1e6:,.1f} MB"
             parts.append((speed or size) if is_short else f"{size} ({speed})" if speed else size)

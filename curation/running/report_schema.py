@@ -51,6 +51,7 @@ class _Stage(msgspec.Struct):
     seconds: float
     removes: bool = True  # reports up to 0.2.0 lack `removes`, `compares` and `lines`
     compares: bool = False
+    finds_duplicates: bool = False  # reports up to 0.2.0 lack it
     lines: list[str] = []
     details: dict[str, Any] = {}
     rules: list[RuleValues] = []

@@ -21,7 +21,8 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
     the run writes tokens. Each form adds its own numbers.
     """
     documents, stages = content["documents"], content["stages"]
-    duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in stages if stage.get("compares")}
+    finds = [stage for stage in stages if stage.get("finds_duplicates", stage.get("compares"))]
+    duplicates = {stage["name"]: sum(stage["reasons"].values()) for stage in finds}
     short = [stage["reasons"].get(SHORT, 0) for stage in stages if SHORT in _reasons(content, stage["name"])]
     result: dict[str, Any] = {
         "original": documents["read"],

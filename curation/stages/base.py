@@ -31,13 +31,15 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     name   name of the stage in reports; default: its kind
 
     Class variables: `removes` is false if the stage never removes a document; `compares` is true if it compares
-    documents with each other; `revision` is raised when a new version of the stage gives other results for the same
-    settings. A revision above 1 is part of the identity of a run.
+    documents with each other, `finds_duplicates` if those that it removes are duplicates; `revision` is raised when a
+    new version of the stage gives other results for the same settings. A revision above 1 is part of the identity of a
+    run.
     """
 
     revision: ClassVar[int] = 1
     removes: ClassVar[bool] = True
     compares: ClassVar[bool] = False
+    finds_duplicates: ClassVar[bool] = False
 
     name: str = ""
 
@@ -145,6 +147,7 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
     """
 
     compares: ClassVar[bool] = True
+    finds_duplicates: ClassVar[bool] = True
     cuts_text: ClassVar[bool] = False
     indexes: ClassVar[bool] = False
 

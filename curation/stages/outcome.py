@@ -258,13 +258,14 @@ class StageCount(msgspec.Struct, kw_only=True):
 
     `tallies` has one entry for each of the stage's `rules_on_measures`.
 
-    `removes` and `compares` are copies of the class variables: reports are read without the class.
+    `removes`, `compares` and `finds_duplicates` are copies of the class variables: reports are read without the class.
     """
 
     kind: str
     name: str
     removes: bool = True
     compares: bool = False
+    finds_duplicates: bool = False
     documents_in: int = 0
     documents_out: int = 0
     bytes_in: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,8 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     numbers the later documents are removed. Documents without a number (null, NaN, no number in a string) are removed
     first, whatever the direction.
     """
+
+    finds_duplicates: ClassVar[bool] = False
 
     column: str
     drop_lowest: float = 0

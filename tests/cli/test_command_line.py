@@ -58,6 +58,7 @@ WRONG = [
     ("run -i x", "run: --output/-o is missing; see curate run --help"),
     ("run -i x -o", "run --output/-o: expected one argument; see curate run --help"),
     ("run a.yaml b.yaml -o out", "run: unexpected 'b.yaml'; see curate run --help"),
+    ("run default made.jsonl -o out", "run: unexpected 'made.jsonl'; give inputs with --input"),
     ("run short.yaml --recipe other.yaml -o out", "two recipes: short.yaml and --recipe other.yaml; give one"),
     ("run -o out --engine tpu", "run --engine: unknown engine 'tpu'; did you mean gpu, cpu?"),
     ("run -o out --workers many", "run --workers: expected a whole number, not 'many'; see curate run --help"),

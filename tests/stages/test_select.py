@@ -104,6 +104,7 @@ def test_a_share_per_input_names_the_inputs(tmp_path: Path):
     assert report["stages"][0]["lines"] == [
         "large: 9 of 30 documents removed, score <= 8", "small: 3 of 10 documents removed, score <= 2"
     ]  # fmt: skip
+    assert report["numbers"]["duplicates_removed_by_stage"] == {}  # those that it removes are none
     removed = table_rows(tmp_path / "out/removed", "source", "reason", "value")
     assert removed == [("small", "low_score", n) for n in range(3)] + [("large", "low_score", n) for n in range(9)]
 
