@@ -113,7 +113,7 @@ def kernels() -> dict[str, Callable[[int], Any]]:
     def lead(n: int) -> None:
         keys = np.arange(500 * n, dtype=np.uint64)[:, None] // np.uint64(3)
         slots, leaders = np.full(750 * n + 1, -1, np.int32), np.empty(500 * n, np.uint32)
-        find_leaders(keys, np.zeros(0, np.int64), 0, 1, slots, leaders)
+        find_leaders(keys, np.zeros(0, np.int64), slots, leaders)
 
     return {
         "read JSON Lines": parse,
