@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from curation.errors import counted
+from curation.reading.inputs import RESERVED
 
 if TYPE_CHECKING:
     from curation.running.disk import DiskNeed
@@ -56,6 +57,8 @@ def _kind_line(kind: FileKind) -> str:
         facts = [f"text in {kind.text_column}", f"ids in {kind.id_column}" if kind.id_column else "ids are made"]
     others = ", ".join(kind.columns[:SHOWN_COLUMNS]) + (", ..." if len(kind.columns) > SHOWN_COLUMNS else "")
     facts += [f"other columns: {others}"] if others else []
+    own = [name for name in kind.columns if name in RESERVED]
+    facts += [f"not kept unless renamed: {', '.join(own)}"] if own else []
     return f"  {kind.input} ({format_}): {counted(kind.files, 'file')}, {_size(kind.bytes)}; {'; '.join(facts)}"
 
 

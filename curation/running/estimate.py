@@ -17,6 +17,7 @@ half a minute more on two cores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,7 @@ def estimate(
     warm_up_recipe(recipe, "cpu", workers or read_processors(), progress or Progress())
     survey = survey_inputs(recipe, files, engine, tokenizer)
     resources = find_resources(engine, "cpu", workers, "auto", len(files))
+    share = math.prod(stage.kept_share() for stage in recipe.stages if isinstance(stage, CorpusStage))
     return Estimate(
         recipe=as_builtins(recipe),
         files=len(files),
@@ -142,8 +144,8 @@ def estimate(
         text_bytes=round(survey.text_bytes),
         sample=survey.sampled,
         stages=_stages(recipe, survey),
-        kept=round(survey.kept_documents),
-        tokens=round(survey.tokens),
+        kept=round(survey.kept_documents * share),
+        tokens=round(survey.tokens * share),
         seconds=_seconds(recipe, survey, resources.workers),
         workers=resources.workers,
         memory=_memory(resources, survey),

@@ -164,6 +164,10 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         """Return the rows to remove, or the spans to cut."""
         raise NotImplementedError(f"{type(self).__name__} has no decide()")
 
+    def kept_share(self) -> float:
+        """Return the share of documents that the stage keeps, if its settings fix it; for `curate plan`. Default: 1."""
+        return 1.0
+
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         """Return about how many bytes the phases write to `corpus.scratch` if they need the text of so many documents
         with `text_bytes` of text. Default: 0. The run is refused if its disk is too small."""

@@ -75,6 +75,10 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         """Return whether groups are the values of a column."""
         return self.per not in ("", SOURCE)
 
+    def kept_share(self) -> float:
+        name, share = self._given
+        return share if name.startswith("keep") else 1 - share
+
     @property
     def _reason(self) -> str:
         return f"{'high' if self._drops_highest else 'low'}_{self.column}"

@@ -68,6 +68,12 @@ def test_the_plan_has_the_numbers_of_the_run_if_all_documents_are_sampled(corpus
     assert sum(report["stages"][1]["reasons"].values()) > 50 < found.stages[0].edited
 
 
+def test_the_plan_names_columns_whose_names_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "a.jsonl").write_bytes(records_of(["one text"], source="web", url="x"))
+    _, out, _ = curate(capsys, "plan", "-i", str(tmp_path / "a.jsonl"))
+    assert "; other columns: source, url; not kept unless renamed: source\n" in out
+
+
 def test_the_plan_names_the_columns_of_each_kind_of_file(corpus: Path, capsys: pytest.CaptureFixture[str]):
     code, out, err = curate(capsys, "plan", "-i", "in")
     assert (code, err) == (0, "")

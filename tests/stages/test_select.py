@@ -116,6 +116,14 @@ def test_documents_without_a_number_are_removed_first_and_counted(tmp_path: Path
         assert removed == expected and report["stages"][0]["lines"][-1] == "2 documents without a number removed"
 
 
+def test_the_plan_counts_with_the_share(tmp_path: Path):
+    (tmp_path / "in.jsonl").write_bytes(b"\n".join(orjson.dumps({"text": f"t {n}", "score": n}) for n in range(40)))
+    entry = {"path": str(tmp_path / "in.jsonl"), "columns": ["score"]}
+    for share, kept in ((SHARES[0], 28), (SHARES[3], 20)):
+        recipe = recipe_of(entry, stages=[{"kind": "select", "column": "score", **share}], output={"formats": []})
+        assert curation.estimate(recipe).kept == kept
+
+
 def test_frames_give_the_rows_of_a_run():
     frame = pd.DataFrame({"text": list("abcdef"), "n": [3, 1, 2, 1, 5, 4], "source": list("xyxyxy")})
     assert curation.select(frame, "n", drop_lowest=0.34)["text"].tolist() == list("acef")
