@@ -65,12 +65,7 @@ class Classifier:
         for a label that the model does not have."""
         if label not in self.labels:
             raise ValueError(f"no label {label!r} in the model{nearest(label, self.labels)}")
-        settings, *others, tree = self.tables
-        settings = settings.copy()
-        settings[kernel.WANTED] = self.labels.index(label)
-        if settings[kernel.HIERARCHICAL]:
-            tree = np.concatenate([tree, _path_to(tree, self.labels.index(label), len(self.labels))])
-        return Classifier(self.labels, self.digest, _read_only((settings, *others, tree)), self.scratch_items)
+        return _scoring(self, self.labels.index(label))
 
 
 def label_names(model: str) -> tuple[str, ...]:
@@ -358,6 +353,17 @@ def _read_only(tables: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
     for table in tables:
         table.setflags(write=False)
     return tables
+
+
+@lru_cache(MODELS_KEPT)
+def _scoring(model: Classifier, label: int) -> Classifier:
+    """Return the model for one label, the same for all frames: the GPU engine copies the tables of a model once."""
+    settings, *others, tree = model.tables
+    settings = settings.copy()
+    settings[kernel.WANTED] = label
+    if settings[kernel.HIERARCHICAL]:
+        tree = np.concatenate([tree, _path_to(tree, label, len(model.labels))])
+    return Classifier(model.labels, model.digest, _read_only((settings, *others, tree)), model.scratch_items)
 
 
 def _path_to(tree: np.ndarray, label: int, labels: int) -> np.ndarray:

@@ -105,6 +105,12 @@ def test_the_probability_of_a_wanted_label(engine, load, name):
         assert_alike(found, [None if score is None else (name, score) for score in scores])
 
 
+def test_a_model_for_a_label_is_made_once(load):
+    """The GPU engine keeps a copy of the tables of each model on the device."""
+    model = load(MODELS["words, tree"])
+    assert model.scoring("l0") is model.scoring("l0") is not model.scoring("l1")
+
+
 def test_a_label_that_the_model_does_not_have(load):
     with pytest.raises(ValueError, match="no label 'l' in the model"):
         load(MODELS["words"]).scoring("l")
