@@ -107,6 +107,7 @@ def train_classifier(options: argparse.Namespace) -> int:
     labels = _labels_of(options)
     console = options.console
     prepare_memory()
+    from curation.errors import counted
     from curation.library import classifier_training as training
 
     given = {name: getattr(options, name) for name in ("word_ngrams", "dimensions", "epochs", "learning_rate")}
@@ -121,7 +122,7 @@ def train_classifier(options: argparse.Namespace) -> int:
         console.info(line)
     counts = {name: getattr(trained, name) for name in ("duplicates", "conflicts", "empty")}
     if trained.conflicts:
-        console.warn(f"left out {_texts(trained.conflicts)} that documents of several labels have")
+        console.warn(f"left out {counted(trained.conflicts, 'text')} that documents of several labels have")
     held_out = {name: metrics._asdict() for name, metrics in trained.held_out.items()}
     result = console.result(
         "train classifier", output=str(trained.path), report=str(trained.report_path), trained=trained.trained,
@@ -142,12 +143,6 @@ def _labels_of(options: argparse.Namespace) -> dict[str, list[dict[str, str]]]:
             f"train classifier needs two labels or more, not {len(labels)}: --label good PATH --label bad PATH"
         )
     return labels
-
-
-def _texts(number: int) -> str:
-    from curation.errors import counted
-
-    return counted(number, "text")
 
 
 def _quality_lines(trained: TrainedClassifier) -> list[str]:

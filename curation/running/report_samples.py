@@ -56,7 +56,7 @@ class _Document(NamedTuple):
 
 
 class Sampler(NamedTuple):
-    """What the samples of a run are drawn from.
+    """The parts of a run from which its samples are drawn.
 
     context    the run
     segments   the folders of all segments

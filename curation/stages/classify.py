@@ -12,9 +12,8 @@ from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted, nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.models.fasttext import describe_model, label_names, load_classifier
-from curation.reading.inputs import RESERVED
 from curation.stages.base import RowStage
-from curation.stages.language import COLUMN
+from curation.stages.language import check_new_column
 from curation.stages.outcome import Outcome, StageCount
 
 SHOWN_LABELS = 10
@@ -44,10 +43,7 @@ class Classify(RowStage, frozen=True, kw_only=True, tag="classify"):
     def __post_init__(self) -> None:
         if self.max_characters < 0:
             raise ValueError(f"max_characters must be 0 (all) or more, not {self.max_characters}")
-        if not COLUMN.fullmatch(self.column) or self.column in RESERVED:
-            raise ValueError(
-                f"column must be letters, digits and '_', and none of {', '.join(RESERVED)}, not {self.column!r}"
-            )
+        check_new_column(self.column)
         if not self.model:
             raise ValueError("model is empty; give the path of a fastText model")
         labels = label_names(self.model)

@@ -52,10 +52,7 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
             raise ValueError(f"min_probability must be from 0 to 1, not {self.min_probability}")
         if self.max_characters < 0:
             raise ValueError(f"max_characters must be 0 (all) or more, not {self.max_characters}")
-        if not COLUMN.fullmatch(self.column) or self.column in RESERVED:
-            raise ValueError(
-                f"column must be letters, digits and '_', and none of {', '.join(RESERVED)}, not {self.column!r}"
-            )
+        check_new_column(self.column)
         labels = label_names(self.model)
         for code in self.keep:
             if code not in labels:
@@ -97,6 +94,12 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         return [f"{counts_line(count.details) or 'no documents'}; by {model['file']}{licence}"]
 
 
+def check_new_column(name: str) -> None:
+    """Raise ValueError for a name that a column which a stage adds cannot have."""
+    if not COLUMN.fullmatch(name) or name in RESERVED:
+        raise ValueError(f"column must be letters, digits and '_', and none of {', '.join(RESERVED)}, not {name!r}")
+
+
 def _counts(labels: tuple[str, ...], label: np.ndarray) -> dict[str, int]:
     """Return the number of documents per language; "none" for those without one."""
     numbers, counts = np.unique(label, return_counts=True)
@@ -104,4 +107,4 @@ def _counts(labels: tuple[str, ...], label: np.ndarray) -> dict[str, int]:
     return dict(zip(names, counts.tolist(), strict=True))
 
 
-__all__ = ["Language"]
+__all__ = ["Language", "check_new_column"]

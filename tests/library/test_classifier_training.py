@@ -37,7 +37,7 @@ def inputs(folder: Path, **texts: list[str]) -> dict[str, Path]:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the trainer is given: a stand-in whose model knows the words `good` and `bad`."""
+    """Replace the trainer by a stand-in, whose model knows the words `good` and `bad`; return the task that it gets."""
     found: dict[str, Any] = {}
 
     def train(task: dict[str, Any]) -> str:

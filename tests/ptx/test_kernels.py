@@ -17,6 +17,7 @@ from tests.ptx import execute, workload
 from tests.ptx.build import compile_to_ptx
 from tests.ptx.engine import ORIGINALS, install_engine, kernels
 from tests.ptx.execute import Executable
+from tests.ptx.workload import shifted_column
 
 from numba import cuda  # isort: skip - after curation.kernels, which sets the cache folder
 
@@ -103,11 +104,7 @@ def test_items_of_any_column(monkeypatch, skipped, shift, by_character):
     pieces = [text.encode() for text in SPREAD]
     pieces[2:2], pieces[6:6] = [b"\xe2\x80 \x80\xf0"], [b"\xff\xfe\xc2"]
     pieces.append(b"\xff\xf4\xbf\xe2")
-    valid = [k not in (2, 6, len(pieces) - 1) for k in range(len(pieces))]
-    offsets = np.cumsum([0, *map(len, pieces)])
-    data = pa.py_buffer(bytes(shift) + b"".join(pieces)).slice(shift)
-    mask = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
-    column = pa.LargeStringArray.from_buffers(len(pieces), pa.py_buffer(offsets), data, mask, 3)[skipped:]
+    column = shifted_column(pieces, (2, 6, len(pieces) - 1), shift)[skipped:]
     text = cpu_fallback.from_arrow(pa.table({"text": column}))["text"]
     for ngram in (1, 3):
         found, expected = (each.shingles(text, ngram, by_character) for each in (engine, cpu_fallback))

@@ -14,6 +14,7 @@ from curation.measures import Measure
 from gpu_pipeline import measure_kernels
 from tests.conftest import frame_of
 from tests.ptx.engine import install_engine
+from tests.ptx.workload import shifted_column
 
 NAMES = tuple(measure.name for measure in Measure)
 SIZE = 1 << 20 if "PTX_ALL_SEEDS" in os.environ else 1 << 15  # bytes of a long document; `make ptx` sets it
@@ -86,9 +87,5 @@ def test_measures_of_any_column(monkeypatch, skipped, shift):
     documents = [text.encode() for text in pieces]
     documents[2:2], documents[6:6] = [b"\xe2\x80 \x80\xf0"], [b"\xff\xfe\xc2"]
     documents.append(b"\xff\xf4\xbf\xe2")
-    valid = [k not in (2, 6, len(documents) - 1) for k in range(len(documents))]
-    offsets = np.cumsum([0, *map(len, documents)])
-    data = pa.py_buffer(bytes(shift) + b"".join(documents)).slice(shift)
-    mask = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
-    column = pa.LargeStringArray.from_buffers(len(documents), pa.py_buffer(offsets), data, mask, 3)[skipped:]
+    column = shifted_column(documents, (2, 6, len(documents) - 1), shift)[skipped:]
     assert_same_measures(engine, cpu_fallback.from_arrow(pa.table({TEXT: column}))[TEXT])

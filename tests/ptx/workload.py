@@ -76,6 +76,15 @@ def longest_made() -> list[str]:
     return [text, text.replace(" ", "\n")]
 
 
+def shifted_column(pieces: Sequence[bytes], nulls: Sequence[int], shift: int) -> pa.LargeStringArray:
+    """A column whose buffer begins `shift` bytes late; the bytes of nulls stay in it."""
+    offsets = np.cumsum([0, *map(len, pieces)])
+    data = pa.py_buffer(bytes(shift) + b"".join(pieces)).slice(shift)
+    valid = [number not in nulls for number in range(len(pieces))]
+    mask = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
+    return pa.LargeStringArray.from_buffers(len(pieces), pa.py_buffer(offsets), data, mask, len(nulls))
+
+
 def rewritten(engine: ModuleType, texts: Sequence[str], steps: RewriteSteps) -> list[Any]:
     frame = frame_of(engine, list(texts))
     text, edited = engine.rewrite(frame[TEXT], steps)
