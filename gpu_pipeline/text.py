@@ -24,7 +24,7 @@ from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.kernels.words import character_lanes
 from curation.models.fasttext import Classifier
-from gpu_pipeline import kernels, measures
+from gpu_pipeline import kernels, measures, text_kernels
 from gpu_pipeline.buffers import (
     DEVICE,
     buffers_of,
@@ -128,11 +128,9 @@ def _normalise(text: "cudf.Series", column: Column, form: str) -> tuple[cp.ndarr
     if form != "keep":
         with DEVICE:
             unicode, _ = _device_tables()
-            needed = cp.zeros(len(text), bool)
-            properties = unicode.pages, unicode.records, unicode.flags, unicode.combining
-            documents = column.documents(0, len(text))
-            kernels.launch(kernels.find_unnormalised, len(text), *documents, FORM_FLAGS[form], *properties, needed)
-            rows = cp.flatnonzero(needed)
+            documents = column.data, eight_byte_blocks(column.data), column.offsets, column.valid
+            properties = *unicode[:3], unicode.combining
+            rows = cp.flatnonzero(text_kernels.unnormalised_documents(*documents, FORM_FLAGS[form], properties))
     return rows, normalize(string_array(text.take(rows)) if rows.size else [], form)
 
 

@@ -30,11 +30,12 @@ from curation.engine import PACKAGES
 kernels = pytest.importorskip("gpu_pipeline.kernels")
 measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
 token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
-SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
+text_kernels = pytest.importorskip("gpu_pipeline.text_kernels")
+SIGNATURES = kernels.SIGNATURES | text_kernels.SIGNATURES | token_kernels.SIGNATURES
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
 WARP_MODULES = measure_kernels, kernels.repetition_kernels  # with kernels for warps of LANES threads
-KERNEL_MODULES = kernels, *WARP_MODULES, token_kernels
+KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
