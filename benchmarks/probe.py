@@ -88,11 +88,12 @@ def compile_kernels() -> str:
     from cuda.bindings import nvjitlink
     from numba import cuda
 
-    from gpu_pipeline import kernels, text_kernels, token_kernels
+    from gpu_pipeline import kernels, rewrite_kernels, text_kernels, token_kernels
 
     device = SimpleNamespace(compute_capability=CAPABILITY)
     sizes = []
-    for kernel, signature in (kernels.SIGNATURES | text_kernels.SIGNATURES | token_kernels.SIGNATURES).items():
+    modules = kernels, text_kernels, rewrite_kernels, token_kernels
+    for kernel, signature in (each for module in modules for each in module.SIGNATURES.items()):
         with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
             ptx, _ = cuda.compile(
                 kernel.py_func, signature, cc=CAPABILITY, device=False, abi="numba", output="ptx"

@@ -26,7 +26,6 @@ from curation.kernels.items import (
 )
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
-from curation.kernels.rewrite import differs, rewrite_document
 from curation.kernels.utf8 import prefix_end
 from gpu_pipeline import measure_kernels, repetition_kernels
 
@@ -39,40 +38,6 @@ ITEM_BYTES = 8 + 1 + 8  # hash of a word or character, whether it starts a docum
 ITEMS_PER_THREAD = 4  # a quarter of the instructions that prepare a thread
 PIECE = 1024  # n-grams of a document that one block takes
 NO_HIT = np.uint64(0xFFFFFFFFFFFFFFFF)  # its low half is FREE
-
-
-@cuda.jit(cache=True)
-def rewrite_rows(
-    data, offsets, valid, order, form_row, form_data, form_offsets, base, regions, out, steps, pages, records, flags,
-    lower, sizes, edited,
-):  # fmt: skip
-    """Write each document to its own region of `out`, since its size is known only afterwards; `gather_rows` closes
-    the gaps. `regions` starts with row `base`."""
-    k = cuda.grid(1)
-    if k < order.size:
-        row = order[k]
-        if valid[row]:
-            source, first, last = data, offsets[row], offsets[row + 1]
-            if form_row[row] >= 0:
-                source, first, last = form_data, form_offsets[form_row[row]], form_offsets[form_row[row] + 1]
-            o = regions[row - base]
-            out_end = rewrite_document(source, first, last, out, o, steps, pages, records, flags, lower)
-            sizes[row] = out_end - o
-            edited[row] = differs(data, offsets[row], offsets[row + 1], out, o, out_end)
-
-
-@cuda.jit(cache=True)
-def gather_rows(regions, offsets, scattered, out):
-    """One block per document: neighbouring threads copy neighbouring bytes."""
-    row = cuda.blockIdx.x
-    while row < regions.size:
-        first = offsets[row]
-        shift = regions[row] - first
-        i = first + cuda.threadIdx.x
-        while i < offsets[row + 1]:
-            out[i] = scattered[i + shift]
-            i += cuda.blockDim.x
-        row += cuda.gridDim.x
 
 
 @cuda.jit(cache=True)
@@ -277,8 +242,6 @@ def _signatures():
     documents = u8, i64, mask, i64
     model = i64, i32, u8, i64, u64, i32, i32, i32
     return {
-        rewrite_rows: (*documents, i64, u8, i64, number, i64, u8, i64, u16, u16, u32, i32, i64, mask),
-        gather_rows: (i64, i64, u8, u8),
         hash_rows: (*documents, number, types.uint64[:, ::1]),
         classify_rows: (*documents, number, *model, types.int64[:, ::1], i32, i64),
         mark_bytes: (u8, u64, number, flag, u16, u16, u32, u8),
