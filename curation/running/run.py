@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curation.engine import choose_engine
+from curation.engine import choose_engine, suit_engine
 from curation.errors import counted
 from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
@@ -23,7 +23,7 @@ from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
 from curation.recipes.recipe import Recipe, check_readable
-from curation.running.arguments import Call, check_alone, check_session, find_resources
+from curation.running.arguments import LOCAL, Call, check_alone, check_session, find_resources, work_of
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.context import WORK, RunContext
@@ -112,6 +112,8 @@ def run(
         check_alone(scheduler, force)
     with shown_by(progress):
         checked = preflight(recipe, folder)  # before anything is read
+    if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
+        choice = suit_engine(work_of(recipe, checked, workers))
     call = Call(recipe, folder, checked, choice, workers, scheduler, slice_bytes, force, force_disk, progress, started)
     begin_writing()
     if array_task:
