@@ -23,7 +23,7 @@ from curation.errors import CurationError, IntegrityError, OutputError
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.forms.shards import MANIFEST
 from curation.packing.indexed import IndexedReader, check_pair
-from curation.packing.joining import is_of_stem
+from curation.packing.joining import is_of_stem, stem_name
 from curation.packing.ordering import assign_splits, split_names
 from curation.reading.paths import is_run
 from curation.recipes.renamed import with_new_names
@@ -385,7 +385,9 @@ def _docs(folder: Path) -> np.ndarray:
 
 def _prefixes(folder: Path, content: dict[str, Any], source: str, split: str) -> list[Path]:
     """The prefixes of the pairs of a source's split."""
-    stem = Path("tokens", f"{source}_{split}")
+    recipe = content["recipe"]
+    naming = recipe["output"]["megatron"].get("names", "text")  # reports up to 0.2.0 lack it
+    stem = Path("tokens", stem_name(source, split, naming, len(recipe["input"])))
     names = [name.removesuffix(".idx") for name in content["outputs"] if name.endswith(".idx")]
     return [folder / name for name in names if is_of_stem(stem, Path(name).name)]
 
