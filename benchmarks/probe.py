@@ -126,10 +126,16 @@ def device_facts() -> dict[str, Any]:
 
 
 def memory_resource() -> str:
+    import cupy as cp
     import rmm
 
-    rmm.mr.set_current_device_resource(rmm.mr.CudaAsyncMemoryResource())
-    return type(rmm.mr.get_current_device_resource()).__name__
+    from curation.engine import device_memory
+    from gpu_pipeline.buffers import prepare_device
+
+    prepare_device()
+    cp.empty(TRANSFER_BYTES, cp.uint8)  # given back to the pool at once
+    kept = device_memory(cp.cuda.runtime)[0] - cp.cuda.runtime.memGetInfo()[0]
+    return f"{type(rmm.mr.get_current_device_resource()).__name__}, {kept >> 20} MiB kept and free"
 
 
 def string_columns() -> list[Any]:

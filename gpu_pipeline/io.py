@@ -172,7 +172,11 @@ def _is_utf8(text: cudf.Series) -> bool:
 @memory_errors()
 def from_arrow(table: pa.Table) -> cudf.DataFrame:
     prepare_device()
-    return cudf.DataFrame.from_arrow(table.replace_schema_metadata())
+    columns = [
+        column.cast(pa.list_(field.type.value_type)) if pa.types.is_fixed_size_list(field.type) else column
+        for field, column in zip(table.schema, table.columns, strict=True)  # cuDF has no lists of a fixed size
+    ]
+    return cudf.DataFrame.from_arrow(pa.table(columns, table.column_names))
 
 
 def to_arrow(frame: cudf.DataFrame) -> pa.Table:

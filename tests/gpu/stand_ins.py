@@ -230,11 +230,12 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         spec.loader.exec_module(module)
         return module
 
+    memory = SimpleNamespace(get_current_device_resource=lambda: None)
     for name, stand_in in (
         ("cupy", numpy_as_cupy()),
         ("cudf", pandas_as_cudf()),
         ("pylibcudf", SimpleNamespace(Column=None)),
-        ("rmm", SimpleNamespace(__name__="rmm", __version__="0")),
+        ("rmm", SimpleNamespace(__name__="rmm", __version__="0", mr=memory)),
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
