@@ -161,10 +161,10 @@ def mark_steps(
 
 @cuda.jit(cache=True)
 def find_stops(planes, borders, plane, counted, filled, counts):
-    """Per word: whether it has a stop of mask `plane`, and the bits of mask `counted`."""
+    """Per word: 1 if it has a stop of mask `plane`, and the bits of mask `counted`."""
     c = cuda.grid(1)
     while c < borders.size:
-        filled[at(c)] = planes[plane, at(c)] | borders[at(c)] != np.uint32(0)
+        filled[at(c)] = int(planes[plane, at(c)] | borders[at(c)] != np.uint32(0))
         counts[at(c)] = cuda.popc(planes[counted, at(c)])
         c += cuda.gridsize(1)
 
@@ -587,12 +587,12 @@ def _signatures():
     text, stops = (u8, u64, *[number] * 3), (i32, i32, i64)
     return {
         mark_steps: (*text, *[number] * 11, u16, u16, u32, i32, bytes_of_planes),
-        find_stops: (planes, u32, number, number, mask, i32),
+        find_stops: (planes, u32, number, number, i32, i64),
         find_tags: (u8, number, u32, number, *stops, planes),
         clear_tags: (i64, planes),
         mark_bounds: (u8, *[number] * 4, u16, u16, u32, bytes_of_planes),
         find_final_sigmas: (u8, number, u32, i32, i32, u16, u16, u32, planes),
-        mark_kept: (u32, number, number, *stops, planes, i32),
+        mark_kept: (u32, number, number, *stops, planes, i64),
         place_documents: (i64, number, number, i64, planes, i64),
         write_text: (*text, *[number] * 3, u16, u16, u32, i32, i64, planes, u64, u8),
         copy_pieces: (u8, u64, i64, i64, u8, u64, i64, i64, i64, i64, u8, u64),
@@ -611,17 +611,17 @@ class Stops(NamedTuple):
     counts: Any  # int64, words + 1: bits of another mask before each word
 
 
-def sums_before(sizes, dtype):
+def sums_before(sizes):
     """The sum of the sizes before each item, and of all."""
-    sums = np.zeros_like(sizes, dtype, shape=sizes.size + 1)
-    sizes.cumsum(dtype=dtype, out=sums[1:])
+    sums = np.zeros_like(sizes, shape=sizes.size + 1)
+    sums[1:] = kernels.prefix_sums(sizes)
     return sums
 
 
 def _stops_of(planes, borders, plane: int, counted: int) -> Stops:
-    filled, counts = kernels.empty(borders, bool, borders.size), kernels.empty(borders, np.int32, borders.size)
+    filled, counts = (kernels.empty(borders, kind, borders.size) for kind in (np.int32, np.int64))
     kernels.launch_shared(find_stops, borders.size, planes, borders, plane, counted, filled, counts)
-    return Stops(sums_before(filled, np.int32), filled.nonzero()[0].astype(np.int32), sums_before(counts, np.int64))
+    return Stops(sums_before(filled), filled.nonzero()[0].astype(np.int32), sums_before(counts))
 
 
 class Documents(NamedTuple):
@@ -678,10 +678,10 @@ def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documen
     stops = Stops(*(kernels.empty(borders, kind, 0) for kind in (np.int32, np.int32, np.int64)))
     if whitespace != KEEP:
         stops = _stops_of(planes, borders, SOLIDS, FEEDS if whitespace == LINES else SPACES)
-    sizes = kernels.empty(borders, np.int32, size)
+    sizes = kernels.empty(borders, np.int64, size)
     kernels.launch_shared(mark_kept, size, borders, whitespace, lowercase, *stops, planes, sizes)
     del stops
-    starts = sums_before(sizes, np.int64)
+    starts = sums_before(sizes)
     del sizes
     ends = kernels.empty(text.offsets, np.int64, text.offsets.size)
     kernels.launch(place_documents, ends.size, text.offsets, origin, lowercase, starts, planes, ends)
