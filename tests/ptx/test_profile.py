@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from curation.speeds import DEVICE_RATES
 from tests.ptx import profile, workload
 from tests.ptx.build import CAPABILITY, other_toolchain, toolchain
 from tests.ptx.engine import Device
@@ -63,8 +64,19 @@ def test_prefix_sums_are_counted():
 
 def test_a_kernel_that_is_never_launched_is_an_error(monkeypatch):
     monkeypatch.setattr(workload, "CALLS", {"hash": workload.CALLS["hash"]})
-    with pytest.raises(ValueError, match=r"no call launches .*check_rows, .*: add one to CALLS in tests/ptx"):
+    with pytest.raises(ValueError, match=r"no call launches .*hash_ngrams, .*: add one to CALLS in tests/ptx"):
         profile.counts_of(["a"])
+
+
+def test_the_choice_of_an_engine_uses_these_times():
+    """The rates of `curation.speeds` are those of the page's table of functions, roughly."""
+    found = list(RECORDED["inputs"].values())[-1]
+    rows = [row.split(" | ") for row in profile.calls_table(found, RECORDED).splitlines()[2:]]
+    speeds = {row[0].removeprefix("| "): float(row[-1].removesuffix(" |")) * 1000 for row in rows}
+    modelled = [speeds[workload.FUNCTIONS[name]] for name in ("rewrite", "measure", "hash", "classify", "keys", "hits")]
+    steps = ("rewrite", "measure", "exact_dedup", "classify", "fuzzy_dedup", "decontaminate")
+    assert [DEVICE_RATES[step] for step in steps] == pytest.approx(modelled, rel=0.5)
+    assert DEVICE_RATES["tokens"] == pytest.approx(speeds[workload.FUNCTIONS["tokens"]], rel=0.5)
 
 
 def test_another_release_of_cuda_is_not_compared():
