@@ -30,6 +30,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads
     "--input": READING,
     "--text-column": (*READING, "train classifier"),
     "--output": (*WRITING, "plan"),
+    "--work": ("run", "tokenize"),
     "--force": WRITING,
     "--engine": (*RUNNING, "warmup"),
     "--workers": (*RUNNING, "warmup"),
