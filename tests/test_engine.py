@@ -86,6 +86,20 @@ def test_a_machine_with_everything(machine: Machine):
     assert choose_engine("cpu") == ("cpu", "asked for")
 
 
+def test_threads_get_a_stream_of_their_own(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    """The variables are set before cuDF and CuPy are imported, which read them then."""
+    seen = []
+    monkeypatch.setattr(os, "environ", {"HOME": os.environ["HOME"], "CUDF_PER_THREAD_STREAM": "0"})
+    imported = engine.importlib.import_module
+    monkeypatch.setattr(
+        engine.importlib, "import_module", lambda name: seen.append((name, dict(os.environ))) or imported(name)
+    )
+    assert gpu_obstacle() == ""
+    name, variables = seen[0]
+    assert name == "cudf" and variables["CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"] == "1"
+    assert variables["CUDF_PER_THREAD_STREAM"] == "0"  # what the user has set is kept
+
+
 def test_wheels_for_an_older_cuda_run_on_a_newer_driver(machine: Machine):
     machine.packages = {"cudf-cu12"}
     assert gpu_obstacle() == ""

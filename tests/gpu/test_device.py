@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that threads reserve, their streams, and the messages of a device that fails, on a made device."""
+
+import random
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from curation.errors import DeviceLostError, EngineError
+from tests.gpu import stand_ins
+
+WAIT = 20  # seconds until a test fails; none waits that long
+kernels = stand_ins.kernels
+
+
+@pytest.fixture
+def load(monkeypatch):
+    return stand_ins.install(monkeypatch)
+
+
+@pytest.fixture
+def device(load):
+    return sys.modules["gpu_pipeline.device"]
+
+
+def column(*texts):
+    return stand_ins.Series(texts, dtype="str")
+
+
+def in_threads(count, work):
+    """The results of `work(number)` in so many threads at once."""
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(work, range(count), timeout=WAIT))
+
+
+def wait_until(is_so):
+    end = time.monotonic() + WAIT
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_reservations_never_exceed_the_memory(device):
+    memory, most, chance = device.DeviceMemory(100), [], random.Random(1)
+    sizes = [[chance.choice((1, 30, 49, 50, 51, 99, 100, 250)) for _ in range(60)] for _ in range(8)]
+
+    def work(number):
+        for size in sizes[number]:
+            with memory.reserve(size):
+                most.append(memory.used)
+
+    in_threads(8, work)
+    assert 90 < max(most) <= 100 and len(most) == 480
+    assert memory.used == 0 and not memory.is_held()
+
+
+def test_two_batches_that_fit_are_worked_on_at_once_and_a_third_waits(device):
+    memory, both, third = device.DeviceMemory(100), threading.Barrier(3), threading.Event()
+
+    def work(number):
+        with memory.reserve(50):
+            both.wait(WAIT)  # ends only if both threads are inside
+            both.wait(WAIT)
+
+    def late():
+        both.wait(WAIT)
+        waiting = threading.Thread(target=lambda: memory.reserve(1).__enter__() or third.set())
+        waiting.start()
+        waiting.join(0.05)
+        assert waiting.is_alive() and memory.used == 100
+        both.wait(WAIT)
+        waiting.join(WAIT)
+        assert third.is_set()
+
+    with ThreadPoolExecutor(3) as pool:
+        for task in [pool.submit(work, 0), pool.submit(work, 1), pool.submit(late)]:
+            task.result(WAIT)
+
+
+def test_a_large_batch_is_not_overtaken_for_ever_and_runs_alone(device):
+    memory, order = device.DeviceMemory(100), []
+    first = memory.reserve(60)
+    first.__enter__()
+
+    def work(name, size):
+        with memory.reserve(size):
+            order.append((name, memory.used))
+
+    threads = []
+    for place, (name, size) in enumerate([("large", 1000), ("small", 10)], 1):
+        threads.append(threading.Thread(target=work, args=(name, size)))
+        threads[-1].start()
+        wait_until(lambda place=place: len(memory._waiting) == place)
+    assert order == []  # "small" would fit, but came later
+    first.__exit__(None, None, None)
+    for thread in threads:
+        thread.join(WAIT)
+    assert order == [("large", 100), ("small", 10)]
+
+
+def test_a_reservation_inside_another_takes_nothing(device):
+    memory = device.DeviceMemory(100)
+    with memory.reserve(80), memory.reserve(80):
+        assert memory.used == 80
+    assert memory.used == 0
+
+
+@pytest.mark.parametrize("error", [MemoryError, ValueError])
+def test_an_error_frees_the_reservation(load, device, monkeypatch, error):
+    text = load("text")
+
+    def fail(*_):
+        assert device.memory().used == device.BATCH_SHARE * device.MIN_BATCH_BYTES
+        raise error
+
+    monkeypatch.setattr(kernels, "launch", fail)
+    with pytest.raises(EngineError if error is MemoryError else error):
+        text.hash_text(column("a b"))
+    assert device.memory().used == 0 and not device.memory().is_held()
+
+
+def test_threads_launch_at_the_same_time_on_their_own_streams(load, monkeypatch):
+    """A lock around launches would break the barrier."""
+    text, both, found = load("text"), threading.Barrier(2), []
+
+    class Kernel:
+        def __getitem__(self, place):
+            def run(*arguments):
+                both.wait(WAIT)
+                found.append(place[2])
+                arguments[-1][:] = 7
+
+            return run
+
+    monkeypatch.setattr(kernels, "hash_rows", Kernel())
+    monkeypatch.setattr(kernels, "launch", LAUNCH)
+    assert [each.tolist() for each in in_threads(2, lambda number: text.hash_text(column("a")))] == [[[7, 7]]] * 2
+    assert len(found) == 2 and found[0] is not found[1]
+    assert all(type(stream) is stand_ins.Stream for stream in found)
+
+
+LAUNCH = kernels.launch
+
+
+def test_a_result_is_complete_before_another_thread_gets_it(device, monkeypatch):
+    """Each function of the engine waits for its stream, and so does each table that threads share."""
+    waited = []
+    monkeypatch.setattr(stand_ins.Stream, "synchronize", lambda stream: waited.append(threading.get_ident()))
+    made = device.shared(1)(lambda name: [name])
+    tables = in_threads(4, lambda number: made("tables"))
+    assert all(table is tables[0] for table in tables) and len(waited) == 1
+    device.on_device()(lambda text: None)(column("a"))
+    assert waited[1:] == [threading.get_ident()]
+
+
+@pytest.mark.parametrize(("free", "expected"), [(140 << 30, 256 << 20), (16 << 30, 256 << 20), (2 << 30, 115 << 20)])
+@pytest.mark.parametrize("workers", [1, 16, 128])
+def test_batches_do_not_depend_on_workers(load, device, monkeypatch, free, expected, workers):
+    session = load("session")
+    monkeypatch.setattr(session.cp.cuda.runtime, "memGetInfo", lambda: (free, 2 * free))
+    found = session.batch_bytes(workers)
+    assert found // 2**20 == expected // 2**20
+    assert device.BATCH_SHARE * found <= device.memory().total <= free
+
+
+@pytest.mark.parametrize(
+    ("pools", "set_before", "expected", "said"),
+    [
+        (1, None, "CudaAsyncMemoryResource", []),
+        (
+            0,
+            None,
+            "PoolMemoryResource",
+            ["the GPU's driver has no memory pools: the run takes 3686 MiB of the GPU at once"],
+        ),
+        (1, "the notebook's", "str", []),
+    ],
+)
+def test_where_memory_comes_from(device, monkeypatch, caplog, pools, set_before, expected, said):
+    monkeypatch.setattr(device.cp.cuda.runtime, "deviceGetAttribute", lambda *_: pools)
+    if set_before:
+        device.rmm.mr.current = set_before
+    device.memory()
+    assert type(device.rmm.mr.current).__name__ == expected
+    assert [record.message for record in caplog.records] == said
+
+
+def test_a_full_device_is_one_message(device):
+    full = "the GPU's memory is full: 4,096 of 16,384 MiB are free"
+    with pytest.raises(EngineError, match=full), device.device_errors():
+        raise MemoryError
+
+
+LOST = [
+    "cudaErrorIllegalAddress: an illegal memory access was encountered",
+    "[719] Call to cuLaunchKernel results in CUDA_ERROR_LAUNCH_FAILED",
+    "CUDA error at: cuda_stream_view.hpp:105: cudaErrorECCUncorrectable uncorrectable ECC error encountered",
+]
+
+
+@pytest.mark.parametrize("said", LOST)
+def test_a_lost_device_is_one_message(device, said):
+    @device.on_device()
+    @device.on_device()
+    def work(text):
+        raise RuntimeError(said)
+
+    with pytest.raises(DeviceLostError, match=r"^the GPU failed during the run \(.*--engine cpu to resume") as raised:
+        work(column("a"))
+    assert said in str(raised.value) and str(raised.value).count("the GPU failed") == 1
+
+
+@pytest.mark.parametrize("said", ["cudaErrorInvalidValue: invalid argument", "other"])
+def test_other_errors_pass(device, said):
+    with pytest.raises(RuntimeError, match=said), device.device_errors():
+        raise RuntimeError(said)
