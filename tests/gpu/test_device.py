@@ -5,7 +5,6 @@ import random
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -32,8 +31,16 @@ def column(*texts):
 
 def in_threads(count, work):
     """The results of `work(number)` in so many threads at once."""
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(work, range(count), timeout=WAIT))
+    results = {}
+    threads = [
+        threading.Thread(target=lambda number=number: results.update({number: work(number)}), daemon=True)
+        for number in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    return [results[number] for number in range(count)]
 
 
 def wait_until(is_so):
@@ -50,6 +57,7 @@ def test_reservations_never_exceed_the_memory(device):
     def work(number):
         for size in sizes[number]:
             with memory.reserve(size):
+                time.sleep(0.0002)
                 most.append(memory.used)
 
     in_threads(8, work)
@@ -61,13 +69,15 @@ def test_two_batches_that_fit_are_worked_on_at_once_and_a_third_waits(device):
     memory, both, third = device.DeviceMemory(100), threading.Barrier(3), threading.Event()
 
     def work(number):
+        if number == 2:
+            return wait()
         with memory.reserve(50):
             both.wait(WAIT)  # ends only if both threads are inside
             both.wait(WAIT)
 
-    def late():
+    def wait():
         both.wait(WAIT)
-        waiting = threading.Thread(target=lambda: memory.reserve(1).__enter__() or third.set())
+        waiting = threading.Thread(target=lambda: memory.reserve(1).__enter__() or third.set(), daemon=True)
         waiting.start()
         waiting.join(0.05)
         assert waiting.is_alive() and memory.used == 100
@@ -75,9 +85,7 @@ def test_two_batches_that_fit_are_worked_on_at_once_and_a_third_waits(device):
         waiting.join(WAIT)
         assert third.is_set()
 
-    with ThreadPoolExecutor(3) as pool:
-        for task in [pool.submit(work, 0), pool.submit(work, 1), pool.submit(late)]:
-            task.result(WAIT)
+    in_threads(3, work)
 
 
 def test_a_large_batch_is_not_overtaken_for_ever_and_runs_alone(device):
@@ -91,7 +99,7 @@ def test_a_large_batch_is_not_overtaken_for_ever_and_runs_alone(device):
 
     threads = []
     for place, (name, size) in enumerate([("large", 1000), ("small", 10)], 1):
-        threads.append(threading.Thread(target=work, args=(name, size)))
+        threads.append(threading.Thread(target=work, args=(name, size), daemon=True))
         threads[-1].start()
         wait_until(lambda place=place: len(memory._waiting) == place)
     assert order == []  # "small" would fit, but came later
