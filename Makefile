@@ -53,7 +53,7 @@ ptx: $(READY)  ## run the device code of all kernels on this machine, on the 2 M
 	PTX_ALL_SEEDS=1 $(BIN)/pytest -q tests/ptx
 	$(BIN)/python -m tests.ptx.profile
 
-ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/differences.md
+ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/gpu.md
 	$(BIN)/python -m tests.ptx.profile --record
 
 tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on 20 MB and on a million adversarial strings

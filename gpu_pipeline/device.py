@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 import cupy as cp
 import rmm
 
+from curation.engine import device_memory
 from curation.errors import DeviceLostError, EngineError
 from gpu_pipeline.buffers import buffers_of, log
 
@@ -31,6 +32,7 @@ Value = TypeVar("Value")
 BATCH_SHARE = 16
 MIN_BATCH_BYTES = 4 << 20  # what a smaller batch reserves
 POOL_PERCENT = 90  # of the memory that is free at the start; contexts and kernels of the process take the rest
+KEEP_ALL = (1 << 64) - 1  # bytes that a pool does not give back to the driver while the process runs
 LOST = re.compile(  # in messages in lower case without "_": of CUDA's runtime, and of its driver
     "cudaerror(illegaladdress|launchfail|launchtimeout|eccuncorrectable|hardwarestackerror|illegalinstruction|"
     "misalignedaddress|nvlinkuncorrectable|devicesunavailable|deviceunavailable|contextisdestroyed|assert|nodevice|"
@@ -94,21 +96,37 @@ def memory() -> DeviceMemory:
 
 @cache
 def _prepared() -> DeviceMemory:
+    free, _ = device_memory(cp.cuda.runtime)
+    total = free // 100 * POOL_PERCENT
+    _set_resource(total)
+    return DeviceMemory(total)
+
+
+def _set_resource(total: int) -> None:
     """Allocate from the driver's memory pool from now on: every cudaMalloc would wait for the device.
 
     A resource set by other code, such as dask-cuda or a notebook, is kept.
     """
-    runtime = cp.cuda.runtime
-    free, _ = runtime.memGetInfo()
-    total = free // 100 * POOL_PERCENT
-    if type(rmm.mr.get_current_device_resource()) is rmm.mr.CudaMemoryResource:
-        if runtime.deviceGetAttribute(runtime.cudaDevAttrMemoryPoolsSupported, cp.cuda.Device().id):
-            resource = rmm.mr.CudaAsyncMemoryResource()
-        else:
-            log.warning("the GPU's driver has no memory pools: the run takes %d MiB of the GPU at once", total >> 20)
-            resource = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), total // 256 * 256)
-        rmm.mr.set_current_device_resource(resource)
-    return DeviceMemory(total)
+    if type(rmm.mr.get_current_device_resource()) is not rmm.mr.CudaMemoryResource:
+        return
+    device, runtime = cp.cuda.Device().id, cp.cuda.runtime
+    if runtime.deviceGetAttribute(runtime.cudaDevAttrMemoryPoolsSupported, device):
+        rmm.mr.set_current_device_resource(_pool_of_driver(device))
+        return
+    log.warning("the GPU's driver has no memory pools: the run takes %d MiB of the GPU at once", total >> 20)
+    rmm.mr.set_current_device_resource(rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), total // 256 * 256))
+
+
+def _pool_of_driver(device: int) -> "rmm.mr.DeviceMemoryResource":
+    """The driver's own pool of a device: unlike a pool that RMM makes, it tells how much memory it keeps unused."""
+    from cuda.bindings import driver, runtime
+
+    error, pool = runtime.cudaDeviceGetDefaultMemPool(device)
+    if error:
+        return rmm.mr.CudaAsyncMemoryResource()
+    threshold = runtime.cudaMemPoolAttr.cudaMemPoolAttrReleaseThreshold
+    runtime.cudaMemPoolSetAttribute(pool, threshold, driver.cuuint64_t(KEEP_ALL))
+    return rmm.mr.CudaAsyncViewMemoryResource(pool)
 
 
 @contextmanager
@@ -125,7 +143,7 @@ def finish() -> None:
 
 def out_of_memory(needed: int = 0) -> EngineError:
     """Return the error for a full device; it shows the free memory and the bytes `needed` (0: unknown)."""
-    free, total = cp.cuda.runtime.memGetInfo()
+    free, total = device_memory(cp.cuda.runtime)
     need = f"a batch needs {needed >> 20:,} MiB more, " if needed else ""
     return EngineError(
         f"the GPU's memory is full: {need}{free >> 20:,} of {total >> 20:,} MiB are free. If another process uses the "

@@ -30,11 +30,13 @@ from curation.engine import PACKAGES
 kernels = pytest.importorskip("gpu_pipeline.kernels")
 measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
 token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
-SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
+text_kernels = pytest.importorskip("gpu_pipeline.text_kernels")
+rewrite_kernels = pytest.importorskip("gpu_pipeline.rewrite_kernels")
+SIGNATURES = kernels.SIGNATURES | text_kernels.SIGNATURES | rewrite_kernels.SIGNATURES | token_kernels.SIGNATURES
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
-WARP_MODULES = measure_kernels, kernels.repetition_kernels  # with kernels for warps of LANES threads
-KERNEL_MODULES = kernels, *WARP_MODULES, token_kernels
+WARP_MODULES = measure_kernels, kernels.repetition_kernels, rewrite_kernels  # with kernels for warps of LANES threads
+KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
@@ -73,6 +75,9 @@ class FakeCuda:
 
     def shfl_sync(self, lanes, value, lane):
         return value
+
+    def syncwarp(self):
+        """A warp is one thread."""
 
     def syncthreads(self):
         """Only blocks of one thread wait."""
@@ -189,29 +194,6 @@ def stream_of_thread() -> Stream:
     return _streams.own
 
 
-class Resources:
-    """`rmm.mr`: the resource of the device."""
-
-    class CudaMemoryResource:
-        pass
-
-    class CudaAsyncMemoryResource:
-        pass
-
-    class PoolMemoryResource:
-        def __init__(self, upstream, initial_pool_size):
-            assert type(upstream) is Resources.CudaMemoryResource and initial_pool_size % 256 == 0
-
-    def __init__(self):
-        self.current = self.CudaMemoryResource()
-
-    def get_current_device_resource(self):
-        return self.current
-
-    def set_current_device_resource(self, resource):
-        self.current = resource
-
-
 class Series(pd.Series):
     @property
     def _constructor(self):
@@ -268,11 +250,12 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         spec.loader.exec_module(module)
         return module
 
+    resources = SimpleNamespace(get_current_device_resource=lambda: None, CudaMemoryResource=dict)
     for name, stand_in in (
         ("cupy", numpy_as_cupy()),
         ("cudf", pandas_as_cudf()),
         ("pylibcudf", SimpleNamespace(Column=None)),
-        ("rmm", SimpleNamespace(__name__="rmm", __version__="0", mr=Resources())),
+        ("rmm", SimpleNamespace(__name__="rmm", __version__="0", mr=resources)),
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")

@@ -5,6 +5,7 @@ import random
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -174,26 +175,57 @@ def test_batches_do_not_depend_on_workers(load, device, monkeypatch, free, expec
     assert device.BATCH_SHARE * found <= device.memory().total <= free
 
 
+class Resources:
+    """`rmm.mr`: the resource of the device."""
+
+    CudaMemoryResource, CudaAsyncMemoryResource = (type(name, (), {}) for name in ("Plain", "Async"))
+
+    def __init__(self):
+        self.current = self.CudaMemoryResource()
+
+    def get_current_device_resource(self):
+        return self.current
+
+    def set_current_device_resource(self, resource):
+        self.current = resource
+
+    def CudaAsyncViewMemoryResource(self, pool):  # noqa: N802
+        return f"view of {pool}"
+
+    def PoolMemoryResource(self, upstream, initial_pool_size):  # noqa: N802
+        assert type(upstream) is self.CudaMemoryResource and initial_pool_size % 256 == 0
+        return f"{initial_pool_size >> 20} MiB of RMM"
+
+
 @pytest.mark.parametrize(
-    ("pools", "set_before", "expected", "said"),
-    [
-        (1, None, "CudaAsyncMemoryResource", []),
-        (
-            0,
-            None,
-            "PoolMemoryResource",
-            ["the GPU's driver has no memory pools: the run takes 3686 MiB of the GPU at once"],
-        ),
-        (1, "the notebook's", "str", []),
-    ],
+    ("pools", "error", "expected"),
+    [(1, 0, "view of pool of 0"), (1, 801, Resources.CudaAsyncMemoryResource), (0, 0, "3686 MiB of RMM")],
 )
-def test_where_memory_comes_from(device, monkeypatch, caplog, pools, set_before, expected, said):
+def test_where_memory_comes_from(device, monkeypatch, caplog, pools, error, expected):
+    """The driver's pool tells how much it keeps. A driver that refuses it leaves RMM's own pools."""
+    calls = []
+    runtime = SimpleNamespace(
+        cudaDeviceGetDefaultMemPool=lambda device: (error, f"pool of {device}"),
+        cudaMemPoolSetAttribute=lambda *arguments: calls.append(arguments),
+        cudaMemPoolAttr=SimpleNamespace(cudaMemPoolAttrReleaseThreshold=4),
+    )
+    bindings = SimpleNamespace(runtime=runtime, driver=SimpleNamespace(cuuint64_t=int))
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    device.rmm.mr = Resources()
     monkeypatch.setattr(device.cp.cuda.runtime, "deviceGetAttribute", lambda *_: pools)
-    if set_before:
-        device.rmm.mr.current = set_before
     device.memory()
-    assert type(device.rmm.mr.current).__name__ == expected
-    assert [record.message for record in caplog.records] == said
+    found = device.rmm.mr.current
+    assert expected in (found, type(found))
+    assert calls == ([("pool of 0", 4, (1 << 64) - 1)] if pools and not error else [])
+    said = "the GPU's driver has no memory pools: the run takes 3686 MiB of the GPU at once"
+    assert [record.message for record in caplog.records] == [said] * (not pools)
+
+
+def test_a_resource_of_other_code_is_kept(device):
+    device.rmm.mr = Resources()
+    device.rmm.mr.current = "the notebook's"
+    assert device.memory().total == (4 << 30) // 100 * 90
+    assert device.rmm.mr.current == "the notebook's"
 
 
 def test_a_full_device_is_one_message(device):

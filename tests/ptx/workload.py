@@ -152,6 +152,19 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
 }
 
 
+# Rows of the page's table of functions
+FUNCTIONS = {
+    "rewrite": "rewrite, every step",
+    "measure": f"measure, all {len(Measure)}",
+    "hash": "hash of the text",
+    "classify": f"language, {MODEL_CHARACTERS:,} characters",
+    "keys": f"keys of near-duplicates, {PERMUTATIONS} permutations",
+    "hits": f"{TABLE_NGRAM}-grams: a table of every third text, and lookups",
+    "tokens": "tokens, GPT-2's expression",
+    "tokens by cl100k's expression": "tokens, cl100k's expression",
+}
+
+
 def assert_equal_results(name: str, engine: ModuleType, texts: Sequence[str], folder: Path) -> None:
     """The call gives the same with this engine as with the CPU engine."""
     found, expected = (CALLS[name](each, texts, folder) for each in (engine, cpu_fallback))
