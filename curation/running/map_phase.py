@@ -200,6 +200,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             record.write_seconds += time.perf_counter() - started
             record.documents, record.removed = partition.documents.rows, removed_file.rows
             note.write(*record.read_counts(), record.documents)
+            del frame  # before the next batch is read: an engine counts the memory of one
         notes.finish(task.numbers, record)
     names = [plan.recipe.stage_names[k] for k in task.numbers]
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
@@ -235,6 +236,7 @@ def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: Sl
         record.read_seconds += time.perf_counter() - started
         empty = False
         yield frame
+        del frame
         started = time.perf_counter()
     if empty:
         schema = schema_of(task.slice.columns)
@@ -266,6 +268,7 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
         ]
         rejected_file.writelines(orjson.dumps(entry._asdict()) + b"\n" for entry in batch.rejected)
         yield batch.frame
+        del batch
 
 
 def _partition_frames(task: _Task) -> Iterator[Frame]:
