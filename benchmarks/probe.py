@@ -88,11 +88,11 @@ def compile_kernels() -> str:
     from cuda.bindings import nvjitlink
     from numba import cuda
 
-    from gpu_pipeline import kernels, token_kernels
+    from gpu_pipeline import json_kernels, kernels, token_kernels
 
     device = SimpleNamespace(compute_capability=CAPABILITY)
     sizes = []
-    for kernel, signature in (kernels.SIGNATURES | token_kernels.SIGNATURES).items():
+    for kernel, signature in (kernels.SIGNATURES | token_kernels.SIGNATURES | json_kernels.SIGNATURES).items():
         with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
             ptx, _ = cuda.compile(
                 kernel.py_func, signature, cc=CAPABILITY, device=False, abi="numba", output="ptx"
