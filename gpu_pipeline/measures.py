@@ -51,17 +51,15 @@ def launch_warps(kernel: Any, pieces: cp.ndarray, *arguments: Any) -> None:
 
 
 def _find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
-    start, end = int(offsets[0]), int(offsets[-1])
-    origin, size = start // 32 * 32, end // 32 - start // 32 + 1
+    origin, stops = kernels.find_borders(offsets)
+    size = stops.size
     blocks = eight_byte_blocks(data)
     bits, counts = kernels.empty(offsets, np.uint32, (MASKS, size)), kernels.empty(offsets, np.int32, (RANKED, size))
     ranks = kernels.empty(offsets, np.int32, (RANKED, size + 1))
     row_ranks = kernels.empty(offsets, np.int32, (RANKED, offsets.size))
-    stops = cp.zeros(size, np.uint32)
     kernels.launch_shared(
         parts.mark_text, 4 * size, data, blocks, origin, marks, *properties, lanes, bits.view(np.uint8)
     )
-    kernels.launch(kernels.mark_rows, offsets.size, offsets, origin, stops)
     kernels.launch_shared(parts.mark_words, size, stops, bits, counts)
     ranks[:, 0] = 0
     for mask in range(RANKED):

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
+from curation.models.vectors import arrow_type, is_list
 from curation.reading import schema_of
 from curation.reading.sampling import read_sampled
 from curation.reading.source_files import Slice
@@ -216,7 +217,7 @@ def _removed_schema(plan: Plan) -> pa.Schema:
     if not plan.recipe.output.keeps_removed_text:
         return REMOVED_SCHEMA
     return pa.schema(
-        [*REMOVED_TEXT_SCHEMA, *(pa.field(*column) for column in noted_columns(plan.recipe.stages).items())]
+        [*REMOVED_TEXT_SCHEMA, *((name, arrow_type(kind)) for name, kind in noted_columns(plan.recipe.stages).items())]
     )
 
 
@@ -237,8 +238,8 @@ def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: Sl
         started = time.perf_counter()
     if empty:
         schema = schema_of(task.slice.columns)
-        for field in _added_before(task).items():
-            schema = schema.append(pa.field(*field))
+        for name, kind in _added_before(task).items():
+            schema = schema.append(pa.field(name, arrow_type(kind)))
         yield task.engine.from_arrow(schema.empty_table())
 
 
@@ -352,7 +353,11 @@ def _note_removed(
 def _documents(task: _Task, frame: Frame) -> pa.Table:
     """The documents of a frame as the partition stores them: row, id, text, carried columns, columns of stages."""
     added = added_columns(task.plan.recipe.stages[: task.job.segment.last])
-    return task.engine.to_arrow(frame[[ROW, ID, TEXT, *task.slice.columns, *added]])
+    table = task.engine.to_arrow(frame[[ROW, ID, TEXT, *task.slice.columns, *added]])
+    for name in (name for name, kind in added.items() if is_list(arrow_type(kind))):  # an engine may change the form
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table.column(place).cast(arrow_type(added[name])))
+    return table
 
 
 def _keys(task: _Task, frame: Frame) -> dict[str, np.ndarray]:

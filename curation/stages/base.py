@@ -101,6 +101,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         removed = [f"{count.removed:,} removed"] if self.removes else []
         return [f"{', '.join(removed + edited) or 'no change'} of {counted(count.documents_in, 'document')}"]
 
+    def warnings(self, count: StageCount) -> list[str]:
+        """Return warnings for the report, with the stage's name. Default: none."""
+        return []
+
 
 class RowStage(Stage, frozen=True, kw_only=True):
     """A stage that processes one frame at a time."""

@@ -64,7 +64,7 @@ def test_prefix_sums_are_counted():
 
 def test_a_kernel_that_is_never_launched_is_an_error(monkeypatch):
     monkeypatch.setattr(workload, "CALLS", {"hash": workload.CALLS["hash"]})
-    with pytest.raises(ValueError, match=r"no call launches .*check_rows, .*: add one to CALLS in tests/ptx"):
+    with pytest.raises(ValueError, match=r"no call launches .*hash_ngrams, .*: add one to CALLS in tests/ptx"):
         profile.counts_of(["a"])
 
 
