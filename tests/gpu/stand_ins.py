@@ -33,13 +33,8 @@ token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
 text_kernels = pytest.importorskip("gpu_pipeline.text_kernels")
 rewrite_kernels = pytest.importorskip("gpu_pipeline.rewrite_kernels")
 json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
-SIGNATURES = (
-    kernels.SIGNATURES
-    | text_kernels.SIGNATURES
-    | rewrite_kernels.SIGNATURES
-    | token_kernels.SIGNATURES
-    | json_kernels.SIGNATURES
-)
+LAUNCHED = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels
+SIGNATURES = {kernel: signature for module in LAUNCHED for kernel, signature in module.SIGNATURES.items()}
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
 WARP_MODULES = measure_kernels, kernels.repetition_kernels, rewrite_kernels  # with kernels for warps of LANES threads
