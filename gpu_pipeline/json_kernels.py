@@ -13,6 +13,7 @@ from curation.kernels.items import at
 from curation.kernels.json_masks import (
     NONE,
     bits_before,
+    escaped_bytes,
     inside_strings,
     json_bits,
     run_before,
@@ -121,14 +122,16 @@ def copy_texts(data, newlines, line_ranks, copied, escapes, ranks, text_starts, 
     """Per byte of a text: what it writes. `shifts`: from the bytes that all strings write to those that texts write."""
     i = cuda.grid(1)
     while i < data.size:
-        bit = ONE << np.uint64(i & 31)
-        c = i >> 5
-        is_copied = np.uint64(copied[at(c)]) & bit
-        if is_copied or np.uint64(escapes[at(c)]) & bit:
-            line = line_ranks[at(c)] + count_bits(np.uint64(newlines[at(c)]) & (bit - ONE))
+        c, bit = i >> 5, np.uint32(1 << (i & 31))
+        below = np.uint32(bit - np.uint32(1))
+        copies, replaced = copied[at(c)], escapes[at(c)]
+        if (copies | replaced) & bit:
+            line = line_ranks[at(c)] + cuda.popc(np.uint32(newlines[at(c)] & below))
             if text_starts[at(line)] <= i and i < text_ends[at(line)]:
-                o = written_before(data, copied, escapes, ranks, i) + shifts[at(line)]
-                if is_copied:
+                o = ranks[at(c)] + shifts[at(line)] + cuda.popc(np.uint32(copies & below))
+                if replaced & below:
+                    o += escaped_bytes(data, np.uint64(replaced & below), c)
+                if copies & bit:
                     out[at(o)] = data[at(i)]
                 else:
                     encode(escape(data, i, data.size)[0], out, o)

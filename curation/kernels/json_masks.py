@@ -188,15 +188,21 @@ def split_word(data, begins, inside, faults, c):
 
 
 @kernel
+def escaped_bytes(data, escapes, c):
+    """The bytes that these escapes of word `c` write."""
+    written = np.int64(0)
+    while escapes:
+        written += _width(escape(data, 32 * c + lowest_bit(escapes), data.size)[0])
+        escapes &= escapes - ONE
+    return written
+
+
+@kernel
 def written_before(data, copied, escapes, ranks, i):
     """The bytes that all strings write up to byte `i`."""
     c, below = i >> 5, _below(i & 31)
     written = np.int64(ranks[at(c)]) + count_bits(np.uint64(copied[at(c)]) & below)
-    bits = np.uint64(escapes[at(c)]) & below
-    while bits:
-        written += _width(escape(data, 32 * c + lowest_bit(bits), data.size)[0])
-        bits &= bits - ONE
-    return written
+    return written + escaped_bytes(data, np.uint64(escapes[at(c)]) & below, c)
 
 
 @kernel
