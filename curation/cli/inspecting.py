@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, whole_number
 from curation.system.terminal import print_line, stdout_is_lost
+
+if TYPE_CHECKING:
+    from curation.cli.console import Console
 
 SHOWN_IDS = 200
 
@@ -43,19 +47,20 @@ def inspect(options: argparse.Namespace) -> int:
 
 
 def _add_verify(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="check the run in this folder")
+    parser.add_argument("folder", metavar="DIR", help="check the run in this folder, or its copy at this URL")
     share(parser, *LOGGING)
 
 
 def verify(options: argparse.Namespace) -> int:
     from curation.packing.blends import META
+    from curation.running.object_store import is_object_url
     from curation.running.report_text import missing_documents
     from curation.running.run_folder import relocated_meta
     from curation.running.verify import verify as find_problems
     from curation.system.files import read_json
     from curation.system.steps import shown_by
 
-    console, folder = options.console, Path(options.folder)
+    console, folder, url = options.console, Path(options.folder), options.folder
     with shown_by(console.progress()):
         problems = find_problems(options.folder)
     if problems:
@@ -64,6 +69,8 @@ def verify(options: argparse.Namespace) -> int:
             if not console.is_for_people:
                 console.warn(problem)
         return int(console.result("verify", 1, folder=options.folder, problems=problems))
+    if is_object_url(url):
+        return _conclude_copy(url, console)
     content = read_json(folder / "report.json")
     console.info(f"{folder}: {len(content['outputs'])} outputs, all unchanged")
     for line in missing_documents(content):
@@ -76,6 +83,21 @@ def verify(options: argparse.Namespace) -> int:
         )
     result = {"folder": options.folder, "problems": [], "outputs": len(content["outputs"]), "has_moved": has_moved}
     return int(console.result("verify", **result))
+
+
+def _conclude_copy(url: str, console: Console) -> int:
+    import orjson
+
+    from curation.running.object_store import ObjectStore
+
+    store = ObjectStore(url)
+    content = orjson.loads(store.read("report.json") or b"{}")
+    console.info(
+        f"{store.url}: {len(content['outputs'])} outputs, all unchanged. The content of documents was not checked: "
+        "`curate verify` of the work folder's run does so"
+    )
+    outputs = len(content["outputs"])
+    return console.result("verify", folder=store.url, problems=[], outputs=outputs, has_moved=False)
 
 
 INSPECT = Command("inspect", "decode a .bin/.idx pair", _add_inspect, inspect)

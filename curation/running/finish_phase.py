@@ -215,6 +215,8 @@ def cleaned_steps(
     if not output.cleaned:
         return []
     firsts = np.cumsum([0, *(record["documents"] for record in records)])
+    if "." in output.cleaned:
+        return [Step("cleaned", CleanedFile(0, 0, 0, int(firsts[-1])), 100 * int(firsts[-1]))]
     steps = []
     for number, (first, last, count) in enumerate(
         cut_spans(_document_sizes(state, parts), output.part_bytes, output.part_documents)

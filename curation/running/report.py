@@ -76,6 +76,7 @@ def build(
         "files": msgspec.to_builtins(plan.files),
         "stage_files": plan.stage_files,
         "stage_revisions": plan.stage_revisions,
+        "computed_with": plan.computed_with,
         "tokenizer": plan.tokenizer,
         "documents": documents,
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
@@ -86,6 +87,7 @@ def build(
             *warn_of_inputs(documents, plan.recipe.input, slices, records, rejected),
             *emptiness(documents, stages, slices, records, rejected),
             *warnings(stages),
+            *(line for stage, count in zip(plan.recipe.stages, stages, strict=True) for line in stage.warnings(count)),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *(tokenless_warning(tokenizer, parts) if tokenizer else []),
             *(small_pairs(pairs, plan.recipe.output.megatron) if "megatron" in plan.recipe.output.formats else []),
@@ -331,4 +333,4 @@ def check_minima(
         sizes[input_slice.source] = sizes.get(input_slice.source, 0) + record.bytes_read
     for name, entry in entries_by_name(entries).items():
         check_minimum(f"input {name!r}", sizes.get(name, 0), entry.min_bytes)
-    check_minimum("the input", sum(sizes.values()), budget.min_bytes)
+    check_minimum("the input", sum(sizes.values()), budget.min_bytes, advice=": --set budget.min_bytes=0")

@@ -169,6 +169,7 @@ def _shown_lines(content: dict[str, Any]) -> list[str]:
         *shown_numbers(content),
         *missing_documents(content),
         *stage_lines(content),
+        *(f"left out {line}" for line in content["recipe"].get("left_out", [])),
         *source_rows(content["sources"]),
         content["funnel"],
     ]

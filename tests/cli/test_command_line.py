@@ -30,6 +30,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads
     "--input": READING,
     "--text-column": (*READING, "check-overlap", "train classifier"),
     "--output": (*WRITING, "plan"),
+    "--work": ("run", "tokenize"),
     "--force": WRITING,
     "--engine": (*RUNNING, "check-overlap", "warmup"),
     "--workers": (*RUNNING, "check-overlap", "warmup"),

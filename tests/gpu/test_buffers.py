@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.errors import EngineError
 from tests.gpu import stand_ins
 
 INT32, INT64, STRING = "INT32", "INT64", "STRING"
@@ -139,15 +138,6 @@ def test_null_masks(buffers):
     valid = np.array([True, False, True])
     found = buffers.series_of(np.zeros(3, np.uint8), np.arange(4), None, valid)
     assert (found.column.nulls, found.column.mask.tolist()) == (1, [0b10100000])
-
-
-def test_a_full_device_is_said(buffers):
-    @buffers.memory_errors()
-    def work():
-        raise MemoryError
-
-    with pytest.raises(EngineError, match="the GPU's memory is full: 4,096 of 16,384 MiB are free"):
-        work()
 
 
 def test_strings_on_the_host_are_large(buffers):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example of docs/pipelines.md on toxicity, topics and listed words: classifiers trained on made texts, in one run."""
+"""The example of docs/pipelines.md on toxicity, topics and listed words, with classifiers trained on made texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTS = {  # label -> words that its texts have besides common ones
     "sport": "goal match league coach score team season player",
     "code": "function variable compiler loop return array string class",
 }
-COMMON = ["the", "a", "of", "and", "to", "in", "it", "you", "we", "they", "was", "is", "this", "that", "with", "for", "on"]
+COMMON = ["the", "a", "of", "and", "to", "in", "it", "you", "we", "they", "was", "is", "this", "that", "with", "for"]
 
 
 def made(label: str, count: int, seed: int) -> list[str]:
