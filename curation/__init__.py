@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         TrainedClassifier as TrainedClassifier,
         train_classifier as train_classifier,
     )
-    from curation.library.scores import classify as classify, select as select
+    from curation.library.scores import classify as classify, mix as mix, select as select
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -110,6 +110,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.running.verify import verify as verify
     from curation.stages import (
         MeasureStage as MeasureStage,
+        Mix as Mix,
         Classify as Classify,
         Decontaminate as Decontaminate,
         ExactDedup as ExactDedup,
@@ -148,7 +149,7 @@ _HOMES = {
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
-    "curation.library.scores": ("classify", "select"),
+    "curation.library.scores": ("classify", "mix", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),
@@ -163,6 +164,7 @@ _HOMES = {
     "curation.system.files": ("known_sha256",),
     "curation.stages": (
         "MeasureStage",
+        "Mix",
         "Classify",
         "Decontaminate",
         "ExactDedup",
