@@ -67,7 +67,7 @@ def _first_on_device(keys: np.ndarray, rank: np.ndarray | None) -> np.ndarray:
         ordered = column[order]
         starts[1:] |= ordered[1:] != ordered[:-1]
     leaders = cp.empty(len(keys), np.int64)
-    leaders[order] = order[starts][cp.cumsum(starts, dtype=np.int64) - 1]
+    leaders[order] = order[starts][kernels.prefix_sums(starts, np.int64) - 1]
     return cp.asnumpy(leaders.astype(dtype))
 
 

@@ -21,8 +21,8 @@ from curation.reading.places import Mark, shifted
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.tabular import rows_in, schema_in
 from curation.reading.urls import is_remote
-from gpu_pipeline import kernels
-from gpu_pipeline.buffers import DEVICE, buffers_of, memory_errors, prepare_device
+from gpu_pipeline import text_kernels
+from gpu_pipeline.buffers import DEVICE, buffers_of, eight_byte_blocks, memory_errors, prepare_device
 
 log = logging.getLogger(__name__)
 
@@ -166,16 +166,17 @@ def _is_utf8(text: cudf.Series) -> bool:
     data, offsets, nulls = buffers_of(text)
     with DEVICE:
         valid = cp.ones(len(text), bool) if nulls is None else nulls
-        sound = cp.ones(len(text), bool)
-        order = kernels.longest_first(offsets[1:] - offsets[:-1])
-        kernels.launch(kernels.check_rows, len(text), data, offsets, valid, order, sound)
-        return bool(sound.all())
+        return bool(text_kernels.sound_documents(data, eight_byte_blocks(data), offsets, valid).all())
 
 
 @memory_errors()
 def from_arrow(table: pa.Table) -> cudf.DataFrame:
     prepare_device()
-    return cudf.DataFrame.from_arrow(table.replace_schema_metadata())
+    columns = [
+        column.cast(pa.list_(field.type.value_type)) if pa.types.is_fixed_size_list(field.type) else column
+        for field, column in zip(table.schema, table.columns, strict=True)  # cuDF has no lists of a fixed size
+    ]
+    return cudf.DataFrame.from_arrow(pa.table(columns, table.column_names))
 
 
 def to_arrow(frame: cudf.DataFrame) -> pa.Table:

@@ -6,11 +6,9 @@ launches kernels (`buffers.DEVICE`): the scratch memory of two would not fit.
 """
 
 import logging
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import cudf
@@ -23,6 +21,7 @@ import rmm
 
 from curation.system.cluster import connect
 from curation.system.sessions import LocalExecutor, TaskSession
+from curation.toolchain import driver_release
 from gpu_pipeline.buffers import prepare_device
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
@@ -34,15 +33,6 @@ BATCH_SHARE = 8  # a batch is 1/8 of a task's memory: it needs up to six times i
 log = logging.getLogger(__name__)
 
 
-def _driver_version() -> str:
-    """The version of the driver itself; CUDA's interface reports only the CUDA version that it supports."""
-    try:
-        match = re.search(r"(\d+\.\d+[.\d]*)", Path("/proc/driver/nvidia/version").read_text())
-    except OSError:  # WSL has no such file
-        match = None
-    return match[1] if match else "unknown"
-
-
 def describe() -> dict[str, str]:
     """Return the device, its memory (GiB), the number of devices, and the versions of driver, CUDA and libraries."""
     runtime = cp.cuda.runtime
@@ -52,7 +42,7 @@ def describe() -> dict[str, str]:
         "device": runtime.getDeviceProperties(cp.cuda.Device().id)["name"].decode(),
         "memory": f"{runtime.memGetInfo()[1] / 2**30:.1f} GiB",
         "devices": str(runtime.getDeviceCount()),
-        "driver": _driver_version(),
+        "driver": driver_release() or "unknown",
         "cuda": f"{cuda // 1000}.{cuda % 1000 // 10}",
         **{library.__name__: library.__version__ for library in LIBRARIES},
     }

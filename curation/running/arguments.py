@@ -16,6 +16,7 @@ from curation.recipes.recipe import Recipe
 from curation.running.memory import Resources, choose, read_limits, read_processors
 from curation.running.plan import Preflight
 from curation.running.progress import Progress
+from curation.speeds import Work, text_bytes
 from curation.system.addresses import address_fault
 
 LOCAL = ("auto", "threads", "processes")
@@ -61,6 +62,15 @@ def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         raise EngineError(
             f"scheduler {scheduler} needs Dask's distributed: pip install 'distributed=={version('dask')}'"
         )
+
+
+def work_of(recipe: Recipe, checked: Preflight, workers: int) -> Work:
+    """Return what the engine "auto" is chosen by: about how much text there is, and what the run does with it."""
+    steps = [stage.kind for stage in recipe.stages]
+    tokens = [] if checked.tokenizer is None else ["tokens"]
+    on_host = tokens if checked.tokenizer and checked.tokenizer.device_note else []
+    size = sum(text_bytes(file.bytes, file.format, bool(file.compression)) for file in checked.files)
+    return Work(size, [*steps, *(tokens if not on_host else [])], workers or read_processors(), on_host)
 
 
 def check_alone(scheduler: str, force: bool) -> None:

@@ -32,11 +32,11 @@ RESERVED = {
 FLOORS: list[set[str]] = [
     {"errors"},
     {"demo", "measures", "system"},
-    {"kernels"},
+    {"kernels", "speeds"},
     {"models"},
     {"contract"},
     {"arrays", "engine", "rules"},
-    {"reading"},
+    {"reading", "toolchain"},
     {"packing"},
     {"stages"},
     {"doctor", "recipes", "training"},

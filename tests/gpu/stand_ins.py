@@ -30,11 +30,13 @@ from curation.engine import PACKAGES
 kernels = pytest.importorskip("gpu_pipeline.kernels")
 measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
 token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
-SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
+text_kernels = pytest.importorskip("gpu_pipeline.text_kernels")
+rewrite_kernels = pytest.importorskip("gpu_pipeline.rewrite_kernels")
+SIGNATURES = kernels.SIGNATURES | text_kernels.SIGNATURES | rewrite_kernels.SIGNATURES | token_kernels.SIGNATURES
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
-WARP_MODULES = measure_kernels, kernels.repetition_kernels  # with kernels for warps of LANES threads
-KERNEL_MODULES = kernels, *WARP_MODULES, token_kernels
+WARP_MODULES = measure_kernels, kernels.repetition_kernels, rewrite_kernels  # with kernels for warps of LANES threads
+KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
@@ -73,6 +75,9 @@ class FakeCuda:
 
     def shfl_sync(self, lanes, value, lane):
         return value
+
+    def syncwarp(self):
+        """A warp is one thread."""
 
     def syncthreads(self):
         """Only blocks of one thread wait."""
@@ -225,11 +230,12 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         spec.loader.exec_module(module)
         return module
 
+    memory = SimpleNamespace(get_current_device_resource=lambda: None)
     for name, stand_in in (
         ("cupy", numpy_as_cupy()),
         ("cudf", pandas_as_cudf()),
         ("pylibcudf", SimpleNamespace(Column=None)),
-        ("rmm", SimpleNamespace(__name__="rmm", __version__="0")),
+        ("rmm", SimpleNamespace(__name__="rmm", __version__="0", mr=memory)),
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
