@@ -8,6 +8,7 @@ last. The module imports neither cuDF nor CuPy, so machines without a GPU compil
 functions take NumPy and CuPy arrays.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numba
@@ -24,6 +25,7 @@ from curation.kernels.items import (
     lead_bits,
     solid_bits,
 )
+from curation.kernels.language_model import score_document
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.utf8 import prefix_end
@@ -63,6 +65,15 @@ def classify_rows(
             data, offsets[row], end, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree,
             scratch[k],
         )  # fmt: skip
+
+
+@cuda.jit(cache=True)
+def score_rows(data, offsets, valid, order, settings, entries, scratch, out):
+    k = cuda.grid(1)
+    if k < order.size:
+        row = order[k]
+        end = offsets[row + 1] if valid[row] else offsets[row]
+        score_document(data, offsets[row], end, settings, entries, scratch[k], out[row])
 
 
 @cuda.jit(cache=True)
@@ -244,6 +255,7 @@ def _signatures():
     return {
         hash_rows: (*documents, number, types.uint64[:, ::1]),
         classify_rows: (*documents, number, *model, types.int64[:, ::1], i32, i64),
+        score_rows: (*documents, i64, u64, types.int64[:, ::1], types.int64[:, ::1]),
         mark_bytes: (u8, u64, number, flag, u16, u16, u32, u8),
         mark_rows: (i64, number, u32),
         mark_items: (u32, *[number] * 3, flag, u32, u32, i64),
@@ -264,13 +276,23 @@ SIGNATURES = {**_signatures(), **measure_kernels.SIGNATURES, **repetition_kernel
 
 
 def _viewed(argument):
-    """CuPy's arrays as Numba's, without synchronisation: all work is in order on the legacy default stream."""
+    """CuPy's arrays as Numba's, without synchronisation: the work of a thread is in order on its stream."""
     return cuda.as_cuda_array(argument, sync=False) if hasattr(argument, "__cuda_array_interface__") else argument
+
+
+@cache
+def stream_of_thread():
+    """CUDA's per-thread default stream: one object for all threads, and a stream of its own for each."""
+    return cuda.per_thread_default_stream()
+
+
+def _launch(kernel, blocks: int, threads: int, arguments) -> None:
+    kernel[blocks, threads, stream_of_thread()](*map(_viewed, arguments))
 
 
 def launch(kernel, rows: int, *arguments) -> None:
     """Run a kernel with one thread per row."""
-    kernel[max(-(-rows // THREADS), MIN_BLOCKS), THREADS](*map(_viewed, arguments))
+    _launch(kernel, max(-(-rows // THREADS), MIN_BLOCKS), THREADS, arguments)
 
 
 def launch_shared(kernel, items: int, *arguments) -> None:
@@ -280,12 +302,12 @@ def launch_shared(kernel, items: int, *arguments) -> None:
 
 def launch_blocks(kernel, rows: int, *arguments) -> None:
     """Run a kernel with one block per row."""
-    kernel[min(max(rows, MIN_BLOCKS), 1 << 16), THREADS](*map(_viewed, arguments))
+    _launch(kernel, min(max(rows, MIN_BLOCKS), 1 << 16), THREADS, arguments)
 
 
 def launch_teams(kernel, rows: int, threads: int, *arguments) -> None:
     """Run a kernel with one block per row, whose `threads` wait for each other."""
-    kernel[min(max(rows, MIN_BLOCKS), 1 << 16), threads](*map(_viewed, arguments))
+    _launch(kernel, min(max(rows, MIN_BLOCKS), 1 << 16), threads, arguments)
 
 
 def longest_first(lengths):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curation.classify`, `curation.select` and `curation.mix`: stages that write scores or choose by them, on a frame."""
+"""The stages that write and use scores, on a frame: `curation.classify`, `perplexity`, `select` and `mix`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import stage_of, takes
-from curation.stages import Classify, Mix, Select
+from curation.stages import Classify, Mix, Perplexity, Select
 
 
 @takes(Classify)
@@ -40,6 +40,36 @@ def classify(
     package, and the errors of `curation.apply`.
     """
     return apply(frame, stage_of(Classify, model, locals()), text_column=text_column)
+
+
+@takes(Perplexity)
+def perplexity(
+    frame: AnyFrame,
+    model: str | os.PathLike[str] | Perplexity,
+    *,
+    per: str = "token",
+    column: str = "perplexity",
+    text_column: str = "text",
+) -> AnyFrame:
+    r"""Return the frame with a column: the perplexity of each text by an n-gram language model, null without words.
+
+    model                path of an ARPA file, or of a binary file of KenLM; or a whole `curation.Perplexity` in place
+                         of the keywords
+    per                  `token` (words and ends of lines), `word` or `byte`
+    frame, text_column   as in `curation.apply`
+
+        >>> import curation, pandas, pathlib
+        >>> _ = pathlib.Path("tiny.arpa").write_text(
+        ...     "\\data\\\nngram 1=3\n\n\\1-grams:\n-1 <unk>\n-99 <s>\n-0.5 </s>\n\n\\end\\\n"
+        ... )
+        >>> frame = pandas.DataFrame({"text": ["one word", "a\nb", " "]})
+        >>> curation.perplexity(frame, "tiny.arpa", per="word")["perplexity"].tolist()
+        [17.7828, 31.6228, nan]
+
+    Raises RecipeError for a wrong setting, InputError for a model that cannot be used, and the errors of
+    `curation.apply`.
+    """
+    return apply(frame, stage_of(Perplexity, model, locals()), text_column=text_column)
 
 
 @takes(Select)

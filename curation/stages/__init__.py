@@ -11,13 +11,14 @@ from curation.stages.language import Language
 from curation.stages.measure import MeasureStage
 from curation.stages.mix import Mix
 from curation.stages.ngram_dedup import NgramDedup
+from curation.stages.perplexity import Perplexity
 from curation.stages.redact import Redact
 from curation.stages.rewrite import Rewrite
 from curation.stages.select import Select
 
 _CLASSES: tuple[type[Stage], ...] = (
-    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
-    Select, Mix,
+    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Perplexity, Decontaminate, ExactDedup, FuzzyDedup,
+    NgramDedup, Select, Mix,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
@@ -33,6 +34,7 @@ __all__ = [
     "MeasureStage",
     "Mix",
     "NgramDedup",
+    "Perplexity",
     "Phase",
     "Redact",
     "Rewrite",

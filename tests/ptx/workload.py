@@ -21,6 +21,7 @@ from curation.kernels.pretokens import CL100K, GPT2
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
+from curation.models.ngrams import tiny_model
 from curation.reading import probe
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
@@ -146,6 +147,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "classify": lambda engine, texts, folder: list(
         engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(""), MODEL_CHARACTERS)
     ),
+    "score": lambda engine, texts, folder: [engine.score_text(frame_of(engine, list(texts))[TEXT], tiny_model())],
     "keys": keys,
     "overlap": overlap,
     "hits": hits,
