@@ -59,11 +59,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Overlap as Overlap,
         check_overlap as check_overlap,
     )
-    from curation.library.scores import (
-        classify as classify,
-        perplexity as perplexity,
-        select as select,
-    )
+    from curation.library.scores import classify as classify, mix as mix, perplexity as perplexity, select as select
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -120,6 +116,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.running.verify import verify as verify
     from curation.stages import (
         MeasureStage as MeasureStage,
+        Mix as Mix,
         Classify as Classify,
         Decontaminate as Decontaminate,
         ExactDedup as ExactDedup,
@@ -161,7 +158,7 @@ _HOMES = {
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
-    "curation.library.scores": ("classify", "perplexity", "select"),
+    "curation.library.scores": ("classify", "mix", "perplexity", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),
@@ -176,6 +173,7 @@ _HOMES = {
     "curation.system.files": ("known_sha256",),
     "curation.stages": (
         "MeasureStage",
+        "Mix",
         "Classify",
         "Decontaminate",
         "ExactDedup",

@@ -26,6 +26,7 @@ from curation.reading.paths import split_suffix
 from curation.reading.urls import shown
 from curation.recipes.advice import advice_for, refuse_hydra
 from curation.recipes.exports import check_columns, check_export
+from curation.recipes.mixing import check_mix
 from curation.recipes.optional import leave_out
 from curation.recipes.renamed import renamed_keys
 from curation.recipes.settings import apply_settings, expand_shorthands
@@ -190,6 +191,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"two stages are named {name!r}; set name: of each to a different value")
         self._check_columns()
         self._check_weights()
+        check_mix(self)
         for wrong in _wrong_values(msgspec.to_builtins(self), ""):
             raise ValueError(wrong)
         if self.output.index and not any(map(saves_index, self.stages)):

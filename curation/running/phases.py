@@ -184,6 +184,7 @@ def _write_documents(
         offsets=numbering.offsets,
         partitions=state.partitions,
         mask=state.mask,
+        copies=state.copies,
         output_parts=parts,
         work=_outputs_folder(context),
         documents=context.folder / "documents",

@@ -9,6 +9,7 @@ from curation.stages.filter import Filter
 from curation.stages.fuzzy_dedup import FuzzyDedup
 from curation.stages.language import Language
 from curation.stages.measure import MeasureStage
+from curation.stages.mix import Mix
 from curation.stages.ngram_dedup import NgramDedup
 from curation.stages.perplexity import Perplexity
 from curation.stages.redact import Redact
@@ -17,7 +18,7 @@ from curation.stages.select import Select
 
 _CLASSES: tuple[type[Stage], ...] = (
     Rewrite, Redact, MeasureStage, Filter, Language, Classify, Perplexity, Decontaminate, ExactDedup, FuzzyDedup,
-    NgramDedup, Select,
+    NgramDedup, Select, Mix,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
@@ -31,6 +32,7 @@ __all__ = [
     "FuzzyDedup",
     "Language",
     "MeasureStage",
+    "Mix",
     "NgramDedup",
     "Perplexity",
     "Phase",

@@ -136,6 +136,7 @@ def stages(quiz: Path) -> dict[str, Any]:
         "classify": curation.Classify(model=str(quiz.with_name("model.bin")), label="l1") if quiz.name else None,
         "perplexity": curation.Perplexity(model=str(quiz.with_name("tiny.arpa"))) if quiz.name else None,
         "select": curation.Select(column="n", keep_lowest=0.5, per="source"),
+        "mix": curation.Mix(weights={"s1": 2.0, "s2": 1.0}, documents=20),
         "own rows": AboveScore(),
         "own corpus": CutRepeats(),
         "own drops": DropSources(drop=("s1",)),

@@ -36,6 +36,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "fuzzy_dedup": {"index": "DIR/old/index"},
     "ngram_dedup": {"ngram": 2},
     "select": {"column": "score", "drop_lowest": 0.5},
+    "mix": {"weights": {"in": 1.0}, "documents": 2},
 }
 READS = {"filter": "url", "select": "score"}  # the columns that the examples read
 # A file of each that has some.
