@@ -235,7 +235,12 @@ def pandas_as_cudf() -> ModuleType:
 
     stand_in = ModuleType("cudf")
     vars(stand_in).update(
-        DataFrame=DataFrame, Series=Series, Index=pd.Index, read_parquet=read_parquet, __version__="0"
+        DataFrame=DataFrame,
+        Series=Series,
+        Index=pd.Index,
+        RangeIndex=pd.RangeIndex,
+        read_parquet=read_parquet,
+        __version__="0",
     )
     return stand_in
 
@@ -260,7 +265,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
-    buffers.eight_byte_blocks = eight_byte_blocks
+    buffers.eight_byte_blocks, buffers.upload = eight_byte_blocks, np.copy
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
     monkeypatch.setitem(sys.modules, "gpu_pipeline.device", load("device"))
     monkeypatch.setattr(kernels, "stream_of_thread", stream_of_thread)
