@@ -53,12 +53,17 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         TrainedClassifier as TrainedClassifier,
         train_classifier as train_classifier,
     )
+    from curation.library.lm_training import TrainedLM as TrainedLM, train_lm as train_lm
     from curation.library.overlap import (
         EvaluationSet as EvaluationSet,
         Overlap as Overlap,
         check_overlap as check_overlap,
     )
-    from curation.library.scores import classify as classify, select as select
+    from curation.library.scores import (
+        classify as classify,
+        perplexity as perplexity,
+        select as select,
+    )
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -122,6 +127,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         FuzzyDedup as FuzzyDedup,
         Language as Language,
         NgramDedup as NgramDedup,
+        Perplexity as Perplexity,
         Redact as Redact,
         Rewrite as Rewrite,
         Select as Select,
@@ -153,8 +159,9 @@ _HOMES = {
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
+    "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
-    "curation.library.scores": ("classify", "select"),
+    "curation.library.scores": ("classify", "perplexity", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),
@@ -176,6 +183,7 @@ _HOMES = {
         "FuzzyDedup",
         "Language",
         "NgramDedup",
+        "Perplexity",
         "Redact",
         "Rewrite",
         "Select",

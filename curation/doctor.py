@@ -26,6 +26,7 @@ from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.models.fasttext import Classifier, load_classifier
+from curation.models.ngrams import tiny_model
 from curation.packing.tokenization import load_tokenizer
 from curation.system.files import commit, read_json, write_json
 from curation.toolchain import find_toolchain, toolchain_fault, toolchain_line
@@ -140,6 +141,7 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
     yield "hash_text", lambda: [engine.hash_text(text), engine.hash_text(text, 100)]
     for model in _language_model():
         yield "classify", partial(_labels, engine, text, model)
+    yield "score_text", lambda: [engine.score_text(text, tiny_model())]
     yield "signatures of words", lambda: [engine.signatures(text, NGRAM, False, a, b)]
     yield "signatures of characters", lambda: [engine.signatures(text, NGRAM, True, a, b)]
     yield "shingles of words", lambda: [*engine.shingles(text, NGRAM, False)]

@@ -25,6 +25,7 @@ from curation.kernels.items import (
     lead_bits,
     solid_bits,
 )
+from curation.kernels.language_model import score_document
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.utf8 import prefix_end
@@ -64,6 +65,15 @@ def classify_rows(
             data, offsets[row], end, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree,
             scratch[k],
         )  # fmt: skip
+
+
+@cuda.jit(cache=True)
+def score_rows(data, offsets, valid, order, settings, entries, scratch, out):
+    k = cuda.grid(1)
+    if k < order.size:
+        row = order[k]
+        end = offsets[row + 1] if valid[row] else offsets[row]
+        score_document(data, offsets[row], end, settings, entries, scratch[k], out[row])
 
 
 @cuda.jit(cache=True)
@@ -245,6 +255,7 @@ def _signatures():
     return {
         hash_rows: (*documents, number, types.uint64[:, ::1]),
         classify_rows: (*documents, number, *model, types.int64[:, ::1], i32, i64),
+        score_rows: (*documents, i64, u64, types.int64[:, ::1], types.int64[:, ::1]),
         mark_bytes: (u8, u64, number, flag, u16, u16, u32, u8),
         mark_rows: (i64, number, u32),
         mark_items: (u32, *[number] * 3, flag, u32, u32, i64),

@@ -2,8 +2,9 @@
 """Row-local operations on a cuDF string column: CUDA kernels over its buffers.
 
 The scratch of a batch of documents stays below SCRATCH_SHARE times the column's text; with the columns that a stage
-reads and writes, memory stays below six times the text. Where one thread handles one document, long documents would
-run after all others have finished: the CPU engine takes them, and documents whose n-grams exceed a batch.
+reads and writes, memory stays below six times the text. Where one thread handles one document (hashes, the language
+model), long ones would run after all others have finished: the CPU engine takes them, and documents whose n-grams
+exceed a batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.kernels import tables
+from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.minhash import EMPTY
 from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.kernels.ngrams import FREE
@@ -23,6 +25,7 @@ from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from curation.kernels.words import character_lanes
 from curation.models.fasttext import Classifier
+from curation.models.ngrams import LanguageModel
 from gpu_pipeline import kernels, measures, text_kernels
 from gpu_pipeline import rewrite_kernels as rewriting
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, series_of, string_array
@@ -235,7 +238,7 @@ def byte_lengths(text: "cudf.Series") -> np.ndarray:
 
 
 @shared(8)
-def _device_model(model: Classifier) -> tuple[cp.ndarray, ...]:
+def _device_model(model: Classifier | LanguageModel) -> tuple[cp.ndarray, ...]:
     return tuple(map(cp.asarray, model.tables))
 
 
@@ -254,6 +257,23 @@ def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tup
     _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
     result = cp.asnumpy(label), cp.asnumpy(score)
     _add_long(text, column.long, result, lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
+    return result
+
+
+@on_device()
+def score_text(text: "cudf.Series", model: LanguageModel) -> np.ndarray:
+    column = _load(text)
+    tables_of_model = _device_model(model)
+    out = cp.zeros((len(text), NUM_RESULTS), np.int64)
+    *buffers, order = column.documents(0, len(text))
+
+    def run(first: int, last: int) -> None:
+        scratch = cp.empty((last - first, model.scratch_items), np.int64)
+        kernels.launch(kernels.score_rows, last - first, *buffers, order[first:last], *tables_of_model, scratch, out)
+
+    _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
+    result = cp.asnumpy(out)
+    _add_long(text, column.long, [result], lambda engine, frame: [engine.score_text(frame[TEXT], model)])
     return result
 
 

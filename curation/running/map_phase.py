@@ -34,7 +34,7 @@ from curation.running.intermediate import (
 )
 from curation.running.ledger import SliceRecord
 from curation.running.places import store_marks
-from curation.running.plan import check_stage_files
+from curation.running.plan import check_computed_with, check_stage_files
 from curation.running.slice_notes import SliceNotes
 from curation.running.stored_plan import Loaded, Plan, Stored, load_plan, load_shared, with_urls
 from curation.running.task_records import Counts, RunningNote
@@ -179,6 +179,8 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     """
     stages = {k: stage_from_job(content) for k, content in job.stages.items()}
     task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine), stages, {})
+    names = [plan.recipe.stage_names[k] for k in task.numbers]
+    check_computed_with(names, [stages[k] for k in task.numbers], plan.computed_with, "the run of this worker")
     record = SliceRecord(stages=_stage_counts(task))
     suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
     paths = [numbered_path(job.folder, number, suffix) for suffix in (*suffixes, *slice_notes.suffixes(plan.recipe))]
@@ -202,7 +204,6 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             note.write(*record.read_counts(), record.documents)
             del frame  # before the next batch is read: an engine counts the memory of one
         notes.finish(task.numbers, record)
-    names = [plan.recipe.stage_names[k] for k in task.numbers]
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
     store_marks(job.folder, number, notes.marks)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))

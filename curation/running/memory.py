@@ -24,8 +24,8 @@ A task of the GPU engine has a batch of 256 MB, which the device needs: workers 
 JSON Lines took 5.9 times a batch of 64 MiB and 3.9 times one of 128 MiB (2026-11-22); the kept text takes 2 more. The
 need of CUDA's and cuDF's own host memory is unknown here, and free memory is read after both are loaded.
 
-All other numbers are of the CPU engine with the allocators of `configure_allocators`, measured before the allocators kept
-free memory for the next batch. That change moved peaks by a tenth, up or down.
+All other numbers are of the CPU engine with the allocators of `configure_allocators`, measured before the allocators
+kept free memory for the next batch. That change moved peaks by a tenth, up or down.
 """
 
 from __future__ import annotations

@@ -76,6 +76,7 @@ def build(
         "files": msgspec.to_builtins(plan.files),
         "stage_files": plan.stage_files,
         "stage_revisions": plan.stage_revisions,
+        "computed_with": plan.computed_with,
         "tokenizer": plan.tokenizer,
         "documents": documents,
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},

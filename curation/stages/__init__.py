@@ -10,13 +10,14 @@ from curation.stages.fuzzy_dedup import FuzzyDedup
 from curation.stages.language import Language
 from curation.stages.measure import MeasureStage
 from curation.stages.ngram_dedup import NgramDedup
+from curation.stages.perplexity import Perplexity
 from curation.stages.redact import Redact
 from curation.stages.rewrite import Rewrite
 from curation.stages.select import Select
 
 _CLASSES: tuple[type[Stage], ...] = (
-    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
-    Select,
+    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Perplexity, Decontaminate, ExactDedup, FuzzyDedup,
+    NgramDedup, Select,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
@@ -31,6 +32,7 @@ __all__ = [
     "Language",
     "MeasureStage",
     "NgramDedup",
+    "Perplexity",
     "Phase",
     "Redact",
     "Rewrite",

@@ -72,6 +72,12 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for a missing file."""
         return {}
 
+    def computed_with(self) -> dict[str, str]:
+        """Return the facts of this machine on which the last digits of the results depend, such as the device and the
+        versions of libraries: name -> value. A run that has begun with others does not resume, and a worker with others
+        ends it. Default: none, since results of integers depend on none."""
+        return {}
+
     def kernels(self) -> tuple[str, ...]:
         """Return the groups of kernels that the stage calls on the CPU engine, such as `measures` for `engine.measure`;
         `curation.running.warm_up.GROUPS` lists them. The runner compiles them in parallel before the tasks start; any

@@ -23,13 +23,14 @@ from tests.runs import data_digests, files_below, made_texts, records_of, report
 
 COMMANDS = {command.name: command for group in GROUPS for command in group.commands}
 RUNNING = ("run", "demo", "measure", "tokenize")
-READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer")
-TRAINING = ("train tokenizer", "train classifier")
+READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer", "train lm")
+TRAINING = ("train tokenizer", "train classifier", "train lm")
 WRITING = (*RUNNING, "init", "check-overlap", *TRAINING, "merge", "split")
 SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads none
     "--input": READING,
     "--text-column": (*READING, "check-overlap", "train classifier"),
     "--output": (*WRITING, "plan"),
+    "--work": ("run", "tokenize"),
     "--force": WRITING,
     "--engine": (*RUNNING, "check-overlap", "warmup"),
     "--workers": (*RUNNING, "check-overlap", "warmup"),
@@ -85,6 +86,8 @@ WRONG = [
     ("check-overlap --test a", "check-overlap: --train is missing"),
     ("check-overlap --train made.jsonl --test made.jsonl -o x.csv", "expected a name that ends in .json, .arrow"),
     ("check-overlap --train made.jsonl --test made.jsonl --threshold 1", "threshold must be at least 0 and below 1"),
+    ("train lm -o m.arpa", "train lm needs an input"),
+    ("train lm made.jsonl -o m.arpa --prune 0,x", "train lm --prune: expected a whole number, not 'x'"),
     ("merge -o out", "merge: PREFIX is missing; see curate merge --help"),
     ("split a -o out --max-bytes 0", "--max-bytes must be above 0, not 0"),
     ("inspect", "inspect: PREFIX is missing; see curate inspect --help"),
@@ -286,6 +289,10 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
     "train tokenizer": (
         lambda at: [at / "made.jsonl", "-o", "t/tokenizer.json", "--vocabulary", 300],
         {"output", "vocabulary", "texts", "bytes", "rejected", "tokens_per_byte"},
+    ),
+    "train lm": (
+        lambda at: [at / "made.jsonl", "-o", "model.arpa", "--order", 2],
+        {"output", "ngrams", "pruned", "discounts", "fallback", "documents", "sentences", "words", "rejected"},
     ),
     "merge": (lambda at: [at / "out/tokens/made_00000_text_document", "-o", "merged/all"], {"pairs"}),
     "split": (

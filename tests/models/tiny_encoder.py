@@ -12,7 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors_torch = pytest.importorskip("safetensors.torch")
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghij", ".", "good", "bad", "text"]
+LETTERS = "abcdefghij"
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *LETTERS, ".", "good", "bad", "text", *(f"##{each}" for each in LETTERS)]
 WIDTH, INNER, HEADS, LAYERS, POSITIONS = 16, 32, 2, 2, 40
 CONFIG = {
     "model_type": "bert", "vocab_size": len(WORDS), "hidden_size": WIDTH, "num_hidden_layers": LAYERS,
@@ -57,7 +58,6 @@ def write_tokenizer(folder: Path) -> None:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     vocabulary = {word: number for number, word in enumerate(WORDS)}
-    vocabulary |= {f"##{word}": number for word, number in vocabulary.items() if len(word) == 1}
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from curation.errors import EngineError
+from curation.models.ngrams import TINY
 from curation.recipes.recipe import convert_recipe, load_recipe
 from curation.running import warm_up
 from curation.running.progress import Progress
@@ -48,6 +49,7 @@ stages:
   - {kind: rewrite, unicode: nfc}
   - {kind: language, keep: [en]}
   - {kind: classify, model: quality.bin, label: l1}
+  - {kind: perplexity, model: tiny.arpa}
   - {kind: measure, names: [words]}
   - {kind: filter, rules: gopher}
   - {kind: redact}
@@ -71,10 +73,12 @@ def run_command(
 
 
 def write_stages_of_every_kind(folder: Path) -> Path:
-    """Write the recipe and the model that it names."""
+    """Write the recipe and the models that it names."""
     model, recipe = folder / "quality.bin", folder / "recipe.yaml"
     model.write_bytes(as_bytes(model_of()))
-    recipe.write_text(STAGES_OF_EVERY_KIND.replace(model.name, str(model)))
+    arpa = folder / "tiny.arpa"
+    arpa.write_bytes(TINY)
+    recipe.write_text(STAGES_OF_EVERY_KIND.replace(model.name, str(model)).replace(arpa.name, str(arpa)))
     return recipe
 
 

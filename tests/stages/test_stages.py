@@ -10,6 +10,7 @@ import pytest
 
 import curation
 from curation.errors import OutputError, RecipeError
+from curation.models.ngrams import TINY
 from curation.recipes.recipe import Recipe, convert_recipe
 from curation.running.run import run
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
@@ -29,6 +30,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "filter": {"rules": [{"measure": "words", "min": 4}, {"column": "url", "not_in": ["x"]}]},
     "language": {"keep": ["en", "de"], "min_probability": 0.0},
     "classify": {"model": "DIR/quality.bin", "label": "l1"},
+    "perplexity": {"model": "DIR/tiny.arpa"},
     "decontaminate": {"evaluation_files": ["DIR/quiz.txt"], "ngram": 2},
     "exact_dedup": {},
     "fuzzy_dedup": {"index": "DIR/old/index"},
@@ -39,6 +41,7 @@ READS = {"filter": "url", "select": "score"}  # the columns that the examples re
 # A file of each that has some.
 FILES = {
     "classify": "quality.bin",
+    "perplexity": "tiny.arpa",
     "decontaminate": "quiz.txt",
     "fuzzy_dedup": "old/index/index.json",
 }  # a file of each that has some
@@ -50,6 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stages")
     (folder / "in.jsonl").write_bytes(records_of(TEXTS, url="https://a.org", score=0.5))
     (folder / "quiz.txt").write_text("eins zwei\n")
+    (folder / "tiny.arpa").write_bytes(TINY)
     (folder / "quality.bin").write_bytes(as_bytes(model_of(words=[b"two", b"zwei"])))
     old = {"input": [{"path": str(folder / "in.jsonl")}], "stages": [FUZZY], "output": {"formats": [], "index": True}}
     run(convert_recipe(old), folder / "old", engine="cpu")
