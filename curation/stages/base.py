@@ -153,13 +153,14 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
     of phases are not run again.
 
     Class variables: `cuts_text` is true if the stage cuts spans of text instead of removing rows; `indexes` is true if
-    it has `write_index`.
+    it has `write_index`. `index_folder` is the folder below `index/` of a run that it writes; "" is `index/` itself.
     """
 
     compares: ClassVar[bool] = True
     finds_duplicates: ClassVar[bool] = True
     cuts_text: ClassVar[bool] = False
     indexes: ClassVar[bool] = False
+    index_folder: ClassVar[str] = ""
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return the keys of a frame: name -> integers or bool, one per row, in one dimension. The corpus stores signed
