@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         TrainedClassifier as TrainedClassifier,
         train_classifier as train_classifier,
     )
-    from curation.library.scores import classify as classify, select as select
+    from curation.library.scores import classify as classify, embed as embed, select as select
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -112,6 +112,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         MeasureStage as MeasureStage,
         Classify as Classify,
         Decontaminate as Decontaminate,
+        Embed as Embed,
         ExactDedup as ExactDedup,
         Filter as Filter,
         FuzzyDedup as FuzzyDedup,
@@ -148,7 +149,7 @@ _HOMES = {
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
-    "curation.library.scores": ("classify", "select"),
+    "curation.library.scores": ("classify", "embed", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),
@@ -165,6 +166,7 @@ _HOMES = {
         "MeasureStage",
         "Classify",
         "Decontaminate",
+        "Embed",
         "ExactDedup",
         "Filter",
         "FuzzyDedup",

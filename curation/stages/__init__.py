@@ -4,6 +4,7 @@
 from curation.stages.base import CorpusStage, Phase, RowStage, Stage
 from curation.stages.classify import Classify
 from curation.stages.decontaminate import Decontaminate
+from curation.stages.embed import Embed
 from curation.stages.exact_dedup import ExactDedup
 from curation.stages.filter import Filter
 from curation.stages.fuzzy_dedup import FuzzyDedup
@@ -15,7 +16,7 @@ from curation.stages.rewrite import Rewrite
 from curation.stages.select import Select
 
 _CLASSES: tuple[type[Stage], ...] = (
-    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
+    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Embed, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
     Select,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
@@ -25,6 +26,7 @@ __all__ = [
     "Classify",
     "CorpusStage",
     "Decontaminate",
+    "Embed",
     "ExactDedup",
     "Filter",
     "FuzzyDedup",

@@ -19,6 +19,7 @@ from curation.errors import InputError, RecipeError
 from curation.rules.decide import Verdict
 from curation.stages import CorpusStage, Phase, RowStage
 from curation.stages.outcome import Cuts, Decision, Drops, Outcome
+from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import made_texts
 
@@ -116,6 +117,7 @@ def _own_strings() -> Iterator[None]:
 @pytest.fixture
 def quiz(tmp_path: Path) -> Path:
     (tmp_path / "quiz.txt").write_text("the cat and the dog\n")
+    write_static(tmp_path / "vectors")
     (tmp_path / "model.bin").write_bytes(as_bytes(model_of()))
     return tmp_path / "quiz.txt"
 
@@ -132,6 +134,7 @@ def stages(quiz: Path) -> dict[str, Any]:
         "fuzzy_dedup": curation.FuzzyDedup(ngram=2, threshold=0.3, keep=["s2", "s1"]),
         "ngram_dedup": curation.NgramDedup(ngram=2, min_seen=0.5),
         "classify": curation.Classify(model=str(quiz.with_name("model.bin")), label="l1") if quiz.name else None,
+        "embed": curation.Embed(model=str(quiz.with_name("vectors"))) if quiz.name else None,
         "select": curation.Select(column="n", keep_lowest=0.5, per="source"),
         "own rows": AboveScore(),
         "own corpus": CutRepeats(),

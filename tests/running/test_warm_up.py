@@ -18,6 +18,7 @@ from curation.running import warm_up
 from curation.running.progress import Progress
 from curation.running.warm_up import GROUPS, missing_groups, recipe_groups
 from curation.stages import STAGES
+from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
 
@@ -48,6 +49,7 @@ stages:
   - {kind: rewrite, unicode: nfc}
   - {kind: language, keep: [en]}
   - {kind: classify, model: quality.bin, label: l1}
+  - {kind: embed, model: vectors.static}
   - {kind: measure, names: [words]}
   - {kind: filter, rules: gopher}
   - {kind: redact}
@@ -71,10 +73,11 @@ def run_command(
 
 
 def write_stages_of_every_kind(folder: Path) -> Path:
-    """Write the recipe and the model that it names."""
-    model, recipe = folder / "quality.bin", folder / "recipe.yaml"
+    """Write the recipe and the models that it names."""
+    model, vectors, recipe = (folder / name for name in ("quality.bin", "vectors.static", "recipe.yaml"))
     model.write_bytes(as_bytes(model_of()))
-    recipe.write_text(STAGES_OF_EVERY_KIND.replace(model.name, str(model)))
+    write_static(vectors)
+    recipe.write_text(STAGES_OF_EVERY_KIND.replace(model.name, str(model)).replace(vectors.name, str(vectors)))
     return recipe
 
 

@@ -14,6 +14,7 @@ from curation.recipes.recipe import Recipe, convert_recipe
 from curation.running.run import run
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
 from curation.stages.own_code import convert_stage, stage_for_job, stage_from_job
+from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
 from tests.stages.test_saved_index import FUZZY
@@ -29,6 +30,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "filter": {"rules": [{"measure": "words", "min": 4}, {"column": "url", "not_in": ["x"]}]},
     "language": {"keep": ["en", "de"], "min_probability": 0.0},
     "classify": {"model": "DIR/quality.bin", "label": "l1"},
+    "embed": {"model": "DIR/vectors"},
     "decontaminate": {"evaluation_files": ["DIR/quiz.txt"], "ngram": 2},
     "exact_dedup": {},
     "fuzzy_dedup": {"index": "DIR/old/index"},
@@ -40,6 +42,7 @@ READS = {"filter": "url", "select": "score"}  # the columns that the examples re
 FILES = {
     "classify": "quality.bin",
     "decontaminate": "quiz.txt",
+    "embed": "vectors/model.safetensors",
     "fuzzy_dedup": "old/index/index.json",
 }  # a file of each that has some
 
@@ -50,6 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stages")
     (folder / "in.jsonl").write_bytes(records_of(TEXTS, url="https://a.org", score=0.5))
     (folder / "quiz.txt").write_text("eins zwei\n")
+    write_static(folder / "vectors")
     (folder / "quality.bin").write_bytes(as_bytes(model_of(words=[b"two", b"zwei"])))
     old = {"input": [{"path": str(folder / "in.jsonl")}], "stages": [FUZZY], "output": {"formats": [], "index": True}}
     run(convert_recipe(old), folder / "old", engine="cpu")
