@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-instructions bench-peers gpu-check torture ptx ptx-record test-models tokens
+.PHONY: help demo test fix check wheel bench bench-instructions bench-peers gpu-check torture ptx ptx-record test-models test-storage tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -21,6 +21,10 @@ test-models:  ## run the tests that need compiled packages, in an environment of
 	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test]'
 	.venv-models/bin/pip install --force-reinstall --no-deps fasttext pybind11
 	.venv-models/bin/pytest tests/library/test_classifier_training.py
+
+test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
+	python3 -m venv .venv-storage && .venv-storage/bin/pip install -e '.[test,s3]' 'moto[server]>=5.1'
+	.venv-storage/bin/pytest tests/running/test_s3.py tests/running/test_object_copy.py
 
 fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff check --fix

@@ -53,6 +53,11 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         TrainedClassifier as TrainedClassifier,
         train_classifier as train_classifier,
     )
+    from curation.library.overlap import (
+        EvaluationSet as EvaluationSet,
+        Overlap as Overlap,
+        check_overlap as check_overlap,
+    )
     from curation.library.scores import classify as classify, embed as embed, select as select
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
@@ -149,6 +154,7 @@ _HOMES = {
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
+    "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
     "curation.library.scores": ("classify", "embed", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),

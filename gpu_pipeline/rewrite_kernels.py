@@ -15,6 +15,8 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.flat_rewrite import (
+    CAPITAL_SIGMA,
+    ascii_classes,
     bounding_bits,
     changed_ascii,
     first_character,
@@ -24,7 +26,7 @@ from curation.kernels.flat_rewrite import (
     tag_bits,
     without_bytes,
 )
-from curation.kernels.items import at, block_at, eight_bytes
+from curation.kernels.items import at, block_at
 from curation.kernels.rewrite import (
     COLLAPSE,
     DROP,
@@ -38,6 +40,7 @@ from curation.kernels.rewrite import (
     TAG_END,
     WHITESPACE,
 )
+from curation.kernels.spans import aligned_block, join_blocks
 from gpu_pipeline import kernels
 from gpu_pipeline.measure_kernels import lowest_bit
 
@@ -53,7 +56,6 @@ SLOT = 52  # words of eight bytes that a warp writes: 256 bytes and half as many
 SLOTS = WARPS * SLOT
 PIECE = 4096  # bytes of a document that a warp copies or compares
 ALL_BITS = 0xFFFFFFFF
-CAPITAL_SIGMA = 0x3A3
 BATCH_BYTES = 2  # of masks, numbers and positions, per byte of text, beside the output
 
 
@@ -125,20 +127,23 @@ def has_border(borders, i):
 
 @cuda.jit(cache=True)
 def mark_steps(
-    data, blocks, start, end, origin, drop, markup, whitespace, lowercase, fold, pages, records, flags, lower,
-    bytes_of_planes,
+    data, blocks, start, end, origin, drop, markup, whitespace, lowercase, fold, dropped_low, dropped_high, zeros_low,
+    zeros_high, blanks_low, blanks_high, pages, records, flags, lower, bytes_of_planes,
 ):  # fmt: skip
-    """Per eight bytes: a byte of each mask that is read from the text, of those that the steps need."""
+    """Per eight bytes: a byte of each mask that is read from the text, of those that the steps need. The numbers from
+    `dropped_low` are those of `ascii_classes`."""
     k = cuda.grid(1)
+    classes = dropped_low, dropped_high, zeros_low, zeros_high, blanks_low, blanks_high
     while k < bytes_of_planes.shape[1]:
         i = origin + 8 * k
         solids = spaces = feeds = grown = changed = sigmas = opens = closes = 0
         if i < end:
+            block = np.uint64(block_at(data, blocks, i))
             solids, spaces, feeds, grown, changed, sigmas = step_bits(
-                data, blocks, start, end, i, drop, whitespace, lowercase, fold, pages, records, flags, lower
+                data, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
             )
             if markup != KEEP:
-                opens, closes = tag_bits(data, blocks, start, end, i, markup)
+                opens, closes = tag_bits(block, start, end, i, markup)
         bytes_of_planes[SOLIDS, at(k)] = solids
         bytes_of_planes[CHANGED, at(k)] = changed
         if whitespace != KEEP:
@@ -156,10 +161,10 @@ def mark_steps(
 
 @cuda.jit(cache=True)
 def find_stops(planes, borders, plane, counted, filled, counts):
-    """Per word: whether it has a stop of mask `plane`, and the bits of mask `counted`."""
+    """Per word: 1 if it has a stop of mask `plane`, and the bits of mask `counted`."""
     c = cuda.grid(1)
     while c < borders.size:
-        filled[at(c)] = planes[plane, at(c)] | borders[at(c)] != np.uint32(0)
+        filled[at(c)] = int(planes[plane, at(c)] | borders[at(c)] != np.uint32(0))
         counts[at(c)] = cuda.popc(planes[counted, at(c)])
         c += cuda.gridsize(1)
 
@@ -196,9 +201,9 @@ def clear_tags(counts, planes):
             inside ^= inside << shift
         if counts[at(c)] & 1:
             inside = ~inside
-        outside = np.uint32(~inside & ALL_BITS)
-        for plane in range(TEXT_PLANES):
-            planes[plane, at(c)] &= outside
+        if inside & ALL_BITS:
+            for plane in range(TEXT_PLANES):
+                planes[plane, at(c)] = word_of(planes, plane, c) & ~inside
         c += cuda.gridsize(1)
 
 
@@ -206,7 +211,7 @@ def clear_tags(counts, planes):
 
 
 @cuda.jit(cache=True)
-def mark_bounds(data, blocks, start, end, origin, fold, pages, records, flags, bytes_of_planes):
+def mark_bounds(data, start, end, origin, fold, pages, records, flags, bytes_of_planes):
     """Per eight bytes: bits of EVENTS for characters that are not case-ignorable."""
     k = cuda.grid(1)
     while k < bytes_of_planes.shape[1]:
@@ -214,7 +219,7 @@ def mark_bounds(data, blocks, start, end, origin, fold, pages, records, flags, b
         found = 0
         kept = np.int64(bytes_of_planes[SOLIDS, at(k)] | bytes_of_planes[SPACES, at(k)])
         if i < end and kept:
-            found = bounding_bits(data, blocks, start, end, i, kept, fold, pages, records, flags)
+            found = bounding_bits(data, start, end, i, kept, fold, pages, records, flags)
         bytes_of_planes[EVENTS, at(k)] = found
         k += cuda.gridsize(1)
 
@@ -278,41 +283,62 @@ def line_spaces(solids, spaces, feeds, kept, feeds_before, feed_follows):
 
 
 @cuda.jit(device=True)
-def kept_spaces(planes, borders, whitespace, ranks, words, counts, c, low, high):
-    """The spaces that are kept of bits `low` to `high` - 1 of a word, which belong to one document. It begins at `low`,
-    unless that is 0 and no border, and ends at `high`, unless that is 32."""
-    segment = below(high) & ~below(low)
-    solids, spaces = word_of(planes, SOLIDS, c) & segment, word_of(planes, SPACES, c) & segment
+def spaces_before(planes, borders, whitespace, ranks, words, counts, c):
+    """(Whether a solid byte of the same document comes before word `c`; the counted bits between the two)."""
+    counted = FEEDS if whitespace == LINES else SPACES
+    if c > 0:
+        solids, stops = word_of(planes, SOLIDS, c - 1), np.int64(borders[at(c - 1)])
+        if solids | stops:
+            k = highest(solids | stops)
+            between = word_of(planes, counted, c - 1) if whitespace != STRIP else np.int64(0)
+            return solids >> k & 1 != 0, count_of(between & ~below(k))
+    before = stop_before(planes, borders, SOLIDS, ranks, words, 32 * c)
+    if before < 0 or word_of(planes, SOLIDS, before >> 5) >> (before & 31) & 1 == 0:
+        return False, np.int64(0)
+    return True, counts[at(c)] - bits_before(planes, counted, counts, before)
+
+
+@cuda.jit(device=True)
+def feeds_after(planes, borders, whitespace, ranks, words, counts, c):
+    """(Whether a solid byte of the same document follows word `c`; whether a line feed comes before it)."""
+    i = 32 * (c + 1)
+    after = stop_from(planes, borders, SOLIDS, ranks, words, i)
+    feeds = np.int64(0)
+    if whitespace == LINES:
+        if after < i + 32:
+            feeds = word_of(planes, FEEDS, c + 1) & below(after - i)
+        else:
+            feeds = bits_before(planes, FEEDS, counts, after) - counts[at(c + 1)]
+    return not has_border(borders, after), feeds != 0
+
+
+@cuda.jit(device=True)
+def kept_spaces(
+    planes, borders, whitespace, ranks, words, counts, c, solids, spaces, feeds, is_start, is_end
+):  # fmt: skip
+    """The spaces that are kept of those of one document in a word; `is_start` and `is_end`: the document starts or ends
+    in the word."""
     kept = spaces
     feed_follows = False
-    leading = below(lowest(solids)) if solids else ALL_BITS
+    leading = below(lowest(solids)) if solids else np.int64(ALL_BITS)
     trailing = ALL_BITS ^ below(highest(solids) + 1)
     if kept & trailing:
         follows = False
-        if high == 32:
-            first = 32 * (c + 1)
-            after = stop_from(planes, borders, SOLIDS, ranks, words, first)
-            follows = not has_border(borders, after)
-            if whitespace == LINES:
-                feed_follows = counts[at(c + 1)] != bits_before(planes, FEEDS, counts, after)
+        if not is_end:
+            follows, feed_follows = feeds_after(planes, borders, whitespace, ranks, words, counts, c)
         if not follows:
             kept &= ~trailing
-    carry, count = np.int64(0), np.int64(0)
+    count = np.int64(0)
     if kept & leading:
         precedes = False
-        if not has_border(borders, 32 * c + low):
-            before = stop_before(planes, borders, SOLIDS, ranks, words, 32 * c)
-            precedes = before >= 0 and word_of(planes, SOLIDS, before >> 5) >> (before & 31) & 1 != 0
-            if precedes and whitespace != STRIP:
-                counted = FEEDS if whitespace == LINES else SPACES
-                count = counts[at(c)] - bits_before(planes, counted, counts, before)
-                carry = np.int64(count == 0)
+        if not is_start:
+            precedes, count = spaces_before(planes, borders, whitespace, ranks, words, counts, c)
         if not precedes:
             kept &= ~leading
     if whitespace == COLLAPSE:
-        return first_spaces(solids, spaces, kept, carry)
+        return first_spaces(solids, spaces, kept, np.int64(kept & leading != 0 and count == 0))
     if whitespace == LINES:
-        return line_spaces(solids, spaces, word_of(planes, FEEDS, c) & segment, kept, count, feed_follows)
+        return line_spaces(solids, spaces, feeds, kept, count, feed_follows)
     return kept
 
 
@@ -321,14 +347,21 @@ def mark_kept(borders, whitespace, lowercase, ranks, words, counts, planes, size
     """Per word: the bits of what is kept, and the bytes of output."""
     c = cuda.grid(1)
     while c < borders.size:
-        kept = word_of(planes, SOLIDS, c)
-        if whitespace != KEEP and planes[SPACES, at(c)]:
+        solids = kept = word_of(planes, SOLIDS, c)
+        spaces = word_of(planes, SPACES, c) if whitespace != KEEP else np.int64(0)
+        if spaces:
             stops = np.int64(borders[at(c)])
+            feeds = word_of(planes, FEEDS, c) if whitespace == LINES else np.int64(0)
             low = np.int64(0)
             while low < 32:
                 rest = stops & ~below(low + 1)
                 high = lowest(rest) if rest else np.int64(32)
-                kept |= kept_spaces(planes, borders, whitespace, ranks, words, counts, c, low, high)
+                segment = below(high) & ~below(low)
+                if spaces & segment:
+                    kept |= kept_spaces(
+                        planes, borders, whitespace, ranks, words, counts, c, solids & segment, spaces & segment,
+                        feeds & segment, stops >> low & 1 != 0, high < 32,
+                    )  # fmt: skip
                 low = high
         planes[KEPT, at(c)] = kept
         size = count_of(kept)
@@ -411,7 +444,7 @@ def write_text(
     shared = cuda.shared.array(SLOTS, types.uint64)
     lane, chunk = np.int64(cuda.threadIdx.x % LANES), np.int64(cuda.grid(1) // LANES)
     base = np.int64(cuda.threadIdx.x // LANES) * SLOT
-    blocks_of_text = 4 * planes.shape[1]
+    blocks_of_text, total = 4 * planes.shape[1], starts[at(planes.shape[1])]
     while chunk * LANES < blocks_of_text:
         k = lane
         while k < SLOT:
@@ -419,7 +452,7 @@ def write_text(
             k += LANES
         b = chunk * LANES + lane
         kept = changed = count = np.int64(0)
-        first = starts[at(planes.shape[1])]
+        first = total
         if b < blocks_of_text:
             c, shift = b >> 2, 8 * (b & 3)
             word = word_of(planes, KEPT, c)
@@ -442,17 +475,23 @@ def write_text(
                 shared, word_base, first,
             )  # fmt: skip
         elif count:
-            block = changed_ascii(block_at(data, blocks, i), whitespace, lowercase)
-            put_bytes(shared, word_base, first, without_bytes(block, 0xFF ^ kept), count)
+            block = np.uint64(changed_ascii(np.uint64(block_at(data, blocks, i)), whitespace, lowercase))
+            if kept != 0xFF:
+                block = np.uint64(without_bytes(block, 0xFF ^ kept))
+            put_bytes(shared, word_base, first, block, count)
         cuda.syncwarp()
         k = (low >> 3) + lane
         while 8 * k < high:
             value = shared[at(word_base + k)]
             if 8 * k >= low and 8 * k + 8 <= high:
                 out_words[at(k)] = value
-            else:
-                for o in range(max(8 * k, low), min(8 * k + 8, high)):
-                    out[at(o)] = np.uint8(value >> np.uint64(8 * (o & 7)))
+            k += LANES
+        k = lane
+        while k < 16:  # bytes of the first and the last word, if they are partial
+            word = low >> 3 if k < 8 else high >> 3
+            o = 8 * word + (k & 7)
+            if low <= o < high and (8 * word < low or 8 * word + 8 > high) and (k < 8 or word > low >> 3):
+                out[at(o)] = np.uint8(shared[at(word_base + word)] >> np.uint64(8 * (k & 7)) & np.uint64(0xFF))
             k += LANES
         cuda.syncwarp()
         chunk += cuda.gridsize(1) // LANES
@@ -461,8 +500,30 @@ def write_text(
 # Whole documents
 
 
+@cuda.jit(device=True)
+def lane_bytes(data, blocks, i, end, lane):
+    """The eight bytes at `i` of each lane, eight after those of the lane before, of a text that ends at `end`: each
+    lane loads one aligned block and has the next one from its neighbour. Bytes outside the text are unspecified."""
+    block = i >> 3
+    low = np.uint64(0)
+    if block >= 0 and 8 * block < end:
+        low = np.uint64(aligned_block(data, blocks, block))
+    high = np.uint64(0)
+    if LANES > 1:
+        high = np.uint64(cuda.shfl_sync(ALL_BITS, np.int64(low), (lane + 1) % LANES))
+    if i & 7 == 0:
+        return low
+    if lane == LANES - 1:
+        high = np.uint64(0)
+        if block + 1 >= 0 and 8 * (block + 1) < end:
+            high = np.uint64(aligned_block(data, blocks, block + 1))
+    return np.uint64(join_blocks(low, high, np.uint64(8 * (i & 7))))
+
+
 @cuda.jit(cache=True)
-def copy_pieces(data, blocks, offsets, form_row, form_data, form_blocks, form_offsets, starts, pieces, rows, out_words, out):
+def copy_pieces(
+    data, blocks, offsets, form_row, form_data, form_blocks, form_offsets, starts, pieces, rows, out, out_words
+):  # fmt: skip
     """One warp per piece of a document, eight bytes per lane: documents from the column, or normalised ones. Document k
     goes to out[starts[k]:starts[k + 1]]."""
     lane, piece = np.int64(cuda.grid(1) % LANES), np.int64(cuda.grid(1) // LANES)
@@ -470,42 +531,49 @@ def copy_pieces(data, blocks, offsets, form_row, form_data, form_blocks, form_of
         row = rows[at(piece)]
         start, end = starts[at(row)], starts[at(row + 1)]
         normalised = form_row[at(row)]
-        i = (start & ~7) + (piece - pieces[at(row)]) * PIECE
-        stop = min(i + PIECE, end)
-        i += 8 * lane
-        while i < stop:
-            low, high = max(i, start), min(i + 8, end)
+        shift = (form_offsets[at(normalised)] if normalised >= 0 else offsets[at(row)]) - start
+        first = (start & ~7) + (piece - pieces[at(row)]) * PIECE
+        stop = min(first + PIECE, end)
+        while first < stop:  # all lanes
+            i = first + 8 * lane
             if normalised >= 0:
-                value = eight_bytes(form_data, form_blocks, form_offsets[at(normalised)] + low - start, form_offsets[at(normalised + 1)])
+                value = lane_bytes(form_data, form_blocks, i + shift, end + shift, lane)
             else:
-                value = eight_bytes(data, blocks, offsets[at(row)] + low - start, offsets[at(row + 1)])
+                value = lane_bytes(data, blocks, i + shift, end + shift, lane)
+            low, high = max(i, start), min(i + 8, stop)
             if high - low == 8:
                 out_words[at(i >> 3)] = value
             else:
                 for o in range(low, high):
-                    out[at(o)] = np.uint8(value >> np.uint64(8 * (o - low)))
-            i += 8 * LANES
+                    out[at(o)] = np.uint8(value >> np.uint64(8 * (o - i)) & np.uint64(0xFF))
+            first += 8 * LANES
         piece += cuda.gridsize(1) // LANES
 
 
 @cuda.jit(cache=True)
-def compare_pieces(data, blocks, offsets, out, out_words, ends, pieces, rows, edited):
-    """One warp per piece of a document, eight bytes per lane: whether out[ends[k]:ends[k + 1]] differs from document k,
-    which is as long."""
+def compare_pieces(data, blocks, offsets, other, other_blocks, starts, pieces, rows, edited):
+    """One warp per piece of a document, eight bytes per lane: whether other[starts[k]:starts[k + 1]] differs from
+    document k, which is as long."""
     lane, piece = np.int64(cuda.grid(1) % LANES), np.int64(cuda.grid(1) // LANES)
     while piece < rows.size:
         row = rows[at(piece)]
-        start, end = ends[at(row)], ends[at(row + 1)]
-        i = (start & ~7) + (piece - pieces[at(row)]) * PIECE
-        stop = min(i + PIECE, end)
-        i += 8 * lane
-        while i < stop and not edited[at(row)]:
-            low, high = max(i, start), min(i + 8, end)
-            value = eight_bytes(data, blocks, offsets[at(row)] + low - start, offsets[at(row + 1)])
-            other = block_at(out, out_words, i) >> np.uint64(8 * (low - i))
-            if (value ^ other) << np.uint64(8 * (8 - high + low)):
-                edited[at(row)] = True
-            i += 8 * LANES
+        start, end = starts[at(row)], starts[at(row + 1)]
+        shift = offsets[at(row)] - start
+        first = (start & ~7) + (piece - pieces[at(row)]) * PIECE
+        stop = min(first + PIECE, end)
+        differ = cuda.ballot_sync(ALL_BITS, edited[at(row)]) != 0
+        while first < stop and not differ:  # all lanes
+            i = first + 8 * lane
+            value = lane_bytes(data, blocks, i + shift, end + shift, lane)
+            low, high = max(i, start), min(i + 8, stop)
+            if low < high:
+                value ^= np.uint64(aligned_block(other, other_blocks, i >> 3))
+                value >>= np.uint64(8 * (low - i))
+                differ = value << np.uint64(8 * (8 - high + low)) != np.uint64(0)
+            differ = cuda.ballot_sync(ALL_BITS, differ) != 0
+            first += 8 * LANES
+        if lane == 0 and differ:
+            edited[at(row)] = True
         piece += cuda.gridsize(1) // LANES
 
 
@@ -518,16 +586,16 @@ def _signatures():
     planes, bytes_of_planes = types.uint32[:, ::1], types.uint8[:, ::1]
     text, stops = (u8, u64, *[number] * 3), (i32, i32, i64)
     return {
-        mark_steps: (*text, *[number] * 5, u16, u16, u32, i32, bytes_of_planes),
-        find_stops: (planes, u32, number, number, mask, i32),
+        mark_steps: (*text, *[number] * 11, u16, u16, u32, i32, bytes_of_planes),
+        find_stops: (planes, u32, number, number, i32, i64),
         find_tags: (u8, number, u32, number, *stops, planes),
         clear_tags: (i64, planes),
-        mark_bounds: (*text, number, u16, u16, u32, bytes_of_planes),
+        mark_bounds: (u8, *[number] * 4, u16, u16, u32, bytes_of_planes),
         find_final_sigmas: (u8, number, u32, i32, i32, u16, u16, u32, planes),
-        mark_kept: (u32, number, number, *stops, planes, i32),
+        mark_kept: (u32, number, number, *stops, planes, i64),
         place_documents: (i64, number, number, i64, planes, i64),
         write_text: (*text, *[number] * 3, u16, u16, u32, i32, i64, planes, u64, u8),
-        copy_pieces: (u8, u64, i64, i64, u8, u64, i64, i64, i64, i64, u64, u8),
+        copy_pieces: (u8, u64, i64, i64, u8, u64, i64, i64, i64, i64, u8, u64),
         compare_pieces: (u8, u64, i64, u8, u64, i64, i64, i64, mask),
     }  # fmt: skip
 
@@ -543,17 +611,17 @@ class Stops(NamedTuple):
     counts: Any  # int64, words + 1: bits of another mask before each word
 
 
-def sums_before(sizes, dtype):
+def sums_before(sizes):
     """The sum of the sizes before each item, and of all."""
-    sums = np.zeros_like(sizes, dtype, shape=sizes.size + 1)
-    sizes.cumsum(dtype=dtype, out=sums[1:])
+    sums = np.zeros_like(sizes, shape=sizes.size + 1)
+    sums[1:] = kernels.prefix_sums(sizes)
     return sums
 
 
 def _stops_of(planes, borders, plane: int, counted: int) -> Stops:
-    filled, counts = kernels.empty(borders, bool, borders.size), kernels.empty(borders, np.int32, borders.size)
+    filled, counts = (kernels.empty(borders, kind, borders.size) for kind in (np.int32, np.int64))
     kernels.launch_shared(find_stops, borders.size, planes, borders, plane, counted, filled, counts)
-    return Stops(sums_before(filled, np.int32), filled.nonzero()[0].astype(np.int32), sums_before(counts, np.int64))
+    return Stops(sums_before(filled), filled.nonzero()[0].astype(np.int32), sums_before(counts))
 
 
 class Documents(NamedTuple):
@@ -593,24 +661,27 @@ def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documen
     planes = kernels.empty(text.offsets, np.uint32, (PLANES, size))
     bytes_of_planes = planes.view(np.uint8)
     kernels.launch_shared(
-        mark_steps, 4 * size, *place, drop, markup, whitespace, lowercase, fold, *properties, bytes_of_planes
-    )
+        mark_steps, 4 * size, *place, drop, markup, whitespace, lowercase, fold, *ascii_classes(drop, fold),
+        *properties, bytes_of_planes,
+    )  # fmt: skip
     if markup != KEEP:
         _clear_tags(text, origin, borders, markup, planes)
     if lowercase and planes[SIGMAS].any():
         if whitespace == KEEP:
             planes[SPACES] = 0
-        kernels.launch_shared(mark_bounds, 4 * size, *place, fold, *properties[:3], bytes_of_planes)
+        kernels.launch_shared(
+            mark_bounds, 4 * size, text.data, start, end, origin, fold, *properties[:3], bytes_of_planes
+        )
         stops = _stops_of(planes, borders, EVENTS, EVENTS)
         arguments = text.data, origin, borders, *stops[:2], *properties[:3], planes
         kernels.launch_shared(find_final_sigmas, size, *arguments)
     stops = Stops(*(kernels.empty(borders, kind, 0) for kind in (np.int32, np.int32, np.int64)))
     if whitespace != KEEP:
         stops = _stops_of(planes, borders, SOLIDS, FEEDS if whitespace == LINES else SPACES)
-    sizes = kernels.empty(borders, np.int32, size)
+    sizes = kernels.empty(borders, np.int64, size)
     kernels.launch_shared(mark_kept, size, borders, whitespace, lowercase, *stops, planes, sizes)
     del stops
-    starts = sums_before(sizes, np.int64)
+    starts = sums_before(sizes)
     del sizes
     ends = kernels.empty(text.offsets, np.int64, text.offsets.size)
     kernels.launch(place_documents, ends.size, text.offsets, origin, lowercase, starts, planes, ends)
@@ -628,7 +699,7 @@ def copied_documents(text: Documents, form_row, form: Documents, starts, pieces,
     pieces, rows   first piece of each document, document of each piece
     """
     out, words = _words_for(text.data, int(starts[-1]))
-    kernels.launch(copy_pieces, LANES * rows.size, *text, form_row, *form, starts, pieces, rows, words, out)
+    kernels.launch(copy_pieces, LANES * rows.size, *text, form_row, *form, starts, pieces, rows, out, words)
     return Documents(out, words[: out.size // 8], starts)
 
 

@@ -2,8 +2,9 @@
 """Row-local operations on a cuDF string column: CUDA kernels over its buffers.
 
 The scratch of a batch of documents stays below SCRATCH_SHARE times the column's text; with the columns that a stage
-reads and writes, memory stays below six times the text. Where one thread handles one document, long documents would
-run after all others have finished: the CPU engine takes them, and documents whose n-grams exceed a batch.
+reads and writes, memory stays below six times the text. Where one thread handles one document (hashes, the language
+model), long ones would run after all others have finished: the CPU engine takes them, and documents whose n-grams
+exceed a batch.
 """
 
 from collections.abc import Callable, Sequence

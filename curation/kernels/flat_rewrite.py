@@ -6,15 +6,15 @@ A character is *gone*, a *space* (if white space is treated) or *solid*. Its bit
 as it has bytes in the output. The few characters that grow in lower case, by one byte, have a bit more. Which spaces
 stay, and what tags cover, depends on the neighbours: engines find that by masks.
 
-`drop`, `markup`, `whitespace`, `lowercase` and `fold` are those of `rewrite.plan_steps`, `pages`, `records`, `flags` and
-`lower` those of `tables.UnicodeTables`. The text is data[start:end], well-formed UTF-8. `blocks` as in `items`.
+`drop`, `markup`, `whitespace`, `lowercase` and `fold` are those of `rewrite.plan_steps`, `pages`, `records`, `flags`
+and `lower` those of `tables.UnicodeTables`. The text is data[start:end], well-formed UTF-8.
 """
 
 import numpy as np
 
 from curation.kernels import tables, utf8
 from curation.kernels.cache import kernel
-from curation.kernels.items import at, block_at
+from curation.kernels.items import at
 from curation.kernels.rewrite import (
     BLANK,
     COLLAPSE,
@@ -33,7 +33,17 @@ GONE, SPACE, SOLID = range(3)
 NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
 I_WITH_DOT = np.uint64(0x87CC69)  # the lower case of U+0130: i, U+0307
 SIGMA, FINAL_SIGMA = np.uint64(0x83CF), np.uint64(0x82CF)
-ASCII_END = 0x80
+ASCII_END, CAPITAL_SIGMA = 0x80, 0x3A3
+
+
+def ascii_classes(drop: int, fold: int) -> tuple[int, ...]:
+    """ASCII bytes that are dropped, that become 0, and that become spaces: a bit each, in two int64 per class."""
+    flags = tables.load_tables().flags[:ASCII_END].astype(np.int64)
+    dropped = flags & drop != 0
+    zeros = ~dropped & (flags & fold & tables.DIGIT != 0)
+    blanks = ~dropped & ~zeros & (flags & fold != 0)
+    halves = np.packbits(np.stack([dropped, zeros, blanks]), axis=1, bitorder="little").view(np.int64)
+    return tuple(map(int, halves.ravel()))
 
 
 @kernel
@@ -89,9 +99,8 @@ def bits_inside(i, start, end):
 
 
 @kernel
-def tag_bits(data, blocks, start, end, i, markup):
+def tag_bits(block, start, end, i, markup):
     """(Bits of "<", bits of what ends a tag or the search for its end) of the block at `i`."""
-    block = block_at(data, blocks, i)
     inside = bits_inside(i, start, end)
     ends = mark_bytes_equal(block, TAG_END)
     if markup == STRIP_MARKUP_LINE:
@@ -100,24 +109,30 @@ def tag_bits(data, blocks, start, end, i, markup):
 
 
 @kernel
-def ascii_bits(block, inside, drop, whitespace, fold, flags):
+def in_class(byte, low, high):
+    """Whether an ASCII byte is in the class whose bits are `low` (bytes below 64) and `high`."""
+    return (high if byte & 64 else low) >> (byte & 63) & 1 != 0
+
+
+@kernel
+def ascii_bits(block, inside, whitespace, classes):
     """`step_bits` of an ASCII block; `inside` has the bits of the text."""
     spaces = feeds = gone = changed = 0
     if whitespace != KEEP:
         spaces = bits_of(mark_spaces(block))
         if whitespace == LINES:
             feeds = bits_of(mark_equal(block, NEWLINES))
-    if drop | fold:
+    dropped_low, dropped_high, zeros_low, zeros_high, blanks_low, blanks_high = classes
+    if dropped_low | dropped_high | zeros_low | blanks_low | blanks_high:
         others = ~(mark_letters(block) | mark_equal(block, BLANKS)) & HIGH_BITS
         while others:
             k = first_mark(others)
-            char_flags = int(flags[at(block >> np.uint64(8 * k) & np.uint64(0xFF))])
-            if char_flags & drop:
-                gone |= 1 << k
-            elif char_flags & fold:
-                changed |= 1 << k
-                if whitespace != KEEP and char_flags & tables.DIGIT == 0:
-                    spaces |= 1 << k
+            byte = np.int64(block >> np.uint64(8 * k) & np.uint64(0xFF))
+            gone |= int(in_class(byte, dropped_low, dropped_high)) << k
+            blank = int(in_class(byte, blanks_low, blanks_high)) << k
+            changed |= blank | int(in_class(byte, zeros_low, zeros_high)) << k
+            if whitespace != KEEP:
+                spaces |= blank
             others &= others - np.uint64(1)
     inside &= ~gone
     return inside & ~spaces, inside & spaces, inside & feeds, 0, inside & changed, 0
@@ -125,14 +140,13 @@ def ascii_bits(block, inside, drop, whitespace, fold, flags):
 
 @kernel
 def step_bits(
-    data, blocks, start, end, i, drop, whitespace, lowercase, fold, pages, records, flags, lower
+    data, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
 ):  # fmt: skip
-    """Bits of the block at `i`: solid ones, spaces, line feeds among them, characters that grow, that change, and U+03A3
-    to be made lower case; the last but one for all bytes of the character that have a bit, the others but the first two
-    for its first byte."""
-    block = block_at(data, blocks, i)
+    """Six masks of the block at `i` (eight bits each): solid bytes, spaces, and line feeds among these; first bytes of
+    characters that grow; bytes that change; first bytes of U+03A3 to be made lower case. `classes` is that of
+    `ascii_classes`."""
     if block & HIGH_BITS == np.uint64(0):
-        return ascii_bits(block, bits_inside(i, start, end), drop, whitespace, fold, flags)
+        return ascii_bits(block, bits_inside(i, start, end), whitespace, classes)
     solids = spaces = feeds = grown = changes = sigmas = 0
     j = first_character(data, max(i, start), start)
     while j < min(i + 8, end):
@@ -152,7 +166,7 @@ def step_bits(
             changes |= bits
             if j >= i:
                 grown |= int(grows) << (j - i)
-                sigmas |= int(lowercase and int(flags[at(record)]) & tables.SIGMA != 0) << (j - i)
+                sigmas |= int(lowercase != 0 and code_point == CAPITAL_SIGMA) << (j - i)
         j += width
     return solids, spaces, feeds, grown, changes, sigmas
 
@@ -215,7 +229,7 @@ def new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, 
 
 
 @kernel
-def bounding_bits(data, blocks, start, end, i, kept, fold, pages, records, flags):
+def bounding_bits(data, start, end, i, kept, fold, pages, records, flags):
     """A bit for each character that starts in the block at `i`, has a bit in `kept`, and by which the case of a sigma
     is decided: it is not case-ignorable."""
     found = 0

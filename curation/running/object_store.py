@@ -65,7 +65,7 @@ class ObjectStore:
         try:
             import fsspec
 
-            self._files, root = fsspec.url_to_fs(url)
+            self._files, root = fsspec.url_to_fs(url, use_listings_cache=False)
         except ImportError as error:
             raise OutputError(
                 f"{self.url} needs another package: {scrubbed(error, url)}. pip install 'gpu-pipeline[s3]'"
@@ -78,7 +78,6 @@ class ObjectStore:
         """Return the bytes of every object, by its name below the prefix."""
 
         def find() -> dict[str, int]:
-            self._files.invalidate_cache()
             found = self._files.find(self._root, detail=True)
             prefix = f"{self._root}/"
             return {path.removeprefix(prefix): int(entry["size"]) for path, entry in found.items() if path != prefix}
@@ -118,9 +117,7 @@ class ObjectStore:
         try:
             return self._try("write", name, attempt)
         except FileNotFoundError:
-            raise OutputError(
-                f"{self.url}: its bucket does not exist. Create the bucket, or correct --output"
-            ) from None
+            raise OutputError(f"{self.url}: its bucket does not exist. Create it, or correct --output") from None
 
     def end_uploads(self) -> None:
         """Delete the parts of files that a killed process has left; a store may bill them."""
@@ -147,13 +144,8 @@ class ObjectStore:
     def sha256(self, name: str, size: int) -> str:
         """Return the SHA-256 of an object of `size` bytes, in hexadecimal; "" if it is missing or has another size."""
         path, digest = f"{self._root}/{name}", hashlib.sha256()
-
-        def find_size() -> int:
-            self._files.invalidate_cache()
-            return int(self._files.info(path)["size"])
-
         try:
-            if self._try("read", name, find_size) != size:
+            if self._try("read", name, lambda: int(self._files.info(path)["size"])) != size:
                 return ""
             for start in range(0, size, READ_BYTES):
                 stop = min(start + READ_BYTES, size)
@@ -215,7 +207,7 @@ def _passes(error: Exception, fault: _Fault) -> bool:
         passing = fault.status in PASSING or (fault.status >= 500 and fault.status != UNSUPPORTED)
         return passing or fault.code in PASSING_CODES
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    if "HTTPClientError" in kinds or "aiohttp.client_exceptions" in type(error).__module__:  # of botocore, of aiohttp
+    if kinds & {"ConnectionError", "HTTPClientError"} or "aiohttp" in type(error).__module__:  # of botocore, of aiohttp
         return True
     return isinstance(error, OSError) and not isinstance(error, PermissionError)
 

@@ -32,9 +32,7 @@ measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
 token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
 text_kernels = pytest.importorskip("gpu_pipeline.text_kernels")
 rewrite_kernels = pytest.importorskip("gpu_pipeline.rewrite_kernels")
-SIGNATURES = (
-    kernels.SIGNATURES | text_kernels.SIGNATURES | rewrite_kernels.SIGNATURES | token_kernels.SIGNATURES
-)
+SIGNATURES = kernels.SIGNATURES | text_kernels.SIGNATURES | rewrite_kernels.SIGNATURES | token_kernels.SIGNATURES
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
 WARP_MODULES = measure_kernels, kernels.repetition_kernels, rewrite_kernels  # with kernels for warps of LANES threads

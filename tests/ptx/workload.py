@@ -37,6 +37,7 @@ SETTINGS = (
     "GPT-2's tokens by its own expression, then by cl100k's"
 )
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
+MARKED = "ΟΔΟΣ <b>½</b>"  # a capital sigma, tags, a character that NFKC changes
 LONG_WORD = "word" * 10_000  # longer ones than real texts have
 UNKNOWN_WORD = "antidisestablishmentarianism" * 3
 SYLLABLES = ("a", "in", "the", "re", "con", "ter", "mo", "ti", "os", "qu", "el", "ba", "den", "sul", "fa", "gri")
@@ -138,6 +139,7 @@ def tokens(engine: ModuleType, texts: Sequence[str], pattern: int) -> list[Any]:
 CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "read": read,
     "rewrite": lambda engine, texts, folder: rewritten(engine, texts, ALL_STEPS),
+    "rewrite what few texts have": lambda engine, texts, folder: rewritten(engine, [*texts, MARKED], ALL_STEPS),
     "measure": lambda engine, texts, folder: measured(engine, texts),
     "measure long documents": lambda engine, texts, folder: measured(engine, [LONG_WORD, *longest_made()]),
     "hash": lambda engine, texts, folder: [engine.hash_text(frame_of(engine, list(texts))[TEXT])],

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -269,3 +270,21 @@ def test_secrets_of_an_address_are_in_no_file_and_no_line(store: MemoryFileSyste
     texts += [path.read_bytes().decode("latin-1") for path in Path().rglob("*") if path.is_file()]
     texts += [store.cat(path).decode("latin-1") for path in store.find("/")]
     assert not any("S3CRET" in text for text in texts) and any("memory://bucket/first" in text for text in texts)
+
+
+def test_a_work_folder_without_its_run_does_not_continue_a_finished_copy(store: MemoryFileSystem):
+    run_to(work="w")
+    shutil.rmtree("w/run")
+    with pytest.raises(OutputError, match=rf"{URL} holds a finished run, and .*/w/run holds another one or none\. Give"):
+        run_to(work="w")
+    assert not Path("w/run").exists()
+
+
+def test_an_object_that_is_not_part_of_the_run_ends_the_copy(store: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as cut:
+        fail(cut, "put_file", lambda path, number: KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            run_to()
+    store.pipe_file(f"{ROOT}/tokens/x.bin", b"x")
+    with pytest.raises(OutputError, match=rf"{URL} has objects that are not part of the run: 'tokens/x\.bin'\. Delete"):
+        run_to()
