@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from curation.errors import InputError, counted
+from curation.system.steps import note_share
 
 PIECE = 2048  # characters that are tokenised at once
 
@@ -110,9 +111,11 @@ def results_of(reader: Reader, windows: Windows, model: str) -> np.ndarray:
     """Return the results of all windows: float64 of shape (windows, width).
 
     `model` is its path, for messages. InputError for a model that gives NaN or infinite numbers."""
-    values = np.zeros((len(windows.ids), reader.width))
+    values, done = np.zeros((len(windows.ids), reader.width)), 0
     for numbers, results in reader.run(windows.ids):
         values[numbers] = results
+        done += len(numbers)
+        note_share(done / len(windows.ids))
     wrong = ~np.isfinite(values).all(axis=1)
     if wrong.any():
         documents = len(np.unique(windows.document[wrong]))

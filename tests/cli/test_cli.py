@@ -44,7 +44,8 @@ sys.exit(main(sys.argv[1:]))
 SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "tiktoken", "tokenizers", "msgspec"}
 COMMANDS = (
     "run", "plan", "demo", "init", "measure", "embed", "tokenize", "show", "compare", "inspect", "verify",
-    "check-overlap", "train tokenizer", "train classifier", "merge", "split", "doctor", "warmup", "recipes", "completion",
+    "check-overlap", "train tokenizer", "train classifier", "merge", "split", "doctor", "warmup", "recipes",
+    "completion",
 )  # fmt: skip
 
 
