@@ -59,7 +59,13 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Overlap as Overlap,
         check_overlap as check_overlap,
     )
-    from curation.library.scores import classify as classify, mix as mix, perplexity as perplexity, select as select
+    from curation.library.scores import (
+        classify as classify,
+        embed as embed,
+        mix as mix,
+        perplexity as perplexity,
+        select as select,
+    )
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -119,6 +125,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Mix as Mix,
         Classify as Classify,
         Decontaminate as Decontaminate,
+        Embed as Embed,
         ExactDedup as ExactDedup,
         Filter as Filter,
         FuzzyDedup as FuzzyDedup,
@@ -158,7 +165,7 @@ _HOMES = {
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
-    "curation.library.scores": ("classify", "mix", "perplexity", "select"),
+    "curation.library.scores": ("classify", "embed", "mix", "perplexity", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),
@@ -176,6 +183,7 @@ _HOMES = {
         "Mix",
         "Classify",
         "Decontaminate",
+        "Embed",
         "ExactDedup",
         "Filter",
         "FuzzyDedup",

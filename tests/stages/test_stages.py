@@ -15,6 +15,7 @@ from curation.recipes.recipe import Recipe, convert_recipe
 from curation.running.run import run
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
 from curation.stages.own_code import convert_stage, stage_for_job, stage_from_job
+from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
 from tests.stages.test_saved_index import FUZZY
@@ -31,6 +32,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "language": {"keep": ["en", "de"], "min_probability": 0.0},
     "classify": {"model": "DIR/quality.bin", "label": "l1"},
     "perplexity": {"model": "DIR/tiny.arpa"},
+    "embed": {"model": "DIR/vectors"},
     "decontaminate": {"evaluation_files": ["DIR/quiz.txt"], "ngram": 2},
     "exact_dedup": {},
     "fuzzy_dedup": {"index": "DIR/old/index"},
@@ -44,6 +46,7 @@ FILES = {
     "classify": "quality.bin",
     "perplexity": "tiny.arpa",
     "decontaminate": "quiz.txt",
+    "embed": "vectors/model.safetensors",
     "fuzzy_dedup": "old/index/index.json",
 }  # a file of each that has some
 
@@ -55,6 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "in.jsonl").write_bytes(records_of(TEXTS, url="https://a.org", score=0.5))
     (folder / "quiz.txt").write_text("eins zwei\n")
     (folder / "tiny.arpa").write_bytes(TINY)
+    write_static(folder / "vectors")
     (folder / "quality.bin").write_bytes(as_bytes(model_of(words=[b"two", b"zwei"])))
     old = {"input": [{"path": str(folder / "in.jsonl")}], "stages": [FUZZY], "output": {"formats": [], "index": True}}
     run(convert_recipe(old), folder / "old", engine="cpu")
