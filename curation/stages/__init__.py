@@ -13,10 +13,11 @@ from curation.stages.ngram_dedup import NgramDedup
 from curation.stages.redact import Redact
 from curation.stages.rewrite import Rewrite
 from curation.stages.select import Select
+from curation.stages.semantic_dedup import SemanticDedup
 
 _CLASSES: tuple[type[Stage], ...] = (
     Rewrite, Redact, MeasureStage, Filter, Language, Classify, Decontaminate, ExactDedup, FuzzyDedup, NgramDedup,
-    Select,
+    Select, SemanticDedup,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
@@ -36,5 +37,6 @@ __all__ = [
     "Rewrite",
     "RowStage",
     "Select",
+    "SemanticDedup",
     "Stage",
 ]  # fmt: skip
