@@ -105,7 +105,9 @@ def main() -> None:
     parser.add_argument("--folder", default="")
     options = parser.parse_args()
     if len(options.counts) == len(options.clusters) == 1:
-        print(json.dumps(run(options.counts[0], options.dimensions, options.clusters[0], options.equal, options.folder)))
+        print(
+            json.dumps(run(options.counts[0], options.dimensions, options.clusters[0], options.equal, options.folder))
+        )
         return
     for count in options.counts:
         for clusters in options.clusters:

@@ -39,7 +39,7 @@ def close_vectors(
             rows = slice(start, start + VECTORS_AT_ONCE)
             for others in columns:
                 dots = _exact_dots(left[rows], right[others])
-                bounds = cp.multiply.outer(cp.asarray(left_bounds[rows]), cp.asarray(right_bounds[others]))
+                bounds = cp.asarray(left_bounds[rows])[:, None] * cp.asarray(right_bounds[others])
                 pairs = cp.flatnonzero(dots >= bounds)
                 i, j = pairs // dots.shape[1] + start, pairs % dots.shape[1] + others.start
                 found.append((cp.asnumpy(i), cp.asnumpy(j), cp.asnumpy(dots.reshape(-1)[pairs].astype(cp.int64))))

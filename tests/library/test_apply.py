@@ -102,6 +102,7 @@ def frame_of(texts: Sequence[str | None], text_column: str = "body", index: int 
         "score": rows / len(rows),
         text_column: pd.Series(texts, dtype="str"),
         "n": rows,
+        "vector": [f"[{row % 4 - 1}, 1]" for row in rows],
     }
     return pd.DataFrame(columns).set_index(rows + index)
 
@@ -133,6 +134,7 @@ def stages(quiz: Path) -> dict[str, Any]:
         "ngram_dedup": curation.NgramDedup(ngram=2, min_seen=0.5),
         "classify": curation.Classify(model=str(quiz.with_name("model.bin")), label="l1") if quiz.name else None,
         "select": curation.Select(column="n", keep_lowest=0.5, per="source"),
+        "semantic_dedup": curation.SemanticDedup(column="vector", threshold=0.9, keep="farthest"),
         "own rows": AboveScore(),
         "own corpus": CutRepeats(),
         "own drops": DropSources(drop=("s1",)),

@@ -57,6 +57,7 @@ stages:
   - {kind: fuzzy_dedup, verify: signature, name: signatures}
   - {kind: ngram_dedup}
   - {kind: select, column: quality, drop_lowest: 0.1, per: language}
+  - {kind: semantic_dedup, column: vector}
 output: {formats: [megatron, packed]}
 """
 
