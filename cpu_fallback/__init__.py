@@ -15,6 +15,7 @@ from cpu_fallback.text import (
     score_text,
     shingles,
     signatures,
+    spread_bytes,
 )
 from cpu_fallback.tokens import tokenize
 
@@ -38,6 +39,7 @@ __all__ = [
     "score_text",
     "shingles",
     "signatures",
+    "spread_bytes",
     "to_arrow",
     "tokenize",
     "with_columns",
