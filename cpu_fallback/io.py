@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cpu_fallback.buffers import STRING, string_array
 from curation.contract import TEXT, Batch
+from curation.models.vectors import is_list
 from curation.reading import read_documents
 from curation.reading.source_files import Slice
 
@@ -35,6 +36,8 @@ def from_arrow(table: pa.Table) -> pd.DataFrame:
     columns = {
         field.name: pd.Series(STRING.__from_arrow__(column.cast(pa.large_string())), copy=False)
         if _is_string(field.type)
+        else pd.Series(pd.arrays.ArrowExtensionArray(column), copy=False)  # vectors; by default an object per row
+        if is_list(field.type)
         else column.to_pandas(types_mapper=NULLABLE.get if column.null_count else None)
         for field, column in zip(table.schema, table.columns, strict=True)
     }

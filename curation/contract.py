@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from curation.kernels.ngram_table import NgramTable
     from curation.kernels.rewrite import RewriteSteps
     from curation.models.fasttext import Classifier
+    from curation.models.ngrams import LanguageModel
     from curation.packing.tokenization import Tokenizer
     from curation.reading.places import Mark
     from curation.reading.source_files import Slice
@@ -167,6 +168,14 @@ class Engine(Protocol):
         rounding of its float32 sums."""
         ...
 
+    def score_text(self, text: Text, model: LanguageModel) -> np.ndarray:
+        """Return the log probability of each text by a back-off language model, int64 of shape (documents, 4).
+
+        The columns are the sum of the logarithms (base 10, in units of 10^-7), words, lines with words, and words that
+        the model does not have. A word is a run of bytes without ASCII white space; each line is a sentence, and its
+        end counts in the sum."""
+        ...
+
     def signatures(self, text: Text, ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return MinHash signatures of the sets of n-grams: uint32, shape (documents, len(a)).
 
@@ -229,16 +238,41 @@ class Engine(Protocol):
         (left[k], right[k])."""
         ...
 
+    # vectors.py
+
+    def nearest_vectors(self, vectors: np.ndarray, others: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
+        """Return for each vector the positions of its `count` nearest `others`, nearest first: int32, shape (n, count).
+
+        Vectors and others are int8. The nearest has the highest float32 product of the exact dot product and its weight
+        (float32, one per other); of equal ones the first counts. `count` is at most len(others)."""
+        ...
+
+    def close_vectors(
+        self, left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pairs (i, j) whose dot product reaches the float32 product left_bounds[i] * right_bounds[j], by i,
+        then j; and their dot products. All three are int64; vectors are int8, bounds float32."""
+        ...
+
+    def fit_centroids(self, vectors: np.ndarray, clusters: int, rounds: int, seed: int) -> np.ndarray:
+        """Return the centres of k-means, float32 of shape (clusters, dimensions), after at most so many rounds.
+
+        `vectors` (float32) are a sample; the first ones are the first centres. Engines may return different centres;
+        one engine returns the same on one machine. InputError: the library of k-means is not installed."""
+        ...
+
 
 ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "session": ("describe", "open_session", "batch_bytes"),
     "io": ("read_slice", "from_arrow", "to_arrow", "filter_rows", "with_columns"),
     "text": (
-        "rewrite", "measure", "byte_lengths", "hash_text", "classify", "signatures", "band_keys", "shingles",
+        "rewrite", "measure", "byte_lengths", "hash_text", "classify", "score_text", "signatures", "band_keys",
+        "shingles",
         "ngram_hits",
     ),
     "tokens": ("tokenize",),
     "dedup": ("group_leaders", "intersection_sizes", "connected_components"),
+    "vectors": ("nearest_vectors", "close_vectors", "fit_centroids"),
 }  # fmt: skip
 
 __all__ = ["ENGINE_FUNCTIONS", "ID", "ROW", "TEXT", "Batch", "Engine", "Frame", "Rejected", "Session", "position_type"]

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, whole_number
-from curation.errors import TokenizerError
 from curation.system.terminal import print_line, stdout_is_lost
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
-    from curation.packing.tokenization import Tokenizer
 
 SHOWN_IDS = 200
 
@@ -28,10 +26,13 @@ def _add_inspect(parser: Parser) -> None:
 def inspect(options: argparse.Namespace) -> int:
     from curation.errors import counted
     from curation.packing.indexed import IndexedReader
+    from curation.packing.repack import recorded_tokenizer
     from curation.packing.tokenization import load_tokenizer
 
     reader = IndexedReader(options.prefix)
-    tokenizer, note = (load_tokenizer(options.tokenizer), "") if options.tokenizer else _own_tokenizer(reader.prefix)
+    tokenizer, note = (
+        (load_tokenizer(options.tokenizer), "") if options.tokenizer else recorded_tokenizer(reader.prefix)
+    )
     counts = (counted(len(reader.documents) - 1, "document"), counted(len(reader.tokens), "token"), reader.dtype.name)
     print_line(f"{reader.prefix}: {', '.join(counts)}")
     if note:
@@ -43,23 +44,6 @@ def inspect(options: argparse.Namespace) -> int:
         print_line(f"\n--- document {number}: {counted(len(ids), 'token')}")
         print_line(tokenizer.decode(ids) if tokenizer else " ".join(map(str, ids[:SHOWN_IDS].tolist())))
     return 0
-
-
-def _own_tokenizer(prefix: Path) -> tuple[Tokenizer | None, str]:
-    """The tokenizer that a pair was made with, or the reason why it is not available."""
-    from curation.packing.repack import read_tokenizer
-    from curation.packing.tokenization import load_tokenizer
-
-    recorded = read_tokenizer(prefix)
-    if not recorded:
-        return None, f"no manifest in {prefix.parent / '_meta'} names the tokenizer"
-    try:
-        tokenizer = load_tokenizer(recorded["name"])
-    except TokenizerError:
-        return None, f"tokenizer {recorded['name']} of the manifest cannot be loaded here"
-    if tokenizer.digest != recorded["sha256"]:
-        return None, f"{recorded['name']} is not the tokenizer of the manifest"
-    return tokenizer, ""
 
 
 def _add_verify(parser: Parser) -> None:

@@ -85,7 +85,11 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "engine": (
         ("--engine",),
-        {"choices": ENGINES, "default": "auto", "help": "compute on this engine (default: auto, the GPU if usable)"},
+        {
+            "choices": ENGINES,
+            "default": "auto",
+            "help": "compute on this engine (default: auto, the GPU if usable and faster)",
+        },
     ),
     "workers": (
         ("--workers",),

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from curation.arrays import as_one_array
 from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
+from curation.models.vectors import as_json, is_list
 from curation.reading.documents import Documents, is_text, schema_of, table_rows
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
 from curation.reading.remote import UNKNOWN_SIZE
@@ -93,8 +94,8 @@ def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Document
 
 def _carried(column: Any, name: str, file: SourceFile) -> pa.Array:
     try:
-        return as_one_array(column.cast(pa.large_string()))
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return as_one_array(as_json(column) if is_list(column.type) else column.cast(pa.large_string()))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, TypeError):
         raise InputError(f"column {name!r} of {shown(file.path)} is {column.type}, which has no text form") from None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from curation.contract import ID, TEXT
+from curation.models.vectors import arrow_type
 from curation.stages import Stage
 from curation.stages.base import added_columns
 
@@ -30,7 +31,8 @@ PARQUET_OPTIONS: dict[str, Any] = {
 def document_schema(columns: Sequence[str], stages: Sequence[Stage] = ()) -> pa.Schema:
     """Return the schema of `documents/`: doc, id, source and text, then carried columns, then columns of stages."""
     carried = dict.fromkeys(columns, "large_string")
-    return pa.schema([*DOCUMENT_SCHEMA, *(pa.field(*column) for column in (carried | added_columns(stages)).items())])
+    added = (carried | added_columns(stages)).items()
+    return pa.schema([*DOCUMENT_SCHEMA, *((name, arrow_type(kind)) for name, kind in added)])
 
 
 def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:

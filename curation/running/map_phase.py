@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
+from curation.models.vectors import arrow_type, is_list
 from curation.reading import schema_of
 from curation.reading.sampling import read_sampled
 from curation.reading.source_files import Slice
@@ -33,7 +34,7 @@ from curation.running.intermediate import (
 )
 from curation.running.ledger import SliceRecord
 from curation.running.places import store_marks
-from curation.running.plan import check_stage_files
+from curation.running.plan import check_computed_with, check_stage_files
 from curation.running.slice_notes import SliceNotes
 from curation.running.stored_plan import Loaded, Plan, Stored, load_plan, load_shared, with_urls
 from curation.running.task_records import Counts, RunningNote
@@ -178,6 +179,8 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     """
     stages = {k: stage_from_job(content) for k, content in job.stages.items()}
     task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine), stages, {})
+    names = [plan.recipe.stage_names[k] for k in task.numbers]
+    check_computed_with(names, [stages[k] for k in task.numbers], plan.computed_with, "the run of this worker")
     record = SliceRecord(stages=_stage_counts(task))
     suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
     paths = [numbered_path(job.folder, number, suffix) for suffix in (*suffixes, *slice_notes.suffixes(plan.recipe))]
@@ -191,6 +194,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     ):
         for frame in _frames(task, record, rejected_file, notes):
             check_interrupts()
+            note.begin(len(frame), max(record.bytes_read - record.read_counts()[1], 0))
             frame = _apply_stages(task, frame, record, removed_file, notes)
             started = time.perf_counter()
             columns = _keys(task, frame)
@@ -199,8 +203,8 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             record.write_seconds += time.perf_counter() - started
             record.documents, record.removed = partition.documents.rows, removed_file.rows
             note.write(*record.read_counts(), record.documents)
+            del frame  # before the next batch is read: an engine counts the memory of one
         notes.finish(task.numbers, record)
-    names = [plan.recipe.stage_names[k] for k in task.numbers]
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
     store_marks(job.folder, number, notes.marks)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
@@ -216,7 +220,7 @@ def _removed_schema(plan: Plan) -> pa.Schema:
     if not plan.recipe.output.keeps_removed_text:
         return REMOVED_SCHEMA
     return pa.schema(
-        [*REMOVED_TEXT_SCHEMA, *(pa.field(*column) for column in noted_columns(plan.recipe.stages).items())]
+        [*REMOVED_TEXT_SCHEMA, *((name, arrow_type(kind)) for name, kind in noted_columns(plan.recipe.stages).items())]
     )
 
 
@@ -234,11 +238,12 @@ def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: Sl
         record.read_seconds += time.perf_counter() - started
         empty = False
         yield frame
+        del frame
         started = time.perf_counter()
     if empty:
         schema = schema_of(task.slice.columns)
-        for field in _added_before(task).items():
-            schema = schema.append(pa.field(*field))
+        for name, kind in _added_before(task).items():
+            schema = schema.append(pa.field(name, arrow_type(kind)))
         yield task.engine.from_arrow(schema.empty_table())
 
 
@@ -265,6 +270,7 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
         ]
         rejected_file.writelines(orjson.dumps(entry._asdict()) + b"\n" for entry in batch.rejected)
         yield batch.frame
+        del batch
 
 
 def _partition_frames(task: _Task) -> Iterator[Frame]:
@@ -352,7 +358,11 @@ def _note_removed(
 def _documents(task: _Task, frame: Frame) -> pa.Table:
     """The documents of a frame as the partition stores them: row, id, text, carried columns, columns of stages."""
     added = added_columns(task.plan.recipe.stages[: task.job.segment.last])
-    return task.engine.to_arrow(frame[[ROW, ID, TEXT, *task.slice.columns, *added]])
+    table = task.engine.to_arrow(frame[[ROW, ID, TEXT, *task.slice.columns, *added]])
+    for name in (name for name, kind in added.items() if is_list(arrow_type(kind))):  # an engine may change the form
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table.column(place).cast(arrow_type(added[name])))
+    return table
 
 
 def _keys(task: _Task, frame: Frame) -> dict[str, np.ndarray]:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from curation.arrays import batch_end_at
 from curation.contract import TEXT
+from curation.models.vectors import arrow_type
 from curation.running.documents_schema import PARQUET_OPTIONS, ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
 from curation.running.intermediate import in_order, open_partition, texts_at
 
@@ -41,7 +42,7 @@ class Texts(NamedTuple):
     @property
     def told(self) -> pa.Schema:
         """What the records of removed documents tell besides the text: the bound, and the notes of stages."""
-        return pa.schema([("bound", pa.float64()), *self.notes.items()])
+        return pa.schema([("bound", pa.float64()), *((name, arrow_type(kind)) for name, kind in self.notes.items())])
 
     def located(self, rows: pa.Table, store: int, number: int, positions: np.ndarray) -> pa.Table:
         """Return the rows of a slice with the columns that note the place of their texts: row numbers in a store."""

@@ -20,7 +20,7 @@ from curation.recipes.renamed import with_new_names
 from curation.running.exports import EXPORTED
 from curation.running.report_texts_schema import AllValues, RuleValues, Texts
 
-OUTPUT_NAMES = ("documents", "removed", "measures", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
+OUTPUT_NAMES = ("documents", "removed", "measures", "tokens", "index", "centroids", *FORMS, "rejected.jsonl", *EXPORTED)
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -155,9 +155,11 @@ class _Report(msgspec.Struct):
     funnel: str
     work_seconds: dict[str, float] = {}
     versions: dict[str, str] = {}
+    batch_bytes: Count = 0  # of input, per task
     peak_memory_bytes: Count = 0
     stage_files: dict[str, dict[str, Digest]] = {}
     stage_revisions: dict[str, int] = {}
+    computed_with: dict[str, dict[str, str]] = {}
     report_html: Digest = "0" * 64
     tokenizer: dict[str, Any] = {}
     values: AllValues = AllValues()  # reports up to 0.2.0 lack `values` and `texts`

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curation.engine import choose_engine
+from curation.engine import choose_engine, suit_engine
 from curation.errors import counted
 from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
@@ -23,7 +23,7 @@ from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
 from curation.recipes.recipe import Recipe, check_readable
-from curation.running.arguments import Call, check_alone, check_session, find_resources
+from curation.running.arguments import LOCAL, Call, check_alone, check_session, find_resources, work_of
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.context import WORK, RunContext
@@ -112,6 +112,8 @@ def run(
         check_alone(scheduler, force)
     with shown_by(progress):
         checked = preflight(recipe, folder)  # before anything is read
+    if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
+        choice = suit_engine(work_of(recipe, checked, workers))
     call = Call(recipe, folder, checked, choice, workers, scheduler, slice_bytes, force, force_disk, progress, started)
     begin_writing()
     if array_task:
@@ -171,6 +173,7 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
     sweep(folder)  # dead workers of a cluster leave temporary files
     content = {"engine": call.choice.name, "engine_reason": call.choice.reason} | content
     content["seconds"] = round(time.perf_counter() - call.started, 3)
+    content["batch_bytes"] = resources.batch_bytes
     content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if array:
         content = array.agree(content)
@@ -234,12 +237,12 @@ def _log_notes(tokenizer: Tokenizer | None, context: RunContext) -> None:
 def _slice_planner(
     slice_bytes: int, resources: Resources, workers: int
 ) -> Callable[[Sequence[SourceFile]], Iterator[Slice]]:
-    """The function that cuts files for so many tasks at once: at `slice_bytes`, or as memory allows and at least a
-    quarter of a batch."""
+    """The function that cuts files for so many tasks at once: at `slice_bytes`, or as memory allows, and at least
+    `min_slice_bytes`."""
     if slice_bytes:
         return partial(cut_slices, slice_bytes=slice_bytes)
     max_bytes = max(resources.max_slice_bytes, resources.batch_bytes)
-    min_bytes = min(max(MIN_SLICE_BYTES, resources.batch_bytes // 4), max_bytes)
+    min_bytes = min(resources.min_slice_bytes or max(MIN_SLICE_BYTES, resources.batch_bytes // 4), max_bytes)
     return partial(cut_slices, slice_bytes=max_bytes, min_bytes=min_bytes, workers=workers)
 
 

@@ -23,7 +23,7 @@ from curation.errors import CurationError, IntegrityError, OutputError
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.forms.shards import MANIFEST
 from curation.packing.indexed import IndexedReader, check_pair
-from curation.packing.joining import is_of_stem
+from curation.packing.joining import is_of_stem, stem_name
 from curation.packing.ordering import assign_splits, split_names
 from curation.reading.paths import is_run
 from curation.recipes.renamed import with_new_names
@@ -262,7 +262,7 @@ def _ledger(folder: Path, content: dict[str, Any]) -> Iterator[str]:
 
 
 def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    copies = sum(entry["copies"] - 1 for entry in content["recipe"]["input"])
+    copies = sum(entry["copies"] - 1 for entry in content["recipe"]["input"]) + _drawn_copies(content)
     if not has_documents(content):
         tokens = content["tokens"]
         if tokens["documents"] + tokens["empty_documents"] != content["documents"]["kept"]:
@@ -274,6 +274,13 @@ def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     rows = yield from _ascending(folder, "documents", copies)
     if rows != content["documents"]["kept"]:
         yield f"documents/ has {rows} rows, the report counts {content['documents']['kept']} kept"
+
+
+def _drawn_copies(content: dict[str, Any]) -> int:
+    """The largest number of times that another copy of an input may begin after a `mix`."""
+    groups = [group for stage in content["stages"] if stage["kind"] == "mix" for group in stage["details"]["groups"]]
+    most = max((group["most_copies"] for group in groups), default=0)
+    return max(most - 1, 0) * len(content["recipe"]["input"])
 
 
 def _removed(folder: Path, content: dict[str, Any]) -> Iterator[str]:
@@ -385,7 +392,9 @@ def _docs(folder: Path) -> np.ndarray:
 
 def _prefixes(folder: Path, content: dict[str, Any], source: str, split: str) -> list[Path]:
     """The prefixes of the pairs of a source's split."""
-    stem = Path("tokens", f"{source}_{split}")
+    recipe = content["recipe"]
+    naming = recipe["output"]["megatron"].get("names", "text")  # reports up to 0.2.0 lack it
+    stem = Path("tokens", stem_name(source, split, naming, len(recipe["input"])))
     names = [name.removesuffix(".idx") for name in content["outputs"] if name.endswith(".idx")]
     return [folder / name for name in names if is_of_stem(stem, Path(name).name)]
 

@@ -72,6 +72,12 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for a missing file."""
         return {}
 
+    def computed_with(self) -> dict[str, str]:
+        """Return the facts of this machine on which the last digits of the results depend, such as the device and the
+        versions of libraries: name -> value. A run that has begun with others does not resume, and a worker with others
+        ends it. Default: none, since results of integers depend on none."""
+        return {}
+
     def kernels(self) -> tuple[str, ...]:
         """Return the groups of kernels that the stage calls on the CPU engine, such as `measures` for `engine.measure`;
         `curation.running.warm_up.GROUPS` lists them. The runner compiles them in parallel before the tasks start; any
@@ -100,6 +106,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         edited = [f"{count.edited:,} edited"] if count.edited else []
         removed = [f"{count.removed:,} removed"] if self.removes else []
         return [f"{', '.join(removed + edited) or 'no change'} of {counted(count.documents_in, 'document')}"]
+
+    def warnings(self, count: StageCount) -> list[str]:
+        """Return warnings for the report, with the stage's name. Default: none."""
+        return []
 
 
 class RowStage(Stage, frozen=True, kw_only=True):
@@ -164,6 +174,11 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         """Return the rows to remove, or the spans to cut."""
         raise NotImplementedError(f"{type(self).__name__} has no decide()")
+
+    def centroids_file(self, corpus: Corpus) -> Path | None:
+        """Return the file in `corpus.scratch` that the run keeps as `centroids/stage-N.npz`, after the phases. Default:
+        none."""
+        return None
 
     def kept_share(self) -> float:
         """Return the share of documents that the stage keeps, if its settings fix it; for `curate plan`. Default: 1."""

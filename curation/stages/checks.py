@@ -18,6 +18,7 @@ import pyarrow as pa
 from curation.arrays import as_one_array, batches_of
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import CurationError, RecipeError, StageError, is_shortage
+from curation.models.vectors import arrow_type
 from curation.reading.inputs import RESERVED
 from curation.rules.decide import Verdict
 from curation.stages.base import CorpusStage, RowStage, Stage
@@ -64,11 +65,11 @@ def check_announced(stage: Stage) -> None:
                 f"{', '.join(TAKEN)}"
             )
         try:
-            pa.type_for_alias(kind)
+            arrow_type(kind)
         except (AttributeError, ValueError):  # not a string; not a type
             raise RecipeError(
                 f"{stage_label(stage)}: writes() gives the column {name} the type {kind!r}, which Arrow does not know. "
-                "Use int64, double, bool or large_string"
+                "Use int64, double, bool, large_string, or int8[n] for vectors of n dimensions"
             ) from None
 
 
@@ -152,7 +153,7 @@ def _as_bool(edited: Any) -> np.ndarray:
 
 def _array(name: str, values: Any, kind: str | None = None) -> pa.Array:
     try:
-        return pa.array(values, kind)
+        return pa.array(values, None if kind is None else arrow_type(kind))
     except UNREADABLE as error:
         raise StageError(f"{name} cannot be {kind or 'strings'}: {error}") from None
 
@@ -160,7 +161,8 @@ def _array(name: str, values: Any, kind: str | None = None) -> pa.Array:
 def _typed(name: str, values: Any, kind: str) -> Any:
     """Return the values of a column as an Arrow array of the announced type."""
     try:
-        return (values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)).cast(kind)
+        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+        return array.cast(arrow_type(kind))
     except OverflowError:  # Python integers from 2**63 on: Arrow reads them only with the type uint64
         return _array(f"column {name}", values, kind)
     except UNREADABLE as error:
@@ -229,7 +231,16 @@ def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> De
         if len(cuts.row):
             raise StageError("decide() cuts spans, but the class has cuts_text = False. Set it to True")
         cuts = None
-    return Decision(drops, cuts, _as_json(decision.details))
+    if decision.copies is not None:
+        _check_copies(decision.copies, drops, len(corpus.rows))
+    return Decision(drops, cuts, _as_json(decision.details), decision.copies)
+
+
+def _check_copies(copies: object, drops: Sequence[Drops], rows: int) -> None:
+    if not isinstance(copies, np.ndarray) or copies.dtype != np.uint16 or copies.shape != (rows,):
+        raise StageError(f"copies must be uint16, one per row of the corpus ({rows:,}), not {type(copies).__name__}")
+    if int(np.count_nonzero(copies == 0)) != sum(len(entry.row) for entry in drops):
+        raise StageError("copies must be 0 for the rows in drops, and for no others")
 
 
 def _checked_drops(drops: object, state: np.ndarray) -> Drops:
