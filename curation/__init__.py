@@ -60,6 +60,11 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         check_overlap as check_overlap,
     )
     from curation.library.scores import classify as classify, mix as mix, perplexity as perplexity, select as select
+    from curation.library.token_coverage import (
+        CoverageGroup as CoverageGroup,
+        TokenCoverage as TokenCoverage,
+        token_coverage as token_coverage,
+    )
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -159,6 +164,7 @@ _HOMES = {
     "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
     "curation.library.scores": ("classify", "mix", "perplexity", "select"),
+    "curation.library.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),
