@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         exact_dedup as exact_dedup,
         fuzzy_dedup as fuzzy_dedup,
         ngram_dedup as ngram_dedup,
+        semantic_dedup as semantic_dedup,
     )
     from curation.library.duplicates import Duplicates as Duplicates
     from curation.library.plotting import plot as plot
@@ -59,7 +60,13 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Overlap as Overlap,
         check_overlap as check_overlap,
     )
-    from curation.library.scores import classify as classify, mix as mix, perplexity as perplexity, select as select
+    from curation.library.scores import (
+        classify as classify,
+        embed as embed,
+        mix as mix,
+        perplexity as perplexity,
+        select as select,
+    )
     from curation.library.token_coverage import (
         CoverageGroup as CoverageGroup,
         TokenCoverage as TokenCoverage,
@@ -124,6 +131,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Mix as Mix,
         Classify as Classify,
         Decontaminate as Decontaminate,
+        Embed as Embed,
         ExactDedup as ExactDedup,
         Filter as Filter,
         FuzzyDedup as FuzzyDedup,
@@ -133,6 +141,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Redact as Redact,
         Rewrite as Rewrite,
         Select as Select,
+        SemanticDedup as SemanticDedup,
     )
     from curation.stages.base import CorpusStage as CorpusStage, Phase as Phase, RowStage as RowStage
     from curation.stages.outcome import (
@@ -156,14 +165,14 @@ _HOMES = {
         "redact",
         "rewrite",
     ),
-    "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup"),
+    "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup", "semantic_dedup"),
     "curation.library.duplicates": ("Duplicates",),
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
-    "curation.library.scores": ("classify", "mix", "perplexity", "select"),
+    "curation.library.scores": ("classify", "embed", "mix", "perplexity", "select"),
     "curation.library.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
@@ -182,6 +191,7 @@ _HOMES = {
         "Mix",
         "Classify",
         "Decontaminate",
+        "Embed",
         "ExactDedup",
         "Filter",
         "FuzzyDedup",
@@ -191,6 +201,7 @@ _HOMES = {
         "Redact",
         "Rewrite",
         "Select",
+        "SemanticDedup",
     ),
     "curation.rules.decide": ("RULE_SETS", "Rule", "Verdict"),
     "curation.measures": ("Measure",),

@@ -4,6 +4,7 @@
 from curation.cli import (
     comparing,
     coverage,
+    embedding,
     environment,
     init,
     inspecting,
@@ -17,7 +18,7 @@ from curation.cli import (
 from curation.cli.parsing import Group
 
 GROUPS = (
-    Group("runs", (runs.RUN, runs.PLAN, runs.DEMO, init.INIT, measuring.MEASURE, runs.TOKENIZE)),
+    Group("runs", (runs.RUN, runs.PLAN, runs.DEMO, init.INIT, measuring.MEASURE, embedding.EMBED, runs.TOKENIZE)),
     Group(
         "results",
         (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stages that write and use scores, on a frame: `curation.classify`, `perplexity`, `select` and `mix`."""
+"""The stages that write and use scores, on a frame: `curation.classify`, `embed`, `perplexity`, `select` and `mix`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import stage_of, takes
-from curation.stages import Classify, Mix, Perplexity, Select
+from curation.stages import Classify, Embed, Mix, Perplexity, Select
 
 
 @takes(Classify)
@@ -70,6 +70,34 @@ def perplexity(
     `curation.apply`.
     """
     return apply(frame, stage_of(Perplexity, model, locals()), text_column=text_column)
+
+
+@takes(Embed)
+def embed(
+    frame: AnyFrame,
+    model: str | os.PathLike[str] | Embed,
+    *,
+    column: str = "embedding",
+    windows: int = 4,
+    pooling: Literal["first", "mean", "max"] = "mean",
+    max_characters: int = 0,
+    text_column: str = "text",
+) -> AnyFrame:
+    """Return the frame with a column of vectors (lists of int8 of fixed size), null for a text without known tokens.
+
+    model                folder of an encoder or of static embeddings; or a whole `curation.Embed` in place of the
+                         keywords
+    frame, text_column   as in `curation.apply`
+
+        >>> import curation, pandas
+        >>> frame = curation.embed(pandas.DataFrame({"text": ["a good text", ""]}), "vectors")
+        >>> frame["embedding"].isna().tolist()
+        [False, True]
+
+    Raises RecipeError for a wrong setting, InputError for a model that cannot be used, EngineError for a missing
+    package, and the errors of `curation.apply`.
+    """
+    return apply(frame, stage_of(Embed, model, locals()), text_column=text_column)
 
 
 @takes(Select)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -32,10 +34,11 @@ from curation.stages.invoke import decide, prepare_stage, run_phase_task
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 from curation.stages.own_code import stage_for_job, stage_from_job
 from curation.stages.saved_index import FOLDER, index_digests
-from curation.system.files import commit, make_folder, remove
+from curation.system.files import commit, file_sha256, make_folder, remove, sync_folder
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count
 
+CENTROIDS = "centroids"  # folder in the outputs
 ROWS = ("row", "partner", "value")  # of drops, in the order of `RemovedRows`
 
 
@@ -106,22 +109,28 @@ def load_removed(path: Path, stage: int, partitions: Partitions) -> list[Removed
 
 
 def save_index(context: RunContext, removed: Sequence[RemovedRows], numbering: Numbering) -> dict[str, str]:
-    """Write `index/` of the documents kept by the last stage that saves an index; return path -> SHA-256.
+    """Write `index/`: the last stage with each `index_folder` saves an index; return path -> SHA-256.
 
-    An index that exists is kept. `removed` has the removed rows of all corpus stages.
+    An index has the documents that its segment kept up to the last stage that saves one. An index that exists is kept.
+    `removed` has the removed rows of all corpus stages.
     """
     stages, index_folder = context.plan.recipe.stages, context.folder / FOLDER
-    number = max(k for k, stage in enumerate(stages) if saves_index(stage))
-    partitions = next(removed_rows.partitions for removed_rows in removed if removed_rows.stage == number)
-    alive = np.ones(len(partitions), bool)
-    for removed_rows in removed:
-        if removed_rows.partitions is partitions and removed_rows.stage <= number:
-            alive[removed_rows.row] = False
-    stage = cast(CorpusStage, stages[number])
+    numbers = {cast(CorpusStage, stage).index_folder: k for k, stage in enumerate(stages) if saves_index(stage)}
     if not index_folder.exists():
-        corpus = partitions.corpus(number, np.flatnonzero(alive), workers=context.workers)
         work = context.work / FOLDER
-        stage.write_index(context.engine, corpus, index_folder, work, lambda rows: ids_of(partitions, rows, numbering))
+        remove(work)
+        for below, number in sorted(numbers.items()):  # "" first
+            partitions = next(removed_rows.partitions for removed_rows in removed if removed_rows.stage == number)
+            alive = np.ones(len(partitions), bool)
+            for removed_rows in removed:
+                if removed_rows.partitions is partitions and removed_rows.stage <= max(numbers.values()):
+                    alive[removed_rows.row] = False
+            corpus = partitions.corpus(number, np.flatnonzero(alive), workers=context.workers)
+            stage = cast(CorpusStage, stages[number])
+            ids = partial(ids_of, partitions, numbering=numbering)
+            stage.write_index(context.engine, corpus, work / below, context.work / f"{FOLDER}-{number}", ids)
+        os.replace(work, index_folder)
+        sync_folder(context.folder)
     return index_digests(index_folder)
 
 
@@ -219,11 +228,26 @@ def _decide(
             removed += [len(drops.row) for drops in decision.drops]
             if decision.copies is not None:
                 _save_copies(path, corpus, decision.copies)
+            _keep_centroids(context, number, stage, corpus)
             save_decision(path, decision, time.perf_counter() - started)
             del corpus, decision
         remove(mask)
     remove(partitions.scratch(number))  # after the decision is stored: a kill in between leaves records without files
     return load_decision(path, partitions, number)
+
+
+def _keep_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
+    """Copy the centroids of a stage to the outputs."""
+    file = stage.centroids_file(corpus)
+    if file is not None:
+        make_folder(context.folder / CENTROIDS)
+        with commit(context.folder / CENTROIDS / f"stage-{number + 1}.npz") as path:
+            copyfile(file, path)
+
+
+def centroid_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of centroids of a run, by its path in the run folder."""
+    return {f"{CENTROIDS}/{path.name}": file_sha256(path) for path in sorted((folder / CENTROIDS).glob("*.npz"))}
 
 
 class PhaseJob(msgspec.Struct, frozen=True, kw_only=True):

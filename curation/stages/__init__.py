@@ -4,6 +4,7 @@
 from curation.stages.base import CorpusStage, Phase, RowStage, Stage
 from curation.stages.classify import Classify
 from curation.stages.decontaminate import Decontaminate
+from curation.stages.embed import Embed
 from curation.stages.exact_dedup import ExactDedup
 from curation.stages.filter import Filter
 from curation.stages.fuzzy_dedup import FuzzyDedup
@@ -15,10 +16,11 @@ from curation.stages.perplexity import Perplexity
 from curation.stages.redact import Redact
 from curation.stages.rewrite import Rewrite
 from curation.stages.select import Select
+from curation.stages.semantic_dedup import SemanticDedup
 
 _CLASSES: tuple[type[Stage], ...] = (
-    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Perplexity, Decontaminate, ExactDedup, FuzzyDedup,
-    NgramDedup, Select, Mix,
+    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Perplexity, Embed, Decontaminate, ExactDedup,
+    FuzzyDedup, NgramDedup, SemanticDedup, Select, Mix,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
@@ -27,6 +29,7 @@ __all__ = [
     "Classify",
     "CorpusStage",
     "Decontaminate",
+    "Embed",
     "ExactDedup",
     "Filter",
     "FuzzyDedup",
@@ -40,5 +43,6 @@ __all__ = [
     "Rewrite",
     "RowStage",
     "Select",
+    "SemanticDedup",
     "Stage",
 ]  # fmt: skip
