@@ -193,7 +193,7 @@ def redact(
     types: str | Sequence[str] = ("email", "ip_address", "credit_card", "ssn", "phone"),
     replacement: str = "[REDACTED]_{type}",
     entities: str | Sequence[str] = (),
-    model: str | os.PathLike[str] = "",
+    model: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with personal data in its text replaced.

@@ -63,13 +63,13 @@ def facts(folder: str) -> dict[str, str]:
 
 @lru_cache(maxsize=2)
 def _load(folder: str) -> Any:
+    model_files(folder)
     try:
         import spacy
     except ImportError as error:
         raise RecipeError(
             f"entities need the package spacy, which cannot be imported ({error}). Run: {INSTALL}"
         ) from None
-    model_files(folder)
     try:
         nlp = spacy.load(Path(folder), exclude=list(UNUSED))
     except Exception as error:

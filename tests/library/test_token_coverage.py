@@ -100,7 +100,7 @@ def test_a_run_is_read_with_its_own_tokenizer(folder: Path, tmp_path: Path, caps
         ("a.jsonl", {"tokenizer": "gpt2", "by": "text"}, "by must be a column of the documents other than 'text'"),
         ("none.jsonl", {"tokenizer": "gpt2"}, "none.jsonl"),
         ("blank.jsonl", {"tokenizer": "gpt2"}, "the documents have no text to count tokens of"),
-        ([], {"tokenizer": "gpt2"}, "no inputs, expected at least one path"),
+        ([], {"tokenizer": "gpt2"}, "inputs is empty, expected at least one path"),
     ],
 )
 def test_wrong_inputs(folder: Path, paths: Any, settings: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch):

@@ -196,7 +196,7 @@ def test_what_killed_trainings_have_left_goes(corpus: Path, tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == sorted([*kept, "tokenizer.json", "tokenizer_config.json"])
 
 
-@pytest.mark.parametrize("name", ["tokenizer", "tokenizer.model", "tokenizer_config.json"])
+@pytest.mark.parametrize("name", ["tokenizer", "tokenizer.txt", "tokenizer_config.json"])
 def test_names_that_no_tokenizer_has(corpus: Path, tmp_path: Path, name: str):
     with pytest.raises(CurationError, match=r"Call it tokenizer\.json"):
         train_tokenizer(corpus, tmp_path / name)
