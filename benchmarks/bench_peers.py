@@ -227,7 +227,8 @@ def our_gopher(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
     engine, gopher, frames = load_engine("cpu"), Filter(rules="gopher"), list(_frames(path))
     yield {}
-    yield {"kept": sum(len(gopher.apply(engine, frame).frame) for frame in frames)}
+    verdicts = [gopher.apply(engine, frame).verdict for frame in frames]
+    yield {"kept": sum(int(verdict.kept.sum()) for verdict in verdicts if verdict)}
 
 
 def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ...]) -> Facts:

@@ -50,6 +50,7 @@ from curation.recipes.recipe import convert_recipe
 from curation.running.memory import read_processors
 from curation.running.progress import Lines
 from curation.running.run import run as run_recipe
+from curation.speeds import benchmark_file
 from curation.system.steps import Count
 
 GOPHER = ("words", "stop_words", "top_4gram_characters", "duplicate_10gram_characters", "duplicate_lines")
@@ -328,6 +329,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.megabytes:
         result |= measure_functions(options, engine, clock)
         write(result, options.output)
+        if not options.dry:
+            benchmark_file().parent.mkdir(parents=True, exist_ok=True)
+            write(result, benchmark_file())  # "auto" chooses engines by it
     if options.job:
         result["job"] = measure_job(read_texts(options.input), options.job, name)
         write(result, options.output)

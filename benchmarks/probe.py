@@ -88,11 +88,12 @@ def compile_kernels() -> str:
     from cuda.bindings import nvjitlink
     from numba import cuda
 
-    from gpu_pipeline import kernels, token_kernels
+    from gpu_pipeline import json_kernels, kernels, rewrite_kernels, text_kernels, token_kernels
 
     device = SimpleNamespace(compute_capability=CAPABILITY)
     sizes = []
-    for kernel, signature in (kernels.SIGNATURES | token_kernels.SIGNATURES).items():
+    modules = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels
+    for kernel, signature in (each for module in modules for each in module.SIGNATURES.items()):
         with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
             ptx, _ = cuda.compile(
                 kernel.py_func, signature, cc=CAPABILITY, device=False, abi="numba", output="ptx"
@@ -125,10 +126,16 @@ def device_facts() -> dict[str, Any]:
 
 
 def memory_resource() -> str:
+    import cupy as cp
     import rmm
 
-    rmm.mr.set_current_device_resource(rmm.mr.CudaAsyncMemoryResource())
-    return type(rmm.mr.get_current_device_resource()).__name__
+    from curation.engine import device_memory
+    from gpu_pipeline.device import memory
+
+    memory()
+    cp.empty(TRANSFER_BYTES, cp.uint8)  # given back to the pool at once
+    kept = device_memory(cp.cuda.runtime)[0] - cp.cuda.runtime.memGetInfo()[0]
+    return f"{type(rmm.mr.get_current_device_resource()).__name__}, {kept >> 20} MiB kept and free"
 
 
 def string_columns() -> list[Any]:
@@ -220,12 +227,12 @@ def primitives() -> dict[str, float]:
 def first_kernel() -> list[bool]:
     import cupy as cp
 
-    from gpu_pipeline import kernels
+    from gpu_pipeline import text_kernels
+    from gpu_pipeline.buffers import eight_byte_blocks
 
     data = cp.asarray(np.frombuffer(b"good\xff", np.uint8))
-    sound = cp.zeros(2, bool)
-    offsets, order = (cp.asarray(np.array(each, np.int64)) for each in ([0, 4, 5], [1, 0]))
-    kernels.launch(kernels.check_rows, 2, data, offsets, cp.ones(2, bool), order, sound)
+    offsets = cp.asarray(np.array([0, 4, 5], np.int64))
+    sound = text_kernels.sound_documents(data, eight_byte_blocks(data), offsets, cp.ones(2, bool))
     assert sound.tolist() == [True, False], f"UTF-8 is {sound.tolist()}, expected [True, False]"
     return sound.tolist()
 

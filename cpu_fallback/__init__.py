@@ -12,6 +12,7 @@ from cpu_fallback.text import (
     measure,
     ngram_hits,
     rewrite,
+    score_text,
     shingles,
     signatures,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "open_session",
     "read_slice",
     "rewrite",
+    "score_text",
     "shingles",
     "signatures",
     "to_arrow",

@@ -9,6 +9,7 @@ import numpy as np
 from curation.kernels.cache import kernel
 from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import combine64, murmur3_x64_128
+from curation.kernels.language_model import score_document
 from curation.kernels.minhash import band_key, common_count, keep_distinct, signature
 from curation.kernels.ngrams import find_ngrams
 from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
@@ -93,6 +94,13 @@ def classify_rows(
             data, offsets[row], end, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree,
             scratch,
         )  # fmt: skip
+
+
+@kernel
+def score_rows(data, offsets, valid, settings, entries, scratch, out):
+    for row in range(len(valid)):
+        end = offsets[row + 1] if valid[row] else offsets[row]
+        score_document(data, offsets[row], end, settings, entries, scratch, out[row])
 
 
 @kernel

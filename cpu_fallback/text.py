@@ -16,11 +16,13 @@ from cpu_fallback.kernels import (
     key_rows,
     measure_rows,
     rewrite_rows,
+    score_rows,
     shingle_rows,
     sign_rows,
 )
 from curation.kernels import tables
 from curation.kernels.hashing import table_mask
+from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
@@ -29,6 +31,7 @@ from curation.kernels.vector_shingles import allocate_words
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, wanted, wanted_scan
 from curation.models.fasttext import Classifier
+from curation.models.ngrams import LanguageModel
 
 
 def _normalise(array, data, offsets, valid, form, unicode) -> tuple[np.ndarray, pa.LargeStringArray]:
@@ -113,6 +116,14 @@ def classify(text: pd.Series, model: Classifier, max_characters: int) -> tuple[n
     scratch = np.empty(model.scratch_items, np.int64)
     classify_rows(data, offsets, valid, max_characters, *model.tables, scratch, label, score)
     return label, score
+
+
+def score_text(text: pd.Series, model: LanguageModel) -> np.ndarray:
+    data, offsets, nulls = buffers_of(text)
+    valid = np.ones(len(text), bool) if nulls is None else nulls
+    out = np.zeros((len(text), NUM_RESULTS), np.int64)
+    score_rows(data, offsets, valid, *model.tables, np.empty(model.scratch_items, np.int64), out)
+    return out
 
 
 def _items(offsets: np.ndarray, by_character: bool) -> np.ndarray:

@@ -54,7 +54,19 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         TrainedClassifier as TrainedClassifier,
         train_classifier as train_classifier,
     )
-    from curation.library.scores import classify as classify, select as select
+    from curation.library.lm_training import TrainedLM as TrainedLM, train_lm as train_lm
+    from curation.library.overlap import (
+        EvaluationSet as EvaluationSet,
+        Overlap as Overlap,
+        check_overlap as check_overlap,
+    )
+    from curation.library.scores import (
+        classify as classify,
+        embed as embed,
+        mix as mix,
+        perplexity as perplexity,
+        select as select,
+    )
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -111,13 +123,16 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.running.verify import verify as verify
     from curation.stages import (
         MeasureStage as MeasureStage,
+        Mix as Mix,
         Classify as Classify,
         Decontaminate as Decontaminate,
+        Embed as Embed,
         ExactDedup as ExactDedup,
         Filter as Filter,
         FuzzyDedup as FuzzyDedup,
         Language as Language,
         NgramDedup as NgramDedup,
+        Perplexity as Perplexity,
         Redact as Redact,
         Rewrite as Rewrite,
         Select as Select,
@@ -150,7 +165,9 @@ _HOMES = {
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
-    "curation.library.scores": ("classify", "select"),
+    "curation.library.lm_training": ("TrainedLM", "train_lm"),
+    "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
+    "curation.library.scores": ("classify", "embed", "mix", "perplexity", "select"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),
@@ -165,13 +182,16 @@ _HOMES = {
     "curation.system.files": ("known_sha256",),
     "curation.stages": (
         "MeasureStage",
+        "Mix",
         "Classify",
         "Decontaminate",
+        "Embed",
         "ExactDedup",
         "Filter",
         "FuzzyDedup",
         "Language",
         "NgramDedup",
+        "Perplexity",
         "Redact",
         "Rewrite",
         "Select",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from curation.kernels.ngram_table import NgramTable
     from curation.kernels.rewrite import RewriteSteps
     from curation.models.fasttext import Classifier
+    from curation.models.ngrams import LanguageModel
     from curation.packing.tokenization import Tokenizer
     from curation.reading.places import Mark
     from curation.reading.source_files import Slice
@@ -167,6 +168,14 @@ class Engine(Protocol):
         rounding of its float32 sums."""
         ...
 
+    def score_text(self, text: Text, model: LanguageModel) -> np.ndarray:
+        """Return the log probability of each text by a back-off language model, int64 of shape (documents, 4).
+
+        The columns are the sum of the logarithms (base 10, in units of 10^-7), words, lines with words, and words that
+        the model does not have. A word is a run of bytes without ASCII white space; each line is a sentence, and its
+        end counts in the sum."""
+        ...
+
     def signatures(self, text: Text, ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Return MinHash signatures of the sets of n-grams: uint32, shape (documents, len(a)).
 
@@ -257,7 +266,8 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "session": ("describe", "open_session", "batch_bytes"),
     "io": ("read_slice", "from_arrow", "to_arrow", "filter_rows", "with_columns"),
     "text": (
-        "rewrite", "measure", "byte_lengths", "hash_text", "classify", "signatures", "band_keys", "shingles",
+        "rewrite", "measure", "byte_lengths", "hash_text", "classify", "score_text", "signatures", "band_keys",
+        "shingles",
         "ngram_hits",
     ),
     "tokens": ("tokenize",),

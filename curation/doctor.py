@@ -26,8 +26,10 @@ from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.models.fasttext import Classifier, load_classifier
+from curation.models.ngrams import tiny_model
 from curation.packing.tokenization import load_tokenizer
 from curation.system.files import commit, read_json, write_json
+from curation.toolchain import find_toolchain, toolchain_fault, toolchain_line
 
 NUM_DOCUMENTS = 2500
 NUM_GOLDEN_DOCUMENTS = 200  # their results are stored whole, to locate a difference
@@ -139,6 +141,7 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
     yield "hash_text", lambda: [engine.hash_text(text), engine.hash_text(text, 100)]
     for model in _language_model():
         yield "classify", partial(_labels, engine, text, model)
+    yield "score_text", lambda: [engine.score_text(text, tiny_model())]
     yield "signatures of words", lambda: [engine.signatures(text, NGRAM, False, a, b)]
     yield "signatures of characters", lambda: [engine.signatures(text, NGRAM, True, a, b)]
     yield "shingles of words", lambda: [*engine.shingles(text, NGRAM, False)]
@@ -255,8 +258,9 @@ def _engine_lines(name: str, obstacle: str) -> tuple[list[str], bool]:
 def diagnose() -> tuple[list[str], bool]:
     """Return the lines of `curate doctor`, and whether this machine is sound.
 
-    The lines show engines, versions, devices, missing parts with advice, and the comparison of the engines. The second
-    value is False if an engine without an obstacle does not load, if a check fails, or if two engines differ.
+    The lines show engines, versions, devices, the CUDA toolchain, missing parts with advice, and the comparison of the
+    engines. The second value is False if an engine without an obstacle does not load, if a check fails, if two engines
+    differ, or if a GPU is usable and the parts of its toolchain do not go together.
     """
     lines: list[str] = []
     engines = []
@@ -265,6 +269,8 @@ def diagnose() -> tuple[list[str], bool]:
         engine_lines, usable = _engine_lines(name, obstacles[name])
         lines += engine_lines
         engines += [name] if usable else []
+    toolchain = find_toolchain()
+    lines.append(toolchain_line(toolchain))
     check = self_check(engines)
     lines.append(f"self-check: {check.documents} generated documents, {len(check.digests)} results per engine")
     for name, error in check.failed.items():
@@ -277,7 +283,8 @@ def diagnose() -> tuple[list[str], bool]:
     elif not check.failed:
         lines.append(f"  {' and '.join(engines)} agree on all results")
     expected = [name for name, obstacle in obstacles.items() if not obstacle]
-    return lines, engines == expected and not check.failed and not check.differing
+    fits = not toolchain_fault(toolchain) or "gpu" not in engines
+    return lines, engines == expected and fits and not check.failed and not check.differing
 
 
 def record_golden(folder: Path, engine_name: str = "gpu") -> None:

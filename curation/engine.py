@@ -9,16 +9,20 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 from typing import Any, NamedTuple, cast
 
 from curation.contract import Engine
 from curation.errors import EngineError
+from curation.speeds import Work, faster_engine
 
 PACKAGES = {"cpu": "cpu_fallback", "gpu": "gpu_pipeline"}
 CHOICES = ("auto", *PACKAGES)
 FRAME_LIBRARIES = {"pandas": "cpu", "cudf": "gpu"}
+
+STREAM_PER_THREAD = ("CUDF_PER_THREAD_STREAM", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")  # read by cuDF, and by CuPy
 
 NO_DEVICE = 100  # cuInit returns CUDA_ERROR_NO_DEVICE
 MIN_CAPABILITY = (7, 5)
@@ -41,7 +45,7 @@ class Choice(NamedTuple):
 def choose_engine(requested: str) -> Choice:
     """Return the engine for a request of "auto", "cpu" or "gpu", and the reason.
 
-    "auto" chooses the CPU if no GPU is usable. "gpu" never falls back to "cpu".
+    "auto" chooses the GPU if it is usable; `suit_engine` then considers the work. "gpu" never falls back to "cpu".
 
     Raises EngineError for any other request, and for "gpu" without a usable GPU: the message says what is missing.
     """
@@ -61,12 +65,21 @@ def choose_engine(requested: str) -> Choice:
     )
 
 
+def suit_engine(work: Work) -> Choice:
+    """Return the choice of "auto" for this work, of a machine with a usable GPU: the GPU only where it is expected to
+    be faster."""
+    runtime = importlib.import_module("cupy").cuda.runtime
+    device = runtime.getDeviceProperties(runtime.getDevice())["name"].decode()
+    found = faster_engine(work, device)
+    return Choice(found.engine, f"auto: {found.reason}")
+
+
 def gpu_obstacle() -> str:
     """Return why the GPU engine cannot run here and how to fix it; "" if it can.
 
     The probe starts at the driver and imports cuDF last, so a broken package is not reported as a missing one.
     """
-    driver = _driver()
+    driver = find_driver()
     if driver.error:
         return driver.error
     if importlib.util.find_spec("cudf") is None:
@@ -78,6 +91,8 @@ def gpu_obstacle() -> str:
             f"driver, or make a new environment. {_installation(_extra_for(driver))}"
         )
     _give_cupy_a_cache()
+    for name in STREAM_PER_THREAD:  # no effect if they are imported already
+        os.environ.setdefault(name, "1")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # a warning in another package must not rule out the GPU
@@ -108,7 +123,7 @@ def _device_obstacle(runtime: Any) -> str:
         if runtime.getDeviceCount() == 0:
             return f"the driver shows no GPU. {CHECK_DEVICES}"
         device = runtime.getDeviceProperties(runtime.getDevice())
-        free, total = runtime.memGetInfo()
+        free, total = device_memory(runtime)
     except RuntimeError as error:
         if "cudaErrorMemoryAllocation" in str(error):
             return f"the GPU's memory is full. {CHECK_MEMORY}"
@@ -121,7 +136,24 @@ def _device_obstacle(runtime: Any) -> str:
     return ""
 
 
-class _Driver(NamedTuple):
+def device_memory(runtime: Any) -> tuple[int, int]:
+    """Return (free, total) bytes of the current device. Memory that RMM's pool in this process keeps, but does not
+    use, is free: the driver alone would count it as used. `runtime` is CuPy's."""
+    free, total = runtime.memGetInfo()
+    return free + _kept_bytes(runtime), total
+
+
+def _kept_bytes(runtime: Any) -> int:
+    rmm = sys.modules.get("rmm")
+    pool = getattr(rmm.mr.get_current_device_resource(), "pool_handle", None) if rmm else None
+    if pool is None:  # no pool of the driver, or one that does not tell
+        return 0
+    attributes = runtime.cudaMemPoolAttrReservedMemCurrent, runtime.cudaMemPoolAttrUsedMemCurrent
+    reserved, used = (int(runtime.memPoolGetAttribute(pool(), each)) for each in attributes)
+    return reserved - used
+
+
+class Driver(NamedTuple):
     """The CUDA version that the NVIDIA driver supports, as CUDA's number (12040 for 12.4), or why there is none."""
 
     version: int
@@ -136,27 +168,28 @@ class _Driver(NamedTuple):
         return f"{self.cuda}.{self.version % 1000 // 10}"
 
 
-def _driver() -> _Driver:
+def find_driver() -> Driver:
+    """Ask the NVIDIA driver which CUDA version it supports."""
     import ctypes
 
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return _Driver(0, "no NVIDIA driver was found (libcuda.so.1 does not load). Install it, or use --engine cpu")
+        return Driver(0, "no NVIDIA driver was found (libcuda.so.1 does not load). Install it, or use --engine cpu")
     code, version = cuda.cuInit(0), ctypes.c_int()
     cuda.cuDriverGetVersion(ctypes.byref(version))
     if code == NO_DEVICE:
-        return _Driver(version.value, f"the driver shows no GPU. {CHECK_DEVICES}")
+        return Driver(version.value, f"the driver shows no GPU. {CHECK_DEVICES}")
     if code:
-        return _Driver(version.value, f"the NVIDIA driver does not start (cuInit gives {code}). {CHECK_DEVICES}")
-    return _Driver(version.value, "")
+        return Driver(version.value, f"the NVIDIA driver does not start (cuInit gives {code}). {CHECK_DEVICES}")
+    return Driver(version.value, "")
 
 
 def _installation(extra: str) -> str:
     return f"In a checkout of gpu-pipeline: pip install -e '.[{extra}]'"
 
 
-def _extra_for(driver: _Driver) -> str:
+def _extra_for(driver: Driver) -> str:
     return "cu13" if driver.cuda >= 13 else "cu12"
 
 

@@ -8,6 +8,7 @@ last. The module imports neither cuDF nor CuPy, so machines without a GPU compil
 functions take NumPy and CuPy arrays.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numba
@@ -24,10 +25,9 @@ from curation.kernels.items import (
     lead_bits,
     solid_bits,
 )
-from curation.kernels.jsonl import is_valid_utf8
+from curation.kernels.language_model import score_document
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
-from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
 from curation.kernels.utf8 import prefix_end
 from gpu_pipeline import measure_kernels, repetition_kernels
 
@@ -40,59 +40,6 @@ ITEM_BYTES = 8 + 1 + 8  # hash of a word or character, whether it starts a docum
 ITEMS_PER_THREAD = 4  # a quarter of the instructions that prepare a thread
 PIECE = 1024  # n-grams of a document that one block takes
 NO_HIT = np.uint64(0xFFFFFFFFFFFFFFFF)  # its low half is FREE
-
-
-@cuda.jit(cache=True)
-def check_rows(data, offsets, valid, order, sound):
-    k = cuda.grid(1)
-    if k < order.size:
-        row = order[k]
-        sound[row] = not valid[row] or is_valid_utf8(data, offsets[row], offsets[row + 1])
-
-
-@cuda.jit(cache=True)
-def find_unnormalised(data, offsets, valid, order, form_flag, pages, records, flags, combining, needed):
-    k = cuda.grid(1)
-    if k < order.size:
-        row = order[k]
-        if valid[row]:
-            needed[row] = needs_normalising(
-                data, offsets[row], offsets[row + 1], form_flag, pages, records, flags, combining
-            )
-
-
-@cuda.jit(cache=True)
-def rewrite_rows(
-    data, offsets, valid, order, form_row, form_data, form_offsets, base, regions, out, steps, pages, records, flags,
-    lower, sizes, edited,
-):  # fmt: skip
-    """Write each document to its own region of `out`, since its size is known only afterwards; `gather_rows` closes
-    the gaps. `regions` starts with row `base`."""
-    k = cuda.grid(1)
-    if k < order.size:
-        row = order[k]
-        if valid[row]:
-            source, first, last = data, offsets[row], offsets[row + 1]
-            if form_row[row] >= 0:
-                source, first, last = form_data, form_offsets[form_row[row]], form_offsets[form_row[row] + 1]
-            o = regions[row - base]
-            out_end = rewrite_document(source, first, last, out, o, steps, pages, records, flags, lower)
-            sizes[row] = out_end - o
-            edited[row] = differs(data, offsets[row], offsets[row + 1], out, o, out_end)
-
-
-@cuda.jit(cache=True)
-def gather_rows(regions, offsets, scattered, out):
-    """One block per document: neighbouring threads copy neighbouring bytes."""
-    row = cuda.blockIdx.x
-    while row < regions.size:
-        first = offsets[row]
-        shift = regions[row] - first
-        i = first + cuda.threadIdx.x
-        while i < offsets[row + 1]:
-            out[i] = scattered[i + shift]
-            i += cuda.blockDim.x
-        row += cuda.gridDim.x
 
 
 @cuda.jit(cache=True)
@@ -118,6 +65,15 @@ def classify_rows(
             data, offsets[row], end, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree,
             scratch[k],
         )  # fmt: skip
+
+
+@cuda.jit(cache=True)
+def score_rows(data, offsets, valid, order, settings, entries, scratch, out):
+    k = cuda.grid(1)
+    if k < order.size:
+        row = order[k]
+        end = offsets[row + 1] if valid[row] else offsets[row]
+        score_document(data, offsets[row], end, settings, entries, scratch[k], out[row])
 
 
 @cuda.jit(cache=True)
@@ -297,12 +253,9 @@ def _signatures():
     documents = u8, i64, mask, i64
     model = i64, i32, u8, i64, u64, i32, i32, i32
     return {
-        check_rows: (*documents, mask),
-        find_unnormalised: (*documents, number, u16, u16, u32, u8, mask),
-        rewrite_rows: (*documents, i64, u8, i64, number, i64, u8, i64, u16, u16, u32, i32, i64, mask),
-        gather_rows: (i64, i64, u8, u8),
         hash_rows: (*documents, number, types.uint64[:, ::1]),
         classify_rows: (*documents, number, *model, types.int64[:, ::1], i32, i64),
+        score_rows: (*documents, i64, u64, types.int64[:, ::1], types.int64[:, ::1]),
         mark_bytes: (u8, u64, number, flag, u16, u16, u32, u8),
         mark_rows: (i64, number, u32),
         mark_items: (u32, *[number] * 3, flag, u32, u32, i64),
@@ -323,13 +276,23 @@ SIGNATURES = {**_signatures(), **measure_kernels.SIGNATURES, **repetition_kernel
 
 
 def _viewed(argument):
-    """CuPy's arrays as Numba's, without synchronisation: all work is in order on the legacy default stream."""
+    """CuPy's arrays as Numba's, without synchronisation: the work of a thread is in order on its stream."""
     return cuda.as_cuda_array(argument, sync=False) if hasattr(argument, "__cuda_array_interface__") else argument
+
+
+@cache
+def stream_of_thread():
+    """CUDA's per-thread default stream: one object for all threads, and a stream of its own for each."""
+    return cuda.per_thread_default_stream()
+
+
+def _launch(kernel, blocks: int, threads: int, arguments) -> None:
+    kernel[blocks, threads, stream_of_thread()](*map(_viewed, arguments))
 
 
 def launch(kernel, rows: int, *arguments) -> None:
     """Run a kernel with one thread per row."""
-    kernel[max(-(-rows // THREADS), MIN_BLOCKS), THREADS](*map(_viewed, arguments))
+    _launch(kernel, max(-(-rows // THREADS), MIN_BLOCKS), THREADS, arguments)
 
 
 def launch_shared(kernel, items: int, *arguments) -> None:
@@ -339,12 +302,12 @@ def launch_shared(kernel, items: int, *arguments) -> None:
 
 def launch_blocks(kernel, rows: int, *arguments) -> None:
     """Run a kernel with one block per row."""
-    kernel[min(max(rows, MIN_BLOCKS), 1 << 16), THREADS](*map(_viewed, arguments))
+    _launch(kernel, min(max(rows, MIN_BLOCKS), 1 << 16), THREADS, arguments)
 
 
 def launch_teams(kernel, rows: int, threads: int, *arguments) -> None:
     """Run a kernel with one block per row, whose `threads` wait for each other."""
-    kernel[min(max(rows, MIN_BLOCKS), 1 << 16), threads](*map(_viewed, arguments))
+    _launch(kernel, min(max(rows, MIN_BLOCKS), 1 << 16), threads, arguments)
 
 
 def longest_first(lengths):
@@ -352,10 +315,15 @@ def longest_first(lengths):
     return (-lengths).argsort()
 
 
+def prefix_sums(values, dtype=None):
+    """The sum of the values up to each one, itself included. A library does this work, and a test counts it."""
+    return values.cumsum(dtype=dtype)
+
+
 def starts_of(sizes):
     """Start of each item of the given sizes, one after the other, and the end of the last: sizes + 1, as `sizes`."""
     starts = np.zeros_like(sizes, shape=sizes.size + 1)
-    starts[1:] = sizes.cumsum()
+    starts[1:] = prefix_sums(sizes)
     return starts
 
 
@@ -383,18 +351,25 @@ class Items(NamedTuple):
     row_starts: Any  # int64, rows + 1: items before each document
 
 
+def find_borders(offsets):
+    """(The byte of the first bits, a bit for the first byte of each document and for the end of the last one)."""
+    origin, size = int(offsets[0]) // 32 * 32, int(offsets[-1]) // 32 - int(offsets[0]) // 32 + 1
+    borders = np.zeros_like(offsets, np.uint32, shape=size)
+    launch(mark_rows, offsets.size, offsets, origin, borders)
+    return origin, borders
+
+
 def find_items(data, blocks, offsets, by_character: bool, properties) -> Items:
     """Find the items of all documents, null ones included. 32 bytes of text take 36 bytes of memory; 16 of them remain.
 
     properties   pages, records and flags of `tables.UnicodeTables`
     """
     start, end = int(offsets[0]), int(offsets[-1])
-    origin, size = start // 32 * 32, end // 32 - start // 32 + 1
+    origin, stops = find_borders(offsets)
+    size = stops.size
     solid, starts = (empty(offsets, np.uint32, size) for _ in range(2))
-    stops = np.zeros_like(offsets, np.uint32, shape=size)
     counts, row_starts = (empty(offsets, np.int64, items) for items in (size, offsets.size))
     launch_shared(mark_bytes, 4 * size, data, blocks, origin, by_character, *properties, solid.view(np.uint8))
-    launch(mark_rows, offsets.size, offsets, origin, stops)
     launch_shared(mark_items, size, solid, origin, start, end, by_character, stops, starts, counts)
     ranks = starts_of(counts)
     launch(rank_rows, offsets.size, offsets, origin, starts, ranks, row_starts)

@@ -51,21 +51,19 @@ def launch_warps(kernel: Any, pieces: cp.ndarray, *arguments: Any) -> None:
 
 
 def _find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
-    start, end = int(offsets[0]), int(offsets[-1])
-    origin, size = start // 32 * 32, end // 32 - start // 32 + 1
+    origin, stops = kernels.find_borders(offsets)
+    size = stops.size
     blocks = eight_byte_blocks(data)
     bits, counts = kernels.empty(offsets, np.uint32, (MASKS, size)), kernels.empty(offsets, np.int32, (RANKED, size))
     ranks = kernels.empty(offsets, np.int32, (RANKED, size + 1))
     row_ranks = kernels.empty(offsets, np.int32, (RANKED, offsets.size))
-    stops = cp.zeros(size, np.uint32)
     kernels.launch_shared(
         parts.mark_text, 4 * size, data, blocks, origin, marks, *properties, lanes, bits.view(np.uint8)
     )
-    kernels.launch(kernels.mark_rows, offsets.size, offsets, origin, stops)
     kernels.launch_shared(parts.mark_words, size, stops, bits, counts)
     ranks[:, 0] = 0
     for mask in range(RANKED):
-        ranks[mask, 1:] = counts[mask].cumsum(dtype=np.int32)
+        ranks[mask, 1:] = kernels.prefix_sums(counts[mask], np.int32)
     kernels.launch(parts.rank_documents, offsets.size, offsets, origin, bits, ranks, row_ranks)
     words = int(ranks[WORD, -1])
     word_starts, word_ends = (kernels.empty(offsets, np.int32, words) for _ in range(2))
@@ -178,9 +176,9 @@ def _count_lines(item_starts: cp.ndarray, line_hash: cp.ndarray, line_mark: cp.n
     """Write the measures of lines and paragraphs that repeat."""
     _count_items(item_starts, line_hash, line_mark >> 1, Measure.duplicate_lines, out)
     is_line, is_first = line_mark >= 0, (line_mark >= 0) & (line_mark & 1 == 1)
-    starts, paragraphs = cp.flatnonzero(is_first), is_first.cumsum(dtype=np.int32)
+    starts, paragraphs = cp.flatnonzero(is_first), kernels.prefix_sums(is_first, np.int32)
     hashes, lengths = cp.zeros(starts.size, np.uint64), cp.zeros(starts.size, np.int32)
-    lines = is_line.cumsum(dtype=np.int32)
+    lines = kernels.prefix_sums(is_line, np.int32)
     kernels.launch(parts.add_lines, line_mark.size, line_hash, line_mark, lines, paragraphs, starts, hashes, lengths)
     before = cp.searchsorted(starts, item_starts)
     _count_items(before, hashes, lengths, Measure.duplicate_paragraphs, out)

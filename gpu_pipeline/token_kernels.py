@@ -306,13 +306,11 @@ def _runs(planes, borders) -> Runs:
 def find_pieces(data, blocks, offsets, pattern: int, pages, classes) -> Pieces:
     """Find the pre-tokens of documents of less than 2^31 bytes together; `blocks` is `data` as uint64."""
     start, end = int(offsets[0]), int(offsets[-1])
-    origin = start // 32 * 32
-    size = end // 32 - start // 32 + 1
+    origin, borders = kernels.find_borders(offsets)
+    size = borders.size
     planes = [kernels.empty(offsets, np.uint32, size) for _ in range(4)]
     halves = [plane.view(np.uint8) for plane in planes]
     kernels.launch_shared(mark_classes, 4 * size, data, blocks, origin, pages, classes, *halves)
-    borders = np.zeros_like(offsets, np.uint32, shape=size)
-    kernels.launch(kernels.mark_rows, offsets.size, offsets, origin, borders)
     starts, counts = kernels.empty(offsets, np.uint32, size), kernels.empty(offsets, np.int64, size)
     place = origin, start, end
     if pattern == GPT2:

@@ -7,6 +7,7 @@ import pytest
 from curation import doctor
 from curation.contract import ENGINE_FUNCTIONS
 from curation.engine import gpu_obstacle, load_engine
+from curation.toolchain import Toolchain
 
 
 def test_documents_never_change():
@@ -57,8 +58,21 @@ def test_diagnose_shows_what_fails(monkeypatch):
     lines, sound = doctor.diagnose()
     assert not sound
     assert lines[1] == "engine gpu: device made"
-    assert lines[3] == "  FAILED: from_arrow on gpu; please report this with the lines above"
-    assert "illegal memory access" in lines[4]
+    assert lines[2].startswith("CUDA toolchain: ")
+    assert lines[4] == "  FAILED: from_arrow on gpu; please report this with the lines above"
+    assert "illegal memory access" in lines[5]
+
+
+@pytest.mark.parametrize(("obstacle", "sound"), [("", False), ("no NVIDIA driver was found. Install it", True)])
+def test_a_toolchain_that_does_not_go_together_is_a_fault_of_a_usable_gpu(monkeypatch, obstacle, sound):
+    cpu = load_engine("cpu")
+    monkeypatch.setattr(doctor, "NUM_DOCUMENTS", 60)
+    monkeypatch.setattr(doctor, "gpu_obstacle", lambda: obstacle)
+    monkeypatch.setattr(doctor, "load_engine", {"cpu": cpu, "gpu": cpu}.get)
+    monkeypatch.setattr(doctor, "find_toolchain", lambda: Toolchain("12.8", "", "", "", "13.5.37"))
+    lines, found = doctor.diagnose()
+    assert found is sound
+    assert "they do not go together: the linker 13.5.37 makes machine code for CUDA 13" in lines[2]
 
 
 def test_a_function_that_fails_hides_no_other(monkeypatch):

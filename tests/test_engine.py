@@ -13,8 +13,9 @@ import pandas as pd
 import pytest
 
 from curation import engine
-from curation.engine import choose_engine, engine_of, gpu_obstacle, load_engine
+from curation.engine import choose_engine, engine_of, gpu_obstacle, load_engine, suit_engine
 from curation.errors import EngineError
+from curation.speeds import Work
 
 GIB = 1 << 30
 
@@ -35,6 +36,7 @@ class Machine:
         monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: self.packages or None)
         monkeypatch.setattr(engine.importlib.metadata, "distribution", self.distribution)
         monkeypatch.setitem(sys.modules, "cudf", SimpleNamespace())
+        monkeypatch.delitem(sys.modules, "rmm", raising=False)
         monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=self)))
 
     def load(self, name: str) -> SimpleNamespace:
@@ -84,6 +86,52 @@ def test_a_machine_with_everything(machine: Machine):
     assert choose_engine("gpu") == ("gpu", "asked for")
     assert choose_engine("auto") == ("gpu", "auto: a GPU and cuDF are here")
     assert choose_engine("cpu") == ("cpu", "asked for")
+
+
+def test_threads_get_a_stream_of_their_own(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    """The variables are set before cuDF and CuPy are imported, which read them then."""
+    seen = []
+    monkeypatch.setattr(os, "environ", {"HOME": os.environ["HOME"], "CUDF_PER_THREAD_STREAM": "0"})
+    imported = engine.importlib.import_module
+    monkeypatch.setattr(
+        engine.importlib, "import_module", lambda name: seen.append((name, dict(os.environ))) or imported(name)
+    )
+    assert gpu_obstacle() == ""
+    name, variables = seen[0]
+    assert name == "cudf" and variables["CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"] == "1"
+    assert variables["CUDF_PER_THREAD_STREAM"] == "0"  # what the user has set is kept
+
+
+def test_auto_asks_how_much_work_there_is(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    small, large = (suit_engine(Work(size, ("filter",), 4)) for size in (10**6, 10**12))
+    assert (small.name, large.name) == ("cpu", "gpu")
+    assert small.reason.startswith("auto: about 0.001 GB of text take 1 s for the CPU engine on 4 processors and 15 s")
+    assert "with Made GPU" in large.reason
+
+
+class Pool:
+    """RMM's resource over a pool of the driver."""
+
+    def pool_handle(self) -> int:
+        return 77
+
+
+def test_memory_that_a_pool_keeps_unused_is_free(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    def attribute(pool: int, number: int) -> int:
+        assert pool == 77
+        return {5: 100 * GIB, 7: 60 * GIB}[number]
+
+    machine.free = 1 * GIB
+    machine.cudaMemPoolAttrReservedMemCurrent, machine.cudaMemPoolAttrUsedMemCurrent = 5, 7
+    machine.memPoolGetAttribute = attribute
+    resource = SimpleNamespace(get_current_device_resource=Pool)
+    assert "1,024 of 143,360 MiB of Made GPU are free" in gpu_obstacle()
+    monkeypatch.setitem(sys.modules, "rmm", SimpleNamespace(mr=resource))
+    assert engine.device_memory(machine) == (41 * GIB, 140 * GIB)
+    assert gpu_obstacle() == ""
+    resource.get_current_device_resource = object  # a resource without a pool
+    assert engine.device_memory(machine) == (1 * GIB, 140 * GIB)
 
 
 def test_wheels_for_an_older_cuda_run_on_a_newer_driver(machine: Machine):

@@ -40,10 +40,10 @@ def run_recipe(recipe: Recipe, folder: str, options: argparse.Namespace, **more:
     finished = run(recipe, folder, progress=console.progress(), **settings, **more)
     if finished.already_complete:
         kept = counted(finished.report["documents"]["kept"], "document")
-        advice = "" if more.get("array_task") else "; --force runs it again"
-        console.info(f"already complete: {folder}, {kept} kept{advice}")
+        advice = "" if more.get("array_task") or finished.address else "; --force runs it again"
+        console.info(f"already complete: {finished.address or folder}, {kept} kept{advice}")
     else:
-        _show(finished, folder, options)
+        _show(finished, str(finished.folder) if finished.address else folder, options)
     return finished
 
 
@@ -55,6 +55,8 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
 
         print_funnel(report)
         console.info(f"{report['seconds']:.1f} s; results are in {folder}/, the report is {folder}/report.html")
+        if finished.address:
+            console.info(f"copied to {finished.address}; curate verify {finished.address} checks it")
         return
     for warning in report["warnings"]:
         if warning != finished.nothing_kept or options.allow_empty:  # `conclude` reports it as an error
@@ -70,7 +72,7 @@ def conclude(finished: RunResult, folder: str, options: argparse.Namespace, **mo
     code = NOTHING_KEPT if finished.nothing_kept and not options.allow_empty else 0
     if code:
         console.fail(finished.nothing_kept, code)
-    content = finished.report
+    content, folder = finished.report, finished.address or folder
     result = {key: content[key] for key in RESULT_KEYS}
     result |= {"tokens": content["tokens"].get("count", 0), "stages": _stages(content)}
     return console.result(

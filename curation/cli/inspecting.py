@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from curation.cli.options import LOGGING, share
 from curation.cli.parsing import Command, Parser, whole_number
-from curation.errors import TokenizerError
 from curation.system.terminal import print_line, stdout_is_lost
 
 if TYPE_CHECKING:
-    from curation.packing.tokenization import Tokenizer
+    from curation.cli.console import Console
 
 SHOWN_IDS = 200
 
@@ -27,10 +26,13 @@ def _add_inspect(parser: Parser) -> None:
 def inspect(options: argparse.Namespace) -> int:
     from curation.errors import counted
     from curation.packing.indexed import IndexedReader
+    from curation.packing.repack import recorded_tokenizer
     from curation.packing.tokenization import load_tokenizer
 
     reader = IndexedReader(options.prefix)
-    tokenizer, note = (load_tokenizer(options.tokenizer), "") if options.tokenizer else _own_tokenizer(reader.prefix)
+    tokenizer, note = (
+        (load_tokenizer(options.tokenizer), "") if options.tokenizer else recorded_tokenizer(reader.prefix)
+    )
     counts = (counted(len(reader.documents) - 1, "document"), counted(len(reader.tokens), "token"), reader.dtype.name)
     print_line(f"{reader.prefix}: {', '.join(counts)}")
     if note:
@@ -44,37 +46,21 @@ def inspect(options: argparse.Namespace) -> int:
     return 0
 
 
-def _own_tokenizer(prefix: Path) -> tuple[Tokenizer | None, str]:
-    """The tokenizer that a pair was made with, or the reason why it is not available."""
-    from curation.packing.repack import read_tokenizer
-    from curation.packing.tokenization import load_tokenizer
-
-    recorded = read_tokenizer(prefix)
-    if not recorded:
-        return None, f"no manifest in {prefix.parent / '_meta'} names the tokenizer"
-    try:
-        tokenizer = load_tokenizer(recorded["name"])
-    except TokenizerError:
-        return None, f"tokenizer {recorded['name']} of the manifest cannot be loaded here"
-    if tokenizer.digest != recorded["sha256"]:
-        return None, f"{recorded['name']} is not the tokenizer of the manifest"
-    return tokenizer, ""
-
-
 def _add_verify(parser: Parser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="check the run in this folder")
+    parser.add_argument("folder", metavar="DIR", help="check the run in this folder, or its copy at this URL")
     share(parser, *LOGGING)
 
 
 def verify(options: argparse.Namespace) -> int:
     from curation.packing.blends import META
+    from curation.running.object_store import is_object_url
     from curation.running.report_text import missing_documents
     from curation.running.run_folder import relocated_meta
     from curation.running.verify import verify as find_problems
     from curation.system.files import read_json
     from curation.system.steps import shown_by
 
-    console, folder = options.console, Path(options.folder)
+    console, folder, url = options.console, Path(options.folder), options.folder
     with shown_by(console.progress()):
         problems = find_problems(options.folder)
     if problems:
@@ -83,6 +69,8 @@ def verify(options: argparse.Namespace) -> int:
             if not console.is_for_people:
                 console.warn(problem)
         return int(console.result("verify", 1, folder=options.folder, problems=problems))
+    if is_object_url(url):
+        return _conclude_copy(url, console)
     content = read_json(folder / "report.json")
     console.info(f"{folder}: {len(content['outputs'])} outputs, all unchanged")
     for line in missing_documents(content):
@@ -95,6 +83,21 @@ def verify(options: argparse.Namespace) -> int:
         )
     result = {"folder": options.folder, "problems": [], "outputs": len(content["outputs"]), "has_moved": has_moved}
     return int(console.result("verify", **result))
+
+
+def _conclude_copy(url: str, console: Console) -> int:
+    import orjson
+
+    from curation.running.object_store import ObjectStore
+
+    store = ObjectStore(url)
+    content = orjson.loads(store.read("report.json") or b"{}")
+    console.info(
+        f"{store.url}: {len(content['outputs'])} outputs, all unchanged. The content of documents was not checked: "
+        "`curate verify` of the work folder's run does so"
+    )
+    outputs = len(content["outputs"])
+    return console.result("verify", folder=store.url, problems=[], outputs=outputs, has_moved=False)
 
 
 INSPECT = Command("inspect", "decode a .bin/.idx pair", _add_inspect, inspect)

@@ -15,6 +15,7 @@ NOTHING_KEPT = 3  # exit code
 INPUT_HELP = (
     "read these files, folders and globs, each as one input; quote a glob, or the shell makes every file an input"
 )
+RUN_HELP = "write the run to this folder; or copy the finished run to this URL, such as s3://BUCKET/PREFIX"
 READING = ("text_column",)
 RECIPE = ("recipe", "set", "stages", "rules", "tokenizer", "allow_code")
 RUNNING = ("engine", "workers", "scheduler", "force", "force_disk", "allow_empty")
@@ -43,6 +44,13 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "output": (
         ("--output", "-o"),
         {"required": True, "type": os.path.expanduser, "metavar": "DIR", "help": "write the run to this folder"},
+    ),
+    "work": (
+        ("--work",),
+        {
+            "default": "", "type": os.path.expanduser, "metavar": "DIR",
+            "help": "with an URL as output: run in this folder (default: a folder here, named by the URL)",
+        },
     ),
     "recipe": (
         ("--recipe",),
@@ -77,7 +85,11 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "engine": (
         ("--engine",),
-        {"choices": ENGINES, "default": "auto", "help": "compute on this engine (default: auto, the GPU if usable)"},
+        {
+            "choices": ENGINES,
+            "default": "auto",
+            "help": "compute on this engine (default: auto, the GPU if usable and faster)",
+        },
     ),
     "workers": (
         ("--workers",),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
-from curation.cli.options import LOGGING, RUNNING, add_inputs, add_recipe, inputs_of, share, split_names
+from curation.cli.options import LOGGING, RUN_HELP, RUNNING, add_inputs, add_recipe, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, number_of_seconds
 from curation.system import interrupts
 from curation.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def _add_run(parser: Parser) -> None:
     add_recipe(parser)
-    share(parser, "output", *RUNNING, *LOGGING)
+    share(parser, "output", help=RUN_HELP)
+    share(parser, "work", *RUNNING, *LOGGING)
     parser.add_argument(
         "--array-task", default="", metavar="K/N", help="take part in the run as process K of N that share only DIR"
     )
@@ -37,8 +38,8 @@ def _add_run(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     prepare_memory()
-    array = {"array_task": options.array_task, "lease_seconds": options.lease_seconds}
-    return conclude(run_recipe(recipes.load(options), options.output, options, **array), options.output, options)
+    more = {"array_task": options.array_task, "lease_seconds": options.lease_seconds, "work": options.work}
+    return conclude(run_recipe(recipes.load(options), options.output, options, **more), options.output, options)
 
 
 def _add_plan(parser: Parser) -> None:
@@ -153,7 +154,9 @@ def _add_tokenize(parser: Parser) -> None:
     share(parser, "set")
     share(parser, "stages", help="run these stages before the tokenizer (default: none)")
     share(parser, "rules", help="keep what passes these rule sets, in the filter stage or in one before the others")
-    share(parser, "allow_code", "output", *RUNNING, *LOGGING)
+    share(parser, "allow_code")
+    share(parser, "output", help=RUN_HELP)
+    share(parser, "work", *RUNNING, *LOGGING)
 
 
 def tokenize(options: argparse.Namespace) -> int:
@@ -168,7 +171,7 @@ def tokenize(options: argparse.Namespace) -> int:
     content: dict[str, Any] = {"name": "tokenize", "input": inputs_of(options), "stages": stages}
     content |= {"seed": base["seed"]} if base else {}
     recipe = recipes.build("tokenize", content | {"tokenizer": tokenizer, "output": output}, options)
-    return conclude(run_recipe(recipe, options.output, options), options.output, options)
+    return conclude(run_recipe(recipe, options.output, options, work=options.work), options.output, options)
 
 
 RUN = Command("run", "run a recipe", _add_run, run, resumes=True)

@@ -14,11 +14,12 @@ from curation.system.steps import shown_by
 
 if TYPE_CHECKING:
     from curation.library.classifier_training import TrainedClassifier
+    from curation.library.lm_training import TrainedLM
 
 
 def _add_train_tokenizer(parser: Parser) -> None:
     add_inputs(parser)
-    share(parser, "output", metavar="FILE", help="write a tokenizer.json to FILE, for tokenizer.name of a recipe")
+    share(parser, "output", metavar="FILE", help="write a tokenizer.json, or a .model of SentencePiece, to FILE")
     parser.add_argument(
         "--vocabulary",
         type=whole_number,
@@ -169,3 +170,60 @@ TRAIN_CLASSIFIER = Command(
     _add_train_classifier,
     train_classifier,
 )
+
+
+def _add_train_lm(parser: Parser) -> None:
+    add_inputs(parser)
+    share(parser, "output", metavar="FILE", help="write a model to FILE, an .arpa")
+    parser.add_argument(
+        "--order", type=whole_number, default=5, metavar="N", help="use n-grams of up to N words (default: 5)"
+    )
+    parser.add_argument(
+        "--prune", type=whole_numbers, default=[], metavar="A,B",
+        help="per order, leave out n-grams that occur at most so often, as in 0,0,1 (default: none)",
+    )  # fmt: skip
+    share(parser, "force", help="replace FILE")
+    share(parser, *LOGGING)
+
+
+def whole_numbers(text: str) -> list[int]:
+    """Return a comma-separated list of whole numbers; argparse reports anything else."""
+    return [whole_number(number) for number in split_names(text)]
+
+
+def train_lm(options: argparse.Namespace) -> int:
+    inputs, console = inputs_of(options), options.console
+    prepare_memory()
+    from curation.errors import counted
+    from curation.library import lm_training
+
+    interrupts.begin_writing()
+    with shown_by(console.progress()):
+        trained = lm_training.train_lm(
+            inputs, options.output, order=options.order, prune=options.prune, force=options.force
+        )
+    for line in _model_lines(trained):
+        console.info(line)
+    if trained.rejected:
+        console.warn(f"skipped {counted(trained.rejected, 'record')} that cannot be read as documents")
+    for order in trained.fallback:
+        console.warn(f"too few texts to estimate the discounts of {order}-grams; they are 0.5, 1 and 1.5")
+    names = ("ngrams", "pruned", "discounts", "fallback", "documents", "sentences", "words", "rejected")
+    content = {name: getattr(trained, name) for name in names}
+    return int(console.result("train lm", output=str(trained.path), **content))
+
+
+def _model_lines(trained: TrainedLM) -> list[str]:
+    """Return the size of the texts, the n-grams and discounts per order, and the stage that uses the model."""
+    from curation.errors import counted
+
+    words = f"{counted(trained.words, 'word')} in {counted(trained.sentences, 'line')}"
+    lines = [f"{trained.path}: {words} of {counted(trained.documents, 'document')}"]
+    for n, discounts in enumerate(trained.discounts):
+        left_out = f", {trained.pruned[n]:,} left out" if trained.pruned[n] else ""
+        shown = ", ".join(f"{taken:.3f}" for taken in discounts)
+        lines.append(f"{n + 1}-grams: {trained.ngrams[n]:,}{left_out}; discounts {shown}")
+    return [*lines, f"stage: {{kind: perplexity, model: {trained.path}}}"]
+
+
+TRAIN_LM = Command("train lm", "train an n-gram language model on your documents", _add_train_lm, train_lm)

@@ -16,12 +16,12 @@ from curation.stages import ExactDedup, FuzzyDedup, NgramDedup, SemanticDedup
 @overload
 def exact_dedup(
     frame: AnyFrame, stage: ExactDedup | None = None, *, max_characters: int = 0, compare: str = "exact",
-    details: Literal[False] = False, text_column: str = "text",
+    index: str | os.PathLike[str] = "", details: Literal[False] = False, text_column: str = "text",
 ) -> AnyFrame: ...  # fmt: skip
 @overload
 def exact_dedup(
     frame: AnyFrame, stage: ExactDedup | None = None, *, max_characters: int = 0, compare: str = "exact",
-    details: Literal[True], text_column: str = "text",
+    index: str | os.PathLike[str] = "", details: Literal[True], text_column: str = "text",
 ) -> Duplicates: ...  # fmt: skip
 @takes(ExactDedup)
 def exact_dedup(
@@ -30,6 +30,7 @@ def exact_dedup(
     *,
     max_characters: int = 0,
     compare: str = "exact",
+    index: str | os.PathLike[str] = "",
     details: bool = False,
     text_column: str = "text",
 ) -> AnyFrame | Duplicates:

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from curation.library.thresholds import Measures, rule_effects
-from curation.rules.decide import Rule
+from curation.library.thresholds import Measures, Rules, rule_effects
 from curation.rules.effects import Effect
 
 CHARTS_PER_ROW = 3
@@ -15,7 +13,7 @@ WIDTH, HEIGHT = 260, 130  # of a chart, in pixels
 KEPT, REMOVED = "#4c78a8", "#e45756"
 
 
-def plot(measures: Measures, rules: str | Sequence[str | Rule]) -> Any:
+def plot(measures: Measures, rules: Rules) -> Any:
     """Return an Altair chart: for each bound of the rules, a histogram of its measure or ratio with the bound drawn in.
 
     measures, rules   as in `curation.rule_effects`; rules on columns are left out

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trained models as arrays for kernels."""
+"""Trained models: fastText as arrays for kernels, transformers in PyTorch."""

@@ -20,6 +20,7 @@ from curation.packing.ordering import SPLITS
 from curation.system.files import as_json, commit
 
 WAYS = ("given", "tokens", "temperature")
+NAMES = ("text", "document")
 META = "tokens/_meta"
 INDEX_FOLDER = "index_mapping"  # in the run's folder, not in tokens/: the manifest names every file there
 
@@ -50,19 +51,25 @@ class Blend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Megatron(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of `nemo.yaml` and the lines to paste. The pairs do not depend on them.
+    """Settings of `nemo.yaml`, the lines to paste, and the names of the pairs. Their content does not depend on them.
 
     seq_length     tokens of a training sample
     splits_string  shares of train, valid and test in Megatron's own split, by ranges of documents in file order.
                    Ignored with `output.splits`
+    names          names of the pairs. `text`: `INPUT_SPLIT_00000_text_document`. `document`: `train_document`,
+                   `valid_document`, with INPUT before it in a run with several inputs or without `output.splits`; a
+                   second pair is `train_00001_document`
     """
 
     seq_length: int = 4096
     splits_string: str = "98,1,1"
+    names: str = NAMES[0]
 
     def __post_init__(self) -> None:
         if self.seq_length < 1:
             raise ValueError(f"megatron.seq_length must be at least 1, not {self.seq_length}")
+        if self.names not in NAMES:
+            raise ValueError(f"megatron.names must be {' or '.join(NAMES)}, not {self.names!r}")
         try:
             shares = [float(share) for share in self.splits_string.split(",")]
         except ValueError:
@@ -172,6 +179,7 @@ def _nemo_yaml(folder: Path, by_split: Mapping[str, list[Weighted]], megatron: M
         "index_mapping_dir": str(folder / INDEX_FOLDER),
         "splits_string": megatron.splits_string if "" in by_split else None,
         "seq_length": megatron.seq_length,
+        "skip_warmup": True,
     }
     return yaml.safe_dump({"model": {"data": data}}, sort_keys=False, allow_unicode=True, width=10_000)
 

@@ -30,6 +30,7 @@ from curation.system.interrupts import check as check_interrupts
 from curation.system.leases import fence
 from curation.system.steps import each
 
+BARE = "*_document"  # end of a stem: the first pair has no number, as in train_document, train_00001_document
 DEFAULT_MAX_BYTES = 10_000_000_000  # NVIDIA recommends files of 10 GB and more, tens of files in all
 
 
@@ -162,17 +163,31 @@ def write_pair(planned: PlannedPair, dtype: np.dtype | type, force: bool = True)
 
 def refuse_existing(stem: Path, exceptions: Sequence[str] = ()) -> None:
     """Raise OutputError if a pair of the stem exists, of any number. Names in `exceptions` may exist."""
-    for path in sorted(stem.parent.glob("*_text_document.*")):
+    for path in sorted(stem.parent.glob("*_document.*")):
         if path.suffix in (".idx", ".bin") and is_of_stem(stem, path.stem) and path.stem not in exceptions:
             raise OutputError(f"{path} exists already. Choose another name, or force the replacement.")
 
 
 def is_of_stem(stem: Path, name: str) -> bool:
     """Return whether `name` is the name of a pair of the stem. Its number has five digits; a date has eight."""
-    return re.fullmatch(re.escape(stem.name) + r"_\d{5}_text_document", name) is not None
+    if stem.name.endswith(BARE):
+        pattern = re.escape(stem.name.removesuffix(BARE)) + r"(_\d{5})?_document"
+    else:
+        pattern = re.escape(stem.name) + r"_\d{5}_text_document"
+    return re.fullmatch(pattern, name) is not None
+
+
+def stem_name(source: str, split: str, names: str, inputs: int) -> str:
+    """Return the name of the pairs of an input and a split, without number and end; see `output.megatron.names`."""
+    name = f"{source}_{split}" if split else source
+    if names == "text":
+        return name
+    return f"{split if split and inputs == 1 else name}{BARE}"
 
 
 def _prefix(stem: Path, number: int) -> Path:
+    if stem.name.endswith(BARE):
+        return stem.with_name(f"{stem.name.removesuffix(BARE)}{f'_{number:05d}' if number else ''}_document")
     return stem.with_name(f"{stem.name}_{number:05d}_text_document")
 
 

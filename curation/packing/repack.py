@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from curation.errors import InputError, OutputError
+from curation.errors import InputError, OutputError, TokenizerError
 from curation.packing.indexed import IndexedReader, bare_prefix, check_pair
 from curation.packing.joining import is_of_stem, join_parts, refuse_existing
 from curation.packing.megatron import PairInfo, in_batches, suffixed
 from curation.packing.pair_sets import named_unfinished, publish, unpublished
+from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.system.files import local_output, make_folder, read_json
 from curation.system.steps import each
 
@@ -63,6 +64,20 @@ def repack(prefixes: Sequence[str | Path], stem: str | Path, max_bytes: int, *, 
 def read_tokenizer(prefix: Path) -> dict[str, Any]:
     """Return the tokenizer of a pair from the manifest of its run, {} without a manifest."""
     return dict(_manifest(prefix).get("tokens", {}).get("tokenizer", {}))
+
+
+def recorded_tokenizer(prefix: Path) -> tuple[Tokenizer | None, str]:
+    """Return the tokenizer that a pair was made with, or None and the reason why it is not available."""
+    recorded = read_tokenizer(prefix)
+    if not recorded:
+        return None, f"no manifest in {prefix.parent / '_meta'} names the tokenizer"
+    try:
+        tokenizer = load_tokenizer(recorded["name"])
+    except TokenizerError:
+        return None, f"tokenizer {recorded['name']} of the manifest cannot be loaded here"
+    if tokenizer.digest != recorded["sha256"]:
+        return None, f"{recorded['name']} is not the tokenizer of the manifest"
+    return tokenizer, ""
 
 
 def _manifest(prefix: Path) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from curation.arrays import as_large_strings, write_array
 from curation.contract import TEXT
 from curation.errors import IntegrityError, RecipeError
 from curation.packing.forms.writing import write_forms
-from curation.packing.joining import PlannedPair, delete_pairs, join_parts, plan_pairs
+from curation.packing.joining import PlannedPair, delete_pairs, join_parts, plan_pairs, stem_name
 from curation.packing.megatron import PairInfo, TrainingPair, remove_stale_cache
 from curation.packing.ordering import assign_splits, seeded_order, split_names
 from curation.packing.tokenization import Tokenizer, load_tokenizer
@@ -167,18 +167,18 @@ def plan_tokens(recipe: Recipe, work: Path, parts: Parts, folder: Path) -> Itera
     dtype, size = load_tokenizer(recipe.tokenizer).dtype, recipe.output.max_file_bytes
     for source in dict.fromkeys(source for _, source in parts) if "megatron" in recipe.output.formats else ():
         for split in split_names(recipe.output.splits):
-            stem, files = _stem(folder, source, split), _files(work, parts, source, split)
+            stem, files = _stem(recipe, folder, source, split), _files(work, parts, source, split)
             yield Joined(source, split, None if recipe.output.shuffle else plan_pairs(files, stem, dtype, size))
 
 
-def remove_other_pairs(folder: Path, source: str, split: str, count: int) -> None:
+def remove_other_pairs(recipe: Recipe, folder: Path, source: str, split: str, count: int) -> None:
     """Delete the pairs of an input and a split from number `count` on."""
-    delete_pairs(_stem(folder, source, split), count)
+    delete_pairs(_stem(recipe, folder, source, split), count)
 
 
-def _stem(folder: Path, source: str, split: str) -> Path:
+def _stem(recipe: Recipe, folder: Path, source: str, split: str) -> Path:
     """`tokens/<source>[_<split>]`, without `_00000_text_document`."""
-    return folder / "tokens" / (f"{source}_{split}" if split else source)
+    return folder / "tokens" / stem_name(source, split, recipe.output.megatron.names, len(recipe.input))
 
 
 def _files(work: Path, parts: Parts, source: str, split: str) -> list[tuple[Path, Path]]:
@@ -190,7 +190,7 @@ def write_shuffled(recipe: Recipe, work: Path, parts: Parts, source: str, split:
     files = _files(work, parts, source, split)
     count = sum(int(np.count_nonzero(np.fromfile(lengths, "<i4"))) for _, lengths in files)
     order, dtype = seeded_order(count, recipe.seed), load_tokenizer(recipe.tokenizer).dtype
-    stem = _stem(folder, source, split)
+    stem = _stem(recipe, folder, source, split)
     pairs = join_parts(files, stem, dtype, recipe.output.max_file_bytes, order=order, force=True)
     for pair in pairs:
         remove_stale_cache(pair.prefix)

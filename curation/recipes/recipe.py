@@ -25,11 +25,14 @@ from curation.reading.inputs import AnyInput, Budget, HubInput, list_inputs, wit
 from curation.reading.paths import split_suffix
 from curation.reading.urls import shown
 from curation.recipes.advice import advice_for, refuse_hydra
+from curation.recipes.exports import check_columns, check_export
+from curation.recipes.mixing import check_mix
+from curation.recipes.optional import leave_out
 from curation.recipes.renamed import renamed_keys
 from curation.recipes.settings import apply_settings, expand_shorthands
 from curation.recipes.yaml_text import parse_yaml
 from curation.stages import CorpusStage, Stage
-from curation.stages.base import stage_names
+from curation.stages.base import added_columns, stage_names
 from curation.stages.own_code import as_json, convert_stage, stage_from_job
 from curation.system.html_table import html_table
 from curation.system.os_errors import explain
@@ -42,7 +45,6 @@ else:
 
 REMOVED = ("text", "ids")
 MAX_SAMPLES = 20
-EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
 DEFAULT_RECIPE = "default"
 AMBIGUOUS_SUFFIXES = (".json", ".txt")  # of data and of recipes
 MAX_AMBIGUOUS_BYTES = 1 << 20  # a larger file with such a suffix is data
@@ -65,13 +67,15 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     part_bytes, part_documents   text bytes and documents per file in `documents/`
     documents            `true`: write `documents/`. `false`, for tokens alone: `show`, `verify` and `compare` cannot
                          read the kept documents
-    index                write `index/`: the keys of documents kept by the last `fuzzy_dedup`. A later run that names
-                         the folder as its `index` removes near-duplicates of them
+    index                write `index/`: the keys of documents kept by `exact_dedup` and `fuzzy_dedup`. A later run that
+                         names the folder as its `index` removes duplicates and near-duplicates of them
     keep_work            keep `_work/` after success
     removed              `text`: `removed/` has each text as it reached the stage that removed it, and the bound that
                          its value broke; `ids`: it has neither
     measures             write `measures/`: the measures that filters computed, for every document that reached one
-    raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none
+    raw, cleaned         `jsonl`, `csv` or `parquet`: documents as read in `raw/`, as kept in `cleaned/`; "" for none. A
+                         file name, such as `clean_dataset.jsonl`: one file of that name in the folder
+    export_columns       columns of `raw/` and `cleaned/`, such as `[text]`; empty: all
     sample               sample batches of the chunks for inspection, in `sample_dataset.pt`
     """
 
@@ -89,15 +93,15 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     megatron: Megatron = Megatron()
     raw: str = ""
     cleaned: str = ""
+    export_columns: tuple[str, ...] = ()
     sample: Sample = Sample()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for field in ("raw", "cleaned"):
-            if getattr(self, field) not in EXPORT_FORMATS:
-                raise ValueError(
-                    f"no {field} format {getattr(self, field)!r}{nearest(getattr(self, field), EXPORT_FORMATS[1:])}"
-                )
+            check_export(field, getattr(self, field))
+        if self.export_columns and not (self.raw or self.cleaned):
+            raise ValueError("export_columns is set, but neither raw nor cleaned is. Leave it out, or set one of them")
         if self.removed not in REMOVED:
             raise ValueError(f"removed must be {' or '.join(REMOVED)}, not {self.removed!r}")
         check_shares(self.splits)
@@ -160,6 +164,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     stages          stages that each document passes, in this order; `[]` keeps all documents as they are
     seed            seed of the `sample` of inputs, of `output.splits` and of `output.shuffle`
     report          contents of the report
+    left_out        optional stages that a `when` has left out, and the settings that they need; the program writes it
     """
 
     input: list[AnyInput] = []
@@ -170,6 +175,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed: int = 1234
     budget: Budget = Budget()
     report: Report = Report()
+    left_out: list[str] = []
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -185,10 +191,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"two stages are named {name!r}; set name: of each to a different value")
         self._check_columns()
         self._check_weights()
+        check_mix(self)
         for wrong in _wrong_values(msgspec.to_builtins(self), ""):
             raise ValueError(wrong)
         if self.output.index and not any(map(saves_index, self.stages)):
-            raise ValueError("output.index is set, but no stage is fuzzy_dedup, whose keys an index holds. Add one")
+            raise ValueError(
+                "output.index needs the keys of exact_dedup or fuzzy_dedup, and no stage is one. Add a stage"
+            )
 
     def _check_columns(self) -> None:
         """ValueError for an input with a column that a stage writes."""
@@ -199,6 +208,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                         f"columns of {shown(entry.path)} has {name!r}, which a {stage.kind} stage writes; leave it "
                         "out, or change the settings of the stage"
                     )
+        if self.input:
+            carried = [name for entry in self.input for name in entry.columns]
+            check_columns(self.output.export_columns, bool(self.output.raw), carried, [*added_columns(self.stages)])
 
     def _check_weights(self) -> None:
         """ValueError if some inputs have a `blend_weight` and others have none."""
@@ -312,7 +324,7 @@ def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[
     """
     try:
         refuse_hydra(content)
-        content = expand_shorthands(content)
+        content = leave_out(expand_shorthands(content))
         if old := renamed_keys(content):
             raise RecipeError("; ".join(old))
         return msgspec.convert(_written_out(content, allow_code), Recipe)

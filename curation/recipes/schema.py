@@ -17,10 +17,13 @@ import msgspec
 
 from curation.kernels.rewrite import CHOICES as REWRITE_CHOICES
 from curation.measures import Measure
-from curation.packing.blends import WAYS
+from curation.packing.blends import NAMES, WAYS
 from curation.packing.forms import OUTPUT_FORMATS
 from curation.reading.inputs import FORMATS
 from curation.recipes import recipe as recipes
+from curation.recipes.exports import PATTERN as EXPORT
+from curation.recipes.optional import PATTERN as SETTING
+from curation.recipes.optional import WHEN
 from curation.recipes.settings import RULE_FIELDS, SUBJECTS
 from curation.rules.decide import RULE_SETS
 from curation.stages import STAGES
@@ -37,10 +40,9 @@ CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "FilesInput": {"format": FORMATS},
     "Output": {
         "formats": OUTPUT_FORMATS,
-        "raw": recipes.EXPORT_FORMATS,
-        "cleaned": recipes.EXPORT_FORMATS,
     },
     "Blend": {"by": WAYS},
+    "Megatron": {"names": NAMES},
 }
 KIND = "kind"
 OWN = ":"  # in the kind of a stage outside the package, MODULE:CLASS
@@ -59,6 +61,8 @@ def recipe_schema() -> dict[str, Any]:
             _restrict(entry["properties"][field], choices)
     for name in INPUTS:  # the path determines the kind
         definitions[name]["required"].remove(KIND)
+    for name in ("raw", "cleaned"):
+        definitions["Output"]["properties"][name]["pattern"] = f"^(?:{EXPORT})$"
     definitions |= _rule_forms(definitions)
     definitions["Recipe"]["properties"]["stages"]["items"] = _stage_forms(definitions, stages)
     cleaned = {name: _without_void(entry) for name, entry in definitions.items()}
@@ -148,7 +152,9 @@ def _stage_forms(definitions: dict[str, Any], stages: tuple[type[msgspec.Struct]
         keyed = {"type": "object", "properties": {kind: value}, "required": [kind], "additionalProperties": False}
         forms += [{"$ref": TEMPLATE.format(name=name)}, keyed]
     own = {"type": "object", "properties": {KIND: {"type": "string", "pattern": OWN}}, "required": [KIND]}
-    return {"anyOf": [*forms, {"enum": bare}, own]}
+    when = {KIND: {"enum": list(STAGES)}, WHEN: {"type": "string", "pattern": f"^{SETTING}$"}}
+    optional = {"type": "object", "properties": when, "required": [KIND, WHEN]}
+    return {"anyOf": [*forms, {"enum": bare}, own, optional]}
 
 
 def _without_void(value: Any) -> Any:

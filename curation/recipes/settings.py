@@ -7,6 +7,7 @@ the written-out form.
 
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -345,7 +346,7 @@ def _put_rule(stage: dict[str, Any], path: list[str], value: Any, where: str) ->
     if value is False or value == OFF:  # YAML takes `off` for false
         _remove_rule(rules, key, where)
     elif not isinstance(value, dict) or not value or len(rest) > 1:
-        raise ValueError(f"give a bound of {key}: {where}.{key}.min=50")
+        raise ValueError(f"give a bound of {key}: {where}.{key}.{'min=50' if new else _bound_of(rules, key)}")
     elif new:
         rules.append(new | value)
     else:
@@ -353,6 +354,13 @@ def _put_rule(stage: dict[str, Any], path: list[str], value: Any, where: str) ->
             _change(rules, key, condition, bound)
     msgspec.convert(rules, list[str | Rule])
     stage["rules"] = rules
+
+
+def _bound_of(rules: list[Any], key: str) -> str:
+    """An example of a setting: a bound that the first rule of this name has, such as `max=0.1`."""
+    known = [rule for entry in rules for rule in _expanded(entry)]
+    low, high = known[fitting(known, key)[0]].bounds
+    return f"min={low:g}" if low > -math.inf else f"max={high:g}"
 
 
 def _expanded(entry: Any) -> Sequence[Rule]:

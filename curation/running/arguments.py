@@ -13,9 +13,10 @@ from curation.contract import Engine
 from curation.engine import Choice, load_engine
 from curation.errors import EngineError, near_or_nothing
 from curation.recipes.recipe import Recipe
-from curation.running.memory import Resources, choose, read_limits, read_processors
+from curation.running.memory import Resources, choose, choose_for_device, read_limits, read_processors
 from curation.running.plan import Preflight
 from curation.running.progress import Progress
+from curation.speeds import Work, text_bytes
 from curation.system.addresses import address_fault
 
 LOCAL = ("auto", "threads", "processes")
@@ -63,6 +64,15 @@ def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
         )
 
 
+def work_of(recipe: Recipe, checked: Preflight, workers: int) -> Work:
+    """Return what the engine "auto" is chosen by: about how much text there is, and what the run does with it."""
+    steps = [stage.kind for stage in recipe.stages]
+    tokens = [] if checked.tokenizer is None else ["tokens"]
+    on_host = tokens if checked.tokenizer and checked.tokenizer.device_note else []
+    size = sum(text_bytes(file.bytes, file.format, bool(file.compression)) for file in checked.files)
+    return Work(size, [*steps, *(tokens if not on_host else [])], workers or read_processors(), on_host)
+
+
 def check_alone(scheduler: str, force: bool) -> None:
     """Raise EngineError for settings that an array task cannot have."""
     if scheduler not in ("auto", "threads"):
@@ -74,12 +84,14 @@ def check_alone(scheduler: str, force: bool) -> None:
 def find_resources(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Resources:
     """Choose workers, batches and slices: all processors, or fewer if the memory of this machine is short.
 
-    Memory is checked for the CPU engine on this machine only. The needs of the GPU engine and of the machines of a
-    cluster were not measured.
+    The memory of a cluster's machines is not checked here.
     """
     count = workers or read_processors()
     batch = engine.batch_bytes(count)
-    if name != "cpu" or scheduler not in LOCAL:
+    if name != "cpu":
+        limits = read_limits() if scheduler in LOCAL else []
+        return choose_for_device(limits, count, batch, MAX_SLICE_BYTES, fixed_workers=workers > 0)
+    if scheduler not in LOCAL:
         return Resources(count, batch, MAX_SLICE_BYTES)
     return choose(
         read_limits(), count, batch, MAX_SLICE_BYTES,

@@ -131,7 +131,7 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
         ("raw", output.raw, survey.text_bytes, documents),
         ("cleaned", output.cleaned, survey.kept_bytes, survey.kept_documents),
     ):
-        if kind == "parquet":
+        if kind.endswith("parquet"):
             parts[name] = ratio * text
         elif kind:
             parts[name] = EXPORT_RATIO * text + (EXPORT_BYTES + id_bytes) * rows

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from curation.arrays import cut_tables
 from curation.packing.samples import SAMPLE_FILES
 from curation.reading.sampling import read_sampled
+from curation.recipes.exports import export_format, file_name
 from curation.running.documents_schema import PARQUET_OPTIONS, document_schema, in_schema
 from curation.running.intermediate import Numbering, with_ids
 from curation.system.files import commit, file_sha256, remove
@@ -47,7 +48,7 @@ def write_raw(context: RunContext, numbering: Numbering) -> dict[str, str]:
                 if len(batch.frame):
                     yield in_schema(with_ids(engine.to_arrow(batch.frame), input_slice.source, base), schema)
 
-    return _write(context.folder / RAW, recipe.output.raw, recipe.output, tables(), schema)
+    return _write(context.folder / RAW, recipe.output, tables(), schema)
 
 
 class CleanedFile(NamedTuple):
@@ -62,7 +63,7 @@ class CleanedFile(NamedTuple):
 def write_cleaned_file(output: Output, folder: Path, file: CleanedFile) -> dict[str, str]:
     """Write a file of `cleaned/`, rows of `documents/` including copies; return path -> SHA-256."""
     schema = pq.read_schema(_part_path(folder, 0))
-    return _write_file(folder / CLEANED, file.number, output.cleaned, _rows_of(folder, file), schema)
+    return _write_file(_file(folder / CLEANED, output.cleaned, file.number), output, _rows_of(folder, file), schema)
 
 
 def _rows_of(folder: Path, file: CleanedFile) -> Iterator[pa.Table]:
@@ -90,28 +91,33 @@ def part_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("part-*.parquet"), key=lambda path: (len(path.name), path.name))
 
 
-def _write(folder: Path, format_: str, output: Output, tables: Iterator[pa.Table], schema: pa.Schema) -> dict[str, str]:
-    """Write the tables as files of at most `part_documents` rows and `part_bytes` of text, but at least one row."""
+def _file(folder: Path, setting: str, number: int) -> Path:
+    return folder / file_name(setting, number)
+
+
+def _write(folder: Path, output: Output, tables: Iterator[pa.Table], schema: pa.Schema) -> dict[str, str]:
+    """Write the tables as files of at most `part_documents` rows and `part_bytes` of text, but at least one row; or as
+    the one file that `output.raw` names."""
     remove(folder)
+    if "." in output.raw:
+        return _write_file(_file(folder, output.raw, 0), output, tables, schema)
     digests: dict[str, str] = {}
     groups = groupby(cut_tables(tables, output.part_documents, output.part_bytes), itemgetter(0))
     files = ((number, (rows for _, rows in group)) for number, group in groups)
     for number, rows in chain([next(files, (0, iter(())))], files):  # one empty file if there are no rows
-        digests |= _write_file(folder, number, format_, rows, schema)
+        digests |= _write_file(_file(folder, output.raw, number), output, rows, schema)
     return digests
 
 
-def _write_file(
-    folder: Path, number: int, format_: str, tables: Iterator[pa.Table], schema: pa.Schema
-) -> dict[str, str]:
-    """Write a file, and return its path -> SHA-256."""
-    path = folder / f"part-{number:05d}.{format_}"
+def _write_file(path: Path, output: Output, tables: Iterator[pa.Table], schema: pa.Schema) -> dict[str, str]:
+    """Write the chosen columns to a file, and return its path -> SHA-256."""
+    names = list(output.export_columns or schema.names)
     with commit(path) as temporary, open(temporary, "wb") as file:
-        write = WRITERS[format_](file, schema)
+        write = WRITERS[export_format(path.name)](file, pa.schema([schema.field(name) for name in names]))
         for table in tables:
-            write(table)
+            write(table.select(names))
         write(None)
-    return {f"{folder.name}/{path.name}": file_sha256(path)}
+    return {f"{path.parent.name}/{path.name}": file_sha256(path)}
 
 
 # Writers: take tables, and None at the end

@@ -215,6 +215,8 @@ def cleaned_steps(
     if not output.cleaned:
         return []
     firsts = np.cumsum([0, *(record["documents"] for record in records)])
+    if "." in output.cleaned:
+        return [Step("cleaned", CleanedFile(0, 0, 0, int(firsts[-1])), 100 * int(firsts[-1]))]
     steps = []
     for number, (first, last, count) in enumerate(
         cut_spans(_document_sizes(state, parts), output.part_bytes, output.part_documents)
@@ -228,6 +230,7 @@ def _document_sizes(state: SegmentState, parts: Sequence[OutputPart]) -> Iterato
     """Yield the numbers of documents over all output parts, and the bytes of their texts."""
     done = 0
     for part in parts:
-        for rows, sizes in kept_sizes(state.partitions, state.mask, part.start, part.stop):
+        mask, copy = (state.copies, part.copy) if state.copies else (state.mask, 0)
+        for rows, sizes in kept_sizes(state.partitions, mask, part.start, part.stop, copy):
             yield np.arange(done, done + len(rows)), sizes
             done += len(rows)

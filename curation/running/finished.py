@@ -32,11 +32,13 @@ class RunResult(NamedTuple):
     report            content of `report.json`
     already_complete  whether an earlier call finished the run
     folder            its output folder
+    address           URL of its copy in an object store; "" if there is none
     """
 
     report: dict[str, Any]
     already_complete: bool
     folder: Path
+    address: str = ""
 
     def kept(self, *, where: Where | None = None, sample: int | None = None, seed: int = 0) -> Frame:
         """Return kept documents, with the columns of `documents/`; see `curation.run_documents`.

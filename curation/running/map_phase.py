@@ -34,7 +34,7 @@ from curation.running.intermediate import (
 )
 from curation.running.ledger import SliceRecord
 from curation.running.places import store_marks
-from curation.running.plan import check_stage_files
+from curation.running.plan import check_computed_with, check_stage_files
 from curation.running.slice_notes import SliceNotes
 from curation.running.stored_plan import Loaded, Plan, Stored, load_plan, load_shared, with_urls
 from curation.running.task_records import Counts, RunningNote
@@ -179,6 +179,8 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     """
     stages = {k: stage_from_job(content) for k, content in job.stages.items()}
     task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine), stages, {})
+    names = [plan.recipe.stage_names[k] for k in task.numbers]
+    check_computed_with(names, [stages[k] for k in task.numbers], plan.computed_with, "the run of this worker")
     record = SliceRecord(stages=_stage_counts(task))
     suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
     paths = [numbered_path(job.folder, number, suffix) for suffix in (*suffixes, *slice_notes.suffixes(plan.recipe))]
@@ -192,6 +194,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     ):
         for frame in _frames(task, record, rejected_file, notes):
             check_interrupts()
+            note.begin(len(frame), max(record.bytes_read - record.read_counts()[1], 0))
             frame = _apply_stages(task, frame, record, removed_file, notes)
             started = time.perf_counter()
             columns = _keys(task, frame)
@@ -200,8 +203,8 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             record.write_seconds += time.perf_counter() - started
             record.documents, record.removed = partition.documents.rows, removed_file.rows
             note.write(*record.read_counts(), record.documents)
+            del frame  # before the next batch is read: an engine counts the memory of one
         notes.finish(task.numbers, record)
-    names = [plan.recipe.stage_names[k] for k in task.numbers]
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
     store_marks(job.folder, number, notes.marks)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
@@ -235,6 +238,7 @@ def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: Sl
         record.read_seconds += time.perf_counter() - started
         empty = False
         yield frame
+        del frame
         started = time.perf_counter()
     if empty:
         schema = schema_of(task.slice.columns)
@@ -266,6 +270,7 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
         ]
         rejected_file.writelines(orjson.dumps(entry._asdict()) + b"\n" for entry in batch.rejected)
         yield batch.frame
+        del batch
 
 
 def _partition_frames(task: _Task) -> Iterator[Frame]:

@@ -185,6 +185,7 @@ def _write_documents(
         offsets=numbering.offsets,
         partitions=state.partitions,
         mask=state.mask,
+        copies=state.copies,
         output_parts=parts,
         work=_outputs_folder(context),
         documents=context.folder / "documents",
@@ -263,7 +264,7 @@ def _finish(
         pairs += [TrainingPair(record["source"], record["split"], info) for info in infos]
     for each in joined:
         found = sum((pair.source, pair.split) == (each.source, each.split) for pair in pairs)
-        remove_other_pairs(context.folder, each.source, each.split, found)
+        remove_other_pairs(recipe, context.folder, each.source, each.split, found)
     manifests = {name: read_json(context.folder / name / MANIFEST) for name in forms}
     return Written(pairs, manifests), digests
 

@@ -160,6 +160,31 @@ def check_stage_files(names: Sequence[str], stages: Sequence[Stage], planned: Ma
         raise IntegrityError(f"changed during the run: {', '.join(changes)}. Put it back, then run again")
 
 
+def _facts_of(names: Sequence[str], stages: Sequence[Stage]) -> dict[str, dict[str, str]]:
+    """Return stage -> `computed_with()` of the stages whose results depend on the machine."""
+    found = {}
+    for name, stage in zip(names, stages, strict=True):
+        with stage_errors(stage):
+            if facts := stage.computed_with():
+                found[name] = facts
+    return found
+
+
+def check_computed_with(
+    names: Sequence[str], stages: Sequence[Stage], planned: Mapping[str, Mapping[str, str]], run: str
+) -> None:
+    """Raise OutputError if a stage would compute floats otherwise than where the run began: scores of two devices do
+    not mix. `run` names the run in the message."""
+    for name, facts in _facts_of(names, stages).items():
+        before = planned.get(name, {})
+        if changes := [key for key in {**before, **facts} if before.get(key) != facts.get(key)]:
+            then, now = (", ".join(f"{key} {known.get(key, 'none')}" for key in changes) for known in (before, facts))
+            raise OutputError(
+                f"{run} began to compute the stage {name} with {then}; here it would be {now}. Results of both do not "
+                "mix: resume where the run began, or give a new --output, or --force"
+            )
+
+
 def _without_new_facts(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> list[SourceFile]:
     """The files now, without versions of URLs (ETag, date) that were unknown before."""
     known = {file.path: file.version for file in before}
@@ -205,11 +230,13 @@ def make_plan(
             content.recipe, content.files, content.stage_files, content.tokenizer, content.stage_revisions
         )
         check_same(folder, compared, identity)
+        check_computed_with(recipe.stage_names, recipe.stages, content.computed_with, f"the run in {folder}")
         plan = as_plan(content, recipe, _read_now(folder, content, files))
     else:
         plan = Plan(
             version=__version__, recipe=recipe, files=identity.files, slices=SliceTable.of(cut(local_files)),
             stage_files=identity.stage_files, tokenizer=identity.tokenizer, stage_revisions=identity.stage_revisions,
+            computed_with=_facts_of(recipe.stage_names, recipe.stages),
         )  # fmt: skip
         store_plan(path, plan)
     stored = digest_of(path)

@@ -76,6 +76,7 @@ def build(
         "files": msgspec.to_builtins(plan.files),
         "stage_files": plan.stage_files,
         "stage_revisions": plan.stage_revisions,
+        "computed_with": plan.computed_with,
         "tokenizer": plan.tokenizer,
         "documents": documents,
         "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
@@ -86,6 +87,7 @@ def build(
             *warn_of_inputs(documents, plan.recipe.input, slices, records, rejected),
             *emptiness(documents, stages, slices, records, rejected),
             *warnings(stages),
+            *(line for stage, count in zip(plan.recipe.stages, stages, strict=True) for line in stage.warnings(count)),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
             *(tokenless_warning(tokenizer, parts) if tokenizer else []),
             *(small_pairs(pairs, plan.recipe.output.megatron) if "megatron" in plan.recipe.output.formats else []),
@@ -266,7 +268,7 @@ def contributions(
         own = [record for _, record in pairs]
         commit = next((input_slice.ranges[0].file.commit for input_slice, _ in pairs), "")
         written = [part for part in parts if part.get("source") == name]
-        documents, copied = sum(part["documents"] for part in written), entry.copies
+        documents = sum(part["documents"] for part in written)
         rows.append(
             {
                 "name": name,
@@ -275,7 +277,7 @@ def contributions(
                 "rejected": sum(record.rejected for record in own),
                 "bytes_read": sum(record.bytes_read for record in own),
                 "documents_kept": documents,
-                "copies": documents - documents // copied,
+                "copies": sum(part["documents"] for part in written if part["copy"]),
                 "bytes_kept": sum(part["bytes"] for part in written),
                 "tokens": sum(part["tokens"] for part in written),
                 **({} if entry.blend_weight is msgspec.UNSET else {"blend_weight": entry.blend_weight}),
@@ -331,4 +333,4 @@ def check_minima(
         sizes[input_slice.source] = sizes.get(input_slice.source, 0) + record.bytes_read
     for name, entry in entries_by_name(entries).items():
         check_minimum(f"input {name!r}", sizes.get(name, 0), entry.min_bytes)
-    check_minimum("the input", sum(sizes.values()), budget.min_bytes)
+    check_minimum("the input", sum(sizes.values()), budget.min_bytes, advice=": --set budget.min_bytes=0")

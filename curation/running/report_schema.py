@@ -155,9 +155,11 @@ class _Report(msgspec.Struct):
     funnel: str
     work_seconds: dict[str, float] = {}
     versions: dict[str, str] = {}
+    batch_bytes: Count = 0  # of input, per task
     peak_memory_bytes: Count = 0
     stage_files: dict[str, dict[str, Digest]] = {}
     stage_revisions: dict[str, int] = {}
+    computed_with: dict[str, dict[str, str]] = {}
     report_html: Digest = "0" * 64
     tokenizer: dict[str, Any] = {}
     values: AllValues = AllValues()  # reports up to 0.2.0 lack `values` and `texts`

@@ -179,7 +179,7 @@ def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) ->
 def _parsed(where: Any) -> Any:
     if isinstance(where, str):
         content = parse_yaml(where, "where")
-        if not isinstance(content, dict | str):
+        if not isinstance(content, dict) and not (isinstance(content, str) and content.isidentifier()):
             raise RecipeError(f"where: {where!r} is no rule. Write one of docs/rules.md, such as 'words: {{min: 50}}'")
         return content
     return where

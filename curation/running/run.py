@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from curation.engine import choose_engine
+from curation.engine import choose_engine, suit_engine
 from curation.errors import counted
 from curation.packing.tokenization import Tokenizer
 from curation.reading import probe
@@ -23,13 +23,14 @@ from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
 from curation.recipes.recipe import Recipe, check_readable
-from curation.running.arguments import Call, check_alone, check_session, find_resources
+from curation.running.arguments import LOCAL, Call, check_alone, check_session, find_resources, work_of
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.context import WORK, RunContext
 from curation.running.disk import check_disk
 from curation.running.finished import RunResult
 from curation.running.memory import Resources, explain_memory_errors, read_processors
+from curation.running.object_copy import ObjectCopy, prepare_copy
 from curation.running.phases import run_phases
 from curation.running.plan import check_same, identity_in, make_plan, preflight
 from curation.running.progress import Progress, choose_progress
@@ -67,13 +68,15 @@ def run(
     progress: Progress | bool = True,
     array_task: str = "",
     lease_seconds: float = EXPIRE_SECONDS,
+    work: str | Path = "",
 ) -> RunResult:
     """Run a recipe, write its output folder, and return the report.
 
     README.md lists the files of an output folder. Outputs do not depend on `workers`, `scheduler` and `slice_bytes`.
 
     recipe       the recipe to run
-    output       local folder, created if missing
+    output       local folder, created if missing; or an URL such as "s3://BUCKET/PREFIX", to which the finished run is
+                 copied (docs/outputs.md)
     engine       "auto" (default), "cpu" or "gpu"
     force        False (default): return the report of a finished run of the same recipe and inputs, or resume an
                  unfinished one. True: delete the outputs of earlier runs in `output` first
@@ -86,6 +89,7 @@ def run(
                  nothing. Or a display of `curation.running.progress`
     array_task   "3/100": take part in the run as process 3 of 100 that share only `output` (docs/clusters.md)
     lease_seconds  with `array_task`: seconds after which the tasks of a silent process are taken over; default 60
+    work         with an URL: the local folder of the run. Default: a folder in the current one, named by the URL
 
         >>> import curation
         >>> curation.run(curation.load_recipe("recipe.yaml"), "another", progress=False).report["documents"]["kept"]
@@ -99,7 +103,8 @@ def run(
     check_readable(recipe)
     started = time.perf_counter()
     progress = choose_progress(progress)
-    folder = Path(os.path.realpath(local_output(output)))  # `resolve` fails for a link to itself
+    copy = prepare_copy(output, work, force, array_task)
+    folder = copy.run_folder if copy else Path(os.path.realpath(local_output(output)))  # `resolve` fails for loops
     choice = choose_engine(engine)
     check_session(workers, scheduler, slice_bytes)
     if array_task:
@@ -107,16 +112,31 @@ def run(
         check_alone(scheduler, force)
     with shown_by(progress):
         checked = preflight(recipe, folder)  # before anything is read
+    if engine == "auto" and choice.name == "gpu" and scheduler in LOCAL:
+        choice = suit_engine(work_of(recipe, checked, workers))
     call = Call(recipe, folder, checked, choice, workers, scheduler, slice_bytes, force, force_disk, progress, started)
     begin_writing()
     if array_task:
         with shown_by(progress):
             finished, is_own = run_array_task(call, parse_array_task(array_task, lease_seconds), drive)
         return RunResult(finished, False, folder) if is_own else repeat_result(call, finished)
-    with locked(folder, progress), shown_by(progress):
-        if not force and (report := find_finished(folder)):
+    with shown_by(progress):
+        return _run_and_copy(call, copy) if copy else _run_alone(call)
+
+
+def _run_alone(call: Call) -> RunResult:
+    with locked(call.folder, call.progress):
+        if not call.force and (report := find_finished(call.folder)):
             return repeat_result(call, report)
-        return RunResult(drive(call), False, folder)
+        return RunResult(drive(call), False, call.folder)
+
+
+def _run_and_copy(call: Call, copy: ObjectCopy) -> RunResult:
+    call.progress.log(f"work folder: {copy.folder}; the finished run is copied to {copy.url}")
+    with copy.claimed(call.recipe.name):
+        finished = _run_alone(call)
+        is_new = copy.copy(finished.report)
+    return finished._replace(already_complete=not is_new, address=copy.url)
 
 
 def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
@@ -153,6 +173,7 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
     sweep(folder)  # dead workers of a cluster leave temporary files
     content = {"engine": call.choice.name, "engine_reason": call.choice.reason} | content
     content["seconds"] = round(time.perf_counter() - call.started, 3)
+    content["batch_bytes"] = resources.batch_bytes
     content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if array:
         content = array.agree(content)
@@ -216,12 +237,12 @@ def _log_notes(tokenizer: Tokenizer | None, context: RunContext) -> None:
 def _slice_planner(
     slice_bytes: int, resources: Resources, workers: int
 ) -> Callable[[Sequence[SourceFile]], Iterator[Slice]]:
-    """The function that cuts files for so many tasks at once: at `slice_bytes`, or as memory allows and at least a
-    quarter of a batch."""
+    """The function that cuts files for so many tasks at once: at `slice_bytes`, or as memory allows, and at least
+    `min_slice_bytes`."""
     if slice_bytes:
         return partial(cut_slices, slice_bytes=slice_bytes)
     max_bytes = max(resources.max_slice_bytes, resources.batch_bytes)
-    min_bytes = min(max(MIN_SLICE_BYTES, resources.batch_bytes // 4), max_bytes)
+    min_bytes = min(resources.min_slice_bytes or max(MIN_SLICE_BYTES, resources.batch_bytes // 4), max_bytes)
     return partial(cut_slices, slice_bytes=max_bytes, min_bytes=min_bytes, workers=workers)
 
 

@@ -42,7 +42,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stage_files  stage -> path -> SHA-256 of the files that the stage reads
     tokenizer    SHA-256 of the vocabulary, and the ids that begin and end documents; empty if the run uses none
 
-    `stage_revisions` has the revisions above 1 of stages, by name.
+    `stage_revisions` has the revisions above 1 of stages, by name; `computed_with` the facts of the machine that began
+    the run, of stages with results that depend on it.
     """
 
     version: str
@@ -52,6 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     stage_files: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
     stage_revisions: dict[str, int] = {}
+    computed_with: dict[str, dict[str, str]] = {}
 
 
 class StoredPlan(msgspec.Struct, kw_only=True):
@@ -65,6 +67,7 @@ class StoredPlan(msgspec.Struct, kw_only=True):
     stage_files: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
     stage_revisions: dict[str, int] = {}
+    computed_with: dict[str, dict[str, str]] = {}
 
     def __post_init__(self) -> None:
         SliceTable(self.read, self.slices)  # checks them
@@ -81,6 +84,7 @@ def store_plan(path: Path, plan: Plan) -> None:
         version=plan.version, recipe=as_builtins(plan.recipe), files=plan.files, read=read,
         slices=plan.slices.columns(),
         stage_files=plan.stage_files, tokenizer=plan.tokenizer, stage_revisions=plan.stage_revisions,
+        computed_with=plan.computed_with,
     )  # fmt: skip
     with commit(path) as temporary:
         temporary.write_bytes(msgspec.json.encode(content))
@@ -109,6 +113,7 @@ def as_plan(stored: StoredPlan, recipe: Recipe, read: Sequence[SourceFile]) -> P
     return Plan(
         version=stored.version, recipe=recipe, files=stored.files, slices=SliceTable(read, stored.slices),
         stage_files=stored.stage_files, tokenizer=stored.tokenizer, stage_revisions=stored.stage_revisions,
+        computed_with=stored.computed_with,
     )  # fmt: skip
 
 

@@ -102,16 +102,16 @@ def _remaining(entry: HubInput, budget: Budget, documents: int, size: int) -> tu
     return remaining[0], remaining[1]
 
 
-def check_minimum(label: str, size: int, min_bytes: int, max_bytes: int = 0) -> None:
+def check_minimum(label: str, size: int, min_bytes: int, max_bytes: int = 0, advice: str = "") -> None:
     """Raise InputError if the input `label` gave `size` bytes of text, less than `min_bytes`.
 
-    `max_bytes` is the budget of the input; 0 for none.
+    `max_bytes` is the budget of the input; 0 for none. `advice` ends the message.
     """
     if size < min_bytes:
         budget = " and the budget ends there" if max_bytes and max_bytes < min_bytes else ""
         raise InputError(
             f"{label} gave {size:,} bytes of text{budget}, min_bytes asks for {min_bytes:,}. Add inputs, or lower "
-            "min_bytes"
+            f"min_bytes{advice}"
         )
 
 

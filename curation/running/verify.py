@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -22,13 +23,15 @@ from curation.errors import CurationError, IntegrityError, OutputError
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.forms.shards import MANIFEST
 from curation.packing.indexed import IndexedReader, check_pair
-from curation.packing.joining import is_of_stem
+from curation.packing.joining import is_of_stem, stem_name
 from curation.packing.ordering import assign_splits, split_names
 from curation.reading.paths import is_run
 from curation.recipes.renamed import with_new_names
 from curation.running.context import WORK
 from curation.running.exports import part_files
 from curation.running.ledger import check_ledger
+from curation.running.object_copy import CLAIM
+from curation.running.object_store import ObjectStore, is_object_url
 from curation.running.report import HTML, digest
 from curation.running.report_schema import OUTPUT_NAMES, wrong_in_report
 from curation.running.run_folder import REPORT, plan_path
@@ -69,25 +72,24 @@ def verify(folder: str | Path) -> list[str]:
         >>> curation.verify("out")
         []
 
+    `folder` may be the URL of a copy in an object store (`s3://BUCKET/PREFIX`). Then the report, the ledger and the
+    SHA-256 of every object are checked, and no content.
+
     Raises OutputError if `folder` holds no finished run.
     """
+    if is_object_url(folder):
+        return _verify_copy(ObjectStore(str(folder)))
     folder = Path(folder)
     if not folder.is_dir():
         raise OutputError(no_run(folder))
     if (folder / REPORT).is_symlink():
         return [_link(REPORT)]
-    try:
-        content = read_json(folder / "report.json")
-    except IntegrityError as error:
-        return [str(error)]
+    path = folder / REPORT
+    content, fault = report_in(path.read_bytes() if path.exists() else None, str(path))
     if content is None:
+        if fault:
+            return [fault]
         raise OutputError(no_run(folder))
-    if not isinstance(content, dict) or content.get("digest") != digest(content):
-        return ["report.json has changed: its content does not match its digest"]
-    if (folder / "report.json").read_bytes() != as_json(content, indent=True):
-        return ["report.json has changed: it has the same content in other bytes"]
-    if wrong := wrong_in_report(content):
-        return [wrong]
     if changed := _files(folder, content):
         return changed  # damaged files have no usable content
     if unreadable := [*_tables(folder, content)]:
@@ -96,6 +98,43 @@ def verify(folder: str | Path) -> list[str]:
         _ledger, _documents, _removed, _pairs, split_leaks,
     )  # fmt: skip
     return [problem for check in checks for problem in check(folder, content)]
+
+
+def report_in(data: bytes | None, path: str) -> tuple[dict[str, Any] | None, str]:
+    """Return the content of the bytes of `report.json` and ""; or None and the fault, "" if there are no bytes."""
+    if data is None:
+        return None, ""
+    try:
+        content = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        return None, f"{path} is damaged: it is not valid JSON: {error}"
+    if not isinstance(content, dict) or content.get("digest") != digest(content):
+        return None, "report.json has changed: its content does not match its digest"
+    if data != as_json(content, indent=True):
+        return None, "report.json has changed: it has the same content in other bytes"
+    wrong = wrong_in_report(content)
+    return (None, wrong) if wrong else (content, "")
+
+
+def _verify_copy(store: ObjectStore) -> list[str]:
+    """Messages for faults of the copy of a run: of its report, its ledger, and missing, changed or foreign objects."""
+    content, fault = report_in(store.read(REPORT), f"{store.url}/{REPORT}")
+    sizes = store.names()
+    if content is None:
+        if fault:
+            return [fault]
+        state = "the copy of a run has not ended" if CLAIM in sizes else "there is no report.json"
+        advice = "Rerun the command that made it" if CLAIM in sizes else "Give the --output of a run"
+        raise OutputError(f"{store.url} holds no finished run: {state}. {advice}")
+    expected = content["outputs"] | {HTML: content["report_html"]}
+    problems = []
+    for name in each([*expected], "reading objects", "file", size=lambda name: sizes.get(name, 0)):
+        if name not in sizes:
+            problems.append(f"{_shown(name)} is missing")
+        elif store.sha256(name, sizes[name]) != expected[name]:
+            problems.append(f"{_shown(name)} has changed: its SHA-256 is not the one in report.json")
+    foreign = sorted(sizes.keys() - expected.keys() - {REPORT, CLAIM})
+    return [*problems, *(f"{_shown(name)} is not part of the run" for name in foreign), *_counts(content)]
 
 
 def has_documents(content: dict[str, Any]) -> bool:
@@ -207,11 +246,15 @@ def _tables(folder: Path, content: dict[str, Any]) -> Iterator[str]:
                     yield f"{name}/{path.name} has no column {column!r} of type {kind}"
 
 
-def _ledger(folder: Path, content: dict[str, Any]) -> Iterator[str]:
+def _counts(content: dict[str, Any]) -> Iterator[str]:
     try:
         check_ledger(content["documents"], msgspec.convert(content["stages"], list[StageCount], strict=False))
     except IntegrityError as error:
         yield str(error)
+
+
+def _ledger(folder: Path, content: dict[str, Any]) -> Iterator[str]:
+    yield from _counts(content)
     with open(folder / "rejected.jsonl", "rb") as file:
         lines = sum(1 for _ in file)
     if lines != content["documents"]["rejected"]:
@@ -219,7 +262,7 @@ def _ledger(folder: Path, content: dict[str, Any]) -> Iterator[str]:
 
 
 def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    copies = sum(entry["copies"] - 1 for entry in content["recipe"]["input"])
+    copies = sum(entry["copies"] - 1 for entry in content["recipe"]["input"]) + _drawn_copies(content)
     if not has_documents(content):
         tokens = content["tokens"]
         if tokens["documents"] + tokens["empty_documents"] != content["documents"]["kept"]:
@@ -231,6 +274,13 @@ def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     rows = yield from _ascending(folder, "documents", copies)
     if rows != content["documents"]["kept"]:
         yield f"documents/ has {rows} rows, the report counts {content['documents']['kept']} kept"
+
+
+def _drawn_copies(content: dict[str, Any]) -> int:
+    """The largest number of times that another copy of an input may begin after a `mix`."""
+    groups = [group for stage in content["stages"] if stage["kind"] == "mix" for group in stage["details"]["groups"]]
+    most = max((group["most_copies"] for group in groups), default=0)
+    return max(most - 1, 0) * len(content["recipe"]["input"])
 
 
 def _removed(folder: Path, content: dict[str, Any]) -> Iterator[str]:
@@ -342,7 +392,9 @@ def _docs(folder: Path) -> np.ndarray:
 
 def _prefixes(folder: Path, content: dict[str, Any], source: str, split: str) -> list[Path]:
     """The prefixes of the pairs of a source's split."""
-    stem = Path("tokens", f"{source}_{split}")
+    recipe = content["recipe"]
+    naming = recipe["output"]["megatron"].get("names", "text")  # reports up to 0.2.0 lack it
+    stem = Path("tokens", stem_name(source, split, naming, len(recipe["input"])))
     names = [name.removesuffix(".idx") for name in content["outputs"] if name.endswith(".idx")]
     return [folder / name for name in names if is_of_stem(stem, Path(name).name)]
 

@@ -145,6 +145,12 @@ def _language(engine: Engine) -> None:
         engine.classify(_text(engine), load_classifier(""), 2000)
 
 
+def _language_model(engine: Engine) -> None:
+    from curation.models.ngrams import tiny_model
+
+    engine.score_text(_text(engine), tiny_model())
+
+
 def _packing(engine: Engine) -> None:
     from curation.kernels.packing import best_fit
 
@@ -164,6 +170,7 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "leaders": _leaders,
     "hashes": _hashes,
     "ngram_dedup": _ngram_dedup,
+    "language_model": _language_model,
     "packing": _packing,
     "utf8": _utf8,
     "file_ranges": _file_ranges,

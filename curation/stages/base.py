@@ -72,6 +72,12 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         for a missing file."""
         return {}
 
+    def computed_with(self) -> dict[str, str]:
+        """Return the facts of this machine on which the last digits of the results depend, such as the device and the
+        versions of libraries: name -> value. A run that has begun with others does not resume, and a worker with others
+        ends it. Default: none, since results of integers depend on none."""
+        return {}
+
     def kernels(self) -> tuple[str, ...]:
         """Return the groups of kernels that the stage calls on the CPU engine, such as `measures` for `engine.measure`;
         `curation.running.warm_up.GROUPS` lists them. The runner compiles them in parallel before the tasks start; any
@@ -100,6 +106,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         edited = [f"{count.edited:,} edited"] if count.edited else []
         removed = [f"{count.removed:,} removed"] if self.removes else []
         return [f"{', '.join(removed + edited) or 'no change'} of {counted(count.documents_in, 'document')}"]
+
+    def warnings(self, count: StageCount) -> list[str]:
+        """Return warnings for the report, with the stage's name. Default: none."""
+        return []
 
 
 class RowStage(Stage, frozen=True, kw_only=True):
@@ -143,13 +153,14 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
     of phases are not run again.
 
     Class variables: `cuts_text` is true if the stage cuts spans of text instead of removing rows; `indexes` is true if
-    it has `write_index`.
+    it has `write_index`. `index_folder` is the folder below `index/` of a run that it writes; "" is `index/` itself.
     """
 
     compares: ClassVar[bool] = True
     finds_duplicates: ClassVar[bool] = True
     cuts_text: ClassVar[bool] = False
     indexes: ClassVar[bool] = False
+    index_folder: ClassVar[str] = ""
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return the keys of a frame: name -> integers or bool, one per row, in one dimension. The corpus stores signed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.contract import TEXT, Engine, Frame
+from curation.contract import TEXT, Engine, Frame, position_type
 from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import RewriteSteps
@@ -52,7 +52,15 @@ from curation.stages.near_pairs import (
     write_pairs,
 )
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
-from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, find_matches, sum_details, write_index
+from curation.stages.saved_index import (
+    DESCRIPTION,
+    Matches,
+    SavedIndex,
+    find_matches,
+    sum_details,
+    write_bands,
+    write_index,
+)
 from curation.stages.similarity import ExactJaccard, ShingleSettings, SignatureJaccard, Similarity, Unchecked
 from curation.system.files import commit_folder, make_folder, temporary_folder
 
@@ -227,8 +235,13 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array]
     ) -> None:
         """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
-        write = partial(self._write_similarity, engine, corpus)
-        write_index(folder, work, self.index_settings(), corpus, self._columns(), ids_of, write)
+
+        def write_keys(keys_folder: Path) -> None:
+            write_bands(keys_folder, corpus, self._columns())
+            documents = np.arange(len(corpus.rows), dtype=position_type(len(corpus.rows)))
+            self._write_similarity(engine, corpus, documents, keys_folder)
+
+        write_index(folder, work, self.index_settings(), corpus, ids_of, write_keys)
 
     def phases(self) -> Sequence[Phase]:
         index = [(INDEX, bundle_count, self._match_index)] if self.index else []

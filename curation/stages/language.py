@@ -19,6 +19,7 @@ from curation.stages.base import RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 
 REASONS = ("language", "language_probability")
+MAX_UNSURE_SHARE = 0.05  # of the documents in a wanted language; above it the report warns
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -92,6 +93,19 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         model = describe_model(self.model)
         licence = f", {model['licence']}" if "licence" in model else ""
         return [f"{counts_line(count.details) or 'no documents'}; by {model['file']}{licence}"]
+
+    def warnings(self, count: StageCount) -> list[str]:
+        """Return a warning that many documents in a wanted language are removed for their probability alone."""
+        unsure = count.reasons.get(REASONS[1], 0)
+        wanted = unsure + count.documents_out
+        if unsure <= wanted * MAX_UNSURE_SHARE:
+            return []
+        return [
+            f"{count.name}: {unsure:,} of {wanted:,} documents ({unsure / wanted:.0%}) that the model labels "
+            f"{' or '.join(self.keep)} have a probability below {self.min_probability:g} and were removed. lid.176.ftz "
+            "gives short, technical and mixed text low probabilities. Look at them with curate show DIR --reason "
+            f"{REASONS[1]}; to keep more, lower min_probability, or set model: to lid.176.bin"
+        ]
 
 
 def check_new_column(name: str) -> None:

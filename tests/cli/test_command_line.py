@@ -19,20 +19,22 @@ from curation.cli.groups import GROUPS
 from curation.cli.options import SHARED
 from curation.cli.parsing import Parser
 from tests.cli.test_cli import CURATE, curate, failed
+from tests.models.tiny_files import write_static
 from tests.runs import data_digests, files_below, made_texts, records_of, report_of
 
 COMMANDS = {command.name: command for group in GROUPS for command in group.commands}
-RUNNING = ("run", "demo", "measure", "tokenize")
-READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer")
-TRAINING = ("train tokenizer", "train classifier")
-WRITING = (*RUNNING, "init", *TRAINING, "merge", "split")
+RUNNING = ("run", "demo", "measure", "embed", "tokenize")
+READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer", "train lm")
+TRAINING = ("train tokenizer", "train classifier", "train lm")
+WRITING = (*RUNNING, "init", "check-overlap", *TRAINING, "merge", "split")
 SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads none
     "--input": READING,
-    "--text-column": (*READING, "train classifier"),
+    "--text-column": (*READING, "check-overlap", "train classifier"),
     "--output": (*WRITING, "plan"),
+    "--work": ("run", "tokenize"),
     "--force": WRITING,
-    "--engine": (*RUNNING, "warmup"),
-    "--workers": (*RUNNING, "warmup"),
+    "--engine": (*RUNNING, "check-overlap", "warmup"),
+    "--workers": (*RUNNING, "check-overlap", "warmup"),
     "--scheduler": RUNNING,
     "--force-disk": RUNNING,
     "--allow-empty": RUNNING,
@@ -41,7 +43,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads
     "--allow-code": ("run", "plan", "measure", "tokenize", "warmup"),
     "--stages": ("run", "plan", "measure", "tokenize"),
     "--rules": ("run", "plan", "measure", "tokenize"),
-    "--tokenizer": ("run", "plan", "tokenize", "inspect"),
+    "--tokenizer": ("run", "plan", "tokenize", "inspect", "check-overlap"),
     "--quiet": (*WRITING, "verify", "warmup"),
     "--log": (*WRITING, "show", "compare", "verify", "plan", "warmup"),
 }
@@ -82,6 +84,11 @@ WRONG = [
     ("train classifier -o m.bin", "train classifier needs two labels or more, not 0"),
     ("train classifier -o m.bin --label a x.jsonl", "train classifier needs two labels or more, not 1"),
     ("train classifier -o m.bin --label a x --label b", "train classifier --label b: PATH is missing"),
+    ("check-overlap --test a", "check-overlap: --train is missing"),
+    ("check-overlap --train made.jsonl --test made.jsonl -o x.csv", "expected a name that ends in .json, .arrow"),
+    ("check-overlap --train made.jsonl --test made.jsonl --threshold 1", "threshold must be at least 0 and below 1"),
+    ("train lm -o m.arpa", "train lm needs an input"),
+    ("train lm made.jsonl -o m.arpa --prune 0,x", "train lm --prune: expected a whole number, not 'x'"),
     ("merge -o out", "merge: PREFIX is missing; see curate merge --help"),
     ("split a -o out --max-bytes 0", "--max-bytes must be above 0, not 0"),
     ("inspect", "inspect: PREFIX is missing; see curate inspect --help"),
@@ -118,6 +125,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run, and files beside it."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "made.jsonl").write_bytes(records_of(made_texts(80)))
+    (folder / "quiz.jsonl").write_text('{"text": "how many legs has a spider"}\n')
     command = ["run", "-i", str(folder / "made.jsonl"), "--stages", "exact_dedup", "-o", str(folder / "out"), "--quiet"]
     assert main(command) == 0
     return folder
@@ -270,14 +278,26 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
         | {"seconds", "workers", "memory", "disk", "not_counted"},
     ),
     "verify": (lambda at: [at / "out"], {"folder", "problems", "outputs", "has_moved"}),
+    "check-overlap": (
+        lambda at: ["--train", at / "out", "--test", at / "quiz.jsonl"],
+        {"output", "sets", "documents", "bytes", "rejected"},
+    ),
     "measure": (
         lambda at: [at / "made.jsonl", "--names", "words", "-o", "measured"],
         {"output", "report", "already_complete", "documents", "bytes", "seconds", "warnings", "tokens", "stages"}
         | {"ranks", "percentiles", "rules"},
     ),
+    "embed": (
+        lambda at: [at / "made.jsonl", "--model", write_static(Path("vectors")), "-o", "embedded"],
+        {"output", "report", "already_complete", "documents", "bytes", "seconds", "warnings", "tokens", "stages"},
+    ),
     "train tokenizer": (
         lambda at: [at / "made.jsonl", "-o", "t/tokenizer.json", "--vocabulary", 300],
         {"output", "vocabulary", "texts", "bytes", "rejected", "tokens_per_byte"},
+    ),
+    "train lm": (
+        lambda at: [at / "made.jsonl", "-o", "model.arpa", "--order", 2],
+        {"output", "ngrams", "pruned", "discounts", "fallback", "documents", "sentences", "words", "rejected"},
     ),
     "merge": (lambda at: [at / "out/tokens/made_00000_text_document", "-o", "merged/all"], {"pairs"}),
     "split": (

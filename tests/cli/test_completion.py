@@ -22,7 +22,7 @@ ASKED: list[tuple[str, set[str]]] = [  # the last word is the one to complete
     ("run --engine ", {"auto", "gpu", "cpu"}),
     ("run -i x.jsonl --engine g", {"gpu"}),
     ("run --log j", {"json"}),
-    ("run --wor", {"--workers"}),
+    ("run --worke", {"--workers"}),
     ("run --force --al", {"--allow-code", "--allow-empty"}),
     ("tokenize x --formats ", {*OUTPUT_FORMATS}),
     ("recipes show ne", {"nemo", "news_wiki_web"}),

@@ -22,7 +22,12 @@ from curation.stages import STAGES
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = {kind: getattr(curation, kind) for kind in STAGES}
 DETAILED = ("exact_dedup", "fuzzy_dedup", "semantic_dedup")
-PATHS = {("fuzzy_dedup", "index"), ("language", "model"), ("semantic_dedup", "centroids")}  # settings that may be a `pathlib.Path` too
+PATHS = {
+    ("exact_dedup", "index"),
+    ("fuzzy_dedup", "index"),
+    ("language", "model"),
+    ("semantic_dedup", "centroids"),
+}  # settings that may be a `pathlib.Path` too
 WIDER = {list[str]: str | Sequence[str], tuple[str, ...]: str | Sequence[str], str | list[str]: str | Sequence[str]}
 
 

@@ -30,11 +30,15 @@ from curation.engine import PACKAGES
 kernels = pytest.importorskip("gpu_pipeline.kernels")
 measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
 token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
-SIGNATURES = kernels.SIGNATURES | token_kernels.SIGNATURES
+text_kernels = pytest.importorskip("gpu_pipeline.text_kernels")
+rewrite_kernels = pytest.importorskip("gpu_pipeline.rewrite_kernels")
+json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
+LAUNCHED = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels
+SIGNATURES = {kernel: signature for module in LAUNCHED for kernel, signature in module.SIGNATURES.items()}
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
-WARP_MODULES = measure_kernels, kernels.repetition_kernels  # with kernels for warps of LANES threads
-KERNEL_MODULES = kernels, *WARP_MODULES, token_kernels
+WARP_MODULES = measure_kernels, kernels.repetition_kernels, rewrite_kernels  # with kernels for warps of LANES threads
+KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels, json_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
@@ -73,6 +77,9 @@ class FakeCuda:
 
     def shfl_sync(self, lanes, value, lane):
         return value
+
+    def syncwarp(self):
+        """A warp is one thread."""
 
     def syncthreads(self):
         """Only blocks of one thread wait."""
@@ -164,9 +171,29 @@ def numpy_as_cupy() -> ModuleType:
         getDeviceCount=lambda: 1,
         getDeviceProperties=lambda number: {"name": b"Made GPU"},
         memGetInfo=lambda: (TOTAL_BYTES // 4, TOTAL_BYTES),
+        deviceGetAttribute=lambda attribute, device: 1,
+        cudaDevAttrMemoryPoolsSupported=115,
     )
-    stand_in.cuda = SimpleNamespace(runtime=runtime, Device=lambda: SimpleNamespace(id=0))
+    stand_in.cuda = SimpleNamespace(
+        runtime=runtime, Device=lambda: SimpleNamespace(id=0), get_current_stream=stream_of_thread
+    )
     return stand_in
+
+
+class Stream:
+    """The stream of one thread."""
+
+    def synchronize(self):
+        """Work is done at once here."""
+
+
+_streams = threading.local()
+
+
+def stream_of_thread() -> Stream:
+    if not hasattr(_streams, "own"):
+        _streams.own = Stream()
+    return _streams.own
 
 
 class Series(pd.Series):
@@ -202,16 +229,17 @@ class DataFrame(pd.DataFrame):
 
 
 def pandas_as_cudf() -> ModuleType:
-    def read_parquet(paths, *, columns, row_groups, use_pandas_metadata, ignore_missing_columns):
-        assert not use_pandas_metadata and not ignore_missing_columns
+    def read_parquet(paths, *, columns, row_groups, use_pandas_metadata, ignore_missing_columns, dataset_kwargs):
+        assert not use_pandas_metadata and not ignore_missing_columns and dataset_kwargs == {}
         pieces = zip(paths, row_groups, strict=True)
         tables = [pq.ParquetFile(path).read_row_groups(groups, columns=columns) for path, groups in pieces]
         return DataFrame.from_arrow(pa.concat_tables(tables).combine_chunks())
 
     stand_in = ModuleType("cudf")
     vars(stand_in).update(
-        DataFrame=DataFrame, Series=Series, Index=pd.Index, read_parquet=read_parquet, __version__="0"
-    )
+        DataFrame=DataFrame, Series=Series, Index=pd.Index, RangeIndex=pd.RangeIndex, concat=pd.concat,
+        read_parquet=read_parquet, __version__="0",
+    )  # fmt: skip
     return stand_in
 
 
@@ -225,18 +253,20 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         spec.loader.exec_module(module)
         return module
 
+    resources = SimpleNamespace(get_current_device_resource=lambda: None, CudaMemoryResource=dict)
     for name, stand_in in (
         ("cupy", numpy_as_cupy()),
         ("cudf", pandas_as_cudf()),
         ("pylibcudf", SimpleNamespace(Column=None)),
-        ("rmm", SimpleNamespace(__name__="rmm", __version__="0")),
+        ("rmm", SimpleNamespace(__name__="rmm", __version__="0", mr=resources)),
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
     buffers.eight_byte_blocks = eight_byte_blocks
-    buffers.prepare_device = lambda: None
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
+    monkeypatch.setitem(sys.modules, "gpu_pipeline.device", load("device"))
+    monkeypatch.setattr(kernels, "stream_of_thread", stream_of_thread)
     monkeypatch.setattr(kernels, "empty", lambda like, dtype, size: rubbish(size, dtype))
     fake = FakeCuda()
     monkeypatch.setattr(kernels, "launch_teams", fake.run_teams)
@@ -248,8 +278,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(module, "LANES", 1)  # a warp of one thread waits for no other
     for name, number in NO_WARPS.items():
         monkeypatch.setattr(token_kernels, name, number)
-    monkeypatch.setitem(sys.modules, "gpu_pipeline.measures", load("measures"))
-    monkeypatch.setattr(gpu_pipeline, "measures", sys.modules["gpu_pipeline.measures"], raising=False)
+    for name in ("measures", "lines"):
+        monkeypatch.setitem(sys.modules, f"gpu_pipeline.{name}", load(name))
+        monkeypatch.setattr(gpu_pipeline, name, sys.modules[f"gpu_pipeline.{name}"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)
     monkeypatch.setattr(kernels, "launch_blocks", fake.run_blocks)
     return load

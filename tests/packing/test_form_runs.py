@@ -21,7 +21,8 @@ from curation.packing.indexed import IndexedReader
 from curation.packing.ordering import assign_splits
 from curation.packing.samples import SAMPLE_FILES, Sample, unwritten_sample
 from curation.packing.tokenization import load_tokenizer
-from curation.recipes.recipe import EXPORT_FORMATS, as_builtins, convert_recipe, load_recipe
+from curation.recipes.exports import EXPORT_FORMATS
+from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe
 from curation.running.exports import WRITERS
 from curation.running.run import run
 from curation.running.verify import split_leaks, verify
@@ -379,6 +380,7 @@ def test_meta_of_a_run_without_splits(texts, tmp_path):
         "index_mapping_dir": str(tmp_path / "out/index_mapping"),
         "splits_string": "90,5,5",
         "seq_length": 256,
+        "skip_warmup": True,
     }
     assert f"--data-args-path {meta}/blend.txt --split 90,5,5 --seq-length 256" in (meta / "README.txt").read_text()
 
@@ -467,7 +469,7 @@ def test_nothing_kept_leaves_forms_without_splits(tmp_path):
 def test_nothing_kept_leaves_no_sample(tmp_path, name):
     path = write_jsonl(tmp_path / "empty.jsonl", ["", "too short"])
     inputs = {"input": [{"path": str(path)}], "stages": [{"kind": "filter", "rules": [{"measure": "words", "min": 9}]}]}
-    recipe = convert_recipe(as_builtins(load_recipe(name)) | inputs)
+    recipe = convert_recipe(as_builtins(load_recipe(name)) | inputs | {"budget": {}})
     run(recipe, tmp_path / "out")
     assert not {*SAMPLE_FILES} & {*os.listdir(tmp_path / "out")}
     assert verify(tmp_path / "out") == []

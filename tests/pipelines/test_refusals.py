@@ -56,7 +56,7 @@ def test_inputs_without_what_is_asked_of_them(
 
 def test_an_unknown_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["run", "common_craw", "--input", "x", "--output", str(tmp_path / "out")]) == 2
-    assert "no recipe named 'common_craw'; did you mean common_crawl?" in capsys.readouterr().err
+    assert "no recipe named 'common_craw'; did you mean common_crawl, common_crawl_plus?" in capsys.readouterr().err
     assert main(["recipes", "show", "nemoo"]) == 2
     assert "did you mean nemo?" in capsys.readouterr().err
 

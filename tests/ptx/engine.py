@@ -9,6 +9,7 @@ import threading
 from types import ModuleType
 
 import numba.cuda
+import numpy as np
 import pytest
 
 from tests.gpu import stand_ins
@@ -18,6 +19,7 @@ from tests.ptx.execute import Counts, executable_of
 kernels, token_kernels, SIGNATURES = stand_ins.kernels, stand_ins.token_kernels, stand_ins.SIGNATURES
 ORIGINALS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
 LAUNCHES = kernels.launch, kernels.launch_blocks, kernels.launch_teams
+LIBRARY_SUMS = kernels.prefix_sums
 LANES, DEVICE_FUNCTIONS = stand_ins.measure_kernels.LANES, stand_ins.device_functions()
 OWN = {name: getattr(token_kernels, name) for name in stand_ins.NO_WARPS}
 
@@ -31,6 +33,8 @@ class Device:
     def __init__(self, seed: int | None, capability: tuple[int, int]):
         self.capability = capability
         self.counts: dict[str, Counts] = {}
+        self.launches: dict[str, int] = {}
+        self.sums, self.sum_bytes = 0, 0  # prefix sums of the library, and the bytes that they read and write
         self._seeds = None if seed is None else itertools.count(seed)
         self._lock = threading.Lock()
 
@@ -43,18 +47,29 @@ class Device:
             if self._seeds is None:
                 counts = executable.run(blocks, threads, *arguments, counting=True)
                 self.counts[name] = self.counts.get(name, Counts()) + counts
+                self.launches[name] = self.launches.get(name, 0) + 1
             else:
                 executable.run(blocks, threads, *arguments, seed=next(self._seeds))
 
+    def prefix_sums(self, values: np.ndarray, dtype: type | None = None) -> np.ndarray:
+        """In the place of `kernels.prefix_sums`: the same, counted. A new type needs a pass of its own."""
+        sums = LIBRARY_SUMS(values, dtype)
+        passes = 1 if sums.dtype == values.dtype else 2
+        self.sums += passes
+        self.sum_bytes += values.nbytes + sums.nbytes * (2 * passes - 1)
+        return sums
+
 
 class ExecutedKernel:
-    """In the place of Numba's kernel: `kernel[blocks, threads](*arguments)`."""
+    """In the place of Numba's kernel: `kernel[blocks, threads, stream](*arguments)`."""
 
     def __init__(self, name: str, device: Device):
         self.name, self.device = name, device
 
-    def __getitem__(self, shape: tuple[int, int]):
-        return lambda *arguments: self.device.run(self.name, *shape, arguments)
+    def __getitem__(self, place: tuple[int, int, stand_ins.Stream]):
+        blocks, threads, stream = place
+        assert stream is stand_ins.stream_of_thread()
+        return lambda *arguments: self.device.run(self.name, blocks, threads, arguments)
 
 
 def execute_kernels(
@@ -75,6 +90,7 @@ def execute_kernels(
         monkeypatch.setattr(module, name, function)
     for name, launch in zip(("launch", "launch_blocks", "launch_teams"), LAUNCHES, strict=True):
         monkeypatch.setattr(kernels, name, launch)
+    monkeypatch.setattr(kernels, "prefix_sums", device.prefix_sums)
     for name, kernel in ORIGINALS.items():
         module = sys.modules[kernel.py_func.__module__]
         monkeypatch.setattr(module, name, ExecutedKernel(name, device))

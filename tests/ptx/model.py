@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time that a kernel would need on an H200, from its counts. A model, not a measurement."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tests.ptx.execute import Counts
@@ -16,6 +17,7 @@ LOAD_CYCLES = 35  # from a load that hits the L1 cache to its use
 SECTOR_BYTES = 32
 REGISTERS, SHARED_BYTES, THREADS = 65_536, 227 << 10, 2048  # of an SM
 BLOCK_THREADS, WARP = 128, 32
+LAUNCH_MS = 0.005  # from a launch to the next one in the same stream
 BATCH_BYTES = 256 << 20
 GB = 1e9
 
@@ -32,6 +34,9 @@ every requested sector, as if there was no cache.
 - *ms per GB* is the largest of issue, waits, L1 and the lower end of memory.
 - A launch lasts at least as long as its *longest thread*. The last column assumes that no document of the batch is \
 longer than the longest one of this input.
+- *Prefix sums* are CuPy's. A pass reads its input and writes its output once; a conversion to another type is a pass \
+of its own. The model leaves out CuPy's other functions (selections, searches, sorts, copies).
+- A *launch* takes {LAUNCH_MS * 1e3:.0f} µs, and nothing else runs meanwhile. Transfers are not in the model.
 
 The model has no waits for memory beyond the L1 cache: kernels that look up tables take longer."""
 
@@ -78,3 +83,15 @@ def times_of(counts: Counts, text_bytes: int, code: Resources, machine_per_ptx: 
         counts.sectors * SECTOR_BYTES / DRAM_BYTES * ms_per_gb,
         counts.longest * cycles / CLOCK * 1e3,
     )
+
+
+def ms_of_sums(bytes_moved: float) -> float:
+    """Milliseconds per GB of text, for prefix sums that move so many bytes per byte of text."""
+    return bytes_moved * GB / DRAM_BYTES * 1e3
+
+
+def batch_speed(times: Sequence[Times], bytes_moved: float, launches: int) -> float:
+    """GB/s of a function that runs these kernels on BATCH_BYTES of text, with prefix sums as in `ms_of_sums`."""
+    kernels = sum(max(each.per_gb * BATCH_BYTES / GB, each.longest_thread) for each in times)
+    ms = kernels + ms_of_sums(bytes_moved) * BATCH_BYTES / GB + launches * LAUNCH_MS
+    return BATCH_BYTES / GB / ms * 1e3

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,11 +24,11 @@ from tests.ptx import workload
 from tests.ptx.build import CAPABILITY, ptx_of, toolchain
 from tests.ptx.engine import ORIGINALS, SIGNATURES, install_engine
 from tests.ptx.execute import Counts, executable_of
-from tests.ptx.model import ASSUMPTIONS, BATCH_BYTES, SECTOR_BYTES, times_of
+from tests.ptx.model import ASSUMPTIONS, BATCH_BYTES, SECTOR_BYTES, Times, batch_speed, ms_of_sums, times_of
 from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 
 RECORDED = Path(__file__).with_name("recorded.json")
-PAGE = PROJECT / "docs" / "differences.md"
+PAGE = PROJECT / "docs" / "gpu.md"
 MARKS = "<!-- kernels -->", "<!-- /kernels -->"
 REAL = SHARED_DATA / "real_2mb.jsonl"
 TOLERANCE = 0.05
@@ -42,19 +42,30 @@ def inputs() -> dict[str, list[str]]:
     return found
 
 
-def counts_of(texts: Sequence[str]) -> dict[str, Counts]:
-    """Counts of each kernel in the first call that launches it; the results are those of the CPU engine."""
+class Call(NamedTuple):
+    """What a function of the engine launches."""
+
+    kernels: dict[str, int]  # launches
+    sums: int  # passes of prefix sums
+    sum_bytes: int  # that these read and write
+
+
+def counts_of(texts: Sequence[str]) -> tuple[dict[str, Counts], dict[str, Call]]:
+    """Counts of each kernel in the first call that launches it, and the launches of each call. The results are those of
+    the CPU engine."""
     found: dict[str, Counts] = {}
+    calls: dict[str, Call] = {}
     with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as folder:
         engine, device = install_engine(monkeypatch, None)
         for name in workload.CALLS:
-            device.counts = {}
+            device.counts, device.launches, device.sums, device.sum_bytes = {}, {}, 0, 0
             workload.assert_equal_results(name, engine, texts, Path(folder))
             found = device.counts | found
+            calls[name] = Call(device.launches, device.sums, device.sum_bytes)
     never = set(ORIGINALS) - set(found)
     if never:
         raise ValueError(f"no call launches {', '.join(sorted(never))}: add one to CALLS in tests/ptx/workload.py")
-    return {name: found[name] for name in ORIGINALS}
+    return {name: found[name] for name in ORIGINALS}, calls
 
 
 def resources(capability: tuple[int, int]) -> dict[str, Resources]:
@@ -62,18 +73,21 @@ def resources(capability: tuple[int, int]) -> dict[str, Resources]:
     return {name: reported(*link_to_cubin(text.encode(), capability)) for name, text in ptx.items()}
 
 
+def recorded_counts(texts: Sequence[str]) -> dict[str, Any]:
+    counts, calls = counts_of(texts)
+    return {
+        "documents": len(texts),
+        "bytes": sum(len(text.encode()) for text in texts),
+        "longest": max(len(text.encode()) for text in texts),
+        "counts": {kernel: asdict(each) for kernel, each in counts.items()},
+        "calls": {name: call._asdict() for name, call in calls.items()},
+    }
+
+
 def profile() -> dict[str, Any]:
     return {
         "toolchain": toolchain(),
-        "inputs": {
-            name: {
-                "documents": len(texts),
-                "bytes": sum(len(text.encode()) for text in texts),
-                "longest": max(len(text.encode()) for text in texts),
-                "counts": {kernel: asdict(counts) for kernel, counts in counts_of(texts).items()},
-            }
-            for name, texts in inputs().items()
-        },
+        "inputs": {name: recorded_counts(texts) for name, texts in inputs().items()},
         "ptx_instructions": {
             name: len(executable_of(kernel, CAPABILITY).kernel.instructions) for name, kernel in ORIGINALS.items()
         },
@@ -82,6 +96,12 @@ def profile() -> dict[str, Any]:
             for capability in CAPABILITIES
         },
     }
+
+
+def changed_calls(found: dict[str, Call], recorded: dict[str, dict[str, Any]]) -> list[str]:
+    """Calls whose launches or prefix sums differ from the recorded ones."""
+    calls = {name: Call(**values) for name, values in recorded.items()}
+    return [f"{name}: was {calls.get(name)} and is {call}" for name, call in found.items() if call != calls.get(name)]
 
 
 def changes(found: dict[str, Counts], recorded: dict[str, dict[str, int]]) -> list[str]:
@@ -134,12 +154,48 @@ def counts_table(found: dict[str, Any]) -> str:
     )  # fmt: skip
 
 
+def machine_ratio(name: str, recorded: dict[str, Any]) -> float:
+    code = Resources(*recorded["resources"]["{}.{}".format(*CAPABILITY)][name])
+    return code.instructions / recorded["ptx_instructions"][name]
+
+
+def kernel_times(found: dict[str, Any], recorded: dict[str, Any]) -> dict[str, Times]:
+    return {
+        name: times_of(
+            Counts(**values),
+            found["bytes"],
+            Resources(*recorded["resources"]["{}.{}".format(*CAPABILITY)][name]),
+            machine_ratio(name, recorded),
+        )
+        for name, values in found["counts"].items()
+    }
+
+
+def calls_table(found: dict[str, Any], recorded: dict[str, Any]) -> str:
+    """The time of each function: its kernels, prefix sums and launches."""
+    all_times, rows = kernel_times(found, recorded), []
+    for name in (each for each in found["calls"] if each in workload.FUNCTIONS):
+        call = Call(**found["calls"][name])
+        times = [all_times[kernel] for kernel in call.kernels]
+        launches = sum(call.kernels.values()) + call.sums
+        bytes_moved = call.sum_bytes / found["bytes"]
+        rows.append([
+            workload.FUNCTIONS[name], f"{launches:,}", *map(short, (
+                sum(each.per_gb for each in times), bytes_moved, ms_of_sums(bytes_moved),
+                batch_speed(times, bytes_moved, launches),
+            )),
+        ])  # fmt: skip
+    return table(
+        ["function", "launches", "kernels, ms per GB", "prefix sums, bytes per byte", "prefix sums, ms per GB",
+         f"GB/s of a batch of {BATCH_BYTES >> 20} MiB"],
+        rows,
+    )  # fmt: skip
+
+
 def times_table(found: dict[str, Any], recorded: dict[str, Any]) -> str:
     rows = []
-    for name, values in found["counts"].items():
-        code = Resources(*recorded["resources"]["{}.{}".format(*CAPABILITY)][name])
-        machine = code.instructions / recorded["ptx_instructions"][name]
-        times = times_of(Counts(**values), found["bytes"], code, machine)
+    for name, times in kernel_times(found, recorded).items():
+        machine = machine_ratio(name, recorded)
         memory = f"{short(times.least_memory)}–{short(times.most_memory)}"
         rows.append([
             f"`{name}`", short(machine), *map(short, (times.issue, times.waits, times.l1)), memory,
@@ -173,6 +229,7 @@ def tables(recorded: dict[str, Any]) -> str:
         f"Each function ran once: {workload.SETTINGS}. PTX for compute capability 9.0 by {tools}.",
         counts_table(found),
         ASSUMPTIONS,
+        calls_table(found, recorded),
         times_table(found, recorded),
         resources_table(recorded),
     ])  # fmt: skip

@@ -4,12 +4,15 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from curation.speeds import DEVICE_RATES
 from tests.ptx import profile, workload
-from tests.ptx.build import other_toolchain, toolchain
+from tests.ptx.build import CAPABILITY, other_toolchain, toolchain
+from tests.ptx.engine import Device
 from tests.ptx.execute import Counts
-from tests.ptx.model import resident_warps, times_of
+from tests.ptx.model import batch_speed, ms_of_sums, resident_warps, times_of
 from tests.ptx.resources import Resources
 
 RECORDED = json.loads(profile.RECORDED.read_bytes())
@@ -21,7 +24,8 @@ OTHER = other_toolchain(RECORDED["toolchain"])
 
 @pytest.mark.skipif(bool(OTHER), reason=OTHER)
 def test_counts_are_the_recorded_ones():
-    found = profile.changes(profile.counts_of(workload.made_texts()), MADE["counts"])
+    counts, calls = profile.counts_of(workload.made_texts())
+    found = profile.changes(counts, MADE["counts"]) + profile.changed_calls(calls, MADE["calls"])
     assert not found, (
         f"counts of {toolchain()} differ from those of {RECORDED['toolchain']}: {found}; if that is intended, "
         "record them with `make ptx-record`"
@@ -41,10 +45,38 @@ def test_a_worse_kernel_is_noticed():
     assert line == "hash_rows: atomics was 0 and is 1"
 
 
+def test_another_launch_or_prefix_sum_is_noticed():
+    calls = {name: profile.Call(**values) for name, values in MADE["calls"].items()}
+    assert profile.changed_calls(calls, MADE["calls"]) == []
+    more = {"keys": calls["keys"]._replace(sums=calls["keys"].sums + 1)}
+    (line,) = profile.changed_calls(more, MADE["calls"])
+    assert line.startswith("keys: was Call(") and profile.changed_calls({"new": calls["keys"]}, MADE["calls"])
+
+
+def test_prefix_sums_are_counted():
+    device = Device(None, CAPABILITY)
+    values = np.ones(1000, np.int32)
+    np.testing.assert_array_equal(device.prefix_sums(values, np.int32), np.arange(1, 1001))
+    assert (device.sums, device.sum_bytes) == (1, 8000)
+    device.prefix_sums(values, np.int64)  # converted first: 4 + 8 bytes, then 8 + 8
+    assert (device.sums, device.sum_bytes) == (3, 8000 + 28_000)
+
+
 def test_a_kernel_that_is_never_launched_is_an_error(monkeypatch):
     monkeypatch.setattr(workload, "CALLS", {"hash": workload.CALLS["hash"]})
-    with pytest.raises(ValueError, match=r"no call launches .*check_rows, .*: add one to CALLS in tests/ptx"):
+    with pytest.raises(ValueError, match=r"no call launches .*hash_ngrams, .*: add one to CALLS in tests/ptx"):
         profile.counts_of(["a"])
+
+
+def test_the_choice_of_an_engine_uses_these_times():
+    """The rates of `curation.speeds` are those of the page's table of functions, roughly."""
+    found = list(RECORDED["inputs"].values())[-1]
+    rows = [row.split(" | ") for row in profile.calls_table(found, RECORDED).splitlines()[2:]]
+    speeds = {row[0].removeprefix("| "): float(row[-1].removesuffix(" |")) * 1000 for row in rows}
+    modelled = [speeds[workload.FUNCTIONS[name]] for name in ("rewrite", "measure", "hash", "classify", "keys", "hits")]
+    steps = ("rewrite", "measure", "exact_dedup", "classify", "fuzzy_dedup", "decontaminate")
+    assert [DEVICE_RATES[step] for step in steps] == pytest.approx(modelled, rel=0.5)
+    assert DEVICE_RATES["tokens"] == pytest.approx(speeds[workload.FUNCTIONS["tokens"]], rel=0.5)
 
 
 def test_another_release_of_cuda_is_not_compared():
@@ -83,3 +115,6 @@ def test_times_by_hand():
     assert times.batch_speed == pytest.approx(1e3 / times.waits)
     longer = times._replace(longest_thread=2 * times.waits)
     assert longer.batch_speed == pytest.approx(0.268435456 / (2 * times.waits) * 1e3)
+    assert ms_of_sums(4.8) == pytest.approx(1)
+    launched = 0.268435456 / (0.268435456 * (times.waits + 1) + 0.02) * 1e3
+    assert batch_speed([times], 4.8, 4) == pytest.approx(launched)

@@ -206,6 +206,7 @@ WRONG_SETTINGS = {
     "stages.filter_1.wrods.min=5": "has no field or rule 'wrods', and no measure has that name; did you mean words",
     "stages.filter_1.rulse=gopher": "has no field or rule 'rulse', and no measure has that name; did you mean rules",
     "stages.filter_1.words=5": "give a bound of words: stages.filter_1.words.min=50",
+    "stages.filter_1.too_many_words=5": "give a bound of too_many_words: stages.filter_1.too_many_words.max=100000",
     "stages.filter_1.words.min.x=5": "give a bound of words",
     "stages.filter_1.words=off": "'words' is ambiguous: name too_few_words or too_many_words",
     "stages.filter_1.words.mim=5": "'words' is ambiguous: name too_few_words or too_many_words",

@@ -123,6 +123,9 @@ def test_measures_come_as_frames_tables_and_arrays():
     for measures in (words, pd.DataFrame(words), pa.table(words)):
         assert curation.decide(measures, [Rule(measure="words", min=50)]).kept.tolist() == [False, False, True, True]
         assert curation.rule_effects(measures, [Rule(measure="words", min=50)]).removed == 2
+    for rules in ({"words": {"min": 50}}, [{"measure": "words", "min": 50}], Rule(measure="words", min=50)):
+        assert curation.decide(words, rules).kept.tolist() == [False, False, True, True]
+        assert curation.rule_effects(words, rules).removed == 2
     texts = {"text": ["a", "x"], "words": [1, 1]}
     assert curation.decide(texts, [Rule(matches="x", max_count=0)]).kept.tolist() == [True, False]
 
@@ -131,7 +134,7 @@ def test_measures_come_as_frames_tables_and_arrays():
     ("measures", "rules", "message"),
     [
         ({"words": [1]}, "gopher", "expected one of words. Compute it: curation.measure(frame, names=["),
-        ({"words": [1]}, "gofer", "rules: no rule set named 'gofer'; did you mean gopher"),
+        ({"words": [1]}, "gofer", "no rule set named 'gofer'; did you mean gopher"),
         ({"words": [1]}, [], "rules is empty; name a rule set, such as gopher, or give a rule"),
         ({"words": [1.5]}, [Rule(measure="words", min=5)], "is no measure: it holds float64, expected integers"),
         ({"words": [1], "lines": [1, 2]}, [Rule(ratio=("words", "lines"), min=5)], "have different numbers of rows"),

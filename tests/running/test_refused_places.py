@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from curation.reading.paths import find_files
 from curation.running.run import run
 from tests.runs import recipe_of
 
-URLS = ("s3://bucket/run1", "https://host/out", "hf://datasets/x", "memory://out", "s3:/bucket/run1")
+URLS = ("gs://bucket/run1", "https://host/out", "hf://datasets/x", "s3:/bucket/run1")
 
 
 @pytest.fixture
@@ -52,6 +53,13 @@ def test_the_path_of_a_file_url_is_named(texts: Path):
         run(recipe_of(texts), "file:///data/out", engine="cpu")
 
 
+@pytest.mark.skipif(find_spec("s3fs") is not None, reason="s3fs is installed")
+def test_an_output_in_s3_needs_the_extra(texts: Path, tmp_path: Path):
+    with pytest.raises(OutputError, match=r"^s3://bucket/run1 needs another package: .* 'gpu-pipeline\[s3\]'$"):
+        run(recipe_of(texts), "s3://bucket/run1", engine="cpu")
+    assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
 COMMANDS = (
     ("run", "-i", "a.jsonl"),
     ("measure", "-i", "a.jsonl"),
@@ -67,8 +75,8 @@ COMMANDS = (
 def test_every_command_refuses_urls(
     command: tuple[str, ...], texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    assert main([*command, "--output", "s3://bucket/a.json"]) == 2
-    assert capsys.readouterr().err.startswith("curate: the output is a URL (s3://)")
+    assert main([*command, "--output", "gs://bucket/a.json"]) == 2
+    assert capsys.readouterr().err.startswith("curate: the output is a URL (gs://)")
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
 

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from curation.errors import EngineError
+from curation.models.ngrams import TINY
 from curation.recipes.recipe import convert_recipe, load_recipe
 from curation.running import warm_up
 from curation.running.progress import Progress
 from curation.running.warm_up import GROUPS, missing_groups, recipe_groups
 from curation.stages import STAGES
+from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
 
@@ -48,6 +50,8 @@ stages:
   - {kind: rewrite, unicode: nfc}
   - {kind: language, keep: [en]}
   - {kind: classify, model: quality.bin, label: l1}
+  - {kind: perplexity, model: tiny.arpa}
+  - {kind: embed, model: vectors.static}
   - {kind: measure, names: [words]}
   - {kind: filter, rules: gopher}
   - {kind: redact}
@@ -57,6 +61,7 @@ stages:
   - {kind: fuzzy_dedup, verify: signature, name: signatures}
   - {kind: ngram_dedup}
   - {kind: select, column: quality, drop_lowest: 0.1, per: language}
+  - {kind: mix, by: language, weights: {en: 1.0}}
   - {kind: semantic_dedup, column: vector}
 output: {formats: [megatron, packed]}
 """
@@ -72,10 +77,16 @@ def run_command(
 
 
 def write_stages_of_every_kind(folder: Path) -> Path:
-    """Write the recipe and the model that it names."""
-    model, recipe = folder / "quality.bin", folder / "recipe.yaml"
+    """Write the recipe and the models that it names."""
+    names = ("quality.bin", "tiny.arpa", "vectors.static", "recipe.yaml")
+    model, arpa, vectors, recipe = (folder / name for name in names)
     model.write_bytes(as_bytes(model_of()))
-    recipe.write_text(STAGES_OF_EVERY_KIND.replace(model.name, str(model)))
+    arpa.write_bytes(TINY)
+    write_static(vectors)
+    stages = STAGES_OF_EVERY_KIND
+    for path in (model, arpa, vectors):
+        stages = stages.replace(path.name, str(path))
+    recipe.write_text(stages)
     return recipe
 
 

@@ -56,6 +56,10 @@ def is_settled(char: str) -> bool:
     return unicodedata.category(char) == unicodedata2.category(char)
 
 
+def records_of(unicode: tables.UnicodeTables, code_points: np.ndarray) -> np.ndarray:
+    return unicode.records[unicode.pages[code_points >> 8].astype(int) << 8 | code_points & 255]
+
+
 def column(texts: list, **keywords) -> pd.Series:
     return pd.Series(texts, dtype="str", **keywords)
 
@@ -98,6 +102,17 @@ def test_lowercase_of_every_character_and_around_sigma():
     for pattern in ("{0}", "AΣ{0}Σ{0}A "):
         pieces = [pattern.format(char) for char in every]
         check(["".join(pieces[i : i + 1000]) for i in range(0, len(pieces), 1000)], RewriteSteps(lowercase=True))
+
+
+def test_lower_case_stays_cased_and_case_ignorable():
+    """Engines decide on a final sigma by the characters before or after they are made lower case."""
+    unicode = tables.load_tables()
+    code_points = np.array([ord(char) for char in assigned_characters()])
+    flags, lower = (
+        unicode.flags[records_of(unicode, each)]
+        for each in (code_points, code_points + unicode.lower[records_of(unicode, code_points)])
+    )
+    assert ((flags ^ lower) & (tables.CASED | tables.CASE_IGNORABLE) == 0).all()
 
 
 def test_results_written_by_hand():

@@ -11,11 +11,13 @@ import pytest
 
 import curation
 from curation.errors import OutputError, RecipeError
+from curation.models.ngrams import TINY
 from curation.recipes.recipe import Recipe, convert_recipe
 from curation.running.run import run
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
 from curation.stages.own_code import convert_stage, stage_for_job, stage_from_job
 from curation.stages.vector_clusters import Clusters
+from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
 from tests.stages.test_saved_index import FUZZY
@@ -31,18 +33,23 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "filter": {"rules": [{"measure": "words", "min": 4}, {"column": "url", "not_in": ["x"]}]},
     "language": {"keep": ["en", "de"], "min_probability": 0.0},
     "classify": {"model": "DIR/quality.bin", "label": "l1"},
+    "perplexity": {"model": "DIR/tiny.arpa"},
+    "embed": {"model": "DIR/vectors"},
     "decontaminate": {"evaluation_files": ["DIR/quiz.txt"], "ngram": 2},
     "exact_dedup": {},
     "fuzzy_dedup": {"index": "DIR/old/index"},
     "ngram_dedup": {"ngram": 2},
     "semantic_dedup": {"column": "vector", "centroids": "DIR/centroids.npz"},
     "select": {"column": "score", "drop_lowest": 0.5},
+    "mix": {"weights": {"in": 1.0}, "documents": 2},
 }
 READS = {"filter": "url", "select": "score", "semantic_dedup": "vector"}  # the columns that the examples read
 # A file of each that has some.
 FILES = {
     "classify": "quality.bin",
+    "perplexity": "tiny.arpa",
     "decontaminate": "quiz.txt",
+    "embed": "vectors/model.safetensors",
     "fuzzy_dedup": "old/index/index.json",
     "semantic_dedup": "centroids.npz",
 }  # a file of each that has some
@@ -57,6 +64,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "centroids.npz"
     )
     (folder / "quiz.txt").write_text("eins zwei\n")
+    (folder / "tiny.arpa").write_bytes(TINY)
+    write_static(folder / "vectors")
     (folder / "quality.bin").write_bytes(as_bytes(model_of(words=[b"two", b"zwei"])))
     old = {"input": [{"path": str(folder / "in.jsonl")}], "stages": [FUZZY], "output": {"formats": [], "index": True}}
     run(convert_recipe(old), folder / "old", engine="cpu")

@@ -21,6 +21,7 @@ class Summary(msgspec.Struct):
     """Fields of a split in `report.json`."""
 
     blocks: Count
+    dropped_tokens: Count = 0
 
 
 class Blocks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,11 +84,17 @@ class Blocks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return {"blocks": sum(split["blocks"] for split in splits)} if splits else {}
+        """Return counts summed over splits. `tail_tokens` are those of incomplete last blocks, which are dropped."""
+        counts = {"blocks": "blocks", "tail_tokens": "dropped_tokens"}
+        return {name: sum(split.get(key, 0) for split in splits) for name, key in counts.items()} if splits else {}
 
     @classmethod
     def lines(cls, splits: Sequence[Mapping[str, Any]]) -> list[str]:
-        return [counted(cls.numbers(splits)["blocks"], "block")] if splits else []
+        if not splits:
+            return []
+        numbers = cls.numbers(splits)
+        tail = f"; {counted(numbers['tail_tokens'], 'tail token')} dropped" if numbers["tail_tokens"] else ""
+        return [f"{counted(numbers['blocks'], 'block')}{tail}"]
 
 
 def _row_batches(stream: TokenStream, rows: int, length: int, pad_id: int) -> Iterator[np.ndarray]:

@@ -94,13 +94,15 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @classmethod
     def numbers(cls, splits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return counts summed over splits, and the lengths of the first split."""
+        """Return counts summed over splits, and the lengths of the first split. `tail_tokens` are those of dropped
+        chunks, the short ends of documents."""
         if not splits:
             return {}
         lengths = splits[0]["lengths"]
         return {
             "chunks": sum(split["chunks"] for split in splits),
             "dropped_chunks": sum(split["dropped_chunks"] for split in splits),
+            "tail_tokens": sum(split.get("dropped_tokens", 0) for split in splits),
             "median_chunk_tokens": lengths["median"],
             "mean_chunk_tokens": lengths["mean"],
             "chunk_percentiles": lengths["percentiles"],
@@ -112,7 +114,10 @@ class Chunks(Form, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return []
         numbers = cls.numbers(splits)
         ranks = ", ".join(f"p{rank} {length}" for rank, length in numbers["chunk_percentiles"].items())
-        return [f"{counted(numbers['chunks'], 'chunk')}, median {numbers['median_chunk_tokens']} tokens ({ranks})"]
+        chunks, dropped = (counted(numbers[name], "chunk") for name in ("chunks", "dropped_chunks"))
+        tail = f"; {dropped} with {counted(numbers['tail_tokens'], 'tail token')} dropped"
+        shown = tail if numbers["dropped_chunks"] else ""
+        return [f"{chunks}, median {numbers['median_chunk_tokens']} tokens ({ranks}){shown}"]
 
 
 def cut_lengths(lengths: np.ndarray, max_length: int) -> np.ndarray:

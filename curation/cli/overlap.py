@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curate check-overlap`: evaluation items that occur in training texts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from curation.cli.execution import prepare_memory
+from curation.cli.measuring import print_table
+from curation.cli.options import LOGGING, READING, share
+from curation.cli.parsing import Command, Parser, whole_number
+from curation.system import interrupts
+from curation.system.steps import shown_by
+from curation.system.terminal import print_line, printable_line
+
+if TYPE_CHECKING:
+    from curation.library.overlap import Overlap
+
+SHOWN_ITEMS = 10
+SHOWN_IDS = 3
+FOUND = 1  # exit code
+
+
+def _add_check_overlap(parser: Parser) -> None:
+    parser.add_argument(
+        "--train", nargs="+", action="extend", default=[], required=True, metavar="PATH",
+        help="search the finished run in this folder, these files, folders and globs, or these .bin/.idx pairs",
+    )  # fmt: skip
+    parser.add_argument(
+        "--test", nargs="+", action="extend", default=[], required=True, metavar="FILE",
+        help="search for the items of these files, each as one evaluation set",
+    )  # fmt: skip
+    parser.add_argument("--test-column", default="", metavar="NAME", help="read the items from this column of FILE")
+    for name, metavar, kind, default, text in (
+        ("--ngram", "N", whole_number, 13, "compare n-grams of N words (default: 13)"),
+        ("--threshold", "SHARE", float, 0.8, "an item with more of its n-grams found is contaminated (default: 0.8)"),
+        ("--documents", "N", whole_number, 10, "name the first N documents of an item (default: 10)"),
+    ):
+        parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
+    parser.add_argument("--exact", action="store_true", help="compare upper and lower case as different")
+    share(
+        parser,
+        "output",
+        required=False,
+        default="",
+        metavar="FILE",
+        help="write the items to this .json, .arrow or .parquet file",
+    )
+    share(parser, "force", help="replace FILE")
+    share(parser, "tokenizer", help="decode pairs with this tokenizer (default: the one in _meta/manifest.json)")
+    share(parser, *READING, "engine", "workers", *LOGGING)
+
+
+def check_overlap(options: argparse.Namespace) -> int:
+    console = options.console
+    prepare_memory()
+    from curation.library import overlap
+
+    if options.output:
+        overlap.check_output(options.output, options.force)
+    with shown_by(console.progress()):
+        found = overlap.check_overlap(
+            [_train(path, options.text_column) for path in options.train],
+            [{"path": path, "text_column": options.test_column} for path in options.test],
+            ngram=options.ngram, threshold=options.threshold, compare="exact" if options.exact else "lowercase",
+            documents=options.documents, tokenizer=options.tokenizer, engine=options.engine, workers=options.workers,
+        )  # fmt: skip
+    if console.is_for_people:
+        _print(found)
+    if found.rejected:
+        console.warn(f"{found.rejected:,} training records cannot be read as documents, and were not searched")
+    if options.output:
+        interrupts.begin_writing()
+        console.info(f"items: {found.save(options.output, force=options.force)}")
+    content = {
+        "output": options.output, "sets": [entry._asdict() for entry in found.sets],
+        "documents": found.documents, "bytes": found.bytes, "rejected": found.rejected,
+    }  # fmt: skip
+    return int(console.result("check-overlap", FOUND if found.contaminated else 0, **content))
+
+
+def _train(path: str, text_column: str) -> str | dict[str, str]:
+    """Return an input with its text column; a run or a pair, which have none, as its path."""
+    from curation.library.overlap_corpus import is_documents
+
+    return {"path": path, "text_column": text_column} if text_column and is_documents(path) else path
+
+
+def _print(found: Overlap) -> None:
+    from curation.errors import counted
+
+    size = f"{found.bytes / 1e6:,.2f} MB"
+    print_line(f"searched {counted(found.documents, 'document')}, {size}; n-grams of {found.ngram} words")
+    rows = [
+        [
+            printable_line(entry.name), f"{entry.items:,}", f"{entry.contaminated:,}",
+            f"{entry.contaminated / max(entry.items, 1):.2%}", f"{entry.touched:,}",
+            f"{entry.found / max(entry.ngrams, 1):.2%}", f"{entry.short:,}",
+        ]
+        for entry in found.sets
+    ]  # fmt: skip
+    head = ["test", "items", f"above {found.threshold:g}", "share", "with a match", "n-grams found", "short"]
+    print_table([list(column) for column in zip(*[head, *rows], strict=True)])
+    for entry in found.sets:
+        if entry.short:
+            print_line(
+                f"{printable_line(entry.name)}: {counted(entry.short, 'item')} of fewer than {found.ngram} words, found"
+                " only in documents of the same words; --ngram compares shorter n-grams"
+            )
+    shown = found.items.filter(found.items["contaminated"]).slice(0, SHOWN_ITEMS).to_pylist()
+    for item in shown:
+        ids = ", ".join(item["documents"][:SHOWN_IDS]) + (", ..." if len(item["documents"]) > SHOWN_IDS else "")
+        print_line(printable_line(f"{item['file']}, item {item['item']:,}: {item['share']:.1%} found, in {ids}"))
+    if found.contaminated > len(shown):
+        print_line(f"and {found.contaminated - len(shown):,} more")
+
+
+CHECK_OVERLAP = Command("check-overlap", "find evaluation items in training texts", _add_check_overlap, check_overlap)

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rewrites the characters of many documents at once, for engines that cut work by bytes: the steps of `rewrite` as bits
+of each byte, and the bytes that replace it.
+
+A character is *gone*, a *space* (if white space is treated) or *solid*. Its bits are those of its first bytes, as many
+as it has bytes in the output. The few characters that grow in lower case, by one byte, have a bit more. Which spaces
+stay, and what tags cover, depends on the neighbours: engines find that by masks.
+
+`drop`, `markup`, `whitespace`, `lowercase` and `fold` are those of `rewrite.plan_steps`, `pages`, `records`, `flags`
+and `lower` those of `tables.UnicodeTables`. The text is data[start:end], well-formed UTF-8.
+"""
+
+import numpy as np
+
+from curation.kernels import tables, utf8
+from curation.kernels.cache import kernel
+from curation.kernels.items import at
+from curation.kernels.rewrite import (
+    BLANK,
+    COLLAPSE,
+    KEEP,
+    LINES,
+    NEWLINE,
+    STRIP_MARKUP_LINE,
+    TAG_BEGIN,
+    TAG_END,
+    ZERO,
+)
+from curation.kernels.spans import BLANKS, LOW_SEVEN, bits_of, mark_bytes_equal
+from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals, mark_equal, mark_letters, mark_spaces
+
+GONE, SPACE, SOLID = range(3)
+NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
+I_WITH_DOT = np.uint64(0x87CC69)  # the lower case of U+0130: i, U+0307
+SIGMA, FINAL_SIGMA = np.uint64(0x83CF), np.uint64(0x82CF)
+ASCII_END, CAPITAL_SIGMA = 0x80, 0x3A3
+
+
+def ascii_classes(drop: int, fold: int) -> tuple[int, ...]:
+    """ASCII bytes that are dropped, that become 0, and that become spaces: a bit each, in two int64 per class."""
+    flags = tables.load_tables().flags[:ASCII_END].astype(np.int64)
+    dropped = flags & drop != 0
+    zeros = ~dropped & (flags & fold & tables.DIGIT != 0)
+    blanks = ~dropped & ~zeros & (flags & fold != 0)
+    halves = np.packbits(np.stack([dropped, zeros, blanks]), axis=1, bitorder="little").view(np.int64)
+    return tuple(map(int, halves.ravel()))
+
+
+@kernel
+def encoded_width(code_point):
+    """Bytes of a code point in UTF-8."""
+    return 1 + int(code_point >= 0x80) + int(code_point >= 0x800) + int(code_point >= 0x10000)
+
+
+@kernel
+def effect_of(code_point, width, record, drop, whitespace, lowercase, fold, flags, lower):
+    """(GONE, SPACE or SOLID; number of bytes with a bit; whether it grows; whether its bytes change).
+
+    Capital letters and white space in ASCII do not count as changes: `changed_ascii` treats them.
+    """
+    char_flags = int(flags[at(record)])
+    if char_flags & drop:
+        return GONE, 0, False, False
+    if char_flags & fold:
+        is_space = whitespace != KEEP and char_flags & tables.DIGIT == 0
+        return SPACE if is_space else SOLID, 1, False, True
+    if whitespace != KEEP and char_flags & tables.SPACE:
+        if whitespace == COLLAPSE:
+            return SPACE, 1, False, code_point >= ASCII_END
+        return SPACE, width, False, False
+    if lowercase and code_point >= ASCII_END:
+        if char_flags & tables.SIGMA:
+            return SOLID, width, False, True
+        distance = int(lower[at(record)])
+        if distance != 0 or char_flags & tables.LOWER_SPECIAL:
+            new = 3 if char_flags & tables.LOWER_SPECIAL else encoded_width(code_point + distance)
+            return SOLID, min(new, width), new > width, True
+    return SOLID, width, False, False
+
+
+@kernel
+def shifted_bits(count, shift):
+    """`count` bits from bit `shift` (-3 to 7), those of them in the bits 0 to 7."""
+    bits = (1 << count) - 1
+    return (bits << shift if shift >= 0 else bits >> -shift) & 0xFF
+
+
+@kernel
+def first_character(data, i, start):
+    """The start of the character that the byte at `i` belongs to."""
+    return utf8.start_of(data, max(i - 3, start), i + 1)
+
+
+@kernel
+def bits_inside(i, start, end):
+    """Bits of the bytes i to i + 7 that are in start:end."""
+    low, high = min(max(start - i, 0), 8), min(max(end - i, 0), 8)
+    return (1 << high) - (1 << low) if high > low else 0
+
+
+@kernel
+def tag_bits(block, start, end, i, markup):
+    """(Bits of "<", bits of what ends a tag or the search for its end) of the block at `i`."""
+    inside = bits_inside(i, start, end)
+    ends = mark_bytes_equal(block, TAG_END)
+    if markup == STRIP_MARKUP_LINE:
+        ends |= mark_bytes_equal(block, NEWLINE)
+    return bits_of(mark_bytes_equal(block, TAG_BEGIN)) & inside, bits_of(ends) & inside
+
+
+@kernel
+def in_class(byte, low, high):
+    """Whether an ASCII byte is in the class whose bits are `low` (bytes below 64) and `high`."""
+    return (high if byte & 64 else low) >> (byte & 63) & 1 != 0
+
+
+@kernel
+def ascii_bits(block, inside, whitespace, classes):
+    """`step_bits` of an ASCII block; `inside` has the bits of the text."""
+    spaces = feeds = gone = changed = 0
+    if whitespace != KEEP:
+        spaces = bits_of(mark_spaces(block))
+        if whitespace == LINES:
+            feeds = bits_of(mark_equal(block, NEWLINES))
+    dropped_low, dropped_high, zeros_low, zeros_high, blanks_low, blanks_high = classes
+    if dropped_low | dropped_high | zeros_low | blanks_low | blanks_high:
+        others = ~(mark_letters(block) | mark_equal(block, BLANKS)) & HIGH_BITS
+        while others:
+            k = first_mark(others)
+            byte = np.int64(block >> np.uint64(8 * k) & np.uint64(0xFF))
+            gone |= int(in_class(byte, dropped_low, dropped_high)) << k
+            blank = int(in_class(byte, blanks_low, blanks_high)) << k
+            changed |= blank | int(in_class(byte, zeros_low, zeros_high)) << k
+            if whitespace != KEEP:
+                spaces |= blank
+            others &= others - np.uint64(1)
+    inside &= ~gone
+    return inside & ~spaces, inside & spaces, inside & feeds, 0, inside & changed, 0
+
+
+@kernel
+def step_bits(
+    data, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
+):  # fmt: skip
+    """Six masks of the block at `i` (eight bits each): solid bytes, spaces, and line feeds among these; first bytes of
+    characters that grow; bytes that change; first bytes of U+03A3 to be made lower case. `classes` is that of
+    `ascii_classes`."""
+    if block & HIGH_BITS == np.uint64(0):
+        return ascii_bits(block, bits_inside(i, start, end), whitespace, classes)
+    solids = spaces = feeds = grown = changes = sigmas = 0
+    j = first_character(data, max(i, start), start)
+    while j < min(i + 8, end):
+        code_point, width = utf8.decode(data, j)
+        record = utf8.record_of(pages, records, code_point)
+        kind, count, grows, changed = effect_of(
+            code_point, width, record, drop, whitespace, lowercase, fold, flags, lower
+        )
+        bits = shifted_bits(count, j - i)
+        if kind == SOLID:
+            solids |= bits
+        elif kind == SPACE:
+            spaces |= bits
+            if code_point == NEWLINE:
+                feeds |= bits
+        if changed:
+            changes |= bits
+            if j >= i:
+                grown |= int(grows) << (j - i)
+                sigmas |= int(lowercase != 0 and code_point == CAPITAL_SIGMA) << (j - i)
+        j += width
+    return solids, spaces, feeds, grown, changes, sigmas
+
+
+@kernel
+def changed_ascii(block, whitespace, lowercase):
+    """The block with its ASCII characters in lower case and, if white space collapses, as spaces."""
+    ascii_bytes = block & LOW_SEVEN
+    if lowercase:
+        block |= (mark_capitals(ascii_bytes) & ~block) >> np.uint64(2)
+    if whitespace == COLLAPSE:
+        spaces = mark_spaces(ascii_bytes) & ~block & HIGH_BITS
+        mask = (spaces >> np.uint64(7)) * np.uint64(0xFF)
+        block = block & ~mask | BLANKS & mask
+    return block
+
+
+@kernel
+def without_bytes(block, gone):
+    """The block without the bytes whose bits (0 to 7) are in `gone`; zeros follow the others."""
+    k = 7
+    while gone:
+        if gone >> k & 1:
+            below = (np.uint64(1) << np.uint64(8 * k)) - np.uint64(1)
+            block = block & below | block >> np.uint64(8) & ~below
+            gone ^= 1 << k
+        k -= 1
+    return block
+
+
+@kernel
+def packed_utf8(code_point):
+    """The UTF-8 of a code point as a little-endian number."""
+    if code_point < 0x80:
+        return np.uint64(code_point)
+    last = 0x80 | code_point & 0x3F
+    if code_point < 0x800:
+        return np.uint64(0xC0 | code_point >> 6 | last << 8)
+    middle = 0x80 | code_point >> 6 & 0x3F
+    if code_point < 0x10000:
+        return np.uint64(0xE0 | code_point >> 12 | middle << 8 | last << 16)
+    return np.uint64(0xF0 | code_point >> 18 | (0x80 | code_point >> 12 & 0x3F) << 8 | middle << 16 | last << 24)
+
+
+@kernel
+def new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, lower):
+    """The bytes of a character in the output, as a little-endian number."""
+    char_flags = int(flags[at(record)])
+    if char_flags & fold:
+        return np.uint64(ZERO if char_flags & tables.DIGIT else BLANK)
+    if whitespace == COLLAPSE and char_flags & tables.SPACE:
+        return np.uint64(BLANK)
+    if lowercase:
+        if char_flags & tables.SIGMA:
+            return FINAL_SIGMA if is_final else SIGMA
+        if char_flags & tables.LOWER_SPECIAL:
+            return I_WITH_DOT
+        return packed_utf8(code_point + int(lower[at(record)]))
+    return packed_utf8(code_point)
+
+
+@kernel
+def bounding_bits(data, start, end, i, kept, fold, pages, records, flags):
+    """A bit for each character that starts in the block at `i`, has a bit in `kept`, and by which the case of a sigma
+    is decided: it is not case-ignorable."""
+    found = 0
+    j = max(i, start)
+    while j < min(i + 8, end):
+        lead = utf8.byte_at(data, j)
+        if lead & 0xC0 != 0x80 and kept >> (j - i) & 1:
+            code_point, _ = utf8.decode(data, j)
+            char_flags = int(flags[at(utf8.record_of(pages, records, code_point))])
+            if char_flags & fold or char_flags & tables.CASE_IGNORABLE == 0:
+                found |= 1 << (j - i)
+        j += 1
+    return found
+
+
+@kernel
+def is_cased(data, i, pages, records, flags):
+    """Whether the character at `i` is cased."""
+    code_point, _ = utf8.decode(data, i)
+    return int(flags[at(utf8.record_of(pages, records, code_point))]) & tables.CASED != 0

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts of n-grams, for the training of language models; on the host only.
+
+A row holds an n-gram from its last word to its first, as numbers of words: rows in order are sorted by suffixes. PAD
+follows BEGIN in rows of n-grams that begin a sentence.
+"""
+
+import numpy as np
+
+from curation.kernels.cache import kernel
+from curation.kernels.language_model import hash_span, is_space
+
+PAD, BEGIN, END, UNKNOWN, FIRST_WORD = 0, 1, 2, 3, 4  # numbers of words
+LINE_END = np.uint64(0)  # in place of a hash
+
+
+@kernel
+def find_words(data, offsets, left_out, hashes, starts, ends):
+    """Write the hash and the bounds of each word of all texts, and LINE_END after the words of each line. `left_out`
+    are hashes of words that are skipped. Return the number of items."""
+    count = 0
+    for row in range(offsets.size - 1):
+        i, stop = offsets[row], offsets[row + 1]
+        inside = False
+        while i <= stop:
+            byte = data[i] if i < stop else np.uint8(0x0A)
+            if byte == 0x0A and inside:
+                hashes[count] = LINE_END
+                count += 1
+                inside = False
+            if is_space(byte):
+                i += 1
+                continue
+            first = i
+            while i < stop and not is_space(data[i]):
+                i += 1
+            h = hash_span(data, first, i)
+            skip = False
+            for k in range(left_out.size):
+                skip = skip or h == left_out[k]
+            if not skip:
+                hashes[count], starts[count], ends[count] = h, first, i
+                count += 1
+                inside = True
+    return count
+
+
+@kernel
+def make_rows(words, rows):
+    """Write a row for each word and each END: the n-gram that it ends. `words` are whole sentences."""
+    order = rows.shape[1]
+    before = 0  # words of the sentence before
+    for k in range(words.size):
+        for n in range(order):
+            if n <= before:
+                rows[k, n] = words[k - n]
+            else:
+                rows[k, n] = BEGIN if n == before + 1 else PAD
+        before = 0 if words[k] == END else before + 1
+
+
+@kernel
+def _precedes(keys, a, b):
+    for n in range(keys.shape[1]):
+        if keys[a, n] != keys[b, n]:
+            return keys[a, n] < keys[b, n]
+    return a < b
+
+
+@kernel
+def _sift(keys, heads, heap, size, place):
+    """Move the run at `place` of the heap down to its place."""
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            return
+        if child + 1 < size and _precedes(keys, heads[heap[child + 1]], heads[heap[child]]):
+            child += 1
+        if not _precedes(keys, heads[heap[child]], heads[heap[place]]):
+            return
+        heap[place], heap[child] = heap[child], heap[place]
+        place = child
+
+
+@kernel
+def begin_merge(keys, heads, heap, size):
+    """Order a heap of runs by the rows at their `heads`."""
+    for place in range(size // 2 - 1, -1, -1):
+        _sift(keys, heads, heap, size, place)
+
+
+@kernel
+def merge_runs(keys, values, heads, ends, heap, size, out_keys, out_values):
+    """Merge sorted runs until the output is full: rows with equal keys become one, their values are added. Return (rows
+    written, runs that are left)."""
+    count = 0
+    while size:
+        run = heap[0]
+        row = heads[run]
+        same = count > 0
+        if same:
+            for n in range(keys.shape[1]):
+                same = same and out_keys[count - 1, n] == keys[row, n]
+        if not same:
+            if count == len(out_keys):
+                return count, size
+            out_keys[count] = keys[row]
+            out_values[count] = values[row]
+            count += 1
+        else:
+            for n in range(values.shape[1]):
+                out_values[count - 1, n] += values[row, n]
+        heads[run] += 1
+        if heads[run] == ends[run]:
+            size -= 1
+            heap[0] = heap[size]
+        _sift(keys, heads, heap, size, 0)
+    return count, size
+
+
+@kernel
+def count_orders(rows, counts, last, raw, left, out_keys, out_values, out_count):
+    """Count the n-grams of all orders in sorted rows, batch by batch.
+
+    last        the row before, zero at first; after all batches, a row of zeros ends the last n-grams
+    raw, left   int64 per order: occurrences of the n-gram that `last` ends, and its different words to the left
+    out_keys    int32[order, space, order]: finished n-grams of each order
+    out_values  int64[order, space, 2]: adjusted count (Kneser and Ney 1995) and occurrences
+    out_count   int64[order]: finished n-grams so far
+    """
+    order = rows.shape[1]
+    for row in range(len(rows)):
+        common = 0
+        while common < order and last[common] != PAD and last[common] == rows[row, common]:
+            common += 1
+        for n in range(common, order):
+            if last[n] != PAD:
+                place = out_count[n]
+                for k in range(n + 1):
+                    out_keys[n, place, k] = last[k]
+                is_whole = n == order - 1 or last[n] == BEGIN
+                out_values[n, place, 0] = raw[n] if is_whole else left[n]
+                out_values[n, place, 1] = raw[n]
+                out_count[n] += 1
+        for n in range(common, order):
+            raw[n] = left[n] = 0
+            last[n] = rows[row, n]
+        for n in range(order):
+            if rows[row, n] != PAD:
+                raw[n] += counts[row]
+                if n > 0 and n >= common:
+                    left[n - 1] += 1
+
+
+@kernel
+def find_lower(rows, position, lower_rows, lower, out):
+    """For each row the number in `lower` of the row without its last column; both are sorted. Return the position in
+    `lower_rows` for the next rows, or -1 for a row without one."""
+    width = lower_rows.shape[1]
+    for row in range(len(rows)):
+        while position < len(lower_rows):
+            same = True
+            for n in range(width):
+                same = same and lower_rows[position, n] == rows[row, n]
+            if same:
+                break
+            position += 1
+        if position == len(lower_rows):
+            return -1
+        out[row] = lower[position]
+    return position

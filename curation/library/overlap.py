@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curation.check_overlap`: the share of each evaluation item whose word n-grams occur in training texts.
+
+`decontaminate` removes documents that share an n-gram with evaluation texts. This is the other direction: which
+evaluation items a model has seen. Memory: 44 to 68 bytes per n-gram of the evaluation texts, 100 bytes per n-gram found
+and document named, and a batch of text per worker. The training texts stream through.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curation.contract import ID, ROW, TEXT, Engine
+from curation.engine import choose_engine, load_engine
+from curation.errors import InputError, OutputError, RecipeError, nearest
+from curation.kernels.ngram_table import table_of
+from curation.library.overlap_corpus import FilesTask, Found, Wanted, find_ngrams, first_per_group, plan_tasks
+from curation.reading import probe, read_documents, shown
+from curation.reading.changes import check_unchanged
+from curation.reading.inputs import list_inputs, refuse_streamed
+from curation.reading.paths import find_files
+from curation.reading.slices import plan_slices
+from curation.reading.source_files import SourceFile
+from curation.running.memory import read_processors
+from curation.stages.ngram_dedup import COMPARISONS
+from curation.system.files import as_json, commit, local_output
+from curation.system.steps import Count, each, watching
+
+SLICE_BYTES = BATCH_BYTES = 16 << 20
+SUFFIXES = (".json", ".arrow", ".parquet")
+SCHEMA = pa.schema(
+    [
+        ("test", pa.string()), ("file", pa.string()), ("item", pa.int64()), ("id", pa.large_string()),
+        ("words", pa.int64()), ("ngrams", pa.int64()), ("found", pa.int64()), ("share", pa.float64()),
+        ("contaminated", pa.bool_()), ("documents", pa.list_(pa.large_string())),
+    ]
+)  # fmt: skip
+
+
+class EvaluationSet(NamedTuple):
+    """The counts of one evaluation set, an input of `test`.
+
+    items         items with words
+    contaminated  items of whose n-grams more than the threshold occur in the training texts
+    touched       items of which at least one n-gram occurs there
+    short         items of fewer words than an n-gram: they match only documents that consist of the same words
+    ngrams        different n-grams of each item, summed
+    found         those that occur in the training texts
+    """
+
+    name: str
+    items: int
+    contaminated: int
+    touched: int
+    short: int
+    ngrams: int
+    found: int
+
+
+class Overlap(NamedTuple):
+    """The result of `check_overlap`.
+
+    sets       counts per evaluation set
+    items      a row per evaluation item, in the order of the files: `test` (the set), `file`, `item` (record, from 1),
+               `id`, `words`, `ngrams` (different ones), `found`, `share`, `contaminated`, and the ids of the first
+               `documents` that have one of its n-grams. An item without words has a null `share`
+    ngram, threshold                settings
+    documents, bytes, rejected      training documents read, bytes of their text, and records that are no documents
+    """
+
+    sets: list[EvaluationSet]
+    items: pa.Table
+    ngram: int
+    threshold: float
+    documents: int
+    bytes: int
+    rejected: int
+
+    @property
+    def contaminated(self) -> int:
+        """Number of contaminated items."""
+        return sum(entry.contaminated for entry in self.sets)
+
+    def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
+        """Write the result to a `.json` file, or the items to an `.arrow` or `.parquet` file, and return its path.
+
+        OutputError: another suffix, or a file that exists without `force`."""
+        target = check_output(path, force)
+        with commit(target) as temporary:
+            if target.suffix == ".json":
+                content = {
+                    "ngram": self.ngram, "threshold": self.threshold, "documents": self.documents, "bytes": self.bytes,
+                    "rejected": self.rejected, "sets": [entry._asdict() for entry in self.sets],
+                    "items": self.items.to_pylist(),
+                }  # fmt: skip
+                temporary.write_bytes(as_json(content, indent=True))
+            elif target.suffix == ".arrow":
+                with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+                    writer.write_table(self.items)
+            else:
+                pq.write_table(self.items, temporary, compression="zstd")
+        return target
+
+
+def check_output(path: str | os.PathLike[str], force: bool) -> Path:
+    """Return the path of an output of `Overlap.save`. OutputError as there."""
+    target = local_output(path)
+    if target.suffix not in SUFFIXES:
+        raise OutputError(f"the output is {target}, expected a name that ends in {', '.join(SUFFIXES)}")
+    if target.is_dir() or (target.exists() and not force):
+        raise OutputError(f"{target} exists already. Give another --output, or --force to replace it")
+    return target
+
+
+def check_overlap(
+    train: Any,
+    test: Any,
+    *,
+    ngram: int = 13,
+    threshold: float = 0.8,
+    compare: str = "lowercase",
+    documents: int = 10,
+    tokenizer: str = "",
+    engine: str = "auto",
+    workers: int = 0,
+) -> Overlap:
+    """Return which evaluation items occur in training texts, by the share of their word n-grams that are found there.
+
+    train      the folder of a finished run, paths or inputs as in a recipe, prefixes of `.bin/.idx` pairs, or a list
+    test       paths or inputs as in a recipe; each input is a set. A record that cannot be read, and a file without a
+               word, are an InputError
+    ngram      number of words (`str.split()`) in an n-gram; each different n-gram of an item counts once
+    threshold  an item is contaminated if more than this share of its n-grams is found
+    compare    `lowercase`: compare `text.lower()`; `exact`: compare texts unchanged
+    documents  number of documents to name per n-gram and item, the first ones
+    tokenizer  of pairs; default: the one in the manifest of their run
+    engine     `auto`, `gpu` or `cpu`
+    workers    tasks at once; 0: one per processor
+
+    An item of fewer than `ngram` words is one n-gram; it is found only in documents that consist of the same words.
+    `EvaluationSet.short` counts such items. The texts of pairs are decoded, then cut into words. Equal results for
+    any number of workers.
+
+        >>> import curation, pandas
+        >>> words = " ".join(f"word{number}" for number in range(20))
+        >>> pandas.DataFrame({"text": ["other", f"so {words} it is"]}).to_json("a.jsonl", orient="records", lines=True)
+        >>> pandas.DataFrame({"text": [words]}).to_json("quiz.jsonl", orient="records", lines=True)
+        >>> overlap = curation.check_overlap("a.jsonl", "quiz.jsonl")
+        >>> overlap.contaminated, overlap.items["documents"].to_pylist()
+        (1, [['a/1']])
+
+    RecipeError: wrong settings. InputError: inputs that cannot be used, or training texts without a document.
+    """
+    _check(ngram, threshold, compare, documents, workers)
+    chosen = load_engine(choose_engine(engine).name)
+    items = _Items(test, ngram, compare)
+    tasks = plan_tasks(train, tokenizer)
+    table = table_of(("test",), items.hashes, np.arange(len(items.hashes), dtype=np.int32))
+    wanted = Wanted(table, items.hashes, ngram, compare, documents)
+    found = _scan(chosen, wanted, tasks, workers or read_processors())
+    if not found.documents:
+        rejected = f"; {found.rejected:,} records were rejected" if found.rejected else ""
+        raise InputError(f"the training texts have no document{rejected}. Check the paths and --text-column")
+    return _judge(items, found, ngram, threshold, documents)
+
+
+def _check(ngram: int, threshold: float, compare: str, documents: int, workers: int) -> None:
+    if ngram < 1:
+        raise RecipeError(f"ngram must be at least 1, not {ngram}")
+    if not 0 <= threshold < 1:
+        raise RecipeError(f"threshold must be at least 0 and below 1, not {threshold:g}")
+    if compare not in COMPARISONS:
+        raise RecipeError(f"compare: no comparison {compare!r}{nearest(compare, COMPARISONS)}")
+    if documents < 1:
+        raise RecipeError(f"documents must be at least 1, not {documents}")
+    if workers < 0:
+        raise RecipeError(f"workers must be 0 (one per processor) or more, not {workers}")
+
+
+class _Items:
+    """The evaluation items, and their different n-grams: `grams[starts[k]:starts[k + 1]]` are positions in `hashes`
+    (uint64, ascending) of item k."""
+
+    def __init__(self, test: Any, ngram: int, compare: str) -> None:
+        try:
+            inputs = list_inputs(test)
+        except ValueError as error:
+            raise InputError(f"test: {error}") from None
+        refuse_streamed(inputs)
+        if not inputs:
+            raise InputError("test has no inputs, expected at least one path")
+        engine = load_engine("cpu")
+        self.columns: dict[str, list[Any]] = {name: [] for name in ("test", "file", "item", "id", "words")}
+        hashes, sizes = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+        for file in [probe(file) for file in find_files(inputs)]:
+            before = len(hashes)
+            for batch, counts in self._read(engine, file, ngram, compare):
+                hashes.append(batch)
+                sizes.append(counts)
+            if not sum(map(len, hashes[before:])):
+                raise InputError(
+                    f"test file {shown(file.path)} has no words: nothing of it was compared. Check that it "
+                    "is the right file, and the name of its text column"
+                )
+        self.hashes, grams = np.unique(np.concatenate(hashes), return_inverse=True)
+        self.grams = grams.astype(np.int64)
+        self.starts = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
+
+    def _read(self, engine: Engine, file: SourceFile, ngram: int, compare: str) -> Any:
+        """Yield (n-grams of a batch, number of each item's), and note the items."""
+        records = 0
+        for input_slice in each(plan_slices([file], SLICE_BYTES), "reading test files", "slice"):
+            rows = 0
+            for documents in read_documents(input_slice, BATCH_BYTES):
+                rows += documents.rows
+                for entry in documents.rejected:
+                    raise InputError(f"test file {shown(file.path)}, record {records + entry.row + 1:,}: {entry.error}")
+                text, _ = engine.rewrite(engine.from_arrow(documents.table)[TEXT], COMPARISONS[compare])
+                hashes, offsets = engine.shingles(text, ngram, False)
+                numbers = (documents.table.column(ROW).to_numpy() + records + 1).tolist()
+                ids = documents.table.column(ID).to_pylist()
+                self.columns["test"] += [file.source] * len(numbers)
+                self.columns["file"] += [shown(file.path)] * len(numbers)
+                self.columns["item"] += numbers
+                self.columns["id"] += [
+                    id_ or f"{file.source}/{number - 1}" for id_, number in zip(ids, numbers, strict=True)
+                ]
+                self.columns["words"] += engine.measure(text, ("words",))["words"].tolist()
+                yield hashes, np.diff(offsets)
+            check_unchanged(input_slice)
+            records += rows
+
+
+class _Corpus(NamedTuple):
+    """The n-grams found: positions in `_Items.hashes`, ascending, with the first documents that have each."""
+
+    gram: np.ndarray
+    order: np.ndarray
+    ids: np.ndarray
+    documents: int
+    bytes: int
+    rejected: int
+
+
+def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Corpus:
+    """Run the tasks, and merge what they have found in any order."""
+    gram, order = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    ids = np.zeros(0, object)
+    counts = {"done": 0, "documents": 0, "bytes": 0, "rejected": 0}
+    rows = np.zeros(len(tasks), np.int64)
+    sources = [""] * len(tasks)
+
+    def note(number: int, _: Any, found: Found) -> None:
+        nonlocal gram, order, ids
+        rows[number], sources[number] = found.rows, found.source
+        gram, order, ids = first_per_group(
+            np.concatenate([gram, found.gram]),
+            np.concatenate([order, (number << 40) + found.row]),
+            np.concatenate([ids, found.ids]),
+            wanted.documents,
+        )
+        counts["done"] += 1
+        for name in ("documents", "bytes", "rejected"):
+            counts[name] += getattr(found, name)
+
+    def progress() -> Count:
+        return Count(counts["done"], counts["documents"], counts["bytes"])
+
+    with (
+        watching("reading training texts", len(tasks), progress, "task"),
+        engine.open_session(workers, "threads") as session,
+    ):
+        session.run(partial(find_ngrams, engine, wanted), tasks, note)
+    base = np.cumsum(rows) - rows
+    for place in np.flatnonzero(ids == None).tolist():  # noqa: E711  # a record without an id is named by its position
+        task, row = int(order[place]) >> 40, int(order[place]) & ((1 << 40) - 1)
+        ids[place] = f"{sources[task]}/{int(base[task]) + row if isinstance(tasks[task], FilesTask) else row}"
+    return _Corpus(gram, order, ids, counts["documents"], counts["bytes"], counts["rejected"])
+
+
+def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, documents: int) -> Overlap:
+    """Return the result: for each item the share of its n-grams that occur, and the first documents that have one."""
+    seen = np.zeros(len(items.hashes), bool)
+    seen[found.gram] = True
+    sizes = np.diff(items.starts)
+    item_of = np.repeat(np.arange(len(sizes)), sizes)
+    hits = np.bincount(item_of[seen[items.grams]], minlength=len(sizes))
+    share = np.divide(hits, sizes, out=np.zeros(len(sizes)), where=sizes > 0)
+    is_contaminated = share > threshold
+    starts = np.searchsorted(found.gram, np.arange(len(items.hashes) + 1))
+    named: list[list[str]] = []
+    for item in range(len(sizes)):
+        first: dict[int, str] = {}
+        if hits[item]:
+            for gram in items.grams[items.starts[item] : items.starts[item + 1]].tolist():
+                span = slice(int(starts[gram]), int(starts[gram + 1]))
+                first.update(zip(found.order[span].tolist(), found.ids[span].tolist(), strict=True))
+        named.append([first[order] for order in sorted(first)[:documents]])
+    columns = items.columns | {
+        "ngrams": sizes, "found": hits, "share": pa.array(share, mask=sizes == 0), "contaminated": is_contaminated,
+        "documents": named,
+    }  # fmt: skip
+    table = pa.table(columns, schema=SCHEMA)
+    return Overlap(_sets(table, ngram), table, ngram, threshold, found.documents, found.bytes, found.rejected)
+
+
+def _sets(items: pa.Table, ngram: int) -> list[EvaluationSet]:
+    names = np.array(items.column("test").to_pylist(), object)
+    words, ngrams, found = (items.column(name).to_numpy() for name in ("words", "ngrams", "found"))
+    contaminated = items.column("contaminated").to_numpy()
+    return [
+        EvaluationSet(
+            name, int((words[of] > 0).sum()), int(contaminated[of].sum()), int((found[of] > 0).sum()),
+            int(((words[of] > 0) & (words[of] < ngram)).sum()), int(ngrams[of].sum()), int(found[of].sum()),
+        )
+        for name in dict.fromkeys(names.tolist())
+        for of in [names == name]
+    ]  # fmt: skip
+
+
+__all__ = ["EvaluationSet", "Overlap", "check_output", "check_overlap"]

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training texts of `curation.check_overlap`: finished runs, files of documents, and `.bin/.idx` pairs.
+
+A task reads one slice of files, or a range of the documents of a pair, and returns the n-grams of the evaluation texts
+that it has found, with the first documents that have each. Memory of a task: a batch of text, and the n-grams found.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from curation.contract import ID, ROW, TEXT, Engine, Frame
+from curation.errors import InputError
+from curation.kernels.ngram_table import NgramTable
+from curation.packing.indexed import IndexedReader, bare_prefix
+from curation.packing.megatron import suffixed
+from curation.packing.repack import recorded_tokenizer
+from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.reading import probe
+from curation.reading.changes import check_unchanged
+from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
+from curation.reading.paths import find_files
+from curation.reading.slices import plan_slices
+from curation.reading.source_files import Slice
+from curation.running.results import need_documents, open_finished
+from curation.running.run_folder import REPORT
+from curation.stages.ngram_dedup import COMPARISONS
+
+SLICE_BYTES = 16 << 20
+TASK_TOKENS = 4 << 20  # of a pair, per task
+BATCH_TOKENS = 1 << 20
+
+
+class FilesTask(NamedTuple):
+    """A slice of files of documents."""
+
+    slice: Slice
+
+
+class PairTask(NamedTuple):
+    """The documents from `first` to `last` of a pair, with the tokenizer that decodes them."""
+
+    prefix: Path
+    first: int
+    last: int
+    tokenizer: Tokenizer
+
+
+class Wanted(NamedTuple):
+    """The n-grams to find: their table, whose owners are positions in `hashes`, and how texts are compared.
+
+    documents  number of documents to name per n-gram
+    """
+
+    table: NgramTable
+    hashes: np.ndarray
+    ngram: int
+    compare: str
+    documents: int
+
+
+class Found(NamedTuple):
+    """The n-grams that a task has found: `gram` (position in `Wanted.hashes`), `row` and `id` of a document that has
+    it, at most `Wanted.documents` per n-gram, the first ones. An id is None for a record without one."""
+
+    gram: np.ndarray
+    row: np.ndarray
+    ids: np.ndarray
+    source: str
+    rows: int
+    documents: int
+    bytes: int
+    rejected: int
+
+
+def plan_tasks(train: Any, tokenizer: str) -> list[FilesTask | PairTask]:
+    """Return the tasks that read the training texts: of runs, inputs as in a recipe, and pairs, in this order."""
+    several = isinstance(train, Sequence) and not isinstance(train, str | bytes)
+    files: list[Any] = []
+    tasks: list[FilesTask | PairTask] = []
+    for entry in train if several else [train]:
+        path = Path(entry).expanduser() if isinstance(entry, str | os.PathLike) else None
+        if path is not None and (path / REPORT).is_file():
+            run = open_finished(path)
+            need_documents(run, "check-overlap")
+            files.append({"path": str(path / "documents"), "format": "parquet", "text_column": TEXT, "id_column": ID})
+        elif path is not None and suffixed(bare_prefix(path), ".idx").is_file():
+            tasks += _pair_tasks(path, tokenizer)
+        else:
+            files.append(entry)
+    inputs = _inputs(files, "train") if files else []
+    slices = plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES)
+    return [*map(FilesTask, slices), *tasks]
+
+
+def is_documents(path: str) -> bool:
+    """Return whether a path of training texts names files of documents, and neither a run nor a pair."""
+    plain = Path(path).expanduser()
+    return not (plain / REPORT).is_file() and not suffixed(bare_prefix(plain), ".idx").is_file()
+
+
+def _inputs(given: Any, name: str) -> list[AnyInput]:
+    try:
+        inputs = list_inputs(given)
+    except ValueError as error:
+        raise InputError(f"{name}: {error}") from None
+    refuse_streamed(inputs)
+    return inputs
+
+
+def _pair_tasks(path: Path, tokenizer: str) -> Iterator[PairTask]:
+    reader = IndexedReader(path)
+    if tokenizer:
+        loaded: Tokenizer | None = load_tokenizer(tokenizer)
+    else:
+        loaded, note = recorded_tokenizer(reader.prefix)
+        if loaded is None:
+            raise InputError(f"{reader.prefix}.bin cannot be decoded: {note}. Name its tokenizer with --tokenizer")
+    assert loaded is not None
+    if len(reader.tokens) and int(reader.tokens.max()) >= loaded.vocabulary:
+        raise InputError(
+            f"{reader.prefix}.bin has token {int(reader.tokens.max())}, but {loaded.name} has {loaded.vocabulary} "
+            "tokens. Name the tokenizer that wrote it with --tokenizer"
+        )
+    first = 0
+    while first < len(reader.documents) - 1:
+        last, tokens = first, 0
+        while last < len(reader.documents) - 1 and tokens < TASK_TOKENS:
+            tokens += int(reader.lengths[reader.documents[last] : reader.documents[last + 1]].sum(dtype=np.int64))
+            last += 1
+        yield PairTask(reader.prefix, first, last, loaded)
+        first = last
+
+
+def find_ngrams(engine: Engine, wanted: Wanted, task: FilesTask | PairTask) -> Found:
+    """Read the documents of a task and return the n-grams found in them."""
+    gram, row = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    ids = np.zeros(0, object)
+    rows = documents = text_bytes = rejected = 0
+    batches = _batches(engine, task) if isinstance(task, FilesTask) else _decoded(engine, task)
+    for frame, batch_rows, batch_rejected in batches:
+        rows += batch_rows
+        rejected += batch_rejected
+        documents += len(frame)
+        text_bytes += int(engine.byte_lengths(frame[TEXT]).sum())
+        new = _matches(engine, wanted, frame)
+        gram, row, ids = first_per_group(
+            np.concatenate([gram, new[0]]), np.concatenate([row, new[1]]), np.concatenate([ids, new[2]]),
+            wanted.documents,
+        )  # fmt: skip
+    source = task.slice.source if isinstance(task, FilesTask) else task.prefix.name
+    return Found(gram, row, ids, source, rows, documents, text_bytes, rejected)
+
+
+def first_per_group(
+    group: np.ndarray, order: np.ndarray, values: np.ndarray, limit: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the first `limit` rows of each group by `order`, sorted by group and order."""
+    place = np.lexsort((order, group))
+    group, order, values = group[place], order[place], values[place]
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    rank = np.arange(len(group)) - np.repeat(starts, np.diff(np.append(starts, len(group))))
+    kept = rank < limit
+    return group[kept], order[kept], values[kept]
+
+
+def _matches(engine: Engine, wanted: Wanted, frame: Frame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (n-gram, row, id) of each different n-gram of each document of a frame that is wanted."""
+    text, _ = engine.rewrite(frame[TEXT], COMPARISONS[wanted.compare])
+    hits, _ = engine.ngram_hits(text, wanted.table, wanted.ngram)
+    if not hits.any():
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, object)
+    having = engine.filter_rows(engine.with_columns(frame[[ROW, ID, TEXT]], {TEXT: text}), hits > 0)
+    hashes, offsets = engine.shingles(having[TEXT], wanted.ngram, False)
+    places = np.searchsorted(wanted.hashes, hashes)
+    matched = wanted.hashes[np.minimum(places, len(wanted.hashes) - 1)] == hashes
+    number = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[matched]
+    columns = engine.to_arrow(having[[ROW, ID]])
+    ids = np.array(columns.column(ID).to_pylist(), object)
+    return places[matched], columns.column(ROW).to_numpy()[number], ids[number]
+
+
+def _batches(engine: Engine, task: FilesTask) -> Iterator[tuple[Frame, int, int]]:
+    """Yield the batches of a slice: the frame, records, and rejected records."""
+    for batch in engine.read_slice(task.slice, engine.batch_bytes(1)):
+        yield batch.frame, batch.rows, len(batch.rejected)
+    check_unchanged(task.slice)
+
+
+def _decoded(engine: Engine, task: PairTask) -> Iterator[tuple[Frame, int, int]]:
+    """Yield the documents of a pair, decoded, in batches."""
+    reader = IndexedReader(task.prefix)
+    numbers: list[int] = []
+    texts: list[str] = []
+    tokens = 0
+    for number in range(task.first, task.last):
+        ids = [reader[k] for k in range(int(reader.documents[number]), int(reader.documents[number + 1]))]
+        texts.append("".join(decode_words(task.tokenizer, part) for part in ids))
+        numbers.append(number)
+        tokens += sum(map(len, ids))
+        if tokens >= BATCH_TOKENS or number == task.last - 1:
+            columns = {
+                ROW: pa.array(numbers, pa.int64()),
+                ID: pa.array([f"{task.prefix.name}/{k}" for k in numbers], pa.large_string()),
+                TEXT: pa.array(texts, pa.large_string()),
+            }
+            yield engine.from_arrow(pa.table(columns)), len(numbers), 0
+            numbers, texts, tokens = [], [], 0
+
+
+def decode_words(tokenizer: Tokenizer, ids: np.ndarray) -> str:
+    """Return the text of ids. End-of-document and begin-of-sequence tokens become line ends: spelled out, they would
+    be part of the words next to them."""
+    marks = [mark for mark in (tokenizer.eod, tokenizer.bos) if mark is not None]
+    cuts = np.flatnonzero(np.isin(ids, marks))
+    parts = np.split(ids, cuts)
+    return "\n".join(tokenizer.decode(part[1:] if number else part) for number, part in enumerate(parts))

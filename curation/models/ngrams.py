@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Back-off language models: ARPA files (`ngrams`, for both engines), and KenLM's binary files through its package."""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from curation.errors import InputError
+from curation.kernels import language_model as kernel
+from curation.system.files import known_sha256
+from curation.system.os_errors import fault_of
+
+MODELS_KEPT = 2  # in memory
+MAX_ORDER = 20
+MISSING_UNKNOWN = 100 * kernel.UNITS  # the log probability that KenLM gives to <unk> where a model has none
+BINARY = b"mmap lm http://kheafield.com/code"
+GZIP = b"\x1f\x8b"
+SPACES = re.compile(r"[ \t\v\f\r]+")
+SHOWN = 60  # characters of a wrong line
+INSTALL = "pip install kenlm"
+TINY = rb"""\data\
+ngram 1=5
+ngram 2=3
+
+\1-grams:
+-1.5	<unk>
+-99	<s>	-0.4
+-0.9	</s>
+-0.7	the	-0.3
+-0.8	of	-0.2
+
+\2-grams:
+-0.2	<s> the
+-0.5	of the
+-0.6	the </s>
+
+\end\
+"""
+FAULTS = {
+    kernel.BAD_NUMBER: "expected numbers before and after the words",
+    kernel.BAD_WORDS: "expected a number, {order} words and at most one number",
+    kernel.REPEATED: "these words are there twice",
+    kernel.POSITIVE: "a log probability above 0",
+    kernel.OUT_OF_RANGE: "a number below -200 or above 200",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class LanguageModel:
+    """A loaded ARPA file.
+
+    counts         n-grams of each order
+    tables         arguments of `score_document` between `end` and `scratch`
+    scratch_items  int64 items of scratch memory for one document
+    """
+
+    counts: tuple[int, ...]
+    tables: tuple[np.ndarray, ...]
+    scratch_items: int
+
+
+@dataclass(frozen=True, eq=False)
+class KenlmModel:
+    """A file that the package kenlm reads."""
+
+    model: Any
+
+    def score_texts(self, texts: Sequence[str | None]) -> np.ndarray:
+        """Return the same as `Engine.score_text`, to the precision of KenLM's float32 logarithms."""
+        out = np.zeros((len(texts), kernel.NUM_RESULTS), np.int64)
+        for row, text in enumerate(texts):
+            for line in (text or "").split("\n"):
+                words = SPACES.sub(" ", line).strip(" ")
+                if words:
+                    scores = [*self.model.full_scores(words)]
+                    out[row, kernel.TOTAL] += sum(round(score * kernel.UNITS) for score, _, _ in scores)
+                    out[row, kernel.WORDS] += len(scores) - 1
+                    out[row, kernel.LINES] += 1
+                    out[row, kernel.UNKNOWN_WORDS] += sum(is_unknown for _, _, is_unknown in scores[:-1])
+        return out
+
+
+def load_language_model(path: str) -> LanguageModel | KenlmModel:
+    """Return the model at a path: an ARPA file, also compressed with gzip, or a binary file of KenLM. A process keeps
+    up to MODELS_KEPT models. InputError for a file that is no such model."""
+    return _load(path, known_sha256(path))
+
+
+@lru_cache(MODELS_KEPT)
+def _load(path: str, digest: str) -> LanguageModel | KenlmModel:
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(BINARY))
+            if head == BINARY:
+                return _load_binary(path)
+            if head.startswith(GZIP):
+                data: Any = gzip.decompress(head + file.read())
+            else:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if head else b""
+    except (OSError, EOFError) as error:
+        reason = fault_of(error) if isinstance(error, OSError) else "its gzip stream ends too early"
+        raise InputError(f"no language model can be read at {path}: {reason}") from None
+    return _parse(path, np.frombuffer(bytearray(data) if isinstance(data, bytes) else data, np.uint8))
+
+
+def tiny_model() -> LanguageModel:
+    """Return a model of two words, to compile and to compare the functions of engines."""
+    return _parse("the tiny model", np.frombuffer(bytearray(TINY), np.uint8))
+
+
+def _load_binary(path: str) -> KenlmModel:
+    try:
+        import kenlm
+    except ImportError:
+        raise InputError(
+            f"{path} is a binary file of KenLM, which its package reads: {INSTALL}. Or give the ARPA file"
+        ) from None
+    config = kenlm.Config()
+    config.show_progress = False
+    try:
+        return KenlmModel(kenlm.Model(path, config))
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{path} is no model that KenLM can read: {' '.join(str(error).split())}") from None
+
+
+# ARPA: https://www.speech.sri.com/projects/srilm/manpages/ngram-format.5.html
+
+
+def _lines(data: np.ndarray, position: int) -> Iterator[tuple[str, int]]:
+    """Yield the lines from a position on, stripped, with the position after each."""
+    raw = data.data
+    while position < len(data):
+        piece = bytes(raw[position : position + 4096])
+        size = piece.find(b"\n") + 1 or len(piece)
+        position += size
+        yield piece[:size].decode("utf-8", "replace").strip(), position
+
+
+def _parse(path: str, data: np.ndarray) -> LanguageModel:
+    counts, position = _read_counts(path, data)
+    order = len(counts)
+    entries = np.zeros(2 * (3 * (sum(counts) + 1) // 2 + 1), np.uint64)
+    closed = True
+    for size, count in enumerate(counts, 1):
+        heading = f"\\{size}-grams:"
+        line, position = _next_line(data, position)
+        if line != heading:
+            raise _wrong(path, f"expected the line {heading}, not {line[:SHOWN]!r}")
+        fault, position, has_suffixes = kernel.parse_section(data, position, size, count, entries)
+        if fault == kernel.TOO_FEW:
+            raise _wrong(path, f"it announces {count:,} {size}-grams and has fewer")
+        if fault != kernel.SOUND:
+            line, _ = _next_line(data, position)
+            raise _wrong(path, f"{FAULTS[fault].format(order=size)} in the {size}-gram {line[:SHOWN]!r}")
+        closed = closed and has_suffixes
+    line, _ = _next_line(data, position)
+    if line != "\\end\\":
+        raise _wrong(path, f"expected \\end\\ after {counts[-1]:,} {order}-grams, not {line[:SHOWN]!r}")
+    return _build(path, counts, entries, closed)
+
+
+def _read_counts(path: str, data: np.ndarray) -> tuple[tuple[int, ...], int]:
+    """Return the announced number of n-grams of each order, and the position after them."""
+    line, position = _next_line(data, 0)
+    if line != "\\data\\":
+        raise _wrong(path, f"it begins with {line[:SHOWN]!r}, expected \\data\\" if line else "it is empty")
+    counts: list[int] = []
+    for line, after in _lines(data, position):
+        match = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", line)
+        if match and int(match[1]) == len(counts) + 1:
+            counts.append(int(match[2]))
+        elif line.startswith("\\"):
+            break
+        elif line:
+            raise _wrong(path, f"expected the line ngram {len(counts) + 1}=NUMBER, not {line[:SHOWN]!r}")
+        position = after
+    if not 1 <= len(counts) <= MAX_ORDER:
+        raise _wrong(path, f"it announces n-grams of {len(counts)} orders, expected 1 to {MAX_ORDER}")
+    if sum(counts) > len(data):
+        raise _wrong(path, f"it announces {sum(counts):,} n-grams in {len(data):,} bytes")
+    return tuple(counts), position
+
+
+def _next_line(data: np.ndarray, position: int) -> tuple[str, int]:
+    """Return the next line with content, and the position after it."""
+    for line, after in _lines(data, position):
+        if line:
+            return line, after
+    return "", len(data)
+
+
+def _build(path: str, counts: tuple[int, ...], entries: np.ndarray, closed: bool) -> LanguageModel:
+    hashes = {name: _hash(name) for name in ("<s>", "</s>", "<unk>", "<UNK>")}
+    for name in ("<s>", "</s>"):
+        if not kernel.weights_of(entries, hashes[name]):
+            raise _wrong(path, f"it has no {name}")
+    unknown = next((hashes[name] for name in ("<unk>", "<UNK>") if kernel.weights_of(entries, hashes[name])), None)
+    if unknown is None:
+        unknown = hashes["<unk>"]
+        slot = kernel.slot_of_key(entries, unknown)
+        entries[slot] = unknown
+        entries[slot + 1] = kernel.USED | np.uint64(MISSING_UNKNOWN) << np.uint64(32)
+    settings = np.zeros(kernel.NUM_SETTINGS, np.int64)
+    settings[kernel.ORDER], settings[kernel.CLOSED] = len(counts), closed
+    words = {kernel.BEGIN: hashes["<s>"], kernel.END: hashes["</s>"], kernel.UNKNOWN: unknown}
+    for place, value in words.items():
+        settings.view(np.uint64)[place] = value
+    for table in (settings, entries):
+        table.setflags(write=False)
+    return LanguageModel(counts, (settings, entries), 3 * len(counts))
+
+
+def _hash(word: str) -> np.uint64:
+    data = np.frombuffer(word.encode(), np.uint8)
+    return np.uint64(kernel.hash_span(data, 0, len(data)))
+
+
+def _wrong(path: str, fault: str) -> InputError:
+    return InputError(f"{path} is not an ARPA language model: {fault}")
+
+
+__all__ = ["KenlmModel", "LanguageModel", "load_language_model", "tiny_model"]

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows of tokens: the parts of a long document that an encoder reads one by one, and the pooling of their results.
+
+A text is tokenised from its start as far as its windows reach, not to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from curation.errors import InputError, counted
+from curation.system.steps import note_share
+
+PIECE = 2048  # characters that are tokenised at once
+
+
+class Windows(NamedTuple):
+    """The windows of some documents, in order.
+
+    ids         ids of each window with the special ones, int32
+    document    the document of each window, int64
+    seen        characters of each document that its windows cover, int64
+    characters  characters of each document, int64
+    """
+
+    ids: list[np.ndarray]
+    document: np.ndarray
+    seen: np.ndarray
+    characters: np.ndarray
+
+    @property
+    def truncated(self) -> int:
+        """The number of documents with text that no window covers."""
+        return int(np.count_nonzero((self.seen < self.characters) & (self.seen > 0)))
+
+
+def special_ids(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Return the ids that a tokenizer puts before and after a text."""
+    encoding = tokenizer.encode("a")
+    text = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    if not text:
+        return [], []
+    return encoding.ids[: text[0]], encoding.ids[text[-1] + 1 :]
+
+
+def cut_windows(
+    tokenizer: Any, texts: Sequence[str | None], max_tokens: int, count: int, special: tuple[list[int], list[int]]
+) -> Windows:
+    """Return the windows of texts.
+
+    max_tokens  tokens of a window, with the special ones
+    count       windows of a document; 0: as many as it fills
+    special     the ids before and after the text of a window
+
+    A document without tokens has no window.
+    """
+    before, after = special
+    size = max_tokens - len(before) - len(after)
+    ids: list[np.ndarray] = []
+    document: list[int] = []
+    seen, characters = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int64)
+    for number, text in enumerate(texts):
+        characters[number] = len(text or "")
+        tokens, seen[number] = _tokens(tokenizer, text or "", size * count)
+        for first in range(0, len(tokens), size):
+            ids.append(np.array([*before, *tokens[first : first + size], *after], np.int32))
+            document.append(number)
+    return Windows(ids, np.array(document, np.int64), seen, characters)
+
+
+def _tokens(tokenizer: Any, text: str, wanted: int) -> tuple[list[int], int]:
+    """Return up to `wanted` tokens (0: all) of a text, and the number of characters that they cover."""
+    tokens: list[int] = []
+    for start, piece in _pieces(text):
+        encoding = tokenizer.encode(piece, add_special_tokens=False)
+        missing = wanted - len(tokens)
+        if wanted and missing <= len(encoding.ids):
+            seen = start + encoding.offsets[missing - 1][1]
+            return tokens + encoding.ids[:missing], seen if text[seen:].strip() else len(text)
+        tokens += encoding.ids
+    return tokens, len(text) if tokens else 0
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the pieces of a text that are tokenised at once, with their first characters. A piece ends before a space
+    or a line break if it has one."""
+    first = 0
+    while first < len(text):
+        last = first + PIECE
+        if last < len(text):
+            last = max(text.rfind(" ", first + 1, last), text.rfind("\n", first + 1, last))
+            last = last if last > 0 else first + PIECE
+        yield first, text[first:last]
+        first = last
+
+
+class Reader(Protocol):
+    """A model that reads windows: it gives `width` numbers for each."""
+
+    width: int
+
+    def run(self, windows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield, per batch, the numbers of its windows and their results: floats of shape (windows, width)."""
+        ...
+
+
+def results_of(reader: Reader, windows: Windows, model: str) -> np.ndarray:
+    """Return the results of all windows: float64 of shape (windows, width).
+
+    `model` is its path, for messages. InputError for a model that gives NaN or infinite numbers."""
+    values, done = np.zeros((len(windows.ids), reader.width)), 0
+    for numbers, results in reader.run(windows.ids):
+        values[numbers] = results
+        done += len(numbers)
+        note_share(done / len(windows.ids))
+    wrong = ~np.isfinite(values).all(axis=1)
+    if wrong.any():
+        documents = len(np.unique(windows.document[wrong]))
+        raise InputError(
+            f"{model} gives NaN or an infinite number for {counted(documents, 'document')}: its weights are damaged, "
+            "or too large for its dtype. Give another model"
+        )
+    return values
+
+
+def pool(values: np.ndarray, windows: Windows, pooling: str) -> np.ndarray:
+    """Return the results of documents from those of their windows: float64 of shape (documents, width), NaN for a
+    document without windows. `mean` weighs a window by its tokens."""
+    documents = len(windows.characters)
+    result = np.full((documents, values.shape[1]), np.nan)
+    starts = np.flatnonzero(np.diff(windows.document, prepend=-1))
+    if not len(starts):
+        return result
+    found = windows.document[starts]
+    if pooling == "first":
+        result[found] = values[starts]
+    elif pooling == "max":
+        result[found] = np.maximum.reduceat(values.astype(np.float64), starts)
+    else:
+        weights = np.array([len(window) for window in windows.ids], np.float64)
+        sums = np.add.reduceat(values * weights[:, None], starts)
+        result[found] = sums / np.add.reduceat(weights, starts)[:, None]
+    return result
+
+
+__all__ = ["Reader", "Windows", "cut_windows", "pool", "results_of", "special_ids"]

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of `raw/` and `cleaned/`: a format, or the name of one file, and the columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from curation.errors import nearest
+
+EXPORT_FORMATS = ("", "jsonl", "csv", "parquet")
+PATTERN = r"(?:[A-Za-z0-9][A-Za-z0-9._-]*\.)?(?:jsonl|csv|parquet)|"
+DOCUMENT_COLUMNS = ("doc", "id", "source", "text")
+
+
+def check_export(field: str, value: str) -> None:
+    """Raise ValueError for a value that is neither a format nor the name of a file of a format."""
+    if value in EXPORT_FORMATS:
+        return
+    format_ = value.rpartition(".")[2]
+    if format_ not in EXPORT_FORMATS:
+        raise ValueError(f"no {field} format {format_!r}{nearest(format_, EXPORT_FORMATS[1:])}")
+    if not re.fullmatch(PATTERN, value):
+        raise ValueError(
+            f"{field} must be a format or the name of a file in {field}/, such as documents.{format_}, of letters, "
+            f"digits, '.', '_' and '-'; not {value!r}"
+        )
+
+
+def export_format(value: str) -> str:
+    """Return the format of an export: `jsonl`, `csv` or `parquet`."""
+    return value.rpartition(".")[2]
+
+
+def file_name(value: str, number: int) -> str:
+    """Return the name of a file of an export: the given one, or `part-NNNNN.FORMAT`."""
+    return value if "." in value else f"part-{number:05d}.{value}"
+
+
+def check_columns(chosen: Sequence[str], raw: bool, carried: Sequence[str], added: Sequence[str]) -> None:
+    """Raise ValueError for a column in `export_columns` that the documents do not have.
+
+    raw      whether `raw/` is written, whose documents lack the columns that stages add
+    carried  columns of the inputs
+    added    columns that stages add
+    """
+    for name in chosen:
+        if name not in (known := (*DOCUMENT_COLUMNS, *carried, *added)):
+            raise ValueError(f"output.export_columns: the documents have no column {name!r}{nearest(name, known)}")
+        if raw and name in added and name not in carried:
+            raise ValueError(
+                f"output.export_columns: a stage adds {name!r}, so the documents in raw/ do not have it. Leave it or "
+                "output.raw out"
+            )
+        if chosen.count(name) > 1:
+            raise ValueError(f"output.export_columns has {name!r} twice")
+
+
+__all__ = ["EXPORT_FORMATS", "PATTERN", "check_columns", "check_export", "export_format", "file_name"]

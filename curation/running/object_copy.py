@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The copy of a finished run in an object store. The run itself is in a work folder, which is POSIX.
+
+    PREFIX/copy.json       first: the work folder whose run this prefix holds; created before the run
+    PREFIX/documents/...   each output as one object, created once, read back and compared with the report
+    PREFIX/report.html
+    PREFIX/report.json     last: the copy is complete
+
+`copy.json` has a random number that the work folder keeps. A run from another work folder finds another number, and is
+refused before it reads anything. No object is replaced or deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from curation.errors import IntegrityError, OutputError, counted
+from curation.reading.urls import shown
+from curation.running.object_store import ObjectStore, is_object_url
+from curation.running.report import HTML
+from curation.running.run_folder import REPORT, locked
+from curation.system.files import as_json, file_sha256, local_output, make_folder, read_json, write_json
+from curation.system.steps import each
+
+CLAIM = "copy.json"  # in the prefix and in the work folder
+RUN = "run"  # the folder of the run in the work folder
+FILES_AT_ONCE = 4
+MAX_SHOWN = 5
+FORMAT = 1  # of copy.json
+
+
+def work_folder(url: str, work: str | os.PathLike[str]) -> Path:
+    """Return the absolute work folder of a run for a prefix. Default: a folder in the current one, named by the prefix.
+
+    Raises the errors of `local_output`.
+    """
+    if work:
+        return Path(os.path.realpath(local_output(work)))
+    address = shown(url).rstrip("/")
+    name = f"{address.rpartition('/')[2]}-{hashlib.sha256(address.encode()).hexdigest()[:8]}.work"
+    return Path(os.path.realpath(name))
+
+
+def prepare_copy(
+    output: str | os.PathLike[str], work: str | os.PathLike[str], force: bool, array_task: str
+) -> ObjectCopy | None:
+    """Return the copy for an output that is the URL of an object store; None for a folder. No request is sent.
+
+    Raises OutputError for arguments that exclude each other.
+    """
+    if not is_object_url(output):
+        if work:
+            raise OutputError(f"a work folder ({work}) needs an output such as s3://BUCKET/PREFIX, not {output}")
+        return None
+    address = shown(str(output))
+    if force:
+        raise OutputError(f"--force deletes no objects: give another prefix than {address}, or delete it first")
+    if array_task:
+        raise OutputError(
+            f"array tasks share a folder, not {address}. Give them --output WORK/{RUN}; then one "
+            f"`curate run RECIPE --work WORK --output {address}` copies the run"
+        )
+    return ObjectCopy(str(output), work_folder(str(output), work))
+
+
+class ObjectCopy:
+    """A prefix that receives the run in `folder/run`."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.folder = folder
+        self.store = ObjectStore(url)
+
+    @property
+    def url(self) -> str:
+        """The address without secrets."""
+        return self.store.url
+
+    @property
+    def run_folder(self) -> Path:
+        """The output folder of the run."""
+        return self.folder / RUN
+
+    @contextmanager
+    def claimed(self, name: str) -> Iterator[None]:
+        """Claim the prefix for the work folder, which is locked while the context is open.
+
+        `name` is the recipe's, for messages. OutputError if the prefix cannot be written, has the copy of another run
+        or other objects, or if its store ignores conditions.
+        """
+        with locked(self.folder):
+            make_folder(self.folder)
+            place = f"{self.folder} on {os.uname().nodename}"
+            claim = as_json({"format": FORMAT, "recipe": name, "folder": place, "work": self._number()})
+            if not self.store.create(CLAIM, claim):
+                self._check_own(claim)
+            elif foreign := sorted(self.store.names().keys() - {CLAIM}):
+                raise OutputError(
+                    f"{self.url} is not empty: it has {_shown(foreign)}. Delete {self.url}/{CLAIM}, and give another "
+                    "prefix"
+                )
+            if self.store.create(CLAIM, claim):  # the second time
+                raise OutputError(
+                    f"{self.url}: the store replaces objects despite If-None-Match, so two runs could mix. Give a "
+                    "store with conditional writes, or a local folder"
+                )
+            self._check_complete()
+            yield
+
+    def _number(self) -> str:
+        path = self.folder / CLAIM
+        if not (content := read_json(path)):
+            content = {"work": secrets.token_hex(16)}
+            write_json(path, content)
+        return str(content["work"])
+
+    def _check_own(self, claim: bytes) -> None:
+        found = self.store.read(CLAIM) or b""
+        try:
+            content, own = orjson.loads(found), orjson.loads(claim)
+            if all(content[key] == own[key] for key in ("format", "recipe", "work")):  # the folder may have moved
+                return
+            of = f"the run of recipe {content['recipe']!r}" if content["recipe"] else "a run"
+            holds = f"{of} in the work folder {content['folder']}"
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            holds = f"a {CLAIM} that no run wrote"
+        raise OutputError(f"{self.url} holds {holds}. Give another prefix, or --work with the folder of that run")
+
+    def _check_complete(self) -> None:
+        """Raise OutputError if the prefix has a finished run that is not the one in the work folder."""
+        report, path = self.store.read(REPORT), self.run_folder / REPORT
+        if report is not None and not (path.exists() and path.read_bytes() == report):
+            raise OutputError(
+                f"{self.url} holds a finished run, and {self.run_folder} holds another one or none. Give another prefix"
+            )
+
+    def copy(self, report: dict[str, Any]) -> bool:
+        """Copy what the prefix lacks of the finished run; return whether it lacked anything.
+
+        An object that exists is read and compared. IntegrityError if a file of the run has changed, OutputError if an
+        object has other bytes.
+        """
+        if self.store.read(REPORT) is not None:  # `claimed` has compared it
+            return False
+        expected = report["outputs"] | {HTML: report["report_html"]}
+        present = self.store.names()
+        if foreign := sorted(present.keys() - expected.keys() - {CLAIM}):
+            raise OutputError(f"{self.url} has objects that are not part of the run: {_shown(foreign)}. Delete them")
+        self.store.end_uploads()
+        with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+            copies = {
+                name: pool.submit(self._copy_file, name, digest, name in present) for name, digest in expected.items()
+            }
+            try:
+                for name in each([*expected], f"copying to {self.url}", "file", size=self._size):
+                    copies[name].result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        self._copy_file(REPORT, file_sha256(self.run_folder / REPORT), False)
+        return True
+
+    def _size(self, name: str) -> int:
+        return (self.run_folder / name).stat().st_size
+
+    def _copy_file(self, name: str, digest: str, is_present: bool) -> None:
+        path = self.run_folder / name
+        if file_sha256(path) != digest:
+            raise IntegrityError(
+                f"{path} has changed: its SHA-256 is not the one in report.json. Delete {self.folder}, give another "
+                "prefix and run again"
+            )
+        size = self._size(name)
+        if not is_present:
+            self.store.create_from(name, path)
+        if self.store.sha256(name, size) != digest:
+            raise OutputError(
+                f"{self.url}/{name} has other bytes than {path}. Delete the object, then run the same command again"
+            )
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {counted(len(names) - MAX_SHOWN, 'other')}" if len(names) > MAX_SHOWN else ""
+    return ", ".join(map(repr, names[:MAX_SHOWN])) + more
+
+
+__all__ = ["CLAIM", "ObjectCopy", "prepare_copy", "work_folder"]

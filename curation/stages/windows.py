@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings and the report of stages with an encoder, which reads a text in windows of tokens."""
+
+from __future__ import annotations
+
+from curation.errors import counted
+from curation.models.windows import Windows
+from curation.stages.outcome import StageCount
+
+
+def check_windows(windows: int, pooling: str) -> None:
+    """Raise ValueError for a number of windows that pooling cannot have."""
+    if windows < 0:
+        raise ValueError(f"windows must be 0 (the whole text) or more, not {windows}")
+    if pooling == "first" and windows != 1:
+        raise ValueError(f"pooling: first reads one window, and windows is {windows}; use mean or max, or windows: 1")
+
+
+def describe_windows(windows: int, pooling: str) -> str:
+    """Return the parts of a text that an encoder reads, for `curate plan`."""
+    if windows == 1:
+        return "the first window"
+    return f"the {pooling} of {f'up to {windows:,}' if windows else 'all'} windows"
+
+
+def window_counts(windows: Windows) -> dict[str, int]:
+    """Return the details of an outcome from which `window_line` is made."""
+    return {
+        "windows": len(windows.ids),
+        "truncated": windows.truncated,
+        "characters": int(windows.characters.sum()),
+        "characters_seen": int(windows.seen.sum()),
+    }
+
+
+def window_line(count: StageCount) -> list[str]:
+    """Return a line with the share of the text that the model read; none for other models."""
+    details = count.details
+    if "windows" not in details:
+        return []
+    share = details["characters_seen"] / max(details["characters"], 1)
+    line = f"read {100 * share:.1f} % of the characters in {counted(details['windows'], 'window')}"
+    if details["truncated"]:
+        line += f"; {counted(details['truncated'], 'document')} truncated"
+    return [line]
+
+
+__all__ = ["check_windows", "describe_windows", "window_counts", "window_line"]

@@ -1,0 +1,708 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA kernels that rewrite the documents of a batch, cut by bytes, and the functions that lay out their memory.
+
+`curation.kernels.flat_rewrite` says what the bits of a character are. A mask has a bit per byte of the text, a word of
+it (uint32) covers 32 bytes, the first of them byte `origin`; `planes` (uint32, (PLANES, words)) has all masks. A *stop*
+is a bit of one mask, or a border of documents. `Stops` finds the stop before or after a byte in constant time, so no
+run of white space, no tag and no document makes a thread long.
+
+The module imports neither cuDF nor CuPy. The layout functions take NumPy and CuPy arrays.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from curation.kernels import utf8
+from curation.kernels.flat_rewrite import (
+    CAPITAL_SIGMA,
+    ascii_classes,
+    bounding_bits,
+    changed_ascii,
+    first_character,
+    is_cased,
+    new_bytes,
+    step_bits,
+    tag_bits,
+    without_bytes,
+)
+from curation.kernels.items import at, block_at
+from curation.kernels.rewrite import (
+    COLLAPSE,
+    DROP,
+    FOLD,
+    KEEP,
+    LINES,
+    LOWERCASE,
+    MARKUP,
+    STRIP,
+    STRIP_MARKUP_LINE,
+    TAG_END,
+    WHITESPACE,
+)
+from curation.kernels.spans import aligned_block, join_blocks
+from gpu_pipeline import kernels
+from gpu_pipeline.measure_kernels import lowest_bit
+
+from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
+
+SOLIDS, SPACES, FEEDS, GROWN, CHANGED, SIGMAS, OPENS, CLOSES, EVENTS = range(9)
+PLANES = 9
+KEPT = OPENS  # what is kept at last, written when tags are done with
+TEXT_PLANES = 6  # those of characters, from SOLIDS
+LANES = 32  # threads of a warp
+WARPS = kernels.THREADS // LANES
+SLOT = 52  # words of eight bytes that a warp writes: 256 bytes and half as many more, and two partial ones
+SLOTS = WARPS * SLOT
+PIECE = 4096  # bytes of a document that a warp copies or compares
+ALL_BITS = 0xFFFFFFFF
+BATCH_BYTES = 2  # of masks, numbers and positions, per byte of text, beside the output
+
+
+@cuda.jit(device=True)
+def word_of(planes, plane, c):
+    return np.int64(planes[plane, at(c)])
+
+
+@cuda.jit(device=True)
+def below(bit):
+    """The bits 0 to `bit` - 1 (`bit` from 0 to 32)."""
+    return (np.int64(1) << bit) - 1
+
+
+@cuda.jit(device=True)
+def lowest(bits):
+    return np.int64(lowest_bit(np.uint32(bits)))
+
+
+@cuda.jit(device=True)
+def highest(bits):
+    """The highest set bit; -1 for none."""
+    return np.int64(31 - cuda.clz(np.uint32(bits)))
+
+
+@cuda.jit(device=True)
+def count_of(bits):
+    return np.int64(cuda.popc(np.uint32(bits)))
+
+
+@cuda.jit(device=True)
+def stop_before(planes, borders, plane, ranks, words, i):
+    """The last stop before byte `i` (from `origin`); -1 if there is none."""
+    c = i >> 5
+    bits = (word_of(planes, plane, c) | np.int64(borders[at(c)])) & below(i & 31)
+    if bits == 0:
+        before = np.int64(ranks[at(c)])
+        if before == 0:
+            return np.int64(-1)
+        c = np.int64(words[at(before - 1)])
+        bits = word_of(planes, plane, c) | np.int64(borders[at(c)])
+    return 32 * c + highest(bits)
+
+
+@cuda.jit(device=True)
+def stop_from(planes, borders, plane, ranks, words, i):
+    """The first stop at byte `i` or after; the end of the text is one."""
+    c = i >> 5
+    bits = (word_of(planes, plane, c) | np.int64(borders[at(c)])) & (ALL_BITS ^ below(i & 31))
+    if bits == 0:
+        c = np.int64(words[at(ranks[at(c + 1)])])
+        bits = word_of(planes, plane, c) | np.int64(borders[at(c)])
+    return 32 * c + lowest(bits)
+
+
+@cuda.jit(device=True)
+def bits_before(planes, plane, counts, i):
+    """Bits of a mask before byte `i`; `counts` has those before each word."""
+    return counts[at(i >> 5)] + count_of(word_of(planes, plane, i >> 5) & below(i & 31))
+
+
+@cuda.jit(device=True)
+def has_border(borders, i):
+    return np.int64(borders[at(i >> 5)]) >> (i & 31) & 1 != 0
+
+
+# Masks
+
+
+@cuda.jit(cache=True)
+def mark_steps(
+    data, blocks, start, end, origin, drop, markup, whitespace, lowercase, fold, dropped_low, dropped_high, zeros_low,
+    zeros_high, blanks_low, blanks_high, pages, records, flags, lower, bytes_of_planes,
+):  # fmt: skip
+    """Per eight bytes: a byte of each mask that is read from the text, of those that the steps need. The numbers from
+    `dropped_low` are those of `ascii_classes`."""
+    k = cuda.grid(1)
+    classes = dropped_low, dropped_high, zeros_low, zeros_high, blanks_low, blanks_high
+    while k < bytes_of_planes.shape[1]:
+        i = origin + 8 * k
+        solids = spaces = feeds = grown = changed = sigmas = opens = closes = 0
+        if i < end:
+            block = np.uint64(block_at(data, blocks, i))
+            solids, spaces, feeds, grown, changed, sigmas = step_bits(
+                data, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
+            )
+            if markup != KEEP:
+                opens, closes = tag_bits(block, start, end, i, markup)
+        bytes_of_planes[SOLIDS, at(k)] = solids
+        bytes_of_planes[CHANGED, at(k)] = changed
+        if whitespace != KEEP:
+            bytes_of_planes[SPACES, at(k)] = spaces
+        if whitespace == LINES:
+            bytes_of_planes[FEEDS, at(k)] = feeds
+        if lowercase:
+            bytes_of_planes[GROWN, at(k)] = grown
+            bytes_of_planes[SIGMAS, at(k)] = sigmas
+        if markup != KEEP:
+            bytes_of_planes[OPENS, at(k)] = opens
+            bytes_of_planes[CLOSES, at(k)] = closes
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def find_stops(planes, borders, plane, counted, filled, counts):
+    """Per word: 1 if it has a stop of mask `plane`, and the bits of mask `counted`."""
+    c = cuda.grid(1)
+    while c < borders.size:
+        filled[at(c)] = int(planes[plane, at(c)] | borders[at(c)] != np.uint32(0))
+        counts[at(c)] = cuda.popc(planes[counted, at(c)])
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def find_tags(data, origin, borders, markup, ranks, words, counts, planes):
+    """Per word: for each "<" that starts a tag, two bits of EVENTS change: its own, and the one after the tag.
+
+    A tag starts at the first "<" after a stop, and ends at the next stop if that is ">".
+    """
+    c = cuda.grid(1)
+    while c < borders.size:
+        bits = word_of(planes, OPENS, c)
+        while bits:
+            i = 32 * c + lowest(bits)
+            bits &= bits - 1
+            before = stop_before(planes, borders, CLOSES, ranks, words, i + 1)
+            if bits_before(planes, OPENS, counts, before) == bits_before(planes, OPENS, counts, i):
+                end = stop_from(planes, borders, CLOSES, ranks, words, i + 1)
+                closed = not has_border(borders, end) and np.int64(data[origin + end]) == TAG_END
+                if closed and (markup == STRIP_MARKUP_LINE or end > i + 1):
+                    cuda.atomic.xor(planes, (EVENTS, i >> 5), np.uint32(1 << (i & 31)))
+                    cuda.atomic.xor(planes, (EVENTS, end + 1 >> 5), np.uint32(1 << (end + 1 & 31)))
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def clear_tags(counts, planes):
+    """Per word: no character inside a tag keeps a bit. `counts` has the bits of EVENTS before each word."""
+    c = cuda.grid(1)
+    while c < planes.shape[1]:
+        inside = word_of(planes, EVENTS, c)
+        for shift in (1, 2, 4, 8, 16):
+            inside ^= inside << shift
+        if counts[at(c)] & 1:
+            inside = ~inside
+        if inside & ALL_BITS:
+            for plane in range(TEXT_PLANES):
+                planes[plane, at(c)] = word_of(planes, plane, c) & ~inside
+        c += cuda.gridsize(1)
+
+
+# Sigma
+
+
+@cuda.jit(cache=True)
+def mark_bounds(data, start, end, origin, fold, pages, records, flags, bytes_of_planes):
+    """Per eight bytes: bits of EVENTS for characters that are not case-ignorable."""
+    k = cuda.grid(1)
+    while k < bytes_of_planes.shape[1]:
+        i = origin + 8 * k
+        found = 0
+        kept = np.int64(bytes_of_planes[SOLIDS, at(k)] | bytes_of_planes[SPACES, at(k)])
+        if i < end and kept:
+            found = bounding_bits(data, start, end, i, kept, fold, pages, records, flags)
+        bytes_of_planes[EVENTS, at(k)] = found
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def find_final_sigmas(data, origin, borders, ranks, words, pages, records, flags, planes):
+    """Per word: SIGMAS keeps the final ones. Such a sigma follows a cased character, and none follows it; characters
+    that are case-ignorable do not count."""
+    c = cuda.grid(1)
+    while c < borders.size:
+        bits = found = word_of(planes, SIGMAS, c)
+        while bits:
+            k = lowest(bits)
+            bits &= bits - 1
+            i = 32 * c + k
+            is_final = False
+            if not has_border(borders, i):
+                before = stop_before(planes, borders, EVENTS, ranks, words, i)
+                if word_of(planes, EVENTS, before >> 5) >> (before & 31) & 1:
+                    is_final = is_cased(data, origin + before, pages, records, flags)
+            if is_final:
+                after = stop_from(planes, borders, EVENTS, ranks, words, i + 1)
+                if not has_border(borders, after) and is_cased(data, origin + after, pages, records, flags):
+                    is_final = False
+            if not is_final:
+                found ^= np.int64(1) << k
+        planes[SIGMAS, at(c)] = found
+        c += cuda.gridsize(1)
+
+
+# White space
+
+
+@cuda.jit(device=True)
+def first_spaces(solids, spaces, kept, carry):
+    """Of the spaces `kept`, those before which the last character that is not gone is solid; `carry` is that of the
+    bits before the word."""
+    gone = ALL_BITS ^ (solids | spaces)
+    firsts = solids << 1 | carry
+    return kept & (firsts | gone + (firsts & gone) & ~gone)
+
+
+@cuda.jit(device=True)
+def line_spaces(solids, spaces, feeds, kept, feeds_before, feed_follows):
+    """Of the spaces `kept`, the first two line feeds of each run, and others after which the run has no line feed."""
+    last, count = np.int64(-1), feeds_before
+    bits = feeds
+    while bits:
+        k = lowest(bits)
+        bits &= bits - 1
+        solid = highest(solids & below(k))
+        if solid != last:
+            last, count = solid, np.int64(0)
+        count += 1
+        if count > 2:
+            kept &= ~(np.int64(1) << k)
+        kept &= ~(below(k) & ~below(solid + 1) & ~feeds)
+    if feed_follows:
+        kept &= below(highest(solids) + 1) | feeds
+    return kept
+
+
+@cuda.jit(device=True)
+def spaces_before(planes, borders, whitespace, ranks, words, counts, c):
+    """(Whether a solid byte of the same document comes before word `c`; the counted bits between the two)."""
+    counted = FEEDS if whitespace == LINES else SPACES
+    if c > 0:
+        solids, stops = word_of(planes, SOLIDS, c - 1), np.int64(borders[at(c - 1)])
+        if solids | stops:
+            k = highest(solids | stops)
+            between = word_of(planes, counted, c - 1) if whitespace != STRIP else np.int64(0)
+            return solids >> k & 1 != 0, count_of(between & ~below(k))
+    before = stop_before(planes, borders, SOLIDS, ranks, words, 32 * c)
+    if before < 0 or word_of(planes, SOLIDS, before >> 5) >> (before & 31) & 1 == 0:
+        return False, np.int64(0)
+    return True, counts[at(c)] - bits_before(planes, counted, counts, before)
+
+
+@cuda.jit(device=True)
+def feeds_after(planes, borders, whitespace, ranks, words, counts, c):
+    """(Whether a solid byte of the same document follows word `c`; whether a line feed comes before it)."""
+    i = 32 * (c + 1)
+    after = stop_from(planes, borders, SOLIDS, ranks, words, i)
+    feeds = np.int64(0)
+    if whitespace == LINES:
+        if after < i + 32:
+            feeds = word_of(planes, FEEDS, c + 1) & below(after - i)
+        else:
+            feeds = bits_before(planes, FEEDS, counts, after) - counts[at(c + 1)]
+    return not has_border(borders, after), feeds != 0
+
+
+@cuda.jit(device=True)
+def kept_spaces(
+    planes, borders, whitespace, ranks, words, counts, c, solids, spaces, feeds, is_start, is_end
+):  # fmt: skip
+    """The spaces that are kept of those of one document in a word; `is_start` and `is_end`: the document starts or ends
+    in the word."""
+    kept = spaces
+    feed_follows = False
+    leading = below(lowest(solids)) if solids else np.int64(ALL_BITS)
+    trailing = ALL_BITS ^ below(highest(solids) + 1)
+    if kept & trailing:
+        follows = False
+        if not is_end:
+            follows, feed_follows = feeds_after(planes, borders, whitespace, ranks, words, counts, c)
+        if not follows:
+            kept &= ~trailing
+    count = np.int64(0)
+    if kept & leading:
+        precedes = False
+        if not is_start:
+            precedes, count = spaces_before(planes, borders, whitespace, ranks, words, counts, c)
+        if not precedes:
+            kept &= ~leading
+    if whitespace == COLLAPSE:
+        return first_spaces(solids, spaces, kept, np.int64(kept & leading != 0 and count == 0))
+    if whitespace == LINES:
+        return line_spaces(solids, spaces, feeds, kept, count, feed_follows)
+    return kept
+
+
+@cuda.jit(cache=True)
+def mark_kept(borders, whitespace, lowercase, ranks, words, counts, planes, sizes):
+    """Per word: the bits of what is kept, and the bytes of output."""
+    c = cuda.grid(1)
+    while c < borders.size:
+        solids = kept = word_of(planes, SOLIDS, c)
+        spaces = word_of(planes, SPACES, c) if whitespace != KEEP else np.int64(0)
+        if spaces:
+            stops = np.int64(borders[at(c)])
+            feeds = word_of(planes, FEEDS, c) if whitespace == LINES else np.int64(0)
+            low = np.int64(0)
+            while low < 32:
+                rest = stops & ~below(low + 1)
+                high = lowest(rest) if rest else np.int64(32)
+                segment = below(high) & ~below(low)
+                if spaces & segment:
+                    kept |= kept_spaces(
+                        planes, borders, whitespace, ranks, words, counts, c, solids & segment, spaces & segment,
+                        feeds & segment, stops >> low & 1 != 0, high < 32,
+                    )  # fmt: skip
+                low = high
+        planes[KEPT, at(c)] = kept
+        size = count_of(kept)
+        if lowercase:
+            size += count_of(word_of(planes, GROWN, c))
+        sizes[at(c)] = size
+        c += cuda.gridsize(1)
+
+
+# Output
+
+
+@cuda.jit(device=True)
+def place_of(planes, lowercase, starts, i):
+    """Where the output of the byte `i` (from `origin`) begins."""
+    c = i >> 5
+    place = starts[at(c)] + count_of(word_of(planes, KEPT, c) & below(i & 31))
+    if lowercase:
+        place += count_of(word_of(planes, GROWN, c) & below(i & 31))
+    return place
+
+
+@cuda.jit(cache=True)
+def place_documents(offsets, origin, lowercase, starts, planes, ends):
+    """One thread per border: where the output of the next document begins."""
+    row = cuda.grid(1)
+    if row < offsets.size:
+        ends[row] = place_of(planes, lowercase, starts, offsets[row] - origin)
+
+
+@cuda.jit(device=True)
+def put_bytes(shared, base, o, value, count):
+    """Write `count` bytes at byte `o` of the warp's words, which other lanes write too."""
+    if count > 0:
+        shift = np.uint64(8 * (o & 7))
+        if count < 8:
+            value &= (np.uint64(1) << np.uint64(8 * count)) - np.uint64(1)
+        cuda.atomic.or_(shared, base + (o >> 3), value << shift)
+        if (o & 7) + count > 8:
+            cuda.atomic.or_(shared, base + (o >> 3) + 1, value >> (np.uint64(64) - shift))
+
+
+@cuda.jit(device=True)
+def put_characters(
+    data, start, end, origin, i, kept, planes, whitespace, lowercase, fold, pages, records, flags, lower, shared, base,
+    o,
+):  # fmt: skip
+    """Write the output of the block at `i`, character by character. Of a character that two blocks share, each one
+    writes as many bytes as it has bits."""
+    j = first_character(data, max(i, start), start)
+    while j < min(i + 8, end):
+        code_point, width = utf8.decode(data, j)
+        shift = j - i
+        place = j - origin
+        own = kept & (below(width) << shift if shift >= 0 else below(width) >> -shift)
+        count = count_of(own)
+        if lowercase and shift >= 0:
+            count += word_of(planes, GROWN, place >> 5) >> (place & 31) & 1
+        if count > 0:
+            record = utf8.record_of(pages, records, code_point)
+            is_final = False
+            if lowercase and code_point == CAPITAL_SIGMA:
+                is_final = word_of(planes, SIGMAS, place >> 5) >> (place & 31) & 1 != 0
+            value = np.uint64(new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, lower))
+            if shift < 0:
+                size = 1 + np.int64(value > np.uint64(0xFF)) + np.int64(value > np.uint64(0xFFFF))
+                size += np.int64(value > np.uint64(0xFFFFFF))
+                value >>= np.uint64(8 * (size - count))
+            put_bytes(shared, base, o, value, count)
+        o += count
+        j += width
+
+
+@cuda.jit(cache=True)
+def write_text(
+    data, blocks, start, end, origin, whitespace, lowercase, fold, pages, records, flags, lower, starts, planes,
+    out_words, out,
+):  # fmt: skip
+    """One warp per 256 bytes, eight for each lane: the output, put together in shared memory."""
+    shared = cuda.shared.array(SLOTS, types.uint64)
+    lane, chunk = np.int64(cuda.threadIdx.x % LANES), np.int64(cuda.grid(1) // LANES)
+    base = np.int64(cuda.threadIdx.x // LANES) * SLOT
+    blocks_of_text, total = 4 * planes.shape[1], starts[at(planes.shape[1])]
+    while chunk * LANES < blocks_of_text:
+        k = lane
+        while k < SLOT:
+            shared[at(base + k)] = np.uint64(0)
+            k += LANES
+        b = chunk * LANES + lane
+        kept = changed = count = np.int64(0)
+        first = total
+        if b < blocks_of_text:
+            c, shift = b >> 2, 8 * (b & 3)
+            word = word_of(planes, KEPT, c)
+            kept = word >> shift & 0xFF
+            first = starts[at(c)] + count_of(word & below(shift))
+            count = count_of(kept)
+            changed = word_of(planes, CHANGED, c) >> shift & 0xFF
+            if lowercase:
+                grown = word_of(planes, GROWN, c)
+                first += count_of(grown & below(shift))
+                count += count_of(grown >> shift & 0xFF)
+        low = cuda.shfl_sync(ALL_BITS, first, 0)
+        high = cuda.shfl_sync(ALL_BITS, first + count, LANES - 1)
+        word_base = base - (low >> 3)
+        cuda.syncwarp()
+        i = origin + 8 * b
+        if count and changed & kept:
+            put_characters(
+                data, start, end, origin, i, kept, planes, whitespace, lowercase, fold, pages, records, flags, lower,
+                shared, word_base, first,
+            )  # fmt: skip
+        elif count:
+            block = np.uint64(changed_ascii(np.uint64(block_at(data, blocks, i)), whitespace, lowercase))
+            if kept != 0xFF:
+                block = np.uint64(without_bytes(block, 0xFF ^ kept))
+            put_bytes(shared, word_base, first, block, count)
+        cuda.syncwarp()
+        k = (low >> 3) + lane
+        while 8 * k < high:
+            value = shared[at(word_base + k)]
+            if 8 * k >= low and 8 * k + 8 <= high:
+                out_words[at(k)] = value
+            k += LANES
+        k = lane
+        while k < 16:  # bytes of the first and the last word, if they are partial
+            word = low >> 3 if k < 8 else high >> 3
+            o = 8 * word + (k & 7)
+            if low <= o < high and (8 * word < low or 8 * word + 8 > high) and (k < 8 or word > low >> 3):
+                out[at(o)] = np.uint8(shared[at(word_base + word)] >> np.uint64(8 * (k & 7)) & np.uint64(0xFF))
+            k += LANES
+        cuda.syncwarp()
+        chunk += cuda.gridsize(1) // LANES
+
+
+# Whole documents
+
+
+@cuda.jit(device=True)
+def lane_bytes(data, blocks, i, end, lane):
+    """The eight bytes at `i` of each lane, eight after those of the lane before, of a text that ends at `end`: each
+    lane loads one aligned block and has the next one from its neighbour. Bytes outside the text are unspecified."""
+    block = i >> 3
+    low = np.uint64(0)
+    if block >= 0 and 8 * block < end:
+        low = np.uint64(aligned_block(data, blocks, block))
+    high = np.uint64(0)
+    if LANES > 1:
+        high = np.uint64(cuda.shfl_sync(ALL_BITS, np.int64(low), (lane + 1) % LANES))
+    if i & 7 == 0:
+        return low
+    if lane == LANES - 1:
+        high = np.uint64(0)
+        if block + 1 >= 0 and 8 * (block + 1) < end:
+            high = np.uint64(aligned_block(data, blocks, block + 1))
+    return np.uint64(join_blocks(low, high, np.uint64(8 * (i & 7))))
+
+
+@cuda.jit(cache=True)
+def copy_pieces(
+    data, blocks, offsets, form_row, form_data, form_blocks, form_offsets, starts, pieces, rows, out, out_words
+):  # fmt: skip
+    """One warp per piece of a document, eight bytes per lane: documents from the column, or normalised ones. Document k
+    goes to out[starts[k]:starts[k + 1]]."""
+    lane, piece = np.int64(cuda.grid(1) % LANES), np.int64(cuda.grid(1) // LANES)
+    while piece < rows.size:
+        row = rows[at(piece)]
+        start, end = starts[at(row)], starts[at(row + 1)]
+        normalised = form_row[at(row)]
+        shift = (form_offsets[at(normalised)] if normalised >= 0 else offsets[at(row)]) - start
+        first = (start & ~7) + (piece - pieces[at(row)]) * PIECE
+        stop = min(first + PIECE, end)
+        while first < stop:  # all lanes
+            i = first + 8 * lane
+            if normalised >= 0:
+                value = lane_bytes(form_data, form_blocks, i + shift, end + shift, lane)
+            else:
+                value = lane_bytes(data, blocks, i + shift, end + shift, lane)
+            low, high = max(i, start), min(i + 8, stop)
+            if high - low == 8:
+                out_words[at(i >> 3)] = value
+            else:
+                for o in range(low, high):
+                    out[at(o)] = np.uint8(value >> np.uint64(8 * (o - i)) & np.uint64(0xFF))
+            first += 8 * LANES
+        piece += cuda.gridsize(1) // LANES
+
+
+@cuda.jit(cache=True)
+def compare_pieces(data, blocks, offsets, other, other_blocks, starts, pieces, rows, edited):
+    """One warp per piece of a document, eight bytes per lane: whether other[starts[k]:starts[k + 1]] differs from
+    document k, which is as long."""
+    lane, piece = np.int64(cuda.grid(1) % LANES), np.int64(cuda.grid(1) // LANES)
+    while piece < rows.size:
+        row = rows[at(piece)]
+        start, end = starts[at(row)], starts[at(row + 1)]
+        shift = offsets[at(row)] - start
+        first = (start & ~7) + (piece - pieces[at(row)]) * PIECE
+        stop = min(first + PIECE, end)
+        differ = cuda.ballot_sync(ALL_BITS, edited[at(row)]) != 0
+        while first < stop and not differ:  # all lanes
+            i = first + 8 * lane
+            value = lane_bytes(data, blocks, i + shift, end + shift, lane)
+            low, high = max(i, start), min(i + 8, stop)
+            if low < high:
+                value ^= np.uint64(aligned_block(other, other_blocks, i >> 3))
+                value >>= np.uint64(8 * (low - i))
+                differ = value << np.uint64(8 * (8 - high + low)) != np.uint64(0)
+            differ = cuda.ballot_sync(ALL_BITS, differ) != 0
+            first += 8 * LANES
+        if lane == 0 and differ:
+            edited[at(row)] = True
+        piece += cuda.gridsize(1) // LANES
+
+
+def _signatures():
+    i32, i64, u8, u16, u32, u64, mask = (
+        kind[::1]
+        for kind in (types.int32, types.int64, types.uint8, types.uint16, types.uint32, types.uint64, types.bool_)
+    )
+    number = types.int64
+    planes, bytes_of_planes = types.uint32[:, ::1], types.uint8[:, ::1]
+    text, stops = (u8, u64, *[number] * 3), (i32, i32, i64)
+    return {
+        mark_steps: (*text, *[number] * 11, u16, u16, u32, i32, bytes_of_planes),
+        find_stops: (planes, u32, number, number, i32, i64),
+        find_tags: (u8, number, u32, number, *stops, planes),
+        clear_tags: (i64, planes),
+        mark_bounds: (u8, *[number] * 4, u16, u16, u32, bytes_of_planes),
+        find_final_sigmas: (u8, number, u32, i32, i32, u16, u16, u32, planes),
+        mark_kept: (u32, number, number, *stops, planes, i64),
+        place_documents: (i64, number, number, i64, planes, i64),
+        write_text: (*text, *[number] * 3, u16, u16, u32, i32, i64, planes, u64, u8),
+        copy_pieces: (u8, u64, i64, i64, u8, u64, i64, i64, i64, i64, u8, u64),
+        compare_pieces: (u8, u64, i64, u8, u64, i64, i64, i64, mask),
+    }  # fmt: skip
+
+
+SIGNATURES = _signatures()
+
+
+class Stops(NamedTuple):
+    """Positions of stops, as arguments of kernels."""
+
+    ranks: Any  # int32, words + 1: words with a stop before each
+    words: Any  # int32: these words
+    counts: Any  # int64, words + 1: bits of another mask before each word
+
+
+def sums_before(sizes):
+    """The sum of the sizes before each item, and of all."""
+    sums = np.zeros_like(sizes, shape=sizes.size + 1)
+    sums[1:] = kernels.prefix_sums(sizes)
+    return sums
+
+
+def _stops_of(planes, borders, plane: int, counted: int) -> Stops:
+    filled, counts = (kernels.empty(borders, kind, borders.size) for kind in (np.int32, np.int64))
+    kernels.launch_shared(find_stops, borders.size, planes, borders, plane, counted, filled, counts)
+    return Stops(sums_before(filled), filled.nonzero()[0].astype(np.int32), sums_before(counts))
+
+
+class Documents(NamedTuple):
+    """The texts of a batch: one after the other, well-formed UTF-8, without bytes under nulls."""
+
+    data: Any  # uint8
+    blocks: Any  # `data` as uint64
+    offsets: Any  # int64, of the batch's documents
+
+
+def _words_for(like, size: int):
+    """(`size` bytes that are not initialised, the same memory as uint64)."""
+    words = kernels.empty(like, np.uint64, -(-size // 8))
+    return words.view(np.uint8)[:size], words
+
+
+def _clear_tags(text: Documents, origin: int, borders, markup: int, planes) -> None:
+    if planes[OPENS].any():
+        stops = _stops_of(planes, borders, CLOSES, OPENS)
+        planes[EVENTS] = 0
+        kernels.launch_shared(find_tags, borders.size, text.data, origin, borders, markup, *stops, planes)
+        tags = _stops_of(planes, borders, EVENTS, EVENTS)
+        kernels.launch_shared(clear_tags, borders.size, tags.counts, planes)
+
+
+def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documents:
+    """The rewritten documents, one after the other.
+
+    steps        of `rewrite.plan_steps`
+    properties   pages, records, flags and lower of `tables.UnicodeTables`
+    """
+    start, end = int(text.offsets[0]), int(text.offsets[-1])
+    origin, borders = kernels.find_borders(text.offsets)
+    size = borders.size
+    drop, markup, whitespace, lowercase, fold = (int(steps[k]) for k in (DROP, MARKUP, WHITESPACE, LOWERCASE, FOLD))
+    place = text.data, text.blocks, start, end, origin
+    planes = kernels.empty(text.offsets, np.uint32, (PLANES, size))
+    bytes_of_planes = planes.view(np.uint8)
+    kernels.launch_shared(
+        mark_steps, 4 * size, *place, drop, markup, whitespace, lowercase, fold, *ascii_classes(drop, fold),
+        *properties, bytes_of_planes,
+    )  # fmt: skip
+    if markup != KEEP:
+        _clear_tags(text, origin, borders, markup, planes)
+    if lowercase and planes[SIGMAS].any():
+        if whitespace == KEEP:
+            planes[SPACES] = 0
+        kernels.launch_shared(
+            mark_bounds, 4 * size, text.data, start, end, origin, fold, *properties[:3], bytes_of_planes
+        )
+        stops = _stops_of(planes, borders, EVENTS, EVENTS)
+        arguments = text.data, origin, borders, *stops[:2], *properties[:3], planes
+        kernels.launch_shared(find_final_sigmas, size, *arguments)
+    stops = Stops(*(kernels.empty(borders, kind, 0) for kind in (np.int32, np.int32, np.int64)))
+    if whitespace != KEEP:
+        stops = _stops_of(planes, borders, SOLIDS, FEEDS if whitespace == LINES else SPACES)
+    sizes = kernels.empty(borders, np.int64, size)
+    kernels.launch_shared(mark_kept, size, borders, whitespace, lowercase, *stops, planes, sizes)
+    del stops
+    starts = sums_before(sizes)
+    del sizes
+    ends = kernels.empty(text.offsets, np.int64, text.offsets.size)
+    kernels.launch(place_documents, ends.size, text.offsets, origin, lowercase, starts, planes, ends)
+    out, words = _words_for(text.data, int(starts[-1]))
+    arguments = whitespace, lowercase, fold, *properties, starts, planes, words, out
+    kernels.launch_shared(write_text, 4 * size, *place, *arguments)
+    return Documents(out, words[: out.size // 8], ends)
+
+
+def copied_documents(text: Documents, form_row, form: Documents, starts, pieces, rows) -> Documents:
+    """The documents of a batch without bytes between them: those of `form` where `form_row` is not negative, those of
+    `text` elsewhere.
+
+    starts         int64: where each document begins, and the end of the last; nulls are empty
+    pieces, rows   first piece of each document, document of each piece
+    """
+    out, words = _words_for(text.data, int(starts[-1]))
+    kernels.launch(copy_pieces, LANES * rows.size, *text, form_row, *form, starts, pieces, rows, out, words)
+    return Documents(out, words[: out.size // 8], starts)
+
+
+def mark_edited(text: Documents, other: Documents, pieces, rows, edited) -> None:
+    """Set `edited` for documents that differ from those of `other`; only documents of the same size have pieces."""
+    kernels.launch(compare_pieces, LANES * rows.size, *text, *other, pieces, rows, edited)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Encoders from a folder: their numbers, fixed batches, windows, and the folders that they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from curation.errors import InputError
+from curation.models import encoder_files, encoders
+from curation.models.windows import Windows, pool
+from tests.models import tiny_encoder as tiny
+from tests.models.tiny_encoder import torch
+
+LETTERS = "a b c d e f g h i j . "
+TEXTS = ["good text", "a bad text .", LETTERS * 5, "", None, "b" * 90, "c"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_encoder(tmp_path_factory.mktemp("encoder") / "tiny", 3)
+
+
+def results(encoder: encoders.Encoder, windows: list[np.ndarray]) -> np.ndarray:
+    found = np.full((len(windows), encoder.width), np.nan, np.float32)
+    for numbers, values in encoder.run(windows):
+        found[numbers] = values
+    return found
+
+
+def test_scores_are_those_of_the_layers_of_pytorch(folder: Path):
+    encoder, weights = encoders.load_encoder(str(folder), True), tiny.weights_of(3)
+    windows = encoder.windows(TEXTS, 0).ids
+    expected = [tiny.logits_of(weights, window.tolist()).numpy() for window in windows]
+    np.testing.assert_allclose(results(encoder, windows), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("by_mean", [True, False])
+def test_a_vector_is_the_mean_of_the_tokens_or_the_first(tmp_path: Path, by_mean: bool):
+    folder, weights = tiny.write_encoder(tmp_path / "e"), tiny.weights_of(0)
+    (folder / "1_Pooling").mkdir()
+    modes = {"pooling_mode_mean_tokens": by_mean, "pooling_mode_cls_token": not by_mean}
+    (folder / "1_Pooling/config.json").write_text(json.dumps(modes))
+    encoder = encoders.load_encoder(str(folder), False)
+    windows = encoder.windows(TEXTS, 0).ids
+    hidden = [tiny.hidden_of(weights, window.tolist()).numpy() for window in windows]
+    expected = [vectors.mean(0) if by_mean else vectors[0] for vectors in hidden]
+    np.testing.assert_allclose(results(encoder, windows), expected, atol=2e-5)
+
+
+def test_results_are_the_same_bits_in_any_batches(folder: Path):
+    encoder = encoders.load_encoder(str(folder), True)
+    texts = [LETTERS * (number % 9) + "good " * (number % 5) for number in range(200)]
+    windows = encoder.windows(texts, 0).ids
+    expected = results(encoder, windows)
+    order = np.random.default_rng(2).permutation(len(windows))
+    found = np.zeros_like(expected)
+    for part in np.array_split(order, 23):
+        found[part] = results(encoder, [windows[number] for number in part])
+    assert found.tobytes() == expected.tobytes()
+    assert len({len(window) for window in windows}) > 10
+
+
+def test_all_batches_of_a_length_have_one_shape(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    encoder = encoders.load_encoder(str(folder), True)
+    shapes = set()
+    forward = encoder.forward
+    monkeypatch.setattr(encoder, "forward", lambda ids, sizes: shapes.add(tuple(ids.shape)) or forward(ids, sizes))
+    results(encoder, encoder.windows([*TEXTS, *["good bad text"] * 70], 0).ids)
+    assert shapes == {(32, 16), (16, 32), (12, 40)}
+
+
+def test_windows_cover_a_text_from_its_start(folder: Path):
+    encoder = encoders.load_encoder(str(folder), True)
+    text = LETTERS * 20  # 220 tokens
+    whole, two = (encoder.windows([text, "a", " "], count) for count in (0, 2))
+    assert [len(window) for window in whole.ids] == [40, 40, 40, 40, 40, 32, 3]
+    assert [window.tolist() for window in two.ids] == [window.tolist() for window in [*whole.ids[:2], whole.ids[-1]]]
+    assert all(window[0] == 2 and window[-1] == 3 for window in whole.ids)
+    assert (two.document.tolist(), two.truncated, whole.truncated) == ([0, 0, 1], 1, 0)
+    assert two.seen.tolist() == [2 * 76 - 1, 1, 0] and two.characters.tolist() == [len(text), 1, 1]
+
+
+def test_a_text_is_tokenised_as_far_as_its_windows_reach(folder: Path):
+    encoder = encoders.load_encoder(str(folder), True)
+    text = LETTERS * 5000
+    assert encoder.windows([text], 1).ids[0].tolist() == encoder.windows([text], 0).ids[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("pooling", "expected"), [("first", [1, 10]), ("max", [5, 10]), ("mean", [(1 * 4 + 5 * 2) / 6, 10])]
+)
+def test_windows_are_pooled(pooling: str, expected: list[float]):
+    ids = [np.zeros(size, np.int32) for size in (4, 2, 3)]
+    windows = Windows(ids, np.array([0, 0, 2]), np.array([1, 0, 1]), np.array([1, 0, 1]))
+    found = pool(np.array([[1], [5], [10]], np.float32), windows, pooling)
+    assert found[[0, 2], 0].tolist() == pytest.approx(expected) and np.isnan(found[1, 0])
+
+
+def broken(folder: Path, name: str) -> None:
+    """Damage a folder in one way."""
+    config = json.loads((folder / "config.json").read_text())
+    weights = tiny.weights_of(3)
+    match name:
+        case "family":
+            config["model_type"] = "gpt2"
+        case "width":
+            config["hidden_size"] = "wide"
+        case "activation":
+            config["hidden_act"] = "swish"
+        case "short":
+            config["max_position_embeddings"] = 4
+        case "no config":
+            (folder / "config.json").unlink()
+        case "no tokenizer":
+            (folder / "tokenizer.json").unlink()
+        case "foreign tokenizer":
+            (folder / "tokenizer.json").write_text("{}")
+        case "larger tokenizer":
+            config["vocab_size"] = 5
+        case "pickle":
+            (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+        case "shards":
+            (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+        case "damaged":
+            (folder / "model.safetensors").write_bytes(b"no weights")
+        case "no tensor":
+            del weights["bert.encoder.layer.1.output.dense.bias"]
+        case "shape":
+            weights["classifier.weight"] = weights["classifier.weight"][:2].clone()
+        case "NaN":
+            weights["classifier.bias"][1] = torch.nan
+    if name in ("no tensor", "shape", "NaN"):
+        tiny.write_tensors(folder / "model.safetensors", weights)
+    if name != "no config":
+        (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("family", "has model_type 'gpt2', which is not supported; expected one of bert, roberta"),
+        ("width", "is not the configuration of an encoder: Expected `int`, got `str` - at `$.hidden_size`"),
+        ("activation", "has hidden_act 'swish', which is not supported; expected one of gelu"),
+        ("short", "its windows have 4 tokens, expected 8 or more"),
+        ("no config", "it has no config.json. The folder needs config.json, model.safetensors, tokenizer.json"),
+        ("no tokenizer", "it has no tokenizer.json"),
+        ("foreign tokenizer", "tokenizer.json cannot be read as a tokenizer"),
+        ("larger tokenizer", "tokens, and the model has vectors for 5. Give the tokenizer of this model"),
+        ("pickle", "its weights pytorch_model.bin are a pickle, which can run code. Save the model as model.saf"),
+        (
+            "shards",
+            "its weights are in several files such as model-00001-of-00002.safetensors, not in model.safetensors",
+        ),
+        ("damaged", "model.safetensors is no file of safetensors: its header would have"),
+        ("no tensor", "has no tensor 'bert.encoder.layer.1.output.dense.bias'; did you mean"),
+        ("shape", "the tensor classifier.weight has the shape (2, 16), expected (3, 16)"),
+        ("NaN", "the tensor classifier.bias has NaN or infinite values: its training has failed"),
+    ],
+)
+def test_a_folder_that_is_no_encoder_is_one_message(tmp_path: Path, name: str, message: str):
+    folder = tiny.write_encoder(tmp_path / "model", 3)
+    broken(folder, name)
+    with pytest.raises(InputError) as caught:
+        encoders.load_encoder(str(folder), True)
+    assert message in str(caught.value) and str(caught.value).count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("org/model", "there is no folder org/model. Models are never downloaded"),
+        ("model.pt", "model.pt is a pickle, and loading one can run code"),
+    ],
+)
+def test_a_path_that_is_no_folder_is_one_message(path: str, message: str):
+    with pytest.raises(InputError, match=message):
+        encoder_files.open_encoder(path)
+
+
+def test_a_folder_with_other_weights_is_loaded_again(tmp_path: Path):
+    first: Any = encoders.load_encoder(str(tiny.write_encoder(tmp_path / "model", 3)), True)
+    second: Any = encoders.load_encoder(str(tiny.write_encoder(tmp_path / "model", 3, seed=2)), True)
+    assert first is not second
+    assert second is encoders.load_encoder(str(tmp_path / "model"), True)

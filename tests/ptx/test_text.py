@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that cut checks and rewriting by bytes: the same results wherever a document or a character begins."""
+
+import os
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import cpu_fallback
+from curation.contract import TEXT
+from curation.kernels import tables
+from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, needs_normalising
+from tests.corpus import assigned_characters
+from tests.gpu.stand_ins import eight_byte_blocks, text_kernels
+from tests.ptx.engine import install_engine
+from tests.ptx.test_kernels import CAPABILITIES, SEEDS
+from tests.ptx.workload import ALL_STEPS, rewritten, shifted_column
+from tests.stages import test_rewrite
+
+WELL_FORMED = [text.encode() for text in ("a", "é", "漢", "𐐀", "\U0010ffff", "\ud7ff", "\ue000", "\u0800", "\x7f")]
+MALFORMED = [
+    b"\x80", b"\xbf\xbf", b"\xc0\x80", b"\xc1\xbf", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xed\xa0\x80", b"\xed\xbf\xbf",
+    b"\xf0\x80\x80\x80", b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff", b"\xfe",
+    b"\xe6\xbc\xa2\xa2", b"\xc3\xc3\xa9", b"\xf0\x90\xf0\x90\x90\x80", b"\xe6a\xa2", b"\xf0\x90\x90a",
+]  # fmt: skip
+
+
+def is_utf8(document: bytes) -> bool:
+    try:
+        document.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def byte_documents(seed: int) -> list[bytes]:
+    """Well-formed and malformed sequences, and every truncation of them, at every place of a block."""
+    chance = random.Random(seed)
+    pieces = [*WELL_FORMED, *MALFORMED]
+    pieces += [piece[:size] for piece in pieces for size in range(1, len(piece))]
+    pieces += [piece[size:] for piece in pieces for size in range(1, len(piece))]
+    padded = [b"x" * chance.randrange(9) + piece + b"y" * chance.randrange(9) for piece in pieces for _ in range(8)]
+    mixed = [b"".join(chance.choices([*WELL_FORMED * 9, *pieces], k=chance.randrange(60))) for _ in range(200)]
+    documents = [*pieces, *padded, *mixed, b"", b""]
+    chance.shuffle(documents)
+    return documents
+
+
+def arrays_of(documents, nulls, skipped):
+    """Arguments of the checks, and the valid rows, for the documents without the first `skipped` ones."""
+    offsets = np.cumsum([0, *map(len, documents)])[skipped:]
+    valid = np.array([number not in nulls for number in range(len(documents))])[skipped:]
+    data = np.frombuffer(b"".join(documents), np.uint8)
+    return data, eight_byte_blocks(data), offsets, valid
+
+
+@pytest.mark.parametrize("skipped", [0, 5])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_utf8(monkeypatch, seed, skipped):
+    install_engine(monkeypatch, seed)
+    documents = byte_documents(seed)
+    nulls = random.Random(seed).sample(range(len(documents)), 50)
+    found = text_kernels.sound_documents(*arrays_of(documents, nulls, skipped))
+    expected = [number in nulls or is_utf8(document) for number, document in enumerate(documents)]
+    assert found.tolist() == expected[skipped:]
+
+
+MARKS = [
+    "\u0301",
+    "\u0323",
+    "\u0345",
+    "\u0334",
+    "e",
+    "é",
+    "\u1161",
+    "\uac00",
+    "漢",
+    "𐐀",
+    "ﬁ",
+    "\xa0",
+    " ",
+    "\U0001611e",
+]
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+@pytest.mark.parametrize("form", FORM_FLAGS)
+def test_quick_check_of_normal_forms(monkeypatch, form, seed):
+    install_engine(monkeypatch, seed)
+    chance = random.Random(seed)
+    texts = ["x" * chance.randrange(9) + "".join(chance.choices(MARKS, k=chance.choice((0, 1, 1, 2, 3))))
+             for _ in range(600)]  # fmt: skip
+    documents = [text.encode() for text in texts]
+    nulls = chance.sample(range(len(documents)), 50)
+    for number in nulls:
+        documents[number] = chance.choice([b"\xcc", b"\xf4\xbf\xbf\xbf", b"\xff\x81", "\u0301".encode()])
+    arrays = data, _, offsets, valid = arrays_of(documents, nulls, 3)
+    unicode = tables.load_tables()
+    properties = *unicode[:3], unicode.combining
+    expected = [
+        bool(valid[row]) and needs_normalising(data, offsets[row], offsets[row + 1], FORM_FLAGS[form], *properties)
+        for row in range(len(valid))
+    ]
+    found = text_kernels.unnormalised_documents(*arrays, FORM_FLAGS[form], properties)
+    assert found.tolist() == expected and 50 < sum(expected) < 550
+
+
+# Rewriting
+
+PIECES = [*"<<<>> \n\n\r\taAbZ.,!?#'1٣·:ΣΣΣİ\u0301\xa0\u3000\u2028\x85\x00\x7f\x1c中Ⱥ\U0001d7ce’²\xadǅẞ\ue000𐐀", "word"]
+SIZE = 1 << 20 if "PTX_ALL_SEEDS" in os.environ else 1 << 13  # bytes of a long document; `make ptx` sets it
+LONGEST_THREAD = 5000  # of any document; the goal was 100,000
+
+
+def texts_of(chance: random.Random, count: int) -> list[str | None]:
+    """Short texts of what the steps treat, with runs of it, and nulls."""
+    texts: list[str | None] = []
+    for _ in range(count):
+        runs = (1, 1, 1, 7, 40) if chance.random() < 0.3 else (1,)
+        pieces = [chance.choice(PIECES) * chance.choice(runs) for _ in range(chance.randrange(30))]
+        texts.append(None if chance.random() < 0.03 else "".join(pieces))
+    return texts
+
+
+def assert_same_texts(engine, texts, steps):
+    found, expected = (rewritten(each, texts, steps) for each in (engine, cpu_fallback))
+    for text, actual, wanted in zip(texts, found[0], expected[0], strict=True):
+        assert actual == wanted, (steps, text)
+    np.testing.assert_array_equal(found[1], expected[1], str(steps), strict=True)
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rewriting(monkeypatch, seed, capability):
+    engine, _ = install_engine(monkeypatch, seed, capability)
+    chance = random.Random(f"{seed} {capability}")
+    for steps in [ALL_STEPS, *chance.sample(test_rewrite.ALL_STEPS[1:], 15)]:
+        assert_same_texts(engine, texts_of(chance, 300), steps)
+
+
+@pytest.mark.parametrize(
+    "steps", [*test_rewrite.SINGLE[2:], RewriteSteps(lowercase=True)], ids=lambda s: "-".join(map(str, s))
+)
+def test_each_step_alone(monkeypatch, steps):
+    engine, _ = install_engine(monkeypatch, 3)
+    assert_same_texts(engine, [*test_rewrite.TEXTS, None, "x" * 5000], steps)
+
+
+def test_every_character(monkeypatch):
+    engine, _ = install_engine(monkeypatch, 4)
+    every = list(assigned_characters())
+    texts = ["".join(f"a{char}" for char in every[k : k + 3000]) for k in range(0, len(every), 3000)]
+    for steps in (
+        RewriteSteps(lowercase=True, whitespace="collapse"),
+        RewriteSteps(characters="folded", lowercase=True),
+    ):
+        assert_same_texts(engine, texts, steps)
+
+
+def repeated(unit: str) -> str:
+    return unit * (SIZE // len(unit.encode()) + 1)
+
+
+LONG = {
+    "blanks": repeated(" "),
+    "blanks between words": "a" + repeated(" ") + "b",
+    "blanks with line feeds": "a" + repeated(" \n ") + "b",
+    "line feeds": repeated("\n") + "end",
+    "opening brackets": repeated("<"),
+    "opening brackets, closed": repeated("<") + ">",
+    "tags": repeated("<b>"),
+    "empty tags": repeated("<>"),
+    "one tag": "<" + repeated("x") + ">",
+    "closing brackets": repeated(">") + "<b>",
+    "controls": "a " + repeated("\x00") + " b",
+    "ignorable characters around sigmas": "ΑΣ" + repeated("'") + "ΣΑ" + repeated("\u0301") + "Σ",
+    "sigmas": repeated("Σ"),
+    "characters that grow": repeated("İȺ"),
+    "ideographic spaces": "x" + repeated("\u3000"),
+    "words": repeated("Some WORDS, and <b>1</b> tag.\n"),
+}
+MANY_STEPS = [
+    RewriteSteps("nfc", "strip", "strip_all", "keep", True, "collapse"),
+    RewriteSteps("keep", "strip_line", "keep", "keep", True, "lines"),
+    RewriteSteps("keep", "keep", "strip", "folded", True, "strip"),
+]
+
+
+@pytest.mark.parametrize("steps", MANY_STEPS, ids=lambda steps: "-".join(map(str, steps)))
+def test_no_thread_is_long(monkeypatch, steps):
+    engine, device = install_engine(monkeypatch, None)
+    for name, text in LONG.items():
+        device.counts = {}
+        assert_same_texts(engine, [text], steps)
+        longest = {kernel: counts.longest for kernel, counts in device.counts.items()}
+        assert max(longest.values()) < LONGEST_THREAD, (name, longest)
+
+
+@pytest.mark.parametrize(("skipped", "shift"), [(0, 0), (0, 3), (1, 0), (3, 5), (5, 1)])
+def test_rewriting_of_any_column(monkeypatch, skipped, shift):
+    """Buffers that start anywhere, slices, and bytes under nulls that are not UTF-8."""
+    engine, _ = install_engine(monkeypatch, 7)
+    pieces = ["x " * 70 + " é\u2003y", "<i", "", "漢字 <words\u0085of> e\u0301\u00a0all", "> ΑΣ", "\na\n" * 40, "Σ"]
+    documents = [text.encode() for text in pieces]
+    documents[2:2], documents[6:6] = [b"\xe2\x80 <\x80\xf0"], [b"\xff\xce\xa3\xfe\xc2"]
+    documents.append(b"\xff\xf4\xbf\xe2")
+    column = shifted_column(documents, (2, 6, len(documents) - 1), shift)[skipped:]
+    frame = cpu_fallback.from_arrow(pa.table({TEXT: column}))
+    for steps in (ALL_STEPS, *MANY_STEPS, RewriteSteps(unicode="nfc")):
+        found, expected = (each.rewrite(frame[TEXT], steps) for each in (engine, cpu_fallback))
+        assert found[0].tolist() == expected[0].tolist(), steps
+        assert found[1].tolist() == expected[1].tolist(), steps

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine "auto" is chosen by the size of the input and its stages, from modelled or measured rates."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from curation import speeds
+from curation.running.arguments import work_of
+from curation.speeds import Work, engine_seconds, faster_engine, measured_rates, text_bytes
+
+STEPS = ("rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens")
+DEVICE = "Made GPU"
+
+
+@pytest.fixture
+def benchmark(tmp_path, monkeypatch):
+    """Writes a file as benchmarks.gpu_bench does."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def write(content):
+        speeds.benchmark_file().parent.mkdir(exist_ok=True)
+        speeds.benchmark_file().write_text(content if isinstance(content, str) else json.dumps(content))
+
+    return write
+
+
+def test_small_inputs_go_to_the_cpu_and_large_ones_to_the_gpu(benchmark):
+    assert faster_engine(Work(10**8, STEPS, 16), DEVICE) == (
+        "cpu",
+        "about 0.100 GB of text take 1 s for the CPU engine on 16 processors and 15 s with Made GPU, start included, "
+        "by modelled rates",
+    )
+    assert faster_engine(Work(10**11, STEPS, 16), DEVICE).engine == "gpu"
+
+
+def test_more_processors_move_the_limit():
+    assert [faster_engine(Work(4 * 10**9, STEPS, count), DEVICE).engine for count in (1, 64)] == ["gpu", "cpu"]
+
+
+def test_stages_of_the_host_are_no_reason_for_a_gpu():
+    assert faster_engine(Work(10**12, ("redact", "select"), 2), DEVICE).engine == "cpu"
+    assert faster_engine(Work(10**12, (), 2, ("tokens",)), DEVICE).engine == "cpu"
+    assert faster_engine(Work(10**12, ("tokens",), 2), DEVICE).engine == "gpu"
+
+
+def test_seconds_by_hand():
+    work = Work(898 * 10**6, ("filter", "my_stage"), 2)
+    read_and_write = (1 + 898 / 271) / 2
+    assert engine_seconds("cpu", work) == pytest.approx(1.2 + read_and_write + 898 / 172 / 2)
+    assert engine_seconds("gpu", work) == pytest.approx(15 + read_and_write + 898 / 56_700 + 898 * 3 / 10_000)
+    assert engine_seconds("gpu", work, {"filter": 898}) == pytest.approx(15 + read_and_write + 1 + 898 * 3 / 10_000)
+
+
+def test_measured_rates_win_where_the_device_is_the_same(benchmark):
+    found = {"dry": False, "on": {"device": DEVICE}, "megabytes_per_second": {"measure gopher": 5.0, "copy": 9.0}}
+    benchmark(found)
+    assert measured_rates(DEVICE) == {"measure": 5.0, "filter": 5.0}
+    verdict = faster_engine(Work(10**12, ("filter",), 1), DEVICE)
+    assert verdict.engine == "cpu" and verdict.reason.endswith("by measured rates")
+    assert measured_rates("Other GPU") == {}
+    benchmark(found | {"dry": True})
+    assert measured_rates(DEVICE) == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"dry": false, "on": {"device": "Made GPU"}, "megabytes_per_second": {"hash_text": "x"}}'],
+)
+def test_a_damaged_benchmark_is_no_benchmark(benchmark, content):
+    benchmark(content)
+    assert measured_rates(DEVICE) == {}
+
+
+def test_a_rate_of_zero_is_not_used(benchmark):
+    benchmark({"dry": False, "on": {"device": DEVICE}, "megabytes_per_second": {"hash_text": 0}})
+    assert measured_rates(DEVICE) == {}
+
+
+def test_text_of_stored_bytes():
+    assert text_bytes(100, "jsonl", False) == 100
+    assert text_bytes(100, "jsonl", True) == 300
+    assert text_bytes(100, "parquet", False) == 250
+    assert text_bytes(-1, "jsonl", True) == 0
+
+
+def test_work_of_a_recipe(tmp_path):
+    from curation.recipes.recipe import convert_recipe
+    from curation.running.plan import preflight
+
+    (tmp_path / "a.jsonl").write_text('{"text": "a b"}\n' * 10)
+    recipe = {"input": [{"path": str(tmp_path / "a.jsonl")}], "stages": [{"kind": "exact_dedup"}]}
+    found = convert_recipe(recipe)
+    checked = preflight(found, tmp_path / "out")
+    assert work_of(found, checked, 3) == (160, ["exact_dedup", "tokens"], 3, [])
+    found = convert_recipe(recipe | {"output": {"formats": []}})
+    assert work_of(found, preflight(found, tmp_path / "out"), 3) == (160, ["exact_dedup"], 3, [])
+    checked = checked._replace(tokenizer=SimpleNamespace(device_note="it has no flat form"))
+    assert work_of(convert_recipe(recipe), checked, 3) == (160, ["exact_dedup"], 3, ["tokens"])
+
+
+@pytest.mark.parametrize(("scheduler", "asked"), [("threads", True), ("tcp://host:1", False)])
+def test_a_run_asks_for_its_work_and_reports_why(tmp_path, monkeypatch, scheduler, asked):
+    from curation.engine import Choice
+    from curation.recipes.recipe import convert_recipe
+    from curation.running import run as runs
+
+    (tmp_path / "a.jsonl").write_text('{"text": "a b"}\n' * 10)
+    found = []
+    monkeypatch.setattr(runs, "choose_engine", lambda requested: Choice("gpu", "auto: a GPU and cuDF are here"))
+    monkeypatch.setattr(runs, "suit_engine", lambda work: found.append(work) or Choice("cpu", "auto: it is small"))
+    monkeypatch.setattr(runs, "drive", lambda call: {"engine_reason": call.choice.reason})
+    recipe = convert_recipe({"input": [{"path": str(tmp_path / "a.jsonl")}], "output": {"formats": []}})
+    result = runs.run(recipe, tmp_path / "out", scheduler=scheduler, workers=2, progress=False)
+    assert found == ([Work(160, [], 2, [])] if asked else [])
+    reason = "auto: it is small" if asked else "auto: a GPU and cuDF are here"
+    assert result.report["engine_reason"] == reason
