@@ -130,9 +130,9 @@ def memory_resource() -> str:
     import rmm
 
     from curation.engine import device_memory
-    from gpu_pipeline.buffers import prepare_device
+    from gpu_pipeline.device import memory
 
-    prepare_device()
+    memory()
     cp.empty(TRANSFER_BYTES, cp.uint8)  # given back to the pool at once
     kept = device_memory(cp.cuda.runtime)[0] - cp.cuda.runtime.memGetInfo()[0]
     return f"{type(rmm.mr.get_current_device_resource()).__name__}, {kept >> 20} MiB kept and free"

@@ -22,6 +22,8 @@ PACKAGES = {"cpu": "cpu_fallback", "gpu": "gpu_pipeline"}
 CHOICES = ("auto", *PACKAGES)
 FRAME_LIBRARIES = {"pandas": "cpu", "cudf": "gpu"}
 
+STREAM_PER_THREAD = ("CUDF_PER_THREAD_STREAM", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")  # read by cuDF, and by CuPy
+
 NO_DEVICE = 100  # cuInit returns CUDA_ERROR_NO_DEVICE
 MIN_CAPABILITY = (7, 5)
 MIN_FREE_BYTES = 2 << 30  # cuDF itself takes half a gigabyte
@@ -89,6 +91,8 @@ def gpu_obstacle() -> str:
             f"driver, or make a new environment. {_installation(_extra_for(driver))}"
         )
     _give_cupy_a_cache()
+    for name in STREAM_PER_THREAD:  # no effect if they are imported already
+        os.environ.setdefault(name, "1")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # a warning in another package must not rule out the GPU

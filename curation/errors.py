@@ -50,6 +50,10 @@ class EngineError(CurationError, RuntimeError):
     """An engine cannot start here: no device, a driver too old, a broken package."""
 
 
+class DeviceLostError(EngineError):
+    """A GPU failed during a run."""
+
+
 class IntegrityError(CurationError, RuntimeError):
     """Two results that must agree differ: a count, a digest, an index."""
 

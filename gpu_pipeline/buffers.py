@@ -6,74 +6,16 @@ are views of cuDF's buffers, which other columns may share. Kernels read them an
 """
 
 import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
 
 import cudf
 import cupy as cp
 import numpy as np
 import pyarrow as pa
 import pylibcudf as plc
-import rmm
 
-from curation.engine import device_memory
-from curation.errors import EngineError
-
-DEVICE = threading.RLock()  # held by the thread that launches kernels
-KEEP_ALL = (1 << 64) - 1  # bytes that a pool does not give back to the driver while the process runs
 LARGE_STRINGS = (1 << 31) - 1  # threshold of libcudf
 
 log = logging.getLogger(__name__)
-
-
-@cache
-def prepare_device() -> None:
-    """Allocate from the driver's memory pool from now on: every cudaMalloc would wait for the device.
-
-    Call this before the first allocation. A resource set by other code, such as dask-cuda or a notebook, is kept.
-    """
-    pools = cp.cuda.runtime.deviceGetAttribute(cp.cuda.runtime.cudaDevAttrMemoryPoolsSupported, cp.cuda.Device().id)
-    if pools and type(rmm.mr.get_current_device_resource()) is rmm.mr.CudaMemoryResource:
-        rmm.mr.set_current_device_resource(_pool_of_driver(cp.cuda.Device().id))
-
-
-def _pool_of_driver(device: int) -> "rmm.mr.DeviceMemoryResource":
-    """The driver's own pool of a device: unlike a pool that RMM makes, it tells how much memory it keeps unused."""
-    from cuda.bindings import driver, runtime
-
-    error, pool = runtime.cudaDeviceGetDefaultMemPool(device)
-    if error:
-        return rmm.mr.CudaAsyncMemoryResource()
-    threshold = runtime.cudaMemPoolAttr.cudaMemPoolAttrReleaseThreshold
-    runtime.cudaMemPoolSetAttribute(pool, threshold, driver.cuuint64_t(KEEP_ALL))
-    return rmm.mr.CudaAsyncViewMemoryResource(pool)
-
-
-@cache
-def warn_of_short_memory() -> None:
-    """Log, once per process, that batches are smaller because device memory is short."""
-    log.warning("device memory is short: documents are processed in smaller batches, which takes longer")
-
-
-def out_of_memory(needed: int = 0) -> EngineError:
-    """Return the error for a full device; it shows the free memory and the bytes `needed` (0: unknown)."""
-    free, total = device_memory(cp.cuda.runtime)
-    need = f"a batch needs {needed >> 20:,} MiB more, " if needed else ""
-    return EngineError(
-        f"the GPU's memory is full: {need}{free >> 20:,} of {total >> 20:,} MiB are free. If another process uses the "
-        "rest (see nvidia-smi), stop it; otherwise use fewer --workers, a larger GPU, or --engine cpu"
-    )
-
-
-@contextmanager
-def memory_errors() -> Iterator[None]:
-    """Raise EngineError, with advice, instead of a MemoryError of the device."""
-    try:
-        yield
-    except MemoryError as error:  # the base class of CuPy's and RMM's errors
-        raise out_of_memory() from error
 
 
 def string_array(text: cudf.Series) -> pa.LargeStringArray:

@@ -8,16 +8,18 @@ from curation.contract import position_type
 from curation.engine import load_engine
 from curation.kernels.hashing import FMIX_1
 from gpu_pipeline import kernels
-from gpu_pipeline.buffers import DEVICE, memory_errors, prepare_device, warn_of_short_memory
+from gpu_pipeline.device import device_errors, memory, warn_of_short_memory
 
-ROWS_AT_ONCE = 1 << 26  # rows per sort: 80 bytes each with two columns of keys, 5 GB on the device
+ROWS_AT_ONCE = 1 << 26  # rows per sort: 5 GB on the device
+SORTED_BYTES = 80  # per row, with two columns of keys
+COMPONENT_BYTES = 32  # per row and per edge
 PAIR_BYTES = 1 << 30  # bytes of hashes on the device per batch
 BLOCK = 1 << 20  # keys mixed per step, on the host
 
 
+@device_errors()
 def group_leaders(keys: np.ndarray, rank: np.ndarray | None = None, workers: int = 1) -> np.ndarray:
     """Split more than ROWS_AT_ONCE rows into ranges of key hashes, and sort one range after the other."""
-    prepare_device()
     if len(keys) <= ROWS_AT_ONCE:
         return _first_of_range(keys, rank, workers)
     ranges = -(-2 * len(keys) // ROWS_AT_ONCE)  # half full on average, so that random variation overfills none
@@ -45,7 +47,7 @@ def _first_of_range(keys: np.ndarray, rank: np.ndarray | None, workers: int) -> 
     """The CPU engine takes a range that is too large, since many rows share a key, or does not fit the device."""
     if len(keys) <= ROWS_AT_ONCE:
         try:
-            with DEVICE:
+            with memory().reserve(SORTED_BYTES * len(keys)):
                 return _first_on_device(keys, rank)
         except MemoryError:
             warn_of_short_memory()
@@ -83,27 +85,25 @@ def _common_of_batch(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, 
     return cp.asnumpy(out)
 
 
-@memory_errors()
+@device_errors()
 def intersection_sizes(hashes: np.ndarray, offsets: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    prepare_device()
     sizes = offsets[left + 1] - offsets[left] + offsets[right + 1] - offsets[right]
     byte_starts = kernels.starts_of(sizes * kernels.HASH_BYTES)
     out = np.zeros(len(left), np.int64)
     first = 0
     while first < len(left):
         last = kernels.batch_end(byte_starts, first, PAIR_BYTES)
-        with DEVICE:
+        with memory().reserve(int(byte_starts[last] - byte_starts[first])):
             out[first:last] = _common_of_batch(hashes, offsets, left[first:last], right[first:last])
         first = last
     return out
 
 
-@memory_errors()
+@device_errors()
 def connected_components(left: np.ndarray, right: np.ndarray, rows: int) -> np.ndarray:
     """Each round joins components along all edges, then points every row to its root. At least half of the components
     disappear per round. Labels only decrease, so the final label is the smallest row."""
-    prepare_device()
-    with DEVICE:
+    with memory().reserve(COMPONENT_BYTES * (rows + len(left))):
         label = cp.arange(rows, dtype=np.int64)
         edges = cp.asarray(left, dtype=np.int64), cp.asarray(right, dtype=np.int64)
         changed = cp.ones(1, np.int32)

@@ -8,6 +8,7 @@ documents, read everything else, with one transfer per batch.
 
 import logging
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import cudf
@@ -18,12 +19,14 @@ import pyarrow as pa
 
 from curation.contract import ID, ROW, TEXT, Batch
 from curation.reading import lines, read_documents, row_groups
+from curation.reading.documents import Documents
 from curation.reading.places import Mark, shifted
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.tabular import rows_in, schema_in
 from curation.reading.urls import is_remote
 from gpu_pipeline import text_kernels
-from gpu_pipeline.buffers import DEVICE, buffers_of, eight_byte_blocks, memory_errors, prepare_device
+from gpu_pipeline.buffers import buffers_of, eight_byte_blocks
+from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
 from gpu_pipeline.lines import is_for_device, parse_lines
 
 log = logging.getLogger(__name__)
@@ -59,15 +62,18 @@ def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
 def _read_on_host(input_slice: Slice, batch_bytes: int, row: int = 0, first_range: int = 0) -> Iterator[Batch]:
     """The batches of the host's readers; rows count from `row`, the ranges of the slice from `first_range`."""
     for documents in read_documents(input_slice, batch_bytes):
-        frame = from_arrow(documents.table)
-        if row:
-            frame[ROW] += row
-        rejected = [
-            entry._replace(row=entry.row + row, file_index=entry.file_index + first_range)
-            for entry in documents.rejected
-        ]
-        marks = shifted(documents.marks, row, first_range)
-        yield Batch(frame, rejected, *documents[2:5], marks=marks)
+        with reserved(documents.table.nbytes):
+            yield _as_batch(documents, row, first_range)
+
+
+def _as_batch(documents: Documents, row: int, first_range: int) -> Batch:
+    frame = from_arrow(documents.table) if isinstance(documents.table, pa.Table) else documents.table
+    if row:
+        frame[ROW] += row
+    rejected = [
+        entry._replace(row=entry.row + row, file_index=entry.file_index + first_range) for entry in documents.rejected
+    ]
+    return Batch(frame, rejected, *documents[2:5], marks=shifted(documents.marks, row, first_range))
 
 
 def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
@@ -79,21 +85,26 @@ def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
         else:
             batches = _read_file(ranges[0], batch_bytes, row, number, len(input_slice.ranges) > 1)
         for batch in batches:
-            yield batch
             row += batch.rows
+            yield batch
+            del batch  # its memory is reserved no longer
         number += len(ranges)
 
 
 def _read_file(file_range: FileRange, batch_bytes: int, row: int, number: int, is_marked: bool) -> Iterator[Batch]:
     start = [Mark(row, number, 0)] if is_marked else []
-    for documents in lines.read_jsonl(file_range, batch_bytes, parse_lines):
-        frame = from_arrow(documents.table) if isinstance(documents.table, pa.Table) else documents.table
-        if row:
-            frame[ROW] += row
-        rejected = [entry._replace(row=entry.row + row, file_index=number) for entry in documents.rejected]
-        marks = [*start, *shifted(documents.marks, row, number)]
-        yield Batch(frame, rejected, *documents[2:5], marks=marks)
-        start = []
+    with ExitStack() as memory:
+
+        def parse(data: np.ndarray, *place: Any) -> Documents:
+            memory.enter_context(reserved(data.size))  # until the batch is done
+            return parse_lines(data, *place)
+
+        for documents in lines.read_jsonl(file_range, batch_bytes, parse):
+            batch = _as_batch(documents, row, number)
+            yield batch._replace(marks=[*start, *batch.marks])
+            del batch, documents
+            memory.close()
+            start = []
 
 
 class Run(NamedTuple):
@@ -108,17 +119,24 @@ def _read_row_groups(input_slice: Slice, columns: list[str], batch_bytes: int) -
     """Read one run after the other on the device, or on the host if `_decode` returns None."""
     row = 0
     for run in _runs(input_slice, batch_bytes):
-        frame = _decode(run.ranges, columns, row) if run.bytes <= MAX_RUN_SHARE * batch_bytes else None
-        batches = (
-            _read_on_host(msgspec.structs.replace(input_slice, ranges=run.ranges), batch_bytes, row, run.first_range)
-            if frame is None
-            else [Batch(frame, [], len(frame), len(frame), marks=_marks(run, row))]
-        )
         continued = run.ranges[0].start != input_slice.ranges[run.first_range].start
         start = [] if continued or len(input_slice.ranges) == 1 else [Mark(row, run.first_range, 0)]
-        for batch in batches:
+        for batch in _read_run(input_slice, run, columns, batch_bytes, row):
+            row += batch.rows
             yield batch._replace(marks=[*start, *(mark for mark in batch.marks if mark.file_index > run.first_range)])
-            row, start = row + batch.rows, []
+            start = []
+            del batch  # its memory is reserved no longer
+
+
+def _read_run(input_slice: Slice, run: Run, columns: list[str], batch_bytes: int, row: int) -> Iterator[Batch]:
+    if run.bytes <= MAX_RUN_SHARE * batch_bytes:
+        with reserved(run.bytes):
+            frame = _decode(run.ranges, columns, row)
+            if frame is not None:
+                yield Batch(frame, [], len(frame), len(frame), marks=_marks(run, row))
+                return
+    ranges = msgspec.structs.replace(input_slice, ranges=run.ranges)
+    yield from _read_on_host(ranges, batch_bytes, row, run.first_range)
 
 
 def _marks(run: Run, row: int) -> list[Mark]:
@@ -154,18 +172,24 @@ def _run_of(input_slice: Slice, places: list[tuple[int, int]], size: int) -> Run
     return Run(first, ranges, size)
 
 
-@memory_errors()
+@on_device(lambda ranges, *_: 0)
 def _decode(ranges: list[FileRange], columns: list[str], row: int) -> cudf.DataFrame | None:
     """The documents of some row groups; None if the host must read them: no rows, a null, malformed UTF-8, a document
     that is too large, or row groups that cuDF cannot read or the device cannot hold."""
-    prepare_device()
     ranges = [each for each in ranges if each.start < each.stop]
     paths, groups = [each.file.path for each in ranges], [[*range(each.start, each.stop)] for each in ranges]
     try:
         read = cudf.read_parquet(
-            paths, columns=columns, row_groups=groups, use_pandas_metadata=False, ignore_missing_columns=False
+            paths,
+            columns=columns,
+            row_groups=groups,
+            use_pandas_metadata=False,
+            ignore_missing_columns=False,
+            dataset_kwargs={},
         )
     except CUDF_ERRORS as error:
+        if is_lost(error):
+            raise
         log.warning("%s: row groups from %d on are read on the host: %s", paths[0], ranges[0].start, error)
         return None
     file = ranges[0].file
@@ -195,14 +219,12 @@ def _is_sound(text: cudf.Series, max_bytes: int) -> bool:
 
 def _is_utf8(text: cudf.Series) -> bool:
     data, offsets, nulls = buffers_of(text)
-    with DEVICE:
-        valid = cp.ones(len(text), bool) if nulls is None else nulls
-        return bool(text_kernels.sound_documents(data, eight_byte_blocks(data), offsets, valid).all())
+    valid = cp.ones(len(text), bool) if nulls is None else nulls
+    return bool(text_kernels.sound_documents(data, eight_byte_blocks(data), offsets, valid).all())
 
 
-@memory_errors()
+@on_device(lambda table: table.nbytes)
 def from_arrow(table: pa.Table) -> cudf.DataFrame:
-    prepare_device()
     columns = [
         column.cast(pa.list_(field.type.value_type)) if pa.types.is_fixed_size_list(field.type) else column
         for field, column in zip(table.schema, table.columns, strict=True)  # cuDF has no lists of a fixed size
@@ -217,12 +239,16 @@ def to_arrow(frame: cudf.DataFrame) -> pa.Table:
     return pa.table(arrays, names=[str(name) for name in frame.columns])
 
 
-@memory_errors()
+def _text_bytes(frame: cudf.DataFrame, *_: Any) -> int:
+    return column_bytes(frame[TEXT]) if TEXT in frame.columns else 0
+
+
+@on_device(_text_bytes)
 def filter_rows(frame: cudf.DataFrame, mask: np.ndarray) -> cudf.DataFrame:
     return frame if mask.all() else frame[mask]
 
 
-@memory_errors()
+@on_device(_text_bytes)
 def with_columns(frame: cudf.DataFrame, columns: dict[str, Any]) -> cudf.DataFrame:
     out = frame.copy(deep=False)
     for name, values in columns.items():

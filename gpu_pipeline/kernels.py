@@ -8,6 +8,7 @@ last. The module imports neither cuDF nor CuPy, so machines without a GPU compil
 functions take NumPy and CuPy arrays.
 """
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numba
@@ -275,13 +276,23 @@ SIGNATURES = {**_signatures(), **measure_kernels.SIGNATURES, **repetition_kernel
 
 
 def _viewed(argument):
-    """CuPy's arrays as Numba's, without synchronisation: all work is in order on the legacy default stream."""
+    """CuPy's arrays as Numba's, without synchronisation: the work of a thread is in order on its stream."""
     return cuda.as_cuda_array(argument, sync=False) if hasattr(argument, "__cuda_array_interface__") else argument
+
+
+@cache
+def stream_of_thread():
+    """CUDA's per-thread default stream: one object for all threads, and a stream of its own for each."""
+    return cuda.per_thread_default_stream()
+
+
+def _launch(kernel, blocks: int, threads: int, arguments) -> None:
+    kernel[blocks, threads, stream_of_thread()](*map(_viewed, arguments))
 
 
 def launch(kernel, rows: int, *arguments) -> None:
     """Run a kernel with one thread per row."""
-    kernel[max(-(-rows // THREADS), MIN_BLOCKS), THREADS](*map(_viewed, arguments))
+    _launch(kernel, max(-(-rows // THREADS), MIN_BLOCKS), THREADS, arguments)
 
 
 def launch_shared(kernel, items: int, *arguments) -> None:
@@ -291,12 +302,12 @@ def launch_shared(kernel, items: int, *arguments) -> None:
 
 def launch_blocks(kernel, rows: int, *arguments) -> None:
     """Run a kernel with one block per row."""
-    kernel[min(max(rows, MIN_BLOCKS), 1 << 16), THREADS](*map(_viewed, arguments))
+    _launch(kernel, min(max(rows, MIN_BLOCKS), 1 << 16), THREADS, arguments)
 
 
 def launch_teams(kernel, rows: int, threads: int, *arguments) -> None:
     """Run a kernel with one block per row, whose `threads` wait for each other."""
-    kernel[min(max(rows, MIN_BLOCKS), 1 << 16), threads](*map(_viewed, arguments))
+    _launch(kernel, min(max(rows, MIN_BLOCKS), 1 << 16), threads, arguments)
 
 
 def longest_first(lengths):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions of GPU tasks: threads that share one device, one process per device, or the workers of a cluster.
 
-Threads overlap work of the host (reading, tokenising, writing) with work of the device. Only one thread at a time
-launches kernels (`buffers.DEVICE`): the scratch memory of two would not fit.
+Threads overlap work of the host (reading, writing) with work of the device, and copies of one batch with kernels of
+others. Each reserves memory for its batch (`gpu_pipeline.device`).
 """
 
 import logging
@@ -22,13 +22,12 @@ import rmm
 from curation.system.cluster import connect
 from curation.system.sessions import LocalExecutor, TaskSession
 from curation.toolchain import driver_release
-from gpu_pipeline.buffers import prepare_device
+from gpu_pipeline.device import BATCH_SHARE, memory
 
 LIBRARIES = (cudf, cp, rmm, pyarrow, numba, numba_cuda, dask)
 
-# Not measured. 256 MB are about 60,000 web documents, one thread each; an H200 holds 67,000 such threads at once.
+# Not measured. Kernels cut a batch by bytes: 256 MB are 33 million threads of 8 bytes, and an H200 holds 270,000.
 MIN_BATCH_BYTES, MAX_BATCH_BYTES = 4 << 20, 256 << 20
-BATCH_SHARE = 8  # a batch is 1/8 of a task's memory: it needs up to six times its text, the allocator needs the rest
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +68,7 @@ def open_session(workers: int, scheduler: str) -> Iterator[TaskSession]:
     Raises EngineError if the scheduler does not answer.
     """
     if scheduler in ("threads", "auto"):
-        prepare_device()
+        memory()
         _warn_of_idle_devices(cp.cuda.runtime.getDeviceCount() - 1)
         with ThreadPoolExecutor(workers) as pool:
             yield TaskSession(LocalExecutor(pool, workers))
@@ -88,6 +87,6 @@ def _warn_of_idle_devices(devices: int) -> None:
 
 
 def batch_bytes(workers: int) -> int:
-    """Return the batch size in bytes, a share of one device's memory: all `workers` may use the same device."""
-    share = cp.cuda.runtime.memGetInfo()[1] // (BATCH_SHARE * workers)
-    return min(max(share, MIN_BATCH_BYTES), MAX_BATCH_BYTES)
+    """Return the batch size in bytes: MAX_BATCH_BYTES, or less if the device cannot hold a batch. It does not depend on
+    `workers`: threads wait for memory, and a small batch leaves most of the device idle."""
+    return min(max(memory().total // BATCH_SHARE, MIN_BATCH_BYTES), MAX_BATCH_BYTES)

@@ -8,7 +8,6 @@ exceed a batch.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import cupy as cp
@@ -29,24 +28,15 @@ from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
 from gpu_pipeline import kernels, measures, text_kernels
 from gpu_pipeline import rewrite_kernels as rewriting
-from gpu_pipeline.buffers import (
-    DEVICE,
-    buffers_of,
-    eight_byte_blocks,
-    memory_errors,
-    out_of_memory,
-    prepare_device,
-    series_of,
-    string_array,
-    warn_of_short_memory,
-)
+from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, series_of, string_array
+from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
 
 if TYPE_CHECKING:
     import cudf
 
 Value = TypeVar("Value")
 
-SCRATCH_SHARE = 3
+SCRATCH_SHARE = 12  # the measures of a batch take 10, and the rest of a document's measures
 MIN_SCRATCH_BYTES = 16 << 20  # smaller batches are not worth a launch: the device is full
 # The CPU engine takes longer documents. Expected, not measured: a thread does 10 MB/s.
 LONG_BYTES = 1 << 18
@@ -55,7 +45,7 @@ NO_LIMIT = 1 << 62
 SORTED_BYTES = 52  # per hash while a batch is sorted
 
 
-@cache
+@shared(1)
 def _device_tables() -> tuple[tables.UnicodeTables, tuple[cp.ndarray, ...]]:
     """The Unicode tables and the lanes of characters on the device, copied once per process."""
     unicode = tables.load_tables()
@@ -84,7 +74,6 @@ class Column(NamedTuple):
 
 
 def _load(text: "cudf.Series", long_bytes: int = LONG_BYTES) -> Column:
-    prepare_device()
     data, offsets, nulls = buffers_of(text)
     valid = cp.ones(len(text), bool) if nulls is None else nulls
     lengths = cp.where(valid, offsets[1:] - offsets[:-1], 0)
@@ -131,11 +120,10 @@ def _normalise(text: "cudf.Series", column: Column, form: str) -> tuple[cp.ndarr
     """(rows that can change, their documents in the form); the host normalises these few documents."""
     rows = cp.zeros(0, np.int64)
     if form != "keep":
-        with DEVICE:
-            unicode, _ = _device_tables()
-            documents = column.data, eight_byte_blocks(column.data), column.offsets, column.valid
-            properties = *unicode[:3], unicode.combining
-            rows = cp.flatnonzero(text_kernels.unnormalised_documents(*documents, FORM_FLAGS[form], properties))
+        unicode, _ = _device_tables()
+        documents = column.data, eight_byte_blocks(column.data), column.offsets, column.valid
+        properties = *unicode[:3], unicode.combining
+        rows = cp.flatnonzero(text_kernels.unnormalised_documents(*documents, FORM_FLAGS[form], properties))
     return rows, normalize(string_array(text.take(rows)) if rows.size else [], form)
 
 
@@ -149,7 +137,7 @@ def _documents(data: cp.ndarray, offsets: cp.ndarray) -> rewriting.Documents:
     return rewriting.Documents(data, eight_byte_blocks(data), offsets)
 
 
-@memory_errors()
+@on_device()
 def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np.ndarray]:
     plan = plan_steps(steps)
     if steps == RewriteSteps() or len(text) == 0:
@@ -159,37 +147,36 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
     only_form = steps == RewriteSteps(unicode=steps.unicode)
     if only_form and len(normalised) == 0:
         return text, np.zeros(len(text), bool)
-    with DEVICE:
-        unicode, _ = _device_tables()
-        properties = *unicode[:3], unicode.lower
-        form_row = cp.full(len(text), -1, np.int64)
-        form_row[form_rows] = cp.arange(len(normalised), dtype=np.int64)
-        form = _documents(*buffers_of(normalised)[:2])
-        lengths, whole = column.lengths.copy(), _documents(column.data, column.offsets)
-        lengths[form_rows] = form.offsets[1:] - form.offsets[:-1]
-        moved = len(normalised) > 0 or bool((lengths != column.offsets[1:] - column.offsets[:-1]).any())
-        sizes, edited = cp.zeros(len(text), np.int64), cp.zeros(len(text), bool)
-        outputs: list[cp.ndarray] = []
+    unicode, _ = _device_tables()
+    properties = *unicode[:3], unicode.lower
+    form_row = cp.full(len(text), -1, np.int64)
+    form_row[form_rows] = cp.arange(len(normalised), dtype=np.int64)
+    form = _documents(*buffers_of(normalised)[:2])
+    lengths, whole = column.lengths.copy(), _documents(column.data, column.offsets)
+    lengths[form_rows] = form.offsets[1:] - form.offsets[:-1]
+    moved = len(normalised) > 0 or bool((lengths != column.offsets[1:] - column.offsets[:-1]).any())
+    sizes, edited = cp.zeros(len(text), np.int64), cp.zeros(len(text), bool)
+    outputs: list[cp.ndarray] = []
 
-        def run(first: int, last: int) -> None:
-            valid, before = column.valid[first:last], whole._replace(offsets=column.offsets[first : last + 1])
-            source = before
-            if moved:
-                starts = kernels.starts_of(lengths[first:last])
-                pieces = _pieces_of(starts, valid)
-                source = rewriting.copied_documents(before, form_row[first:last], form, starts, *pieces)
-            after = source if only_form else rewriting.rewrite_documents(source, plan, properties)
-            sizes[first:last] = after.offsets[1:] - after.offsets[:-1]
-            same_size = sizes[first:last] == before.offsets[1:] - before.offsets[:-1]
-            edited[first:last] = valid & ~same_size
-            pieces = _pieces_of(after.offsets, valid & same_size)
-            rewriting.mark_edited(before, after, *pieces, edited[first:last])
-            outputs.append(after.data)
+    def run(first: int, last: int) -> None:
+        valid, before = column.valid[first:last], whole._replace(offsets=column.offsets[first : last + 1])
+        source = before
+        if moved:
+            starts = kernels.starts_of(lengths[first:last])
+            pieces = _pieces_of(starts, valid)
+            source = rewriting.copied_documents(before, form_row[first:last], form, starts, *pieces)
+        after = source if only_form else rewriting.rewrite_documents(source, plan, properties)
+        sizes[first:last] = after.offsets[1:] - after.offsets[:-1]
+        same_size = sizes[first:last] == before.offsets[1:] - before.offsets[:-1]
+        edited[first:last] = valid & ~same_size
+        pieces = _pieces_of(after.offsets, valid & same_size)
+        rewriting.mark_edited(before, after, *pieces, edited[first:last])
+        outputs.append(after.data)
 
-        scratch = (rewriting.BATCH_BYTES + moved) * lengths + output_bound(lengths, steps)
-        _in_batches(cp.asnumpy(kernels.starts_of(scratch)), column.bytes, run)
-        out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
-        return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name), cp.asnumpy(edited)
+    scratch = (rewriting.BATCH_BYTES + moved) * lengths + output_bound(lengths, steps)
+    _in_batches(cp.asnumpy(kernels.starts_of(scratch)), column.bytes, run)
+    out = outputs[0] if len(outputs) == 1 else cp.concatenate(outputs)
+    return series_of(out, kernels.starts_of(sizes), text.index, column.nulls, text.name), cp.asnumpy(edited)
 
 
 # Measures
@@ -213,13 +200,12 @@ def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarra
     )
 
 
-@memory_errors()
+@on_device()
 def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
     result = np.zeros((len(names), len(text)), np.int64)
     if result.size:
         column = _load(text, LONG_MEASURED_BYTES)
-        with DEVICE:
-            _measure_on_device(column, tuple(names), result)
+        _measure_on_device(column, tuple(names), result)
         if len(column.long):
             found = _on_cpu(text, column.long, lambda engine, frame: engine.measure(frame[TEXT], names))
             for name, values in zip(names, result, strict=True):
@@ -230,15 +216,14 @@ def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
 # Hashes and labels
 
 
-@memory_errors()
+@on_device()
 def hash_text(text: "cudf.Series", max_characters: int = 0) -> np.ndarray:
     if len(text) == 0:
         return np.zeros((0, 2), np.uint64)
     column = _load(text)
-    with DEVICE:
-        out = cp.empty((len(text), 2), np.uint64)
-        kernels.launch(kernels.hash_rows, len(text), *column.documents(0, len(text)), max_characters, out)
-        result = cp.asnumpy(out)
+    out = cp.empty((len(text), 2), np.uint64)
+    kernels.launch(kernels.hash_rows, len(text), *column.documents(0, len(text)), max_characters, out)
+    result = cp.asnumpy(out)
     if len(column.long):
         result[column.long] = _on_cpu(
             text, column.long, lambda engine, frame: engine.hash_text(frame[TEXT], max_characters)
@@ -252,46 +237,42 @@ def byte_lengths(text: "cudf.Series") -> np.ndarray:
     return lengths if nulls is None else np.where(cp.asnumpy(nulls), lengths, 0)
 
 
-@cache
+@shared(8)
 def _device_model(model: Classifier | LanguageModel) -> tuple[cp.ndarray, ...]:
     return tuple(map(cp.asarray, model.tables))
 
 
-@memory_errors()
+@on_device()
 def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
     column = _load(text)
-    with DEVICE:
-        tables_of_model = _device_model(model)
-        label, score = cp.zeros(len(text), np.int32), cp.zeros(len(text), np.int64)
-        *buffers, order = column.documents(0, len(text))
+    tables_of_model = _device_model(model)
+    label, score = cp.zeros(len(text), np.int32), cp.zeros(len(text), np.int64)
+    *buffers, order = column.documents(0, len(text))
 
-        def run(first: int, last: int) -> None:
-            scratch = cp.empty((last - first, model.scratch_items), np.int64)
-            arguments = order[first:last], max_characters, *tables_of_model, scratch, label, score
-            kernels.launch(kernels.classify_rows, last - first, *buffers, *arguments)
+    def run(first: int, last: int) -> None:
+        scratch = cp.empty((last - first, model.scratch_items), np.int64)
+        arguments = order[first:last], max_characters, *tables_of_model, scratch, label, score
+        kernels.launch(kernels.classify_rows, last - first, *buffers, *arguments)
 
-        _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
-        result = cp.asnumpy(label), cp.asnumpy(score)
+    _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
+    result = cp.asnumpy(label), cp.asnumpy(score)
     _add_long(text, column.long, result, lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
     return result
 
 
-@memory_errors()
+@on_device()
 def score_text(text: "cudf.Series", model: LanguageModel) -> np.ndarray:
     column = _load(text)
-    with DEVICE:
-        tables_of_model = _device_model(model)
-        out = cp.zeros((len(text), NUM_RESULTS), np.int64)
-        *buffers, order = column.documents(0, len(text))
+    tables_of_model = _device_model(model)
+    out = cp.zeros((len(text), NUM_RESULTS), np.int64)
+    *buffers, order = column.documents(0, len(text))
 
-        def run(first: int, last: int) -> None:
-            scratch = cp.empty((last - first, model.scratch_items), np.int64)
-            kernels.launch(
-                kernels.score_rows, last - first, *buffers, order[first:last], *tables_of_model, scratch, out
-            )
+    def run(first: int, last: int) -> None:
+        scratch = cp.empty((last - first, model.scratch_items), np.int64)
+        kernels.launch(kernels.score_rows, last - first, *buffers, order[first:last], *tables_of_model, scratch, out)
 
-        _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
-        result = cp.asnumpy(out)
+    _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
+    result = cp.asnumpy(out)
     _add_long(text, column.long, [result], lambda engine, frame: [engine.score_text(frame[TEXT], model)])
     return result
 
@@ -342,38 +323,36 @@ def _signed(
     return signed
 
 
-@memory_errors()
+@on_device()
 def signatures(text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     out = np.empty((len(text), len(a)), np.uint32)
     column = _load(text)
-    with DEVICE:
-        constants = cp.asarray(a), cp.asarray(b)
+    constants = cp.asarray(a), cp.asarray(b)
 
-        def sign(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
-            out[first : first + len(counts)] = cp.asnumpy(_signed(hashes, starts, counts, constants))
+    def sign(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
+        out[first : first + len(counts)] = cp.asnumpy(_signed(hashes, starts, counts, constants))
 
-        long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a)), sign)
+    long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a)), sign)
     if len(long):
         out[long] = _on_cpu(text, long, lambda engine, frame: engine.signatures(frame[TEXT], ngram, by_character, a, b))
     return out
 
 
-@memory_errors()
+@on_device()
 def band_keys(
     text: "cudf.Series", ngram: int, by_character: bool, a: np.ndarray, b: np.ndarray, rows: int
 ) -> np.ndarray:
     out = np.empty((len(a) // rows, len(text)), np.uint64)  # contiguous per band: a band is one column of the result
     column = _load(text)
-    with DEVICE:
-        constants = cp.asarray(a), cp.asarray(b)
+    constants = cp.asarray(a), cp.asarray(b)
 
-        def key(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
-            signed = _signed(hashes, starts, counts, constants)
-            keys = cp.empty((len(out), len(counts)), np.uint64)
-            kernels.launch(kernels.key_rows, keys.size, signed, rows, keys)
-            out[:, first : first + len(counts)] = cp.asnumpy(keys)
+    def key(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
+        signed = _signed(hashes, starts, counts, constants)
+        keys = cp.empty((len(out), len(counts)), np.uint64)
+        kernels.launch(kernels.key_rows, keys.size, signed, rows, keys)
+        out[:, first : first + len(counts)] = cp.asnumpy(keys)
 
-        long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a) + 8 * len(out)), key)
+    long = _for_each_hashed(column, Shingling(ngram, by_character, 4 * len(a) + 8 * len(out)), key)
     if len(long):
         out[:, long] = _on_cpu(
             text, long, lambda engine, frame: engine.band_keys(frame[TEXT], ngram, by_character, a, b, rows)
@@ -398,7 +377,7 @@ def _sorted_distinct(hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray)
     return packed[fresh], cp.bincount(document[fresh], minlength=len(counts))
 
 
-@memory_errors()
+@on_device()
 def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.ndarray, np.ndarray]:
     if len(text) == 0:
         return np.zeros(0, np.uint64), np.zeros(1, np.int64)
@@ -411,8 +390,7 @@ def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.nd
         batches.append(cp.asnumpy(distinct))
         sizes.append(cp.asnumpy(numbers))
 
-    with DEVICE:
-        rows = _for_each_hashed(column, Shingling(ngram, by_character, 0, SORTED_BYTES), keep)
+    rows = _for_each_hashed(column, Shingling(ngram, by_character, 0, SORTED_BYTES), keep)
     hashes, offsets = np.concatenate(batches), kernels.starts_of(np.concatenate(sizes))
     if len(rows):
         long = _on_cpu(text, rows, lambda engine, frame: engine.shingles(frame[TEXT], ngram, by_character))
@@ -420,27 +398,24 @@ def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.nd
     return hashes, offsets
 
 
-@lru_cache(maxsize=TABLES_AT_ONCE)
+@shared(TABLES_AT_ONCE)
 def _device_ngrams(table: NgramTable) -> tuple[cp.ndarray, cp.ndarray]:
     return cp.asarray(table.keys), cp.asarray(table.owners)
 
 
-@memory_errors()
+@on_device()
 def ngram_hits(text: "cudf.Series", table: NgramTable, ngram: int) -> tuple[np.ndarray, np.ndarray]:
     result = np.zeros(len(text), np.int64), np.full(len(text), FREE, np.int32)
     column = _load(text)
-    with DEVICE:
-        on_device = _device_ngrams(table)
+    on_device = _device_ngrams(table)
 
-        def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
-            batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), kernels.NO_HIT, np.uint64)
-            pieces = measures.pieces_of(counts, kernels.PIECE)
-            kernels.launch_blocks(
-                kernels.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, *batch
-            )
-            for values, batch_values in zip(result, batch, strict=True):
-                values[first : first + len(counts)] = cp.asnumpy(batch_values.astype(values.dtype))
+    def look_up(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
+        batch = cp.zeros(len(counts), np.int64), cp.full(len(counts), kernels.NO_HIT, np.uint64)
+        pieces = measures.pieces_of(counts, kernels.PIECE)
+        kernels.launch_blocks(kernels.find_pieces, pieces[1].size, hashes, starts, counts, *pieces, *on_device, *batch)
+        for values, batch_values in zip(result, batch, strict=True):
+            values[first : first + len(counts)] = cp.asnumpy(batch_values.astype(values.dtype))
 
-        long = _for_each_hashed(column, Shingling(ngram, False, 16), look_up)
+    long = _for_each_hashed(column, Shingling(ngram, False, 16), look_up)
     _add_long(text, long, result, lambda engine, frame: engine.ngram_hits(frame[TEXT], table, ngram))
     return result

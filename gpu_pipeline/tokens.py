@@ -5,7 +5,7 @@ The host encodes with tokenizers that have no flat form, documents of more than 
 `token_kernels.MERGED_BYTES` that are no token. It checks one document in a thousand with the tokenizer's library.
 """
 
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import cupy as cp
@@ -14,16 +14,8 @@ import numpy as np
 from curation.kernels.bpe import TokenTable
 from curation.packing.tokenization import sample_of
 from gpu_pipeline import kernels, token_kernels
-from gpu_pipeline.buffers import (
-    DEVICE,
-    buffers_of,
-    eight_byte_blocks,
-    memory_errors,
-    out_of_memory,
-    prepare_device,
-    string_array,
-    warn_of_short_memory,
-)
+from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, string_array
+from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
 from gpu_pipeline.token_kernels import Pieces
 
 if TYPE_CHECKING:
@@ -46,7 +38,7 @@ class _Tables(NamedTuple):
     pairs: cp.ndarray
 
 
-@lru_cache(maxsize=4)
+@shared(4)
 def _device_tables(tokenizer: "Tokenizer") -> _Tables:
     flat = tokenizer.flat_tables
     tokens = TokenTable(*map(cp.asarray, flat.tokens[:4]), flat.tokens.longest)
@@ -141,8 +133,7 @@ def _in_batches(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray
             first = last
             continue
         try:
-            with DEVICE:
-                found.append(_tokenize_batch(data, offsets[first : last + 1], tokenizer))
+            found.append(_tokenize_batch(data, offsets[first : last + 1], tokenizer))
         except MemoryError as error:
             if limit <= MIN_BATCH_BYTES:
                 raise out_of_memory(int(byte_starts[last] - byte_starts[first])) from error
@@ -163,13 +154,12 @@ def _check(text: "cudf.Series", tokenizer: "Tokenizer", ids: np.ndarray, lengths
     tokenizer.check_ids(string_array(text.iloc[chosen]), chosen, documents)
 
 
-@memory_errors()
+@on_device()
 def tokenize(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:
     if text.null_count:
         text = text.fillna("")
     if tokenizer.device_note:
         return _tokenize_on_host(text, tokenizer)
-    prepare_device()
     ids, lengths = _in_batches(text, tokenizer)
     _check(text, tokenizer, ids, lengths)
     return ids, lengths

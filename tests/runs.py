@@ -21,7 +21,7 @@ STAGES = [
     {"kind": "exact_dedup"},
 ]
 # What reports of one result differ in.
-TIMES = ("report_html", "seconds", "work_seconds", "peak_memory_bytes", "digest", "engine_reason")
+TIMES = ("report_html", "seconds", "work_seconds", "batch_bytes", "peak_memory_bytes", "digest", "engine_reason")
 WORDS = ("the", "of", "and", "café", "cafe\u0301", "漢字", "🙂", "<|endoftext|>", "don't", "x" * 30, "a", "1984")
 
 

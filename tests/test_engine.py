@@ -88,6 +88,20 @@ def test_a_machine_with_everything(machine: Machine):
     assert choose_engine("cpu") == ("cpu", "asked for")
 
 
+def test_threads_get_a_stream_of_their_own(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    """The variables are set before cuDF and CuPy are imported, which read them then."""
+    seen = []
+    monkeypatch.setattr(os, "environ", {"HOME": os.environ["HOME"], "CUDF_PER_THREAD_STREAM": "0"})
+    imported = engine.importlib.import_module
+    monkeypatch.setattr(
+        engine.importlib, "import_module", lambda name: seen.append((name, dict(os.environ))) or imported(name)
+    )
+    assert gpu_obstacle() == ""
+    name, variables = seen[0]
+    assert name == "cudf" and variables["CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"] == "1"
+    assert variables["CUDF_PER_THREAD_STREAM"] == "0"  # what the user has set is kept
+
+
 def test_auto_asks_how_much_work_there_is(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     small, large = (suit_engine(Work(size, ("filter",), 4)) for size in (10**6, 10**12))

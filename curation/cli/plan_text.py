@@ -145,7 +145,8 @@ def _share(count: int | None, total: int) -> str:
 
 def _memory_line(memory: MemoryNeed) -> str:
     free = f"; {memory.limit} leaves {_size(memory.free)}" if memory.free >= 0 else ""
-    return f"memory: needs about {_size(memory.needed)}{free}"
+    batches = f"; the GPU takes batches of {_size(memory.device_batch)}" if memory.device_batch else ""
+    return f"memory: needs about {_size(memory.needed)}{free}{batches}"
 
 
 def _disk_line(disk: DiskNeed) -> str:

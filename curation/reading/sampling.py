@@ -39,9 +39,10 @@ def read_sampled(engine: Engine, input_slice: Slice, batch_bytes: int, seed: int
     """
     share = input_slice.ranges[0].file.sample
     for batch in engine.read_slice(input_slice, batch_bytes):
-        if share >= 1:
-            yield batch, 0
-            continue
-        mask = chosen(engine, batch.frame, share, seed)
-        yield batch._replace(frame=engine.filter_rows(batch.frame, mask)), int(np.count_nonzero(~mask))
+        unsampled = 0
+        if share < 1:
+            mask = chosen(engine, batch.frame, share, seed)
+            batch, unsampled = batch._replace(frame=engine.filter_rows(batch.frame, mask)), int(np.count_nonzero(~mask))
+        yield batch, unsampled
+        del batch  # the caller alone decides how long its frame lives
     check_unchanged(input_slice)

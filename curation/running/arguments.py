@@ -13,7 +13,7 @@ from curation.contract import Engine
 from curation.engine import Choice, load_engine
 from curation.errors import EngineError, near_or_nothing
 from curation.recipes.recipe import Recipe
-from curation.running.memory import Resources, choose, read_limits, read_processors
+from curation.running.memory import Resources, choose, choose_for_device, read_limits, read_processors
 from curation.running.plan import Preflight
 from curation.running.progress import Progress
 from curation.speeds import Work, text_bytes
@@ -84,12 +84,14 @@ def check_alone(scheduler: str, force: bool) -> None:
 def find_resources(engine: Engine, name: str, workers: int, scheduler: str, files: int) -> Resources:
     """Choose workers, batches and slices: all processors, or fewer if the memory of this machine is short.
 
-    Memory is checked for the CPU engine on this machine only. The needs of the GPU engine and of the machines of a
-    cluster were not measured.
+    The memory of a cluster's machines is not checked here.
     """
     count = workers or read_processors()
     batch = engine.batch_bytes(count)
-    if name != "cpu" or scheduler not in LOCAL:
+    if name != "cpu":
+        limits = read_limits() if scheduler in LOCAL else []
+        return choose_for_device(limits, count, batch, MAX_SLICE_BYTES, fixed_workers=workers > 0)
+    if scheduler not in LOCAL:
         return Resources(count, batch, MAX_SLICE_BYTES)
     return choose(
         read_limits(), count, batch, MAX_SLICE_BYTES,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from curation.running.arguments import MAX_SLICE_BYTES, Call
 from curation.running.context import WORK
-from curation.running.memory import LOADED, Limit, Resources, choose, read_limits
+from curation.running.memory import LOADED, Limit, Resources, choose, choose_for_device, read_limits
 from curation.running.warm_up import recipe_groups, warm_up_groups
 from curation.system.cluster_workers import Cluster, Worker, open_cluster
 from curation.system.files import make_folder
@@ -40,7 +40,7 @@ def find_cluster_resources(call: Call, cluster: Cluster) -> Resources:
     threads = [worker.threads for worker in cluster.workers]
     found = Resources(call.workers or sum(threads), call.engine.batch_bytes(max(threads)), MAX_SLICE_BYTES)
     if call.choice.name != "cpu":
-        return found
+        return choose_for_device([], found.workers, found.batch_bytes, found.max_slice_bytes)
     limits = cluster.on_each_worker(read_limits)
     per_host = Counter(worker.host for worker in cluster.workers)
     for worker in cluster.workers:

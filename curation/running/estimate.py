@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from curation.engine import load_engine
+from curation.engine import choose_engine, load_engine
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading import probe
@@ -66,11 +66,15 @@ class StageEstimate(msgspec.Struct, kw_only=True):
 
 
 class MemoryNeed(msgspec.Struct, kw_only=True):
-    """The memory of a run in bytes, and the tightest limit: its name and free bytes; "" and -1 if none is known."""
+    """The memory of a run in bytes, and the tightest limit: its name and free bytes; "" and -1 if none is known.
+
+    device_batch   bytes of a batch on this machine's GPU; 0 without a GPU that the engine "auto" may choose
+    """
 
     needed: int
     limit: str = ""
     free: int = -1
+    device_batch: int = 0
 
 
 class Estimate(msgspec.Struct, kw_only=True):
@@ -196,7 +200,9 @@ def _seconds(recipe: Recipe, survey: Survey, workers: int) -> tuple[float, float
 
 
 def _memory(resources: Resources, survey: Survey) -> MemoryNeed:
-    needed = resources.needed_bytes + int(DOCUMENT_BYTES * survey.documents)
-    if resources.limit is None:
-        return MemoryNeed(needed=needed)
-    return MemoryNeed(needed=needed, limit=resources.limit.name, free=resources.limit.free)
+    found = MemoryNeed(needed=resources.needed_bytes + int(DOCUMENT_BYTES * survey.documents))
+    if resources.limit is not None:
+        found.limit, found.free = resources.limit.name, resources.limit.free
+    if choose_engine("auto").name == "gpu":
+        found.device_batch = load_engine("gpu").batch_bytes(resources.workers)
+    return found

@@ -202,6 +202,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             record.write_seconds += time.perf_counter() - started
             record.documents, record.removed = partition.documents.rows, removed_file.rows
             note.write(*record.read_counts(), record.documents)
+            del frame  # before the next batch is read: an engine counts the memory of one
         notes.finish(task.numbers, record)
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
     store_marks(job.folder, number, notes.marks)
@@ -236,6 +237,7 @@ def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: Sl
         record.read_seconds += time.perf_counter() - started
         empty = False
         yield frame
+        del frame
         started = time.perf_counter()
     if empty:
         schema = schema_of(task.slice.columns)
@@ -267,6 +269,7 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
         ]
         rejected_file.writelines(orjson.dumps(entry._asdict()) + b"\n" for entry in batch.rejected)
         yield batch.frame
+        del batch
 
 
 def _partition_frames(task: _Task) -> Iterator[Frame]:

@@ -20,8 +20,12 @@ byte per document and 12 per joined one. A task has all documents with one key: 
 A document far longer than a batch takes 20 times its length, 43 times in virtual memory. `verify: signature` maps the
 file of signatures.
 
-All numbers are of the CPU engine with the allocators of `configure_allocators`, measured before the allocators kept
-free memory for the next batch. That change moved peaks by a tenth, up or down.
+A task of the GPU engine has a batch of 256 MB, which the device needs: workers are lowered, batches never. Reading
+JSON Lines took 5.9 times a batch of 64 MiB and 3.9 times one of 128 MiB (2026-11-22); the kept text takes 2 more. The
+need of CUDA's and cuDF's own host memory is unknown here, and free memory is read after both are loaded.
+
+All other numbers are of the CPU engine with the allocators of `configure_allocators`, measured before the allocators
+kept free memory for the next batch. That change moved peaks by a tenth, up or down.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from curation.system.pools import threads_of_processes
 MIB = 1 << 20
 SHARED = {"resident": 170 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
 WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
+DEVICE_BATCHES = 8  # per task of the GPU engine: reading and the kept text
 STACKS = 20 * MIB  # address space of a worker's threads, mostly untouched
 MAPPED_SLICES = 1.2
 FILE_BYTES = 1600  # per input file, in the plan and the report
@@ -103,6 +108,7 @@ class Resources(NamedTuple):
     limit            the tightest limit; None if no limit is known
     needed_bytes     the estimated need of the run, counted as `limit` counts memory
     remark           values that were lowered, or a warning that memory may not be enough; "" for neither
+    min_slice_bytes  minimum input bytes of a slice; 0: a quarter of a batch
     """
 
     workers: int
@@ -111,6 +117,7 @@ class Resources(NamedTuple):
     limit: Limit | None = None
     needed_bytes: int = 0
     remark: str = ""
+    min_slice_bytes: int = 0
 
     @property
     def spare_bytes(self) -> int:
@@ -209,6 +216,31 @@ def choose(
             needed_shown = shown_bytes(candidate.needed_bytes)
             remark = remark or f"{count} workers with batches of {shown_bytes(batch)} would need {needed_shown}"
     return tightest._replace(remark=f"that may be too little: {_remedy(tightest, tightest.needed_bytes)}")
+
+
+def choose_for_device(
+    limits: Sequence[Limit], workers: int, batch_bytes: int, slice_bytes: int, *, fixed_workers: bool = False
+) -> Resources:
+    """Return the largest number of workers whose batches fit the memory of the host, for batches that a GPU computes.
+
+    The arguments are those of `choose`. Batches keep their size, and slices are not smaller than a batch. Only limits
+    of resident memory count: CUDA reserves more addresses than any limit.
+    """
+    most = Resources(workers, batch_bytes, max(slice_bytes, batch_bytes), min_slice_bytes=batch_bytes)
+    task = max(WRITING, DEVICE_BATCHES * batch_bytes)
+    tightest = min((limit for limit in limits if limit.kind == "resident"), key=lambda limit: limit.free, default=None)
+    if tightest is None:
+        return most
+    fitting = max(1, min(workers, (tightest.free - SHARED["resident"]) // task))
+    count = workers if fixed_workers else fitting
+    needed = SHARED["resident"] + count * task
+    found = most._replace(workers=count, limit=tightest, needed_bytes=needed)
+    if found.spare_bytes < 0:
+        return found._replace(remark=f"that may be too little: {_remedy(found, needed)}")
+    if count < workers:
+        shown = shown_bytes(SHARED["resident"] + workers * task)
+        return found._replace(remark=f"{workers} workers with batches of {shown_bytes(batch_bytes)} would need {shown}")
+    return found
 
 
 def _remedy(resources: Resources, needed_bytes: int) -> str:

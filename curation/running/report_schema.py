@@ -155,6 +155,7 @@ class _Report(msgspec.Struct):
     funnel: str
     work_seconds: dict[str, float] = {}
     versions: dict[str, str] = {}
+    batch_bytes: Count = 0  # of input, per task
     peak_memory_bytes: Count = 0
     stage_files: dict[str, dict[str, Digest]] = {}
     stage_revisions: dict[str, int] = {}

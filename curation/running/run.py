@@ -173,6 +173,7 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
     sweep(folder)  # dead workers of a cluster leave temporary files
     content = {"engine": call.choice.name, "engine_reason": call.choice.reason} | content
     content["seconds"] = round(time.perf_counter() - call.started, 3)
+    content["batch_bytes"] = resources.batch_bytes
     content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     if array:
         content = array.agree(content)
@@ -236,12 +237,12 @@ def _log_notes(tokenizer: Tokenizer | None, context: RunContext) -> None:
 def _slice_planner(
     slice_bytes: int, resources: Resources, workers: int
 ) -> Callable[[Sequence[SourceFile]], Iterator[Slice]]:
-    """The function that cuts files for so many tasks at once: at `slice_bytes`, or as memory allows and at least a
-    quarter of a batch."""
+    """The function that cuts files for so many tasks at once: at `slice_bytes`, or as memory allows, and at least
+    `min_slice_bytes`."""
     if slice_bytes:
         return partial(cut_slices, slice_bytes=slice_bytes)
     max_bytes = max(resources.max_slice_bytes, resources.batch_bytes)
-    min_bytes = min(max(MIN_SLICE_BYTES, resources.batch_bytes // 4), max_bytes)
+    min_bytes = min(resources.min_slice_bytes or max(MIN_SLICE_BYTES, resources.batch_bytes // 4), max_bytes)
     return partial(cut_slices, slice_bytes=max_bytes, min_bytes=min_bytes, workers=workers)
 
 

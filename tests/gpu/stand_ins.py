@@ -171,9 +171,29 @@ def numpy_as_cupy() -> ModuleType:
         getDeviceCount=lambda: 1,
         getDeviceProperties=lambda number: {"name": b"Made GPU"},
         memGetInfo=lambda: (TOTAL_BYTES // 4, TOTAL_BYTES),
+        deviceGetAttribute=lambda attribute, device: 1,
+        cudaDevAttrMemoryPoolsSupported=115,
     )
-    stand_in.cuda = SimpleNamespace(runtime=runtime, Device=lambda: SimpleNamespace(id=0))
+    stand_in.cuda = SimpleNamespace(
+        runtime=runtime, Device=lambda: SimpleNamespace(id=0), get_current_stream=stream_of_thread
+    )
     return stand_in
+
+
+class Stream:
+    """The stream of one thread."""
+
+    def synchronize(self):
+        """Work is done at once here."""
+
+
+_streams = threading.local()
+
+
+def stream_of_thread() -> Stream:
+    if not hasattr(_streams, "own"):
+        _streams.own = Stream()
+    return _streams.own
 
 
 class Series(pd.Series):
@@ -209,8 +229,8 @@ class DataFrame(pd.DataFrame):
 
 
 def pandas_as_cudf() -> ModuleType:
-    def read_parquet(paths, *, columns, row_groups, use_pandas_metadata, ignore_missing_columns):
-        assert not use_pandas_metadata and not ignore_missing_columns
+    def read_parquet(paths, *, columns, row_groups, use_pandas_metadata, ignore_missing_columns, dataset_kwargs):
+        assert not use_pandas_metadata and not ignore_missing_columns and dataset_kwargs == {}
         pieces = zip(paths, row_groups, strict=True)
         tables = [pq.ParquetFile(path).read_row_groups(groups, columns=columns) for path, groups in pieces]
         return DataFrame.from_arrow(pa.concat_tables(tables).combine_chunks())
@@ -233,19 +253,20 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         spec.loader.exec_module(module)
         return module
 
-    memory = SimpleNamespace(get_current_device_resource=lambda: None)
+    resources = SimpleNamespace(get_current_device_resource=lambda: None, CudaMemoryResource=dict)
     for name, stand_in in (
         ("cupy", numpy_as_cupy()),
         ("cudf", pandas_as_cudf()),
         ("pylibcudf", SimpleNamespace(Column=None)),
-        ("rmm", SimpleNamespace(__name__="rmm", __version__="0", mr=memory)),
+        ("rmm", SimpleNamespace(__name__="rmm", __version__="0", mr=resources)),
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
     buffers.eight_byte_blocks = eight_byte_blocks
-    buffers.prepare_device = lambda: None
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
+    monkeypatch.setitem(sys.modules, "gpu_pipeline.device", load("device"))
+    monkeypatch.setattr(kernels, "stream_of_thread", stream_of_thread)
     monkeypatch.setattr(kernels, "empty", lambda like, dtype, size: rubbish(size, dtype))
     fake = FakeCuda()
     monkeypatch.setattr(kernels, "launch_teams", fake.run_teams)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Views of cuDF's column buffers and string columns made from arrays, over made-up columns in host memory."""
 
-import sys
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -9,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from curation.errors import EngineError
 from tests.gpu import stand_ins
 
 INT32, INT64, STRING = "INT32", "INT64", "STRING"
@@ -142,49 +140,7 @@ def test_null_masks(buffers):
     assert (found.column.nulls, found.column.mask.tolist()) == (1, [0b10100000])
 
 
-def test_a_full_device_is_said(buffers):
-    @buffers.memory_errors()
-    def work():
-        raise MemoryError
-
-    with pytest.raises(EngineError, match="the GPU's memory is full: 4,096 of 16,384 MiB are free"):
-        work()
-
-
 def test_strings_on_the_host_are_large(buffers):
     for kind in (pa.string(), pa.large_string()):
         array = pa.array(TEXTS, kind)
         assert buffers.string_array(SimpleNamespace(to_arrow=lambda array=array: array)).type == pa.large_string()
-
-
-@pytest.mark.parametrize("error", [0, 801])
-def test_memory_is_from_the_pool_of_the_driver(buffers, monkeypatch, error):
-    """Which tells how much it keeps. A driver that refuses it leaves RMM's own pool."""
-    calls = []
-    attributes = SimpleNamespace(cudaMemPoolAttrReleaseThreshold=4)
-    runtime = SimpleNamespace(
-        cudaDeviceGetDefaultMemPool=lambda device: (error, f"pool of {device}"),
-        cudaMemPoolSetAttribute=lambda *arguments: calls.append(arguments),
-        cudaMemPoolAttr=attributes,
-    )
-    bindings = SimpleNamespace(runtime=runtime, driver=SimpleNamespace(cuuint64_t=int))
-    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
-    kinds = {name: type(name, (), {}) for name in ("CudaMemoryResource", "CudaAsyncMemoryResource")}
-    set_to = []
-    buffers.rmm.mr = SimpleNamespace(
-        **kinds,
-        CudaAsyncViewMemoryResource=lambda pool: f"view of {pool}",
-        get_current_device_resource=kinds["CudaMemoryResource"],
-        set_current_device_resource=set_to.append,
-    )
-    buffers.cp.cuda.runtime.deviceGetAttribute = lambda attribute, device: 1
-    buffers.cp.cuda.runtime.cudaDevAttrMemoryPoolsSupported = 115
-    buffers.prepare_device()
-    if error:
-        assert type(set_to[0]) is kinds["CudaAsyncMemoryResource"] and not calls
-    else:
-        assert set_to == ["view of pool of 0"] and calls == [("pool of 0", 4, (1 << 64) - 1)]
-    buffers.rmm.mr.get_current_device_resource = kinds["CudaAsyncMemoryResource"]  # of other code
-    buffers.prepare_device.cache_clear()
-    buffers.prepare_device()
-    assert len(set_to) == 1

@@ -69,15 +69,6 @@ def test_threads_say_which_devices_they_leave_idle(session, monkeypatch, caplog,
     assert [record.message.partition(";")[0] for record in caplog.records] == said
 
 
-@pytest.mark.parametrize(
-    ("total", "workers", "expected"),
-    [(16 * GIB, 16, 128 << 20), (16 * GIB, 2, 256 << 20), (140 * GIB, 64, 256 << 20), (2 * GIB, 128, 4 << 20)],
-)
-def test_all_workers_batches_fit_one_device(session, monkeypatch, total, workers, expected):
-    set_devices(session, monkeypatch, 1, total)
-    assert session.batch_bytes(workers) == expected
-
-
 def test_describe(session):
     facts = session.describe()
     assert facts["engine"] == "gpu"

@@ -61,13 +61,15 @@ class Device:
 
 
 class ExecutedKernel:
-    """In the place of Numba's kernel: `kernel[blocks, threads](*arguments)`."""
+    """In the place of Numba's kernel: `kernel[blocks, threads, stream](*arguments)`."""
 
     def __init__(self, name: str, device: Device):
         self.name, self.device = name, device
 
-    def __getitem__(self, shape: tuple[int, int]):
-        return lambda *arguments: self.device.run(self.name, *shape, arguments)
+    def __getitem__(self, place: tuple[int, int, stand_ins.Stream]):
+        blocks, threads, stream = place
+        assert stream is stand_ins.stream_of_thread()
+        return lambda *arguments: self.device.run(self.name, blocks, threads, arguments)
 
 
 def execute_kernels(

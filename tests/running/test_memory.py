@@ -10,14 +10,18 @@ import pyarrow as pa
 import pytest
 
 from curation.errors import InputError, OutOfMemoryError
+from curation.reading.source_files import SourceFile
 from curation.running.memory import (
+    DEVICE_BATCHES,
     FILE_BYTES,
     MIB,
+    SHARED,
     Limit,
     Resources,
     arenas_for,
     check_resources,
     choose,
+    choose_for_device,
     count_compilers,
     explain_memory_errors,
     group_folders,
@@ -26,6 +30,7 @@ from curation.running.memory import (
     read_limits,
     read_processors,
 )
+from curation.running.run import _slice_planner
 
 BATCH, SLICE = 4 * MIB, 64 * MIB
 STATUS = "Name:\tpython\nVmSize:\t 1000 kB\nVmData:\t  400 kB\n"
@@ -210,6 +215,44 @@ def test_a_limit_below_the_smallest_run_says_what_to_set():
     check_resources([Limit("resident", "the machine", 8 << 30, 10 * MIB, hard=False)], loaded=False)
     with pytest.raises(OutOfMemoryError, match="the smallest run needs 63 MB; raise the group to"):
         choose([limit_of("resident", 40 * MIB)], 2, BATCH, SLICE)
+
+
+# Batches of a GPU
+
+LARGE = 256 * MIB
+TASK = DEVICE_BATCHES * LARGE
+
+
+@pytest.mark.parametrize(("free", "workers"), [(100 * TASK, 16), (4 * TASK + SHARED["resident"], 4), (TASK // 2, 1)])
+def test_batches_of_a_gpu_keep_their_size_and_workers_are_lowered(free: int, workers: int):
+    limits = [limit_of("virtual", MIB), limit_of("resident", free), limit_of("resident", 200 * TASK)]
+    chosen = choose_for_device(limits, 16, LARGE, SLICE)
+    assert (chosen.workers, chosen.batch_bytes, chosen.max_slice_bytes) == (workers, LARGE, LARGE)
+    assert chosen.min_slice_bytes == LARGE and chosen.limit == limits[1]
+    assert chosen.needed_bytes == SHARED["resident"] + workers * TASK
+    if workers == 16:
+        assert str(chosen).startswith("batches of 268 MB; needs about 34.5 GB, and the group leaves 214.7 GB")
+    else:
+        lowered = "16 workers with batches of 268 MB would need 34.5 GB"
+        assert chosen.remark.startswith(lowered if free > TASK else "that may be too little: raise the group to")
+
+
+def test_workers_that_were_asked_for_are_kept_on_a_gpu():
+    chosen = choose_for_device([limit_of("resident", 4 * TASK)], 16, LARGE, SLICE, fixed_workers=True)
+    assert chosen.workers == 16 and chosen.remark.startswith("that may be too little: give --workers 1, or raise")
+    assert choose_for_device([], 16, LARGE, SLICE) == Resources(16, LARGE, LARGE, min_slice_bytes=LARGE)
+
+
+@pytest.mark.parametrize("workers", [1, 4, 16, 64])
+def test_a_slice_for_a_gpu_is_a_batch_for_any_number_of_workers(workers: int):
+    resources = choose_for_device([], workers, LARGE, SLICE)
+    sizes = [4 * LARGE // 64] * 64
+    files = [
+        SourceFile(path=str(k), source="s", format="jsonl", compression="gzip", bytes=size, modified_ns=0)
+        for k, size in enumerate(sizes)
+    ]
+    slices = list(_slice_planner(0, resources, workers)(files))
+    assert [sum(each.file.bytes for each in piece.ranges) for piece in slices] == [LARGE] * 4
 
 
 # Allocators

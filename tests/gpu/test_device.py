@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory that threads reserve, their streams, and the messages of a device that fails, on a made device."""
+
+import random
+import sys
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from curation.errors import DeviceLostError, EngineError
+from tests.gpu import stand_ins
+
+WAIT = 20  # seconds until a test fails; none waits that long
+kernels = stand_ins.kernels
+
+
+@pytest.fixture
+def load(monkeypatch):
+    return stand_ins.install(monkeypatch)
+
+
+@pytest.fixture
+def device(load):
+    return sys.modules["gpu_pipeline.device"]
+
+
+def column(*texts):
+    return stand_ins.Series(texts, dtype="str")
+
+
+def in_threads(count, work):
+    """The results of `work(number)` in so many threads at once."""
+    results = {}
+    threads = [
+        threading.Thread(target=lambda number=number: results.update({number: work(number)}), daemon=True)
+        for number in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    return [results[number] for number in range(count)]
+
+
+def wait_until(is_so):
+    end = time.monotonic() + WAIT
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_reservations_never_exceed_the_memory(device):
+    memory, most, chance = device.DeviceMemory(100), [], random.Random(1)
+    sizes = [[chance.choice((1, 30, 49, 50, 51, 99, 100, 250)) for _ in range(60)] for _ in range(8)]
+
+    def work(number):
+        for size in sizes[number]:
+            with memory.reserve(size):
+                time.sleep(0.0002)
+                most.append(memory.used)
+
+    in_threads(8, work)
+    assert 90 < max(most) <= 100 and len(most) == 480
+    assert memory.used == 0 and not memory.is_held()
+
+
+def test_two_batches_that_fit_are_worked_on_at_once_and_a_third_waits(device):
+    memory, both, third = device.DeviceMemory(100), threading.Barrier(3), threading.Event()
+
+    def work(number):
+        if number == 2:
+            return wait()
+        with memory.reserve(50):
+            both.wait(WAIT)  # ends only if both threads are inside
+            both.wait(WAIT)
+
+    def wait():
+        both.wait(WAIT)
+        waiting = threading.Thread(target=lambda: memory.reserve(1).__enter__() or third.set(), daemon=True)
+        waiting.start()
+        waiting.join(0.05)
+        assert waiting.is_alive() and memory.used == 100
+        both.wait(WAIT)
+        waiting.join(WAIT)
+        assert third.is_set()
+
+    in_threads(3, work)
+
+
+def test_a_large_batch_is_not_overtaken_for_ever_and_runs_alone(device):
+    memory, order = device.DeviceMemory(100), []
+    first = memory.reserve(60)
+    first.__enter__()
+
+    def work(name, size):
+        with memory.reserve(size):
+            order.append((name, memory.used))
+
+    threads = []
+    for place, (name, size) in enumerate([("large", 1000), ("small", 10)], 1):
+        threads.append(threading.Thread(target=work, args=(name, size), daemon=True))
+        threads[-1].start()
+        wait_until(lambda place=place: len(memory._waiting) == place)
+    assert order == []  # "small" would fit, but came later
+    first.__exit__(None, None, None)
+    for thread in threads:
+        thread.join(WAIT)
+    assert order == [("large", 100), ("small", 10)]
+
+
+def test_a_reservation_inside_another_takes_nothing(device):
+    memory = device.DeviceMemory(100)
+    with memory.reserve(80), memory.reserve(80):
+        assert memory.used == 80
+    assert memory.used == 0
+
+
+@pytest.mark.parametrize("error", [MemoryError, ValueError])
+def test_an_error_frees_the_reservation(load, device, monkeypatch, error):
+    text = load("text")
+
+    def fail(*_):
+        assert device.memory().used == device.BATCH_SHARE * device.MIN_BATCH_BYTES
+        raise error
+
+    monkeypatch.setattr(kernels, "launch", fail)
+    with pytest.raises(EngineError if error is MemoryError else error):
+        text.hash_text(column("a b"))
+    assert device.memory().used == 0 and not device.memory().is_held()
+
+
+def test_threads_launch_at_the_same_time_on_their_own_streams(load, monkeypatch):
+    """A lock around launches would break the barrier."""
+    text, both, found = load("text"), threading.Barrier(2), []
+
+    class Kernel:
+        def __getitem__(self, place):
+            def run(*arguments):
+                both.wait(WAIT)
+                found.append(place[2])
+                arguments[-1][:] = 7
+
+            return run
+
+    monkeypatch.setattr(kernels, "hash_rows", Kernel())
+    monkeypatch.setattr(kernels, "launch", LAUNCH)
+    assert [each.tolist() for each in in_threads(2, lambda number: text.hash_text(column("a")))] == [[[7, 7]]] * 2
+    assert len(found) == 2 and found[0] is not found[1]
+    assert all(type(stream) is stand_ins.Stream for stream in found)
+
+
+LAUNCH = kernels.launch
+
+
+def test_a_result_is_complete_before_another_thread_gets_it(device, monkeypatch):
+    """Each function of the engine waits for its stream, and so does each table that threads share."""
+    waited = []
+    monkeypatch.setattr(stand_ins.Stream, "synchronize", lambda stream: waited.append(threading.get_ident()))
+    made = device.shared(1)(lambda name: [name])
+    tables = in_threads(4, lambda number: made("tables"))
+    assert all(table is tables[0] for table in tables) and len(waited) == 1
+    device.on_device()(lambda text: None)(column("a"))
+    assert waited[1:] == [threading.get_ident()]
+
+
+@pytest.mark.parametrize(("free", "expected"), [(140 << 30, 256 << 20), (16 << 30, 256 << 20), (2 << 30, 115 << 20)])
+@pytest.mark.parametrize("workers", [1, 16, 128])
+def test_batches_do_not_depend_on_workers(load, device, monkeypatch, free, expected, workers):
+    session = load("session")
+    monkeypatch.setattr(session.cp.cuda.runtime, "memGetInfo", lambda: (free, 2 * free))
+    found = session.batch_bytes(workers)
+    assert found // 2**20 == expected // 2**20
+    assert device.BATCH_SHARE * found <= device.memory().total <= free
+
+
+class Resources:
+    """`rmm.mr`: the resource of the device."""
+
+    CudaMemoryResource, CudaAsyncMemoryResource = (type(name, (), {}) for name in ("Plain", "Async"))
+
+    def __init__(self):
+        self.current = self.CudaMemoryResource()
+
+    def get_current_device_resource(self):
+        return self.current
+
+    def set_current_device_resource(self, resource):
+        self.current = resource
+
+    def CudaAsyncViewMemoryResource(self, pool):  # noqa: N802
+        return f"view of {pool}"
+
+    def PoolMemoryResource(self, upstream, initial_pool_size):  # noqa: N802
+        assert type(upstream) is self.CudaMemoryResource and initial_pool_size % 256 == 0
+        return f"{initial_pool_size >> 20} MiB of RMM"
+
+
+@pytest.mark.parametrize(
+    ("pools", "error", "expected"),
+    [(1, 0, "view of pool of 0"), (1, 801, Resources.CudaAsyncMemoryResource), (0, 0, "3686 MiB of RMM")],
+)
+def test_where_memory_comes_from(device, monkeypatch, caplog, pools, error, expected):
+    """The driver's pool tells how much it keeps. A driver that refuses it leaves RMM's own pools."""
+    calls = []
+    runtime = SimpleNamespace(
+        cudaDeviceGetDefaultMemPool=lambda device: (error, f"pool of {device}"),
+        cudaMemPoolSetAttribute=lambda *arguments: calls.append(arguments),
+        cudaMemPoolAttr=SimpleNamespace(cudaMemPoolAttrReleaseThreshold=4),
+    )
+    bindings = SimpleNamespace(runtime=runtime, driver=SimpleNamespace(cuuint64_t=int))
+    monkeypatch.setitem(sys.modules, "cuda.bindings", bindings)
+    device.rmm.mr = Resources()
+    monkeypatch.setattr(device.cp.cuda.runtime, "deviceGetAttribute", lambda *_: pools)
+    device.memory()
+    found = device.rmm.mr.current
+    assert expected in (found, type(found))
+    assert calls == ([("pool of 0", 4, (1 << 64) - 1)] if pools and not error else [])
+    said = "the GPU's driver has no memory pools: the run takes 3686 MiB of the GPU at once"
+    assert [record.message for record in caplog.records] == [said] * (not pools)
+
+
+def test_a_resource_of_other_code_is_kept(device):
+    device.rmm.mr = Resources()
+    device.rmm.mr.current = "the notebook's"
+    assert device.memory().total == (4 << 30) // 100 * 90
+    assert device.rmm.mr.current == "the notebook's"
+
+
+def test_a_full_device_is_one_message(device):
+    full = "the GPU's memory is full: 4,096 of 16,384 MiB are free"
+    with pytest.raises(EngineError, match=full), device.device_errors():
+        raise MemoryError
+
+
+LOST = [
+    "cudaErrorIllegalAddress: an illegal memory access was encountered",
+    "[719] Call to cuLaunchKernel results in CUDA_ERROR_LAUNCH_FAILED",
+    "CUDA error at: cuda_stream_view.hpp:105: cudaErrorECCUncorrectable uncorrectable ECC error encountered",
+]
+
+
+@pytest.mark.parametrize("said", LOST)
+def test_a_lost_device_is_one_message(device, said):
+    @device.on_device()
+    @device.on_device()
+    def work(text):
+        raise RuntimeError(said)
+
+    with pytest.raises(DeviceLostError, match=r"^the GPU failed during the run \(.*--engine cpu to resume") as raised:
+        work(column("a"))
+    assert said in str(raised.value) and str(raised.value).count("the GPU failed") == 1
+
+
+@pytest.mark.parametrize("said", ["cudaErrorInvalidValue: invalid argument", "other"])
+def test_other_errors_pass(device, said):
+    with pytest.raises(RuntimeError, match=said), device.device_errors():
+        raise RuntimeError(said)
