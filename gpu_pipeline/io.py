@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from curation.arrays import as_one_array
 from curation.contract import ID, ROW, TEXT, Batch
 from curation.reading import lines, read_documents, row_groups
 from curation.reading.documents import Documents
@@ -25,7 +26,7 @@ from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.tabular import rows_in, schema_in
 from curation.reading.urls import is_remote
 from gpu_pipeline import text_kernels
-from gpu_pipeline.buffers import buffers_of, eight_byte_blocks
+from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, uploaded
 from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
 from gpu_pipeline.lines import is_for_device, parse_lines
 
@@ -225,11 +226,19 @@ def _is_utf8(text: cudf.Series) -> bool:
 
 @on_device(lambda table: table.nbytes)
 def from_arrow(table: pa.Table) -> cudf.DataFrame:
-    columns = [
-        column.cast(pa.list_(field.type.value_type)) if pa.types.is_fixed_size_list(field.type) else column
-        for field, column in zip(table.schema, table.columns, strict=True)  # cuDF has no lists of a fixed size
-    ]
-    return cudf.DataFrame.from_arrow(pa.table(columns, table.column_names))
+    """Texts take the way through page-locked memory."""
+    texts, others = {}, {}
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            texts[field.name] = as_one_array(column.cast(pa.large_string()))
+        elif pa.types.is_fixed_size_list(field.type):  # cuDF has no such lists
+            others[field.name] = column.cast(pa.list_(field.type.value_type))
+        else:
+            others[field.name] = column
+    rest = cudf.DataFrame.from_arrow(pa.table(others)) if others else {}
+    index = cudf.RangeIndex(len(table))
+    columns = {name: uploaded(texts[name], index, name) if name in texts else rest[name] for name in table.column_names}
+    return cudf.DataFrame(columns, index=index)
 
 
 def to_arrow(frame: cudf.DataFrame) -> pa.Table:

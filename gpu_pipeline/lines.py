@@ -13,7 +13,7 @@ from curation.kernels import jsonl
 from curation.reading import lines
 from curation.reading.documents import Documents
 from curation.reading.source_files import SourceFile
-from gpu_pipeline.buffers import eight_byte_blocks, series_of
+from gpu_pipeline.buffers import eight_byte_blocks, series_of, upload
 from gpu_pipeline.device import on_device
 from gpu_pipeline.json_kernels import Lines, find_lines
 
@@ -35,7 +35,7 @@ def _warn_of_short_memory() -> None:
 
 
 def _find(data: np.ndarray, file: SourceFile) -> Lines:
-    text = cp.asarray(data)
+    text = upload(data)
     keys = [cp.asarray(np.frombuffer(name.encode(), np.uint8)) for name in (file.text_column, file.id_column)]
     return find_lines(text, eight_byte_blocks(text), *keys, min(file.max_document_bytes, MAX_BYTES))
 

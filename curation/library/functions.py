@@ -267,11 +267,18 @@ def explain(
 
 @takes(MeasureStage)
 def measure(
-    frame: AnyFrame, names: str | Measure | MeasureStage | Sequence[str | Measure] = (), *, text_column: str = "text"
+    frame: AnyFrame,
+    names: str | Measure | MeasureStage | Sequence[str | Measure] = (),
+    *,
+    listed_words: str | Sequence[str] = "",
+    text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with one int64 column per measure.
 
-    names                one or more members of `curation.Measure`, or a whole `curation.MeasureStage`; default all
+    names                one or more members of `curation.Measure`, or a whole `curation.MeasureStage`; default all, or
+                         none with `listed_words`
+    listed_words         words, or the path of a file with one per line: adds the column `listed_words`, the share
+                         of the words of a text that are listed
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas
