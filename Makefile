@@ -20,7 +20,9 @@ test:  ## install into .venv, then run all tests that this machine can run
 test-models:  ## run the tests that need compiled packages, in an environment of their own
 	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test]'
 	.venv-models/bin/pip install --force-reinstall --no-deps fasttext pybind11
-	.venv-models/bin/pytest tests/library/test_classifier_training.py
+	.venv-models/bin/pip install kenlm
+	.venv-models/bin/pytest tests/library/test_classifier_training.py tests/pipelines/test_labels.py \
+	  tests/library/test_lm_training.py tests/stages/test_perplexity.py
 
 test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
 	python3 -m venv .venv-storage && .venv-storage/bin/pip install -e '.[test,s3]' 'moto[server]>=5.1'
