@@ -155,6 +155,11 @@ class Engine(Protocol):
         """Return the size of each document in bytes of UTF-8, int64."""
         ...
 
+    def spread_bytes(self, text: Text, count: int) -> np.ndarray:
+        """Return `count` bytes of UTF-8 spread evenly over each document, the first byte among them: uint8 of shape
+        (documents, count). Those of an empty document are 0."""
+        ...
+
     def hash_text(self, text: Text, max_characters: int = 0) -> np.ndarray:
         """Return 128-bit hashes, uint64 of shape (documents, 2): murmur3_x64_128 with seed 0 over the UTF-8 bytes of
         the first `max_characters` code points (0: all)."""
@@ -238,17 +243,42 @@ class Engine(Protocol):
         (left[k], right[k])."""
         ...
 
+    # vectors.py
+
+    def nearest_vectors(self, vectors: np.ndarray, others: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
+        """Return for each vector the positions of its `count` nearest `others`, nearest first: int32, shape (n, count).
+
+        Vectors and others are int8. The nearest has the highest float32 product of the exact dot product and its weight
+        (float32, one per other); of equal ones the first counts. `count` is at most len(others)."""
+        ...
+
+    def close_vectors(
+        self, left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pairs (i, j) whose dot product reaches the float32 product left_bounds[i] * right_bounds[j], by i,
+        then j; and their dot products. All three are int64; vectors are int8, bounds float32."""
+        ...
+
+    def fit_centroids(self, vectors: np.ndarray, clusters: int, rounds: int, seed: int) -> np.ndarray:
+        """Return the centres of k-means, float32 of shape (clusters, dimensions), after at most so many rounds.
+
+        `vectors` (float32) are a sample; the first ones are the first centres. Engines may return different centres;
+        one engine returns the same on one machine. InputError: the library of k-means is not installed."""
+        ...
+
 
 ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "session": ("describe", "open_session", "batch_bytes"),
     "io": ("read_slice", "from_arrow", "to_arrow", "filter_rows", "with_columns"),
     "text": (
-        "rewrite", "measure", "byte_lengths", "hash_text", "classify", "score_text", "signatures", "band_keys",
+        "rewrite", "measure", "byte_lengths", "spread_bytes", "hash_text", "classify", "score_text", "signatures",
+        "band_keys",
         "shingles",
         "ngram_hits",
     ),
     "tokens": ("tokenize",),
     "dedup": ("group_leaders", "intersection_sizes", "connected_components"),
+    "vectors": ("nearest_vectors", "close_vectors", "fit_centroids"),
 }  # fmt: skip
 
 __all__ = ["ENGINE_FUNCTIONS", "ID", "ROW", "TEXT", "Batch", "Engine", "Frame", "Rejected", "Session", "position_type"]

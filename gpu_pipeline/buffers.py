@@ -6,6 +6,8 @@ are views of cuDF's buffers, which other columns may share. Kernels read them an
 """
 
 import logging
+import threading
+from functools import cache
 
 import cudf
 import cupy as cp
@@ -14,6 +16,8 @@ import pyarrow as pa
 import pylibcudf as plc
 
 LARGE_STRINGS = (1 << 31) - 1  # threshold of libcudf
+
+STAGING_BYTES = 8 << 20  # of page-locked memory, twice per thread; not measured
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +54,45 @@ def buffers_of(text: cudf.Series | pa.LargeStringArray) -> tuple[cp.ndarray, cp.
     data = column.data()
     valid = series.notna().values if series.null_count else None
     return view(data, cp.uint8, 0, 0 if data is None else data.size), _offsets_of(column), valid
+
+
+class _Staging(threading.local):
+    """Page-locked memory of a thread, in two halves: the host fills one while the device reads the other."""
+
+    def __init__(self) -> None:
+        memory = (cp.cuda.alloc_pinned_memory(STAGING_BYTES) for _ in range(2))
+        self.halves = [np.frombuffer(each, np.uint8, STAGING_BYTES) for each in memory]
+        self.read = [cp.cuda.Event(disable_timing=True) for _ in range(2)]  # complete until first recorded
+
+
+@cache
+def _staging() -> _Staging:
+    return _Staging()
+
+
+def upload(host: np.ndarray) -> cp.ndarray:
+    """Copy bytes (uint8) to the device, on the stream of this thread: from pageable memory the driver would copy them
+    twice, and block."""
+    staging, out = _staging(), cp.empty(host.size, np.uint8)
+    for number, start in enumerate(range(0, host.size, STAGING_BYTES)):
+        half, read = staging.halves[number % 2], staging.read[number % 2]
+        read.synchronize()
+        part = host[start : start + STAGING_BYTES]
+        half[: part.size] = part
+        (out.data + start).copy_from_host_async(half.ctypes.data, part.size, cp.cuda.get_current_stream())
+        read.record()
+    return out
+
+
+def uploaded(array: pa.LargeStringArray, index: cudf.Index, name: str) -> cudf.Series:
+    """Return a column of strings of the host on the device; the text that the array shows is copied, and no more."""
+    _, offsets, data = array.buffers()
+    if not len(array) or data is None:
+        return cudf.Series.from_arrow(array)
+    host = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    text = upload(np.frombuffer(data, np.uint8)[host[0] : host[-1]])
+    valid = cp.asarray(array.is_valid().to_numpy(zero_copy_only=False)) if array.null_count else None
+    return series_of(text, cp.asarray(host - host[0]), index, valid, name)
 
 
 def eight_byte_blocks(data: cp.ndarray) -> cp.ndarray:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Views of cuDF's column buffers and string columns made from arrays, over made-up columns in host memory."""
 
+import ctypes
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -144,3 +145,72 @@ def test_strings_on_the_host_are_large(buffers):
     for kind in (pa.string(), pa.large_string()):
         array = pa.array(TEXTS, kind)
         assert buffers.string_array(SimpleNamespace(to_arrow=lambda array=array: array)).type == pa.large_string()
+
+
+class Copies:
+    """A stream that copies late: only when somebody waits for what was recorded after a copy."""
+
+    def __init__(self, monkeypatch, buffers):
+        self.pending, self.most = [], 0
+        cuda = SimpleNamespace(
+            alloc_pinned_memory=bytearray, Event=lambda disable_timing: Event(self), get_current_stream=lambda: self
+        )
+        monkeypatch.setattr(buffers, "cp", SimpleNamespace(cuda=cuda, empty=self.empty))
+
+    def empty(self, size, dtype):
+        self.out = np.zeros(size, dtype)
+        return SimpleNamespace(data=Pointer(self, 0))
+
+    def finish(self, count):
+        for pointer, source, size in self.pending[:count]:
+            self.out[pointer.start : pointer.start + size] = np.frombuffer(
+                (ctypes.c_char * size).from_address(source), np.uint8
+            )
+        self.pending = self.pending[count:]
+
+
+class Pointer:
+    def __init__(self, copies, start):
+        self.copies, self.start = copies, start
+
+    def __add__(self, start):
+        return Pointer(self.copies, self.start + start)
+
+    def copy_from_host_async(self, source, size, stream):
+        assert stream is self.copies
+        self.copies.pending.append((self, source, size))
+        self.copies.most = max(self.copies.most, len(self.copies.pending))
+
+
+class Event:
+    def __init__(self, copies):
+        self.copies, self.recorded = copies, False
+
+    def record(self):
+        self.recorded = True
+
+    def synchronize(self):
+        if self.recorded:
+            self.copies.finish(1)  # the copy before the last
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 16, 17, 100])
+def test_an_upload_does_not_overwrite_what_the_device_still_reads(buffers, monkeypatch, size):
+    copies = Copies(monkeypatch, buffers)
+    monkeypatch.setattr(buffers, "STAGING_BYTES", 8)
+    host = np.arange(size, dtype=np.uint8)
+    buffers.upload(host)
+    assert copies.most == min(-(-size // 8), 2)  # one is copied while the next is filled
+    copies.finish(9)
+    assert copies.out.tolist() == host.tolist()
+
+
+def test_only_the_text_of_a_part_is_uploaded(buffers, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(buffers, "upload", lambda host: sizes.append(host.size) or host.copy())
+    buffers.cudf = SimpleNamespace(Series=Series, Index=object)
+    part = pa.array([*TEXTS, None, "x" * 99], pa.large_string())[1:6]
+    found = buffers.uploaded(part, "the index", "text")
+    data, offsets, _ = buffers.buffers_of(found)
+    assert texts_of(data, offsets) == [*TEXTS[1:], ""] and sizes == [12]
+    assert found.metadata == {"name": "text", "index": "the index"} and found.column.nulls == 1
