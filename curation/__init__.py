@@ -45,8 +45,10 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         exact_dedup as exact_dedup,
         fuzzy_dedup as fuzzy_dedup,
         ngram_dedup as ngram_dedup,
+        semantic_dedup as semantic_dedup,
     )
     from curation.library.duplicates import Duplicates as Duplicates
+    from curation.library.close_vectors import align as align, neighbours as neighbours
     from curation.library.plotting import plot as plot
     from curation.library.classifier_training import (
         ClassifierSettings as ClassifierSettings,
@@ -61,8 +63,15 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     )
     from curation.library.scores import (
         classify as classify,
+        embed as embed,
+        mix as mix,
         perplexity as perplexity,
         select as select,
+    )
+    from curation.library.token_coverage import (
+        CoverageGroup as CoverageGroup,
+        TokenCoverage as TokenCoverage,
+        token_coverage as token_coverage,
     )
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
@@ -120,8 +129,10 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.running.verify import verify as verify
     from curation.stages import (
         MeasureStage as MeasureStage,
+        Mix as Mix,
         Classify as Classify,
         Decontaminate as Decontaminate,
+        Embed as Embed,
         ExactDedup as ExactDedup,
         Filter as Filter,
         FuzzyDedup as FuzzyDedup,
@@ -131,6 +142,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Redact as Redact,
         Rewrite as Rewrite,
         Select as Select,
+        SemanticDedup as SemanticDedup,
     )
     from curation.stages.base import CorpusStage as CorpusStage, Phase as Phase, RowStage as RowStage
     from curation.stages.outcome import (
@@ -154,14 +166,16 @@ _HOMES = {
         "redact",
         "rewrite",
     ),
-    "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup"),
+    "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup", "semantic_dedup"),
     "curation.library.duplicates": ("Duplicates",),
+    "curation.library.close_vectors": ("align", "neighbours"),
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
-    "curation.library.scores": ("classify", "perplexity", "select"),
+    "curation.library.scores": ("classify", "embed", "mix", "perplexity", "select"),
+    "curation.library.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),
@@ -176,8 +190,10 @@ _HOMES = {
     "curation.system.files": ("known_sha256",),
     "curation.stages": (
         "MeasureStage",
+        "Mix",
         "Classify",
         "Decontaminate",
+        "Embed",
         "ExactDedup",
         "Filter",
         "FuzzyDedup",
@@ -187,6 +203,7 @@ _HOMES = {
         "Redact",
         "Rewrite",
         "Select",
+        "SemanticDedup",
     ),
     "curation.rules.decide": ("RULE_SETS", "Rule", "Verdict"),
     "curation.measures": ("Measure",),

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads slices into cuDF frames; converts frames from and to Arrow.
 
-The device decodes Parquet row groups if all wanted columns are strings without nulls and malformed UTF-8. The host's
-readers, which report exactly which records are not documents, read everything else, with one transfer per batch.
+The device decodes Parquet row groups if all wanted columns are strings without nulls and malformed UTF-8, and finds the
+documents of JSON Lines (`gpu_pipeline.lines`). The host's readers, which report exactly which records are not
+documents, read everything else, with one transfer per batch.
 """
 
 import logging
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from curation.arrays import as_one_array
 from curation.contract import ID, ROW, TEXT, Batch
-from curation.reading import read_documents, row_groups
+from curation.reading import lines, read_documents, row_groups
 from curation.reading.documents import Documents
 from curation.reading.places import Mark, shifted
 from curation.reading.source_files import FileRange, Slice, SourceFile
@@ -26,6 +27,7 @@ from curation.reading.urls import is_remote
 from gpu_pipeline import text_kernels
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, uploaded
 from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
+from gpu_pipeline.lines import is_for_device, parse_lines
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +38,9 @@ MAX_RUN_SHARE = 2  # of a batch; the host reads larger row groups, since it can 
 
 
 def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
+    if all(is_for_device(file_range.file) for file_range in input_slice.ranges):
+        yield from _read_lines(input_slice, batch_bytes)
+        return
     columns = {_plain_columns(file_range.file) for file_range in input_slice.ranges}
     if len(columns) == 1 and None not in columns:
         yield from _read_row_groups(input_slice, list(columns.pop()), batch_bytes)
@@ -62,13 +67,40 @@ def _read_on_host(input_slice: Slice, batch_bytes: int, row: int = 0, first_rang
 
 
 def _as_batch(documents: Documents, row: int, first_range: int) -> Batch:
-    frame = from_arrow(documents.table)
+    frame = from_arrow(documents.table) if isinstance(documents.table, pa.Table) else documents.table
     if row:
         frame[ROW] += row
     rejected = [
         entry._replace(row=entry.row + row, file_index=entry.file_index + first_range) for entry in documents.rejected
     ]
     return Batch(frame, rejected, *documents[2:5], marks=shifted(documents.marks, row, first_range))
+
+
+def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
+    """JSON Lines: the device takes large files, the host small ones, which it reads together."""
+    row = number = 0
+    for ranges in lines.runs(input_slice.ranges):
+        if len(ranges) > 1:
+            batches = _read_on_host(msgspec.structs.replace(input_slice, ranges=ranges), batch_bytes, row, number)
+        else:
+            batches = _read_file(ranges[0], batch_bytes, row, number, len(input_slice.ranges) > 1)
+        for batch in batches:
+            yield batch
+            row += batch.rows
+        number += len(ranges)
+
+
+def _read_file(file_range: FileRange, batch_bytes: int, row: int, number: int, is_marked: bool) -> Iterator[Batch]:
+    start = [Mark(row, number, 0)] if is_marked else []
+    found = lines.read_jsonl(file_range, batch_bytes, parse_lines)
+    while True:
+        with reserved(batch_bytes):
+            documents = next(found, None)
+            if documents is None:
+                return
+            batch = _as_batch(documents, row, number)
+            yield batch._replace(marks=[*start, *batch.marks])
+        start = []
 
 
 class Run(NamedTuple):

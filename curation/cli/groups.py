@@ -1,12 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """All commands, in the order of the help."""
 
-from curation.cli import comparing, environment, init, inspecting, measuring, overlap, pairs, runs, showing, training
+from curation.cli import (
+    comparing,
+    coverage,
+    embedding,
+    environment,
+    init,
+    inspecting,
+    measuring,
+    overlap,
+    pairs,
+    runs,
+    showing,
+    training,
+)
 from curation.cli.parsing import Group
 
 GROUPS = (
-    Group("runs", (runs.RUN, runs.PLAN, runs.DEMO, init.INIT, measuring.MEASURE, runs.TOKENIZE)),
-    Group("results", (showing.SHOW, comparing.COMPARE, inspecting.INSPECT, inspecting.VERIFY, overlap.CHECK_OVERLAP)),
+    Group("runs", (runs.RUN, runs.PLAN, runs.DEMO, init.INIT, measuring.MEASURE, embedding.EMBED, runs.TOKENIZE)),
+    Group(
+        "results",
+        (
+            showing.SHOW,
+            comparing.COMPARE,
+            inspecting.INSPECT,
+            inspecting.VERIFY,
+            coverage.TOKENS,
+            overlap.CHECK_OVERLAP,
+        ),
+    ),
     Group("training", (training.TRAIN_TOKENIZER, training.TRAIN_CLASSIFIER, training.TRAIN_LM)),
     Group("pairs", (pairs.MERGE, pairs.SPLIT)),
     Group("environment", (environment.DOCTOR, environment.WARMUP, environment.RECIPES, environment.COMPLETION)),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def _add_train_tokenizer(parser: Parser) -> None:
     add_inputs(parser)
-    share(parser, "output", metavar="FILE", help="write a tokenizer.json to FILE, for tokenizer.name of a recipe")
+    share(parser, "output", metavar="FILE", help="write a tokenizer.json, or a .model of SentencePiece, to FILE")
     parser.add_argument(
         "--vocabulary",
         type=whole_number,

@@ -109,7 +109,7 @@ def check_utf8(data, offsets, valid):
 
 
 @kernel
-def _hex4(data, i, end):
+def hex4(data, i, end):
     """The value of four hexadecimal digits, or -1."""
     if i + 4 > end:
         return -1
@@ -129,7 +129,7 @@ def _hex4(data, i, end):
 
 
 @kernel
-def _escape(data, i, end):
+def escape(data, i, end):
     """(code point, bytes read) of the escape with its backslash at `i`; 0 bytes for an escape that is not plain."""
     if i + 1 >= end:
         return 0, 0
@@ -148,14 +148,14 @@ def _escape(data, i, end):
         return 12, 2
     if c != 117:
         return 0, 0
-    high = _hex4(data, i + 2, end)
+    high = hex4(data, i + 2, end)
     if high < 0 or 0xDC00 <= high <= 0xDFFF:
         return 0, 0
     if high < 0xD800 or high > 0xDBFF:
         return high, 6
     if i + 7 >= end or data[i + 6] != BACKSLASH or data[i + 7] != 117:
         return 0, 0
-    low = _hex4(data, i + 8, end)
+    low = hex4(data, i + 8, end)
     if low < 0xDC00 or low > 0xDFFF:
         return 0, 0
     return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00), 12
@@ -199,7 +199,7 @@ def _copy_string(data, start, end, out, o):
         if data[i] == QUOTE:
             return i + 1, o
         if data[i] == BACKSLASH:
-            code_point, taken = _escape(data, i, end)
+            code_point, taken = escape(data, i, end)
             if taken == 0:
                 return -1, o
             o = encode(code_point, out, o)
@@ -225,7 +225,7 @@ def _skip_string(data, start, end):
         if data[i] == QUOTE:
             return i + 1
         if data[i] == BACKSLASH:
-            _, taken = _escape(data, i, end)
+            _, taken = escape(data, i, end)
             if taken == 0:
                 return -1
             i += taken
@@ -237,7 +237,7 @@ def _skip_string(data, start, end):
 
 
 @kernel
-def _skip_space(data, i, end):
+def skip_space(data, i, end):
     while i < end and (data[i] == 32 or data[i] == 9 or data[i] == 13 or data[i] == 10):
         i += 1
     return i
@@ -272,7 +272,7 @@ def _skip_number(data, i, end):
 
 
 @kernel
-def _skip_scalar(data, i, end):
+def skip_scalar(data, i, end):
     """Position after a number, true, false or null; -1 for any other value."""
     c = data[i]
     if c == 116:
@@ -290,13 +290,13 @@ def _skip_scalar(data, i, end):
 @kernel
 def _skip_key(data, i, end):
     """Position after `"key" :`; -1 if there is none."""
-    i = _skip_space(data, i, end)
+    i = skip_space(data, i, end)
     if i >= end or data[i] != QUOTE:
         return -1
     i = _skip_string(data, i + 1, end)
     if i < 0:
         return -1
-    i = _skip_space(data, i, end)
+    i = skip_space(data, i, end)
     return i + 1 if i < end and data[i] == COLON else -1
 
 
@@ -306,7 +306,7 @@ def _skip_value(data, i, end):
     levels = np.uint64(0)
     depth = 0
     while True:
-        i = _skip_space(data, i, end)
+        i = skip_space(data, i, end)
         if i >= end:
             return -1
         c = data[i]
@@ -316,7 +316,7 @@ def _skip_value(data, i, end):
             if depth == MAX_DEPTH:
                 return -1
             is_object = c == OPEN_OBJECT
-            inside = _skip_space(data, i + 1, end)
+            inside = skip_space(data, i + 1, end)
             if inside < end and data[inside] == (CLOSE_OBJECT if is_object else CLOSE_ARRAY):
                 i = inside + 1
             else:
@@ -327,13 +327,13 @@ def _skip_value(data, i, end):
                     return -1
                 continue
         else:
-            i = _skip_scalar(data, i, end)
+            i = skip_scalar(data, i, end)
         if i < 0:
             return -1
         while True:
             if depth == 0:
                 return i
-            i = _skip_space(data, i, end)
+            i = skip_space(data, i, end)
             if i >= end:
                 return -1
             in_object = levels & np.uint64(1) != np.uint64(0)
@@ -350,7 +350,7 @@ def _skip_value(data, i, end):
 
 
 @kernel
-def _key_is(data, start, end, key):
+def key_is(data, start, end, key):
     if end - start != len(key):
         return False
     for k in range(len(key)):
@@ -375,14 +375,14 @@ def _copy_integer(data, i, end, out, o):
 @kernel
 def _parse_line(data, i, end, text_key, id_key, texts, text_end, ids, id_end):
     """(PLAIN or UNUSUAL, end of `texts`, end of `ids`, whether the line has an id)."""
-    i = _skip_space(data, i, end)
+    i = skip_space(data, i, end)
     has_text = False
     has_id = False
     null_id = False
     if i >= end or data[i] != OPEN_OBJECT:
         return UNUSUAL, text_end, id_end, False
     while True:
-        i = _skip_space(data, i + 1, end)
+        i = skip_space(data, i + 1, end)
         if i >= end or data[i] != QUOTE:
             return UNUSUAL, text_end, id_end, False
         key = i + 1
@@ -394,18 +394,18 @@ def _parse_line(data, i, end, text_key, id_key, texts, text_end, ids, id_end):
             for k in range(key, key_end):
                 if data[k] == BACKSLASH:  # an escaped key may equal a wanted one
                     return UNUSUAL, text_end, id_end, False
-        i = _skip_space(data, key_end + 1, end)
+        i = skip_space(data, key_end + 1, end)
         if i >= end or data[i] != COLON:
             return UNUSUAL, text_end, id_end, False
-        i = _skip_space(data, i + 1, end)
+        i = skip_space(data, i + 1, end)
         if i >= end:
             return UNUSUAL, text_end, id_end, False
-        if _key_is(data, key, key_end, text_key):
+        if key_is(data, key, key_end, text_key):
             if has_text or data[i] != QUOTE:
                 return UNUSUAL, text_end, id_end, False
             has_text = True
             i, text_end = _copy_string(data, i + 1, end, texts, text_end)
-        elif _key_is(data, key, key_end, id_key):
+        elif key_is(data, key, key_end, id_key):
             if has_id or null_id:
                 return UNUSUAL, text_end, id_end, False
             if data[i] == QUOTE:
@@ -413,7 +413,7 @@ def _parse_line(data, i, end, text_key, id_key, texts, text_end, ids, id_end):
                 i, id_end = _copy_string(data, i + 1, end, ids, id_end)
             elif data[i] == 110:
                 null_id = True
-                i = _skip_scalar(data, i, end)
+                i = skip_scalar(data, i, end)
             else:
                 has_id = True
                 i, id_end = _copy_integer(data, i, end, ids, id_end)
@@ -421,12 +421,12 @@ def _parse_line(data, i, end, text_key, id_key, texts, text_end, ids, id_end):
             i = _skip_value(data, i, end)
         if i < 0:
             return UNUSUAL, text_end, id_end, False
-        i = _skip_space(data, i, end)
+        i = skip_space(data, i, end)
         if i >= end:
             return UNUSUAL, text_end, id_end, False
         if data[i] == COMMA:
             continue
-        if data[i] != CLOSE_OBJECT or _skip_space(data, i + 1, end) != end or not has_text:
+        if data[i] != CLOSE_OBJECT or skip_space(data, i + 1, end) != end or not has_text:
             return UNUSUAL, text_end, id_end, False
         return PLAIN, text_end, id_end, has_id
 
@@ -470,7 +470,7 @@ def parse_lines(
         stop = find_newline(data, i, end)
         line_starts[line] = i
         id_valid[line] = False
-        if _skip_space(data, i, stop) == stop:
+        if skip_space(data, i, stop) == stop:
             status[line] = BLANK
         else:
             status[line], new_text, new_id, id_valid[line] = _parse_line(

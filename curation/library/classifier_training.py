@@ -24,18 +24,14 @@ from curation.errors import InputError, OutputError, RecipeError, counted
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.library.scoring_metrics import CalibrationBin, LabelMetrics, calibration, label_metrics
 from curation.models.fasttext import END_OF_TEXT, LABEL_PREFIX, load_classifier
-from curation.reading import probe, read_documents
-from curation.reading.changes import check_unchanged
-from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
-from curation.reading.paths import find_files
-from curation.reading.slices import plan_slices
+from curation.reading.inputs import AnyInput
+from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.system.files import as_json, commit_all, file_sha256, local_output, sweep_dead
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count, each, watching
 
 INSTALL = "pip install --force-reinstall --no-deps fasttext pybind11"  # fasttext-predict has the same module
 MIN_TEXTS = 10  # different texts per label
-SLICE_BYTES = BATCH_BYTES = 16 << 20
 SCORED_TEXTS = 10_000  # at once
 MAPPED_BYTES, POLL_SECONDS = 1024, 0.05
 TRAINER = """
@@ -138,7 +134,7 @@ def train_classifier(
     path, report_path = _check(labels, output, settings, held_out, quantize, force)
     _check_trainer()
     names = tuple(labels)
-    inputs = [_list_inputs(name, labels[name]) for name in names]
+    inputs = [list_whole_inputs(labels[name], f"label {name}") for name in names]
     sweep_dead(path, report_path)
     with commit_all(path, report_path) as (model_file, report_file):
         report_file.write_bytes(b"")  # to test that the folder is writable
@@ -210,17 +206,6 @@ def _check_trainer() -> None:
         )
 
 
-def _list_inputs(label: str, given: object) -> list[AnyInput]:
-    try:
-        inputs = list_inputs(given)
-    except ValueError as error:
-        raise InputError(f"label {label}: {error}") from None
-    refuse_streamed(inputs)
-    if not inputs:
-        raise InputError(f"label {label} has no inputs, expected at least one path. Name files or folders")
-    return inputs
-
-
 # Texts, in a format of fastText: a line per text, its label first
 
 
@@ -288,11 +273,10 @@ def _distinct(keys: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _texts_of(label: str, inputs: list[AnyInput]) -> Iterator[str]:
-    slices = plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES)
-    for input_slice in each(slices, f"reading {label}", "slice"):
-        for documents in read_documents(input_slice, BATCH_BYTES):
-            yield from (text or "" for text in documents.table.column(TEXT).to_pylist())
-        check_unchanged(input_slice)
+    found = InputTexts(inputs)
+    with watching(f"reading {label}", len(found.slices), found.count, "slice"):
+        for texts in found:
+            yield from (text or "" for text in texts)
 
 
 def _as_line(text: str) -> str:

@@ -362,6 +362,7 @@ class _FrameDecision(NamedTuple):
 
     kept: np.ndarray  # bool, one per row
     cuts: Cuts | None  # rows are numbered from the first of the frame
+    copies: np.ndarray | None = None  # uint16, one per row
 
 
 def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequence[tuple[str, int, int]]) -> Decided:
@@ -397,7 +398,13 @@ def _decide(
     kept = np.ones(len(rows), bool)
     kept[decision.dropped] = False
     pairs = pairwise(storage.starts.tolist())
-    shares = [_FrameDecision(kept[low:high], _cuts_between(decision.cuts, low, high)) for low, high in pairs]
+    copies = decision.copies
+    shares = [
+        _FrameDecision(
+            kept[low:high], _cuts_between(decision.cuts, low, high), None if copies is None else copies[low:high]
+        )
+        for low, high in pairs
+    ]
     return decision, shares
 
 
@@ -418,6 +425,8 @@ def _decided_frame(frame: Frame, decision: _FrameDecision, names: Names, stage: 
         frame = engine.with_columns(frame, {_text_column(names): as_column(engine, frame, cut)})
         if hasattr(frame, "attrs"):
             note_measures(frame, stage, _text_column(names), changed=True)
+    if decision.copies is not None:
+        return frame.take(np.repeat(np.arange(len(decision.copies)), decision.copies))
     return engine.filter_rows(frame, decision.kept)
 
 

@@ -192,10 +192,14 @@ def redact(
     *,
     types: str | Sequence[str] = ("email", "ip_address", "credit_card", "ssn", "phone"),
     replacement: str = "[REDACTED]_{type}",
+    entities: str | Sequence[str] = (),
+    model: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with personal data in its text replaced.
 
+    entities, model      names to replace too, `person`, `location`, `organisation`, that the spaCy model in this folder
+                         finds
     stage                a whole `curation.Redact` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 
@@ -267,11 +271,18 @@ def explain(
 
 @takes(MeasureStage)
 def measure(
-    frame: AnyFrame, names: str | Measure | MeasureStage | Sequence[str | Measure] = (), *, text_column: str = "text"
+    frame: AnyFrame,
+    names: str | Measure | MeasureStage | Sequence[str | Measure] = (),
+    *,
+    listed_words: str | Sequence[str] = "",
+    text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with one int64 column per measure.
 
-    names                one or more members of `curation.Measure`, or a whole `curation.MeasureStage`; default all
+    names                one or more members of `curation.Measure`, or a whole `curation.MeasureStage`; default all, or
+                         none with `listed_words`
+    listed_words         words, or the path of a file with one per line: adds the column `listed_words`, the share
+                         of the words of a text that are listed
     frame, text_column   as in `curation.apply`
 
         >>> import curation, pandas

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stages that write and use scores, on a frame: `curation.classify`, `perplexity` and `select`."""
+"""The stages that write and use scores, on a frame: `curation.classify`, `embed`, `perplexity`, `select` and `mix`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Literal
 
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import stage_of, takes
-from curation.stages import Classify, Perplexity, Select
+from curation.stages import Classify, Embed, Mix, Perplexity, Select
 
 
 @takes(Classify)
@@ -71,6 +72,34 @@ def perplexity(
     return apply(frame, stage_of(Perplexity, model, locals()), text_column=text_column)
 
 
+@takes(Embed)
+def embed(
+    frame: AnyFrame,
+    model: str | os.PathLike[str] | Embed,
+    *,
+    column: str = "embedding",
+    windows: int = 4,
+    pooling: Literal["first", "mean", "max"] = "mean",
+    max_characters: int = 0,
+    text_column: str = "text",
+) -> AnyFrame:
+    """Return the frame with a column of vectors (lists of int8 of fixed size), null for a text without known tokens.
+
+    model                folder of an encoder or of static embeddings; or a whole `curation.Embed` in place of the
+                         keywords
+    frame, text_column   as in `curation.apply`
+
+        >>> import curation, pandas
+        >>> frame = curation.embed(pandas.DataFrame({"text": ["a good text", ""]}), "vectors")
+        >>> frame["embedding"].isna().tolist()
+        [False, True]
+
+    Raises RecipeError for a wrong setting, InputError for a model that cannot be used, EngineError for a missing
+    package, and the errors of `curation.apply`.
+    """
+    return apply(frame, stage_of(Embed, model, locals()), text_column=text_column)
+
+
 @takes(Select)
 def select(
     frame: AnyFrame,
@@ -102,3 +131,37 @@ def select(
     `curation.apply`.
     """
     return apply(frame, stage_of(Select, column, locals()), text_column=text_column)
+
+
+@takes(Mix)
+def mix(
+    frame: AnyFrame,
+    weights: Mapping[str, float] | Mix,
+    *,
+    by: str = "source",
+    documents: int = 0,
+    tokens: int = 0,
+    tokenizer: str = "gpt2",
+    append_eod: bool = True,
+    seed: int = 1234,
+    text_column: str = "text",
+) -> AnyFrame:
+    """Return rows drawn by weights: some rows of large groups, and rows of small groups several times.
+
+    weights              name of a group -> its share of the result; or a whole `curation.Mix` in place of the keywords
+    by                   the groups: `source`, or another column of strings or integers
+    documents, tokens    number of rows, or of tokens, to draw; without both, as many rows as possible without repeats
+    tokenizer            tokenizer that counts `tokens`; `append_eod` counts an end-of-document token per row
+    seed                 seed of the draw
+    frame, text_column   as in `curation.apply`
+
+    Copies of a row follow it. On a Dask frame the call itself computes 16 to 24 bytes per row; the rows stay lazy.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["a", "b", "c", "d"], "kind": ["web", "web", "web", "wiki"]})
+        >>> curation.mix(frame, {"web": 0.5, "wiki": 0.5}, by="kind", documents=4)["kind"].tolist()
+        ['web', 'web', 'wiki', 'wiki']
+
+    Raises RecipeError for a wrong setting, InputError for a group without rows, and the errors of `curation.apply`.
+    """
+    return apply(frame, stage_of(Mix, weights, locals()), text_column=text_column)

@@ -19,8 +19,10 @@ from curation.system.files import known_sha256
 from curation.system.os_errors import fault_of
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
-SENTENCE, POOLING = "sentence_bert_config.json", "1_Pooling/config.json"  # of sentence-transformers
-REQUIRED, OPTIONAL = (CONFIG, WEIGHTS, TOKENIZER), (SENTENCE, POOLING)
+SENTENCE, POOLING, MODULES = "sentence_bert_config.json", "1_Pooling/config.json", "modules.json"
+REQUIRED = (CONFIG, WEIGHTS, TOKENIZER)
+OPTIONAL = (SENTENCE, POOLING, MODULES)  # of sentence-transformers
+SUPPORTED_MODULES = ("Transformer", "Pooling", "Normalize")
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert")
 OFFSET_FAMILIES = FAMILIES[1:]  # their positions begin after the padding id
@@ -29,7 +31,11 @@ MIN_TOKENS = 8  # of a window
 MODELS_KEPT = 4
 
 Size = Annotated[int, msgspec.Meta(ge=1)]
-Kind = TypeVar("Kind", bound=msgspec.Struct)
+Kind = TypeVar("Kind")
+
+
+class _Family(msgspec.Struct):
+    model_type: str = ""
 
 
 class EncoderConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +55,10 @@ class EncoderConfig(msgspec.Struct, frozen=True, kw_only=True):
     architectures: list[str] = []
     problem_type: str | None = None
     id2label: dict[str, str] = {}
+
+
+class _Module(msgspec.Struct):
+    type: str
 
 
 class _Sentence(msgspec.Struct):
@@ -97,17 +107,24 @@ def is_encoder_path(model: str) -> bool:
 
 def open_encoder(model: str) -> EncoderFiles:
     """Return the checked folder of an encoder, without its weights. InputError for a folder that is none."""
+    return _open(Path(model), check_folder(model))
+
+
+def check_folder(model: str) -> tuple[tuple[int, int], ...]:
+    """Return the times and sizes of the files of a model, which detect that other files replaced them. InputError for a
+    folder that lacks one."""
     folder = Path(model)
     if not folder.is_dir():
         _refuse(folder)
-    return _open(folder, _stamps(folder))
+    return _stamps(folder)
 
 
 def encoder_digests(model: str) -> dict[str, str]:
     """Return path -> SHA-256 of the files that the results depend on."""
-    files = open_encoder(model)
-    names = [*REQUIRED, *(name for name in OPTIONAL if (files.folder / name).is_file())]
-    return {str(files.folder / name): known_sha256(files.folder / name) for name in names}
+    check_folder(model)
+    folder = Path(model)
+    names = [*REQUIRED, *(name for name in OPTIONAL if (folder / name).is_file())]
+    return {str(folder / name): known_sha256(folder / name) for name in names}
 
 
 def _refuse(path: Path) -> None:
@@ -125,7 +142,6 @@ def _refuse(path: Path) -> None:
 
 
 def _stamps(folder: Path) -> tuple[tuple[int, int], ...]:
-    """The times and sizes of the files, which detect that other files replaced them."""
     stamps = []
     for name in (*REQUIRED, *OPTIONAL):
         try:
@@ -155,11 +171,15 @@ def _missing(folder: Path, name: str) -> str:
 
 @lru_cache(MODELS_KEPT)
 def _open(folder: Path, stamps: tuple[tuple[int, int], ...]) -> EncoderFiles:
+    family = _decoded(folder / CONFIG, _Family).model_type
+    if family not in FAMILIES:
+        raise _unsupported(folder / CONFIG, "model_type", family, f"one of {', '.join(FAMILIES)}")
     config = _decoded(folder / CONFIG, EncoderConfig)
     _check(folder / CONFIG, config)
     positions = config.max_position_embeddings
     if config.model_type in OFFSET_FAMILIES:
         positions -= config.pad_token_id + 1
+    _check_modules(folder / MODULES)
     sentence = _decoded(folder / SENTENCE, _Sentence) if (folder / SENTENCE).is_file() else _Sentence()
     max_tokens = min(positions, sentence.max_seq_length or positions)
     if max_tokens < MIN_TOKENS:
@@ -176,20 +196,29 @@ def _decoded(path: Path, kind: type[Kind]) -> Kind:
         raise InputError(f"{path} is not the configuration of an encoder: {error}") from None
 
 
-def _check(path: Path, config: EncoderConfig) -> None:
-    def wrong(name: str, value: Any, expected: str) -> InputError:
-        return InputError(f"{path} has {name} {value!r}, which is not supported; expected {expected}")
+def _unsupported(path: Path, name: str, value: Any, expected: str) -> InputError:
+    return InputError(f"{path} has {name} {value!r}, which is not supported; expected {expected}")
 
-    if config.model_type not in FAMILIES:
-        raise wrong("model_type", config.model_type, f"one of {', '.join(FAMILIES)}")
+
+def _check(path: Path, config: EncoderConfig) -> None:
     if config.hidden_act not in ACTIVATIONS:
-        raise wrong("hidden_act", config.hidden_act, f"one of {', '.join(ACTIVATIONS)}")
+        raise _unsupported(path, "hidden_act", config.hidden_act, f"one of {', '.join(ACTIVATIONS)}")
     if config.position_embedding_type != "absolute":
-        raise wrong("position_embedding_type", config.position_embedding_type, "absolute")
+        raise _unsupported(path, "position_embedding_type", config.position_embedding_type, "absolute")
     if config.hidden_size % config.num_attention_heads:
-        raise wrong("hidden_size", config.hidden_size, f"a multiple of its {config.num_attention_heads} heads")
+        raise _unsupported(
+            path, "hidden_size", config.hidden_size, f"a multiple of its {config.num_attention_heads} heads"
+        )
     if sorted(config.id2label) != sorted(map(str, range(len(config.id2label)))):
-        raise wrong("id2label", config.id2label, "names of the labels 0, 1, ...")
+        raise _unsupported(path, "id2label", config.id2label, "names of the labels 0, 1, ...")
+
+
+def _check_modules(path: Path) -> None:
+    """InputError for a folder of sentence-transformers with further layers, such as Dense."""
+    modules = _decoded(path, list[_Module]) if path.is_file() else []
+    for name in (module.type.rpartition(".")[2] for module in modules):
+        if name not in SUPPORTED_MODULES:
+            raise InputError(f"{path} has the module {name}; {', '.join(SUPPORTED_MODULES)} are supported")
 
 
 def _by_mean(path: Path) -> bool:

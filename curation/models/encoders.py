@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +30,13 @@ from curation.models.encoder_files import (
     encoder_digests,
     open_encoder,
 )
+from curation.models.tensors import read_tensors
 from curation.models.windows import Windows, cut_windows, special_ids
 from curation.system.interrupts import check as check_interrupts
 
 if TYPE_CHECKING:
     import torch
 
-PACKAGES = ("torch", "safetensors", "tokenizers")
 EXTRA = "pip install 'gpu-pipeline[models]'"
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)  # tokens of a padded window
 BATCH_TOKENS = {"cpu": 512, "cuda": 65536}  # larger ones are slower on a CPU: 2,048 take 18 % more time
@@ -44,25 +44,23 @@ _LOADING = threading.Lock()
 
 
 def check_packages() -> None:
-    """Raise EngineError if a package that encoders need is not installed. Imports none of them."""
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise EngineError(f"transformer models need {', '.join(missing)}, not installed here. {EXTRA}")
+    """Raise EngineError if PyTorch is not installed. Does not import it."""
+    if find_spec("torch") is None:
+        raise EngineError(f"transformer models need PyTorch, which is not installed here. {EXTRA}")
 
 
 def device_facts() -> dict[str, str]:
     """Return what the results of encoders depend on besides the model: device, dtype, versions of libraries."""
     check_packages()
     device = _device()
-    return {"device": _device_name(device), "dtype": "float32" if device == "cpu" else "bfloat16"} | {
-        name: _version(name) for name in ("torch", "tokenizers")
-    }
+    return {"device": _device_name(device), "dtype": "float32" if device == "cpu" else "bfloat16"} | package_versions(
+        "torch", "tokenizers"
+    )
 
 
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:  # a package without metadata
-        return "unknown"
+def package_versions(*names: str) -> dict[str, str]:
+    """Return the versions of installed packages."""
+    return {name: version(name) for name in names}
 
 
 def _device() -> str:
@@ -100,14 +98,9 @@ def _load(model: str, digests: tuple[tuple[str, str], ...], with_head: bool, dev
 
 def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
-    try:
-        weights = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as safetensors: {error}") from None
-    return {name: value.to(torch.float32) for name, value in weights.items() if value.is_floating_point()}
+    tensors = {name: values for name, values in read_tensors(path).items() if values.dtype.kind == "f"}
+    return {name: torch.from_numpy(values.astype(np.float32)) for name, values in tensors.items()}
 
 
 class Encoder:
@@ -122,7 +115,7 @@ class Encoder:
         self.files, self.config, self.device = files, files.config, device
         self.dtype = torch.float32 if device == "cpu" else torch.bfloat16
         self.weights = _Weights(files, weights, self)
-        self.tokenizer = _load_tokenizer(files)
+        self.tokenizer = _tokenizer_of(files)
         self.prefix, self.suffix = special_ids(self.tokenizer)
         self.layers = [self.weights.layer(number) for number in range(self.config.num_hidden_layers)]
         self.head = self.weights.head(len(files.labels)) if with_head else None
@@ -299,22 +292,28 @@ class _Weights:
         return apply
 
 
-def _load_tokenizer(files: EncoderFiles) -> Any:
+def read_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of a folder, without its truncation and padding. InputError for a file that is none."""
     from tokenizers import Tokenizer
 
-    path = files.folder / TOKENIZER
+    path = folder / TOKENIZER
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises no narrower class
         raise InputError(f"{path} cannot be read as a tokenizer: {error}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    return tokenizer
+
+
+def _tokenizer_of(files: EncoderFiles) -> Any:
+    tokenizer = read_tokenizer(files.folder)
     if tokenizer.get_vocab_size() > files.config.vocab_size:
         raise InputError(
-            f"{path} has {tokenizer.get_vocab_size():,} tokens, and the model has vectors for "
+            f"{files.folder / TOKENIZER} has {tokenizer.get_vocab_size():,} tokens, and the model has vectors for "
             f"{files.config.vocab_size:,}. Give the tokenizer of this model"
         )
     return tokenizer
 
 
-__all__ = ["Encoder", "check_packages", "device_facts", "load_encoder"]
+__all__ = ["Encoder", "check_packages", "device_facts", "load_encoder", "package_versions", "read_tokenizer"]

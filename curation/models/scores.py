@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation.errors import InputError, counted, nearest
+from curation.errors import InputError, nearest
 from curation.models.encoder_files import EncoderFiles, open_encoder
-from curation.models.encoders import Encoder, load_encoder
-from curation.models.windows import Windows, pool
+from curation.models.encoders import load_encoder
+from curation.models.windows import Windows, pool, results_of
 
 SCORE_UNITS = 10_000
 SHOWN_LABELS = 10
@@ -65,25 +65,12 @@ def score_texts(texts: Sequence[str | None], model: str, label: str, windows: in
     encoder = load_encoder(model, True)
     files = head_of(model)
     read = encoder.windows(texts, windows)
-    values = _outputs(encoder, read)
+    values = _scores(files, results_of(encoder, read, model))
     place = files.labels.index(label) if label else 0
-    pooled = pool(_scores(files, values)[:, [place]], read, pooling)[:, 0]
+    pooled = pool(values[:, [place]], read, pooling)[:, 0]
     known = np.zeros(len(texts), bool)
     known[read.document] = True
-    if wrong := int(np.count_nonzero(~np.isfinite(pooled[known]))):
-        raise InputError(
-            f"{model} gives NaN or an infinite score for {counted(wrong, 'document')}: its weights are damaged, or too "
-            f"large for {encoder.dtype}. Give another model"
-        )
     return Scores(np.rint(np.where(known, pooled, 0) * SCORE_UNITS).astype(np.int64), known, read)
-
-
-def _outputs(encoder: Encoder, windows: Windows) -> np.ndarray:
-    """The outputs of the head for all windows, float64."""
-    values = np.zeros((len(windows.ids), encoder.width))
-    for numbers, results in encoder.run(windows.ids):
-        values[numbers] = results
-    return values
 
 
 def _scores(files: EncoderFiles, outputs: np.ndarray) -> np.ndarray:

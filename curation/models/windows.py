@@ -7,12 +7,14 @@ A text is tokenised from its start as far as its windows reach, not to its end.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from curation.errors import InputError, counted
+from curation.system.steps import note_share
+
 PIECE = 2048  # characters that are tokenised at once
-POOLINGS = ("first", "mean", "max")
 
 
 class Windows(NamedTuple):
@@ -95,6 +97,35 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
         first = last
 
 
+class Reader(Protocol):
+    """A model that reads windows: it gives `width` numbers for each."""
+
+    width: int
+
+    def run(self, windows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield, per batch, the numbers of its windows and their results: floats of shape (windows, width)."""
+        ...
+
+
+def results_of(reader: Reader, windows: Windows, model: str) -> np.ndarray:
+    """Return the results of all windows: float64 of shape (windows, width).
+
+    `model` is its path, for messages. InputError for a model that gives NaN or infinite numbers."""
+    values, done = np.zeros((len(windows.ids), reader.width)), 0
+    for numbers, results in reader.run(windows.ids):
+        values[numbers] = results
+        done += len(numbers)
+        note_share(done / len(windows.ids))
+    wrong = ~np.isfinite(values).all(axis=1)
+    if wrong.any():
+        documents = len(np.unique(windows.document[wrong]))
+        raise InputError(
+            f"{model} gives NaN or an infinite number for {counted(documents, 'document')}: its weights are damaged, "
+            "or too large for its dtype. Give another model"
+        )
+    return values
+
+
 def pool(values: np.ndarray, windows: Windows, pooling: str) -> np.ndarray:
     """Return the results of documents from those of their windows: float64 of shape (documents, width), NaN for a
     document without windows. `mean` weighs a window by its tokens."""
@@ -115,4 +146,4 @@ def pool(values: np.ndarray, windows: Windows, pooling: str) -> np.ndarray:
     return result
 
 
-__all__ = ["POOLINGS", "Windows", "cut_windows", "pool", "special_ids"]
+__all__ = ["Reader", "Windows", "cut_windows", "pool", "results_of", "special_ids"]

@@ -11,19 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from curation.contract import TEXT
 from curation.errors import InputError, OutputError, TokenizerError, counted, nearest
+from curation.packing.sentencepiece_training import MODEL, MODEL_KINDS, train_model
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.packing.vocabularies import BOS_TEXTS, CONFIG_FILE, EOD_TEXTS
-from curation.reading import probe, read_documents, shown
-from curation.reading.changes import check_unchanged
-from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
-from curation.reading.paths import find_files
-from curation.reading.slices import plan_slices
+from curation.reading.inputs import AnyInput
+from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.system.files import as_json, commit_all, local_output, sweep_dead
-from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count, watching
 
 SPECIAL = ("<bos>", "<eos>", "<pad>", "<unk>", "<mask>")
@@ -42,7 +37,6 @@ WORDPIECE_CHARACTERS = 1000  # BERT's
 ALPHABETS = {"bpe": 256, "unigram": len(BYTE_TOKENS) + len(ASCII), "wordpiece": 2 * len(ASCII)}
 KINDS = tuple(ALPHABETS)
 MAX_VOCABULARY = 1_000_000  # the library allocates all of it at the start
-SLICE_BYTES = BATCH_BYTES = 16 << 20
 SAMPLED_OF_BATCH, MAX_SAMPLED = 20, 1000  # texts for `tokens_per_byte`
 
 
@@ -79,7 +73,8 @@ def train_tokenizer(
     inputs      paths, or inputs as in a recipe; all of them are read. The folder `documents/` of a run holds the
                 documents that the run kept
     output      path of a `.json` file. `tokenizer_config.json` next to it names the special tokens. Both files are
-                written, or neither
+                written, or neither. Or path of a `.model` file: `bpe` or `unigram` by SentencePiece's own trainer, with
+                bytes for rare characters; both give the same bytes each time, and every text decodes to itself
     vocabulary  maximum number of tokens, with special tokens. Few texts give fewer. Default: 32,000
     kind        `bpe` (default): byte-level, split by GPT-2's rule; every text decodes to itself. `unigram`: characters,
                 spaces as U+2581, bytes for characters that the texts do not have. `wordpiece`: words and signs without
@@ -99,31 +94,57 @@ def train_tokenizer(
         270
 
     TokenizerError: wrong settings, before anything is read, or a vocabulary too small for the texts. InputError:
-    inputs that cannot be read or have no text. OutputError: an `output` that is not a `.json` file, or that exists
-    (either file) without `force`.
+    inputs that cannot be read or have no text. OutputError: an `output` that is neither a `.json` nor a `.model` file,
+    or that exists (either file) without `force`.
     """
-    _check_settings(kind, vocabulary, special)
     path = local_output(output).expanduser()
+    _check_settings(kind, vocabulary, special, path.suffix == MODEL)
+    if path.suffix == MODEL:
+        return _train_sentencepiece(path, list_whole_inputs(inputs), kind, vocabulary, special, force)
     config = path.with_name(CONFIG_FILE)
     _check_output(path, config, force)
-    texts = _Texts(_list_inputs(inputs))
+    texts = _Texts(list_whole_inputs(inputs))
     sweep_dead(path, config)
     with commit_all(path, config) as (written, written_config):
         written_config.write_bytes(as_json(_config(special), indent=True))  # first, to test that the folder is writable
         written.write_text(_train(kind, vocabulary, list(special), texts, progress), "utf-8")
-    tokenizer = load_tokenizer(str(path))
+    return _trained(path, texts)
+
+
+def _train_sentencepiece(
+    path: Path, inputs: list[AnyInput], kind: str, vocabulary: int, special: Sequence[str], force: bool
+) -> Trained:
+    """Train and write a SentencePiece model."""
+    if path.is_dir() or (path.exists() and not force):
+        raise OutputError(f"{path} exists already. Give another --output, or --force to replace it")
+    texts = _Texts(inputs)
+    sweep_dead(path)
+    with commit_all(path) as (written,):
+        written.write_bytes(b"")  # to test that the folder is writable
+        with _shown_phases(vocabulary, texts):
+            try:
+                written.write_bytes(train_model(kind, vocabulary, special, iter(texts)))
+            except (RuntimeError, OSError) as error:
+                raise _refuse_vocabulary(kind, vocabulary, " ".join(str(error).split())[-300:]) from None
+    return _trained(path, texts)
+
+
+def _trained(path: Path, texts: _Texts) -> Trained:
+    tokenizer, read = load_tokenizer(str(path)), texts.read
     ids, _ = tokenizer.encode(pa.array(texts.sample, pa.large_string()))
     sampled = sum(len(text.encode()) for text in texts.sample)
-    return Trained(path, tokenizer, texts.texts, texts.bytes, texts.rejected, len(ids) / sampled)
+    return Trained(path, tokenizer, read.texts, read.bytes, read.rejected, len(ids) / sampled)
 
 
-def _check_settings(kind: str, vocabulary: int, special: Sequence[str]) -> None:
+def _check_settings(kind: str, vocabulary: int, special: Sequence[str], is_model: bool) -> None:
     if kind not in ALPHABETS:
         raise TokenizerError(f"no kind of tokenizer {kind!r}{nearest(kind, ALPHABETS)}")
+    if is_model and kind not in MODEL_KINDS:
+        raise TokenizerError(f"a SentencePiece model ({MODEL}) is {' or '.join(MODEL_KINDS)}, not {kind}")
     if len({*special, ""}) <= len(special):
         raise TokenizerError(f"special tokens must be different, non-empty texts, got {list(special)}")
     _check_special(special, EOD_TEXTS, "that ends documents")
-    if kind != "bpe":
+    if kind != "bpe" or is_model:
         _check_special(special, UNKNOWN_TEXTS, "for unknown text")
     minimum = ALPHABETS[kind] + len(special)
     if not minimum <= vocabulary <= MAX_VOCABULARY:
@@ -141,61 +162,32 @@ def _check_special(special: Sequence[str], usual: Sequence[str], purpose: str) -
 def _check_output(path: Path, config: Path, force: bool) -> None:
     if path.suffix != ".json" or path == config:
         raise OutputError(
-            f"the output is {path}, expected a .json file other than {CONFIG_FILE}. Call it tokenizer.json"
+            f"the output is {path}, expected a .json file other than {CONFIG_FILE}, or a .model of SentencePiece. Call "
+            "it tokenizer.json or tokenizer.model"
         )
     for file in (path, config):
         if file.is_dir() or (file.exists() and not force):
             raise OutputError(f"{file} exists already. Give another --output, or --force to replace it")
 
 
-def _list_inputs(given: object) -> list[AnyInput]:
-    """Return the inputs. InputError: an input that only runs can read."""
-    try:
-        inputs = list_inputs(given)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    refuse_streamed(inputs)
-    for entry in inputs:
-        if entry.sample < 1:
-            raise InputError(
-                f"{shown(entry.path)} has a sample, which only runs take. Run a recipe, then train on its documents/"
-            )
-    if not inputs:
-        raise InputError("inputs is empty, expected at least one path. Name files or folders")
-    return inputs
-
-
 class _Texts:
-    """Batches of the texts of inputs, with counts of what was read."""
+    """Batches of the texts of inputs, with some of them for `tokens_per_byte`."""
 
     def __init__(self, inputs: list[AnyInput]) -> None:
-        self.files = [probe(file) for file in find_files(inputs)]
-        self.slices = plan_slices(self.files, SLICE_BYTES)
-        self.texts = self.bytes = self.rejected = self.slices_done = 0
+        self.read = InputTexts(inputs)
         self.sample: list[str] = []
         self.when_read: Callable[[], Any] = lambda: None
 
-    def count(self) -> Count:
-        """Return what was read so far."""
-        return Count(self.slices_done, self.texts, self.bytes)
-
     def __iter__(self) -> Iterator[list[str]]:
-        for input_slice in self.slices:
-            for documents in read_documents(input_slice, BATCH_BYTES):
-                check_interrupts()
-                column = documents.table.column(TEXT)
-                texts: list[str] = column.to_pylist()
-                self.texts += len(texts)
-                self.bytes += pc.sum(pc.binary_length(column)).as_py() or 0
-                self.rejected += len(documents.rejected)
-                if len(self.sample) < MAX_SAMPLED:
-                    self.sample += [text for text in texts if text][:SAMPLED_OF_BATCH]
-                yield texts
-            check_unchanged(input_slice)
-            self.slices_done += 1
-        if not self.bytes:
+        for batch in self.read:
+            texts = [text or "" for text in batch]
+            if len(self.sample) < MAX_SAMPLED:
+                self.sample += [text for text in texts if text][:SAMPLED_OF_BATCH]
+            yield texts
+        if not self.read.bytes:
             raise InputError(
-                f"no text to train a tokenizer on: {counted(self.texts, 'document')}, 0 bytes. Give files with text"
+                f"no text to train a tokenizer on: {counted(self.read.texts, 'document')}, 0 bytes. Give files with "
+                "text"
             )
         self.when_read()
 
@@ -230,8 +222,8 @@ def _train(kind: str, vocabulary: int, special: list[str], texts: _Texts, progre
 @contextmanager
 def _shown_phases(vocabulary: int, texts: _Texts) -> Iterator[None]:
     """Show reading, then training. The library calls the iterator of the texts in threads without a display."""
-    reading = watching("reading texts", len(texts.slices), texts.count, "slice")
-    training = watching(f"training {vocabulary:,} tokens", 0, lambda: Count(0, texts.texts, texts.bytes), "")
+    reading = watching("reading texts", len(texts.read.slices), texts.read.count, "slice")
+    training = watching(f"training {vocabulary:,} tokens", 0, lambda: Count(0, texts.read.texts, texts.read.bytes), "")
     with ExitStack() as shown:
         shown.enter_context(reading)
 

@@ -8,7 +8,7 @@ not part of the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
@@ -30,7 +30,11 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SMALL_FILE_BYTES = 1 << 20  # files of up to this size are parsed together: 15 us each instead of 300
 MISSING = object()
 NOTHING = np.empty(0, np.uint8)
+BLANKS = b" \t\r\n"
 LAST_STEP = 1 << 16  # bytes read after a range to find the end of its last line
+
+
+LineParser = Callable[[np.ndarray, int, int, SourceFile, int, int], Documents]  # as `parse_lines`
 
 
 class Block(NamedTuple):
@@ -47,16 +51,17 @@ class Block(NamedTuple):
     skipped_lines: int = 0
 
 
-def read_jsonl(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+def read_jsonl(file_range: FileRange, batch_bytes: int, parse: LineParser | None = None) -> Iterator[Documents]:
     """Yield the documents of the lines that begin in a range, about `batch_bytes` of the file at a time.
 
-    Lines that are no documents are rejected, and so is the rest of a damaged file.
+    Lines that are no documents are rejected, and so is the rest of a damaged file. `parse` replaces `parse_lines`;
+    its documents may have a frame of its engine as table.
     """
     row = line = 0
     for block in _line_blocks(file_range, batch_bytes):
         mark = _mark_length(block.data) if block.offset == 0 else 0
         data, offset = block.data[mark:], block.offset + mark
-        for documents in _parse_block(data, offset, file_range.file, row, line):
+        for documents in _parse_block(data, offset, file_range.file, row, line, parse):
             row += documents.rows
             line += documents.lines
             yield documents
@@ -202,10 +207,12 @@ def _strings(offsets: np.ndarray, data: np.ndarray, valid: np.ndarray | None = N
     return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
 
 
-def _parse_block(data: np.ndarray, offset: int, file: SourceFile, row: int, line: int) -> Iterator[Documents]:
+def _parse_block(
+    data: np.ndarray, offset: int, file: SourceFile, row: int, line: int, parse: LineParser | None = None
+) -> Iterator[Documents]:
     """Yield the documents of whole lines, LINES_AT_ONCE at a time. `offset`, `row`, `line`: those of the first line."""
     for batch, lines in _cut_lines(data):
-        documents = _parse_lines(batch, lines, offset, file, row, line)
+        documents = (parse or parse_lines)(batch, lines, offset, file, row, line)
         yield documents
         row, line, offset = row + documents.rows, line + lines, offset + len(batch)
 
@@ -223,9 +230,10 @@ def _cut_lines(data: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
         lines -= LINES_AT_ONCE
 
 
-def _parse_lines(
+def parse_lines(
     data: np.ndarray, lines: int, offset: int, file: SourceFile, first_row: int, first_line: int
 ) -> Documents:
+    """Return the documents of whole lines. `offset`, `first_row`, `first_line`: those of the first line."""
     starts = np.empty(lines + 1, np.int64)
     starts[-1] = len(data)
     parsed = _parse(data, starts, file.text_column, file.id_column)
@@ -253,6 +261,36 @@ def _parse_lines(
     blank = np.flatnonzero(status == jsonl.BLANK) + first_line
     marks = marks_after(blank, first_row, first_line)
     return Documents(table, rejected, lines - len(blank), lines, marks=marks)
+
+
+def parse_others(
+    data: np.ndarray, starts: np.ndarray, status: np.ndarray, offset: int, file: SourceFile, row: int, line: int
+) -> Documents:
+    """Return what is missing where another parser has found the PLAIN lines, and left lines as UNUSUAL.
+
+    starts, status      first byte of each line and the end of the last, and what each line is; UNUSUAL becomes BLANK
+                        for blank lines, and PLAIN for documents
+    offset, row, line   those of the first line
+
+    The table has the documents of the lines that were UNUSUAL; the rest is that of all lines.
+    """
+    lines = [(int(k), data[starts[k] : starts[k + 1]].tobytes()) for k in np.flatnonzero(status == jsonl.UNUSUAL)]
+    others = [(k, raw.rstrip(b"\n") + b"\n") for k, raw in lines if raw.strip(BLANKS)]
+    numbers = np.array([k for k, _ in others], np.int64)
+    status[status == jsonl.UNUSUAL] = jsonl.BLANK
+    status[numbers] = jsonl.PLAIN
+    rows = row - 1 + np.cumsum(status != jsonl.BLANK)
+    text = np.frombuffer(b"".join(raw for _, raw in others), np.uint8)
+    found = parse_lines(text, len(others), 0, file, 0, 0) if others else None
+    rejected = []
+    table = schema_of(file.columns).empty_table()
+    if found is not None:
+        table = found.table.set_column(0, ROW, pa.array(rows[numbers[found.table.column(ROW).to_numpy()]], pa.int64()))
+        places = [(int(numbers[entry.row]), entry.error) for entry in found.rejected]
+        rejected = [Rejected(int(rows[k]), line + k, offset + int(starts[k]), error) for k, error in places]
+        status[[k for k, _ in places]] = jsonl.UNUSUAL
+    blank = np.flatnonzero(status == jsonl.BLANK) + line
+    return Documents(table, rejected, len(status) - len(blank), len(status), marks=marks_after(blank, row, line))
 
 
 def _carried(data: np.ndarray, starts: np.ndarray, name: str, status: np.ndarray) -> tuple[pa.Array, np.ndarray]:

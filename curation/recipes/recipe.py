@@ -26,6 +26,7 @@ from curation.reading.paths import split_suffix
 from curation.reading.urls import shown
 from curation.recipes.advice import advice_for, refuse_hydra
 from curation.recipes.exports import check_columns, check_export
+from curation.recipes.mixing import check_mix
 from curation.recipes.optional import leave_out
 from curation.recipes.renamed import renamed_keys
 from curation.recipes.settings import apply_settings, expand_shorthands
@@ -66,8 +67,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     part_bytes, part_documents   text bytes and documents per file in `documents/`
     documents            `true`: write `documents/`. `false`, for tokens alone: `show`, `verify` and `compare` cannot
                          read the kept documents
-    index                write `index/`: the keys of documents kept by the last `fuzzy_dedup`. A later run that names
-                         the folder as its `index` removes near-duplicates of them
+    index                write `index/`: the keys of documents kept by `exact_dedup` and `fuzzy_dedup`. A later run that
+                         names the folder as its `index` removes duplicates and near-duplicates of them
     keep_work            keep `_work/` after success
     removed              `text`: `removed/` has each text as it reached the stage that removed it, and the bound that
                          its value broke; `ids`: it has neither
@@ -190,10 +191,13 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"two stages are named {name!r}; set name: of each to a different value")
         self._check_columns()
         self._check_weights()
+        check_mix(self)
         for wrong in _wrong_values(msgspec.to_builtins(self), ""):
             raise ValueError(wrong)
         if self.output.index and not any(map(saves_index, self.stages)):
-            raise ValueError("output.index is set, but no stage is fuzzy_dedup, whose keys an index holds. Add one")
+            raise ValueError(
+                "output.index needs the keys of exact_dedup or fuzzy_dedup, and no stage is one. Add a stage"
+            )
 
     def _check_columns(self) -> None:
         """ValueError for an input with a column that a stage writes."""

@@ -54,6 +54,7 @@ class SegmentState(NamedTuple):
     bytes       int64, one per partition: the bytes of their texts
     cuts        the decision with the spans to cut from texts; None if no stage cuts
     removed     the rows that the corpus phase removed, one entry per stage and reason
+    copies      the `.npy` file of how often each row is written (uint16); None: each row of the mask once
     """
 
     partitions: Partitions
@@ -62,6 +63,7 @@ class SegmentState(NamedTuple):
     bytes: np.ndarray
     cuts: Path | None
     removed: list[RemovedRows]
+    copies: Path | None = None
 
 
 __all__ = ["WORK", "RunContext", "SegmentState"]

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
 import orjson
 
-from curation.arrays import load_mapped, save_array
+from curation.arrays import load_mapped, save_array, write_array
 from curation.engine import load_engine
 from curation.errors import counted
 from curation.reading.source_files import Slice
@@ -23,7 +25,7 @@ from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceTotals
 from curation.running.map_phase import CUT, Segment, cuts_in, load_job, store_job
-from curation.running.masks import removed_by_partition, write_mask
+from curation.running.masks import removed_by_partition, row_batches, write_mask
 from curation.running.plan import check_stage_files
 from curation.running.removed import RemovedRows
 from curation.running.stored_plan import Stored
@@ -32,10 +34,11 @@ from curation.stages.invoke import decide, prepare_stage, run_phase_task
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 from curation.stages.own_code import stage_for_job, stage_from_job
 from curation.stages.saved_index import FOLDER, index_digests
-from curation.system.files import commit, make_folder, remove
+from curation.system.files import commit, file_sha256, make_folder, remove, sync_folder
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count
 
+CENTROIDS = "centroids"  # folder in the outputs
 ROWS = ("row", "partner", "value")  # of drops, in the order of `RemovedRows`
 
 
@@ -46,6 +49,7 @@ class StoredDecision(NamedTuple):
     cuts: Cuts | None
     seconds: float
     details: dict[str, Any]
+    copies: Path | None
 
 
 def save_decision(path: Path, decision: Decision, seconds: float) -> None:
@@ -64,6 +68,24 @@ def save_decision(path: Path, decision: Decision, seconds: float) -> None:
         np.savez(file, allow_pickle=False, facts=np.array(orjson.dumps(facts).decode()), **cuts)
 
 
+def copies_path(path: Path) -> Path:
+    """Return the file of the copies of a decision: uint16, one per row of the segment."""
+    return path.with_suffix(".copies.npy")
+
+
+def _save_copies(path: Path, corpus: Corpus, copies: np.ndarray) -> None:
+    """Write the copies of the rows of a corpus; 0 for all other rows of the segment."""
+    total = int(corpus.storage.starts[-1])
+    with commit(copies_path(path)) as temporary, open(temporary, "wb") as file:
+        header = np.lib.format.header_data_from_array_1_0(np.zeros(0, np.uint16)) | {"shape": (total,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for low, high in row_batches(0, total):
+            first, last = np.searchsorted(corpus.rows, np.array([low, high], corpus.rows.dtype)).tolist()
+            batch = np.zeros(high - low, np.uint16)
+            batch[corpus.rows[first:last].astype(np.int64) - low] = copies[first:last]
+            write_array(file, batch)
+
+
 def _rows_path(path: Path, name: str, number: int) -> Path:
     return path.with_suffix(f".{name}-{number}.npy")
 
@@ -77,7 +99,8 @@ def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecis
     for number, drops in enumerate(facts["drops"]):
         row, kept_row, value = (load_mapped(_rows_path(path, name, number)) for name in ROWS)
         removed.append(RemovedRows(partitions, stage, drops["reason"], row, kept_row, value, drops["index"]))
-    return StoredDecision(removed, cuts, facts["seconds"], facts["details"])
+    copies = copies_path(path)
+    return StoredDecision(removed, cuts, facts["seconds"], facts["details"], copies if copies.exists() else None)
 
 
 def load_removed(path: Path, stage: int, partitions: Partitions) -> list[RemovedRows]:
@@ -86,22 +109,28 @@ def load_removed(path: Path, stage: int, partitions: Partitions) -> list[Removed
 
 
 def save_index(context: RunContext, removed: Sequence[RemovedRows], numbering: Numbering) -> dict[str, str]:
-    """Write `index/` of the documents kept by the last stage that saves an index; return path -> SHA-256.
+    """Write `index/`: the last stage with each `index_folder` saves an index; return path -> SHA-256.
 
-    An index that exists is kept. `removed` has the removed rows of all corpus stages.
+    An index has the documents that its segment kept up to the last stage that saves one. An index that exists is kept.
+    `removed` has the removed rows of all corpus stages.
     """
     stages, index_folder = context.plan.recipe.stages, context.folder / FOLDER
-    number = max(k for k, stage in enumerate(stages) if saves_index(stage))
-    partitions = next(removed_rows.partitions for removed_rows in removed if removed_rows.stage == number)
-    alive = np.ones(len(partitions), bool)
-    for removed_rows in removed:
-        if removed_rows.partitions is partitions and removed_rows.stage <= number:
-            alive[removed_rows.row] = False
-    stage = cast(CorpusStage, stages[number])
+    numbers = {cast(CorpusStage, stage).index_folder: k for k, stage in enumerate(stages) if saves_index(stage)}
     if not index_folder.exists():
-        corpus = partitions.corpus(number, np.flatnonzero(alive), workers=context.workers)
         work = context.work / FOLDER
-        stage.write_index(context.engine, corpus, index_folder, work, lambda rows: ids_of(partitions, rows, numbering))
+        remove(work)
+        for below, number in sorted(numbers.items()):  # "" first
+            partitions = next(removed_rows.partitions for removed_rows in removed if removed_rows.stage == number)
+            alive = np.ones(len(partitions), bool)
+            for removed_rows in removed:
+                if removed_rows.partitions is partitions and removed_rows.stage <= max(numbers.values()):
+                    alive[removed_rows.row] = False
+            corpus = partitions.corpus(number, np.flatnonzero(alive), workers=context.workers)
+            stage = cast(CorpusStage, stages[number])
+            ids = partial(ids_of, partitions, numbering=numbering)
+            stage.write_index(context.engine, corpus, work / below, context.work / f"{FOLDER}-{number}", ids)
+        os.replace(work, index_folder)
+        sync_folder(context.folder)
     return index_digests(index_folder)
 
 
@@ -138,7 +167,7 @@ def run_corpus_stages(
     which has one per stage of the recipe. A stage whose decision is stored does not run again.
     """
     partitions = Partitions(segment_folder(context, segment.number), totals.documents)
-    mask, cuts = context.work / f"barrier-{segment.number}.npy", None
+    mask, cuts, copies = context.work / f"barrier-{segment.number}.npy", None, None
     documents, sizes = totals.documents.copy(), totals.bytes.copy()
     removed: list[RemovedRows] = []
     for number in segment.corpus_stages:
@@ -151,11 +180,12 @@ def run_corpus_stages(
         counts[number].documents_out, counts[number].bytes_out = int(documents.sum()), int(sizes.sum())
         _count(counts[number], decision)
         removed += decision.removed
+        copies = decision.copies
         if decision.cuts:  # the last stage of its segment
             cuts = decision_path(context, number)
     if not mask.exists():
         write_mask(mask, len(partitions), [rows.row for rows in removed])
-    return SegmentState(partitions, mask, documents, sizes, cuts, removed)
+    return SegmentState(partitions, mask, documents, sizes, cuts, removed, copies)
 
 
 def _count(count: StageCount, decision: StoredDecision) -> None:
@@ -196,11 +226,28 @@ def _decide(
             corpus = partitions.corpus(number, mask, sources, context.workers)
             decision = decide(stage, context.engine, corpus, partial(_run_phase, context, number, stage, corpus, mask))
             removed += [len(drops.row) for drops in decision.drops]
+            if decision.copies is not None:
+                _save_copies(path, corpus, decision.copies)
+            _keep_centroids(context, number, stage, corpus)
             save_decision(path, decision, time.perf_counter() - started)
             del corpus, decision
         remove(mask)
     remove(partitions.scratch(number))  # after the decision is stored: a kill in between leaves records without files
     return load_decision(path, partitions, number)
+
+
+def _keep_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
+    """Copy the centroids of a stage to the outputs."""
+    file = stage.centroids_file(corpus)
+    if file is not None:
+        make_folder(context.folder / CENTROIDS)
+        with commit(context.folder / CENTROIDS / f"stage-{number + 1}.npz") as path:
+            copyfile(file, path)
+
+
+def centroid_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of centroids of a run, by its path in the run folder."""
+    return {f"{CENTROIDS}/{path.name}": file_sha256(path) for path in sorted((folder / CENTROIDS).glob("*.npz"))}
 
 
 class PhaseJob(msgspec.Struct, frozen=True, kw_only=True):

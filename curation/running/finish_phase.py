@@ -230,6 +230,7 @@ def _document_sizes(state: SegmentState, parts: Sequence[OutputPart]) -> Iterato
     """Yield the numbers of documents over all output parts, and the bytes of their texts."""
     done = 0
     for part in parts:
-        for rows, sizes in kept_sizes(state.partitions, state.mask, part.start, part.stop):
+        mask, copy = (state.copies, part.copy) if state.copies else (state.mask, 0)
+        for rows, sizes in kept_sizes(state.partitions, mask, part.start, part.stop, copy):
             yield np.arange(done, done + len(rows)), sizes
             done += len(rows)

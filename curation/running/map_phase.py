@@ -194,6 +194,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     ):
         for frame in _frames(task, record, rejected_file, notes):
             check_interrupts()
+            note.begin(len(frame), max(record.bytes_read - record.read_counts()[1], 0))
             frame = _apply_stages(task, frame, record, removed_file, notes)
             started = time.perf_counter()
             columns = _keys(task, frame)

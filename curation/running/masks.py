@@ -44,11 +44,16 @@ def removed_by_partition(partitions: Partitions, rows: np.ndarray) -> tuple[np.n
     return counts, sizes
 
 
-def kept_sizes(partitions: Partitions, mask: Path, start: int, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows of a mask from `start` to `stop` and the bytes of their texts (int64), in batches."""
+def kept_sizes(
+    partitions: Partitions, mask: Path, start: int, stop: int, copy: int = 0
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rows of a mask from `start` to `stop` and the bytes of their texts (int64), in batches.
+
+    With a number of copies per row in `mask`: the rows that have a copy of the number `copy`, from 0.
+    """
     present = np.load(mask, mmap_mode="r")
     for low, high in row_batches(start, stop):
-        rows = np.flatnonzero(present[low:high]) + low
+        rows = np.flatnonzero(present[low:high] > copy) + low
         if len(rows):
             yield rows, partitions.corpus(0, rows).byte_lengths()
 

@@ -29,6 +29,7 @@ LISTING_SHARE = 20  # counting may list large folders: it takes at most 1/20 of 
 WIDE_COLUMNS = 150  # terminals with fewer columns show short numbers and no bar
 MIN_LABEL = 12
 MIN_ETA_SECONDS = 2.0
+SLOW_BYTES = 50_000  # per second; documents per second are shown below it
 
 
 class Phase:
@@ -66,6 +67,13 @@ class Phase:
         if self.last.bytes is None or self._first is None or self.seconds <= 0:
             return None
         return (self.last.bytes - (self._first.bytes or 0)) / self.seconds
+
+    @property
+    def documents_per_second(self) -> float | None:
+        """As `bytes_per_second`."""
+        if self.last.documents is None or self._first is None or self.seconds <= 0:
+            return None
+        return (self.last.documents - (self._first.documents or 0)) / self.seconds
 
     @property
     def seconds_left(self) -> float | None:
@@ -106,6 +114,8 @@ class Phase:
             parts.append(f"{short_number(last.documents)} docs" if is_short else counted(last.documents, "document"))
         if last.bytes is not None and counts_documents:
             speed = f"{rate / 1e6:,.1f} MB/s" if rate else ""
+            if rate and rate < SLOW_BYTES and self.documents_per_second:  # a model reads the texts
+                speed = f"{self.documents_per_second:,.1f} {'docs' if is_short else 'documents'}/s"
             size = f"{last.bytes / 1e6:,.1f} MB"
             parts.append((speed or size) if is_short else f"{size} ({speed})" if speed else size)
         if last.kept is not None:

@@ -268,7 +268,7 @@ def contributions(
         own = [record for _, record in pairs]
         commit = next((input_slice.ranges[0].file.commit for input_slice, _ in pairs), "")
         written = [part for part in parts if part.get("source") == name]
-        documents, copied = sum(part["documents"] for part in written), entry.copies
+        documents = sum(part["documents"] for part in written)
         rows.append(
             {
                 "name": name,
@@ -277,7 +277,7 @@ def contributions(
                 "rejected": sum(record.rejected for record in own),
                 "bytes_read": sum(record.bytes_read for record in own),
                 "documents_kept": documents,
-                "copies": documents - documents // copied,
+                "copies": sum(part["documents"] for part in written if part["copy"]),
                 "bytes_kept": sum(part["bytes"] for part in written),
                 "tokens": sum(part["tokens"] for part in written),
                 **({} if entry.blend_weight is msgspec.UNSET else {"blend_weight": entry.blend_weight}),

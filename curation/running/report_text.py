@@ -35,7 +35,9 @@ def numbers(content: dict[str, Any]) -> dict[str, Any]:
         "retention": round((documents["kept"] - documents["copies"]) / max(documents["read"], 1), 6),
     }
     if content["tokens"]:
-        result |= {"tokens": content["tokens"]["count"], "tokens_per_byte": content["tokens"]["per_byte"]}
+        tokens = content["tokens"]
+        result |= {"tokens": tokens["count"], "tokens_per_byte": tokens["per_byte"]}
+        result["tokens_per_document"] = round(tokens["count"] / max(tokens["documents"], 1), 3)
     for form, splits in content["forms"].items():
         result |= FORMS[form].numbers(list(splits.values()))
     return result
@@ -153,7 +155,8 @@ def print_funnel(content: dict[str, Any]) -> None:
         tokens = content["tokens"]
         console.print(
             f"{tokens['count']:,} tokens ({printable_line(tokens['tokenizer']['name'])}, {tokens['dtype']}) in "
-            f"{counted(tokens['documents'], 'document')}, {tokens['per_byte']:.3f} per byte",
+            f"{counted(tokens['documents'], 'document')}, {tokens['per_byte']:.3f} per byte, "
+            f"{tokens['count'] / max(tokens['documents'], 1):,.1f} per document",
             highlight=False,
             markup=False,
         )

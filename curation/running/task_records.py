@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from curation.system.files import numbered_folders, numbered_path, read_json
-from curation.system.steps import Count, Every, bytes_read, each
+from curation.system.steps import Count, Every, bytes_read, each, listen
 
 RECORD, RUNNING = ".json", ".running"
 NOTE_SECONDS = 1.0
@@ -128,17 +128,34 @@ class RunningNote:
         self.path = numbered_path(folder, number, RUNNING)
         self.clock, self.before = Every(NOTE_SECONDS), bytes_read()
         self.is_written = False
+        self.counts, self.batch, self.share = (0, 0, 0), (0, 0), 0.0
 
     def __enter__(self) -> RunningNote:
+        listen(self.part)
         return self
 
+    def begin(self, documents: int, size: int) -> None:
+        """Begin a batch of so many documents and bytes."""
+        self.batch, self.share = (documents, size), 0.0
+
+    def part(self, share: float) -> None:
+        """Count a part of the batch. A second slow stage counts no part again."""
+        self.share = max(self.share, share)
+        documents, size = (int(self.share * number) for number in self.batch)
+        self._store(self.counts[0] + documents, self.counts[1] + size, self.counts[2])
+
     def write(self, documents: int, size: int, kept: int) -> None:
-        """Note the counts, at most once per second."""
+        """Note the counts of complete batches, at most once per second."""
+        self.counts = documents, size, kept
+        self._store(*self.counts)
+
+    def _store(self, documents: int, size: int, kept: int) -> None:
         if self.clock.is_due():
             self.path.parent.mkdir(exist_ok=True)  # a subfolder of `numbered_path`
             self.path.write_bytes(orjson.dumps((documents, size, kept, bytes_read() - self.before)))
             self.is_written = True
 
     def __exit__(self, *error: object) -> None:
+        listen(None)
         if self.is_written:
             self.path.unlink(missing_ok=True)

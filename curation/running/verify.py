@@ -262,7 +262,7 @@ def _ledger(folder: Path, content: dict[str, Any]) -> Iterator[str]:
 
 
 def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
-    copies = sum(entry["copies"] - 1 for entry in content["recipe"]["input"])
+    copies = sum(entry["copies"] - 1 for entry in content["recipe"]["input"]) + _drawn_copies(content)
     if not has_documents(content):
         tokens = content["tokens"]
         if tokens["documents"] + tokens["empty_documents"] != content["documents"]["kept"]:
@@ -274,6 +274,13 @@ def _documents(folder: Path, content: dict[str, Any]) -> Iterator[str]:
     rows = yield from _ascending(folder, "documents", copies)
     if rows != content["documents"]["kept"]:
         yield f"documents/ has {rows} rows, the report counts {content['documents']['kept']} kept"
+
+
+def _drawn_copies(content: dict[str, Any]) -> int:
+    """The largest number of times that another copy of an input may begin after a `mix`."""
+    groups = [group for stage in content["stages"] if stage["kind"] == "mix" for group in stage["details"]["groups"]]
+    most = max((group["most_copies"] for group in groups), default=0)
+    return max(most - 1, 0) * len(content["recipe"]["input"])
 
 
 def _removed(folder: Path, content: dict[str, Any]) -> Iterator[str]:

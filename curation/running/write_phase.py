@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from itertools import groupby
+from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -48,13 +48,17 @@ if TYPE_CHECKING:
 
 
 class OutputPart(NamedTuple):
-    """Rows `start` to `stop` (exclusive) of the last segment, all of one source; `documents` of them are kept."""
+    """Rows `start` to `stop` (exclusive) of the last segment, all of one source; `documents` of them are written.
+
+    `copy` is the number of the copy, from 0.
+    """
 
     number: int
     source: str
     start: int
     stop: int
     documents: int
+    copy: int = 0
 
 
 def cut_output_parts(
@@ -70,6 +74,8 @@ def cut_output_parts(
     sources  (name, first row, row after the last) of each input
     copies   source -> number of times its documents are written, one whole copy after the other; default 1
     """
+    if state.copies:
+        return _cut_drawn_parts(state, sources, output)
     parts: list[OutputPart] = []
     first_rows = state.partitions.starts[:-1]
     for name, low, high in sources:
@@ -77,8 +83,24 @@ def cut_output_parts(
         target = -(-total // max(-(-total // output.part_bytes), 1))
         batches = kept_sizes(state.partitions, state.mask, low, high)
         spans = list(cut_spans(batches, target, output.part_documents))
-        for span in spans * copies.get(name, 1):
-            parts.append(OutputPart(len(parts), name, *span))
+        for copy in range(copies.get(name, 1)):
+            parts += [OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)]
+    return parts
+
+
+def _cut_drawn_parts(state: SegmentState, sources: Sequence[tuple[str, int, int]], output: Output) -> list[OutputPart]:
+    """Return the parts of documents with a number of copies each: first copies of a source, then second ones."""
+    assert state.copies
+    parts: list[OutputPart] = []
+    for name, low, high in sources:
+        for copy in count():
+            total = sum(int(sizes.sum()) for _, sizes in kept_sizes(state.partitions, state.copies, low, high, copy))
+            target = -(-total // max(-(-total // output.part_bytes), 1))
+            batches = kept_sizes(state.partitions, state.copies, low, high, copy)
+            spans = list(cut_spans(batches, target, output.part_documents))
+            if not spans:
+                break
+            parts += [OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)]
     return parts
 
 
@@ -88,6 +110,7 @@ class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
     offsets: np.ndarray  # int64: first doc of each slice
     partitions: Partitions
     mask: Path
+    copies: Path | None
     output_parts: list[OutputPart]
     work: Path
     documents: Path
@@ -102,9 +125,10 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     part = job.output_parts[number]
     started = time.perf_counter()
     path = job.documents / f"part-{number:05d}.parquet" if plan.recipe.output.documents else None
-    schema, mask = document_schema(plan.slices.carried, plan.recipe.stages), np.load(job.mask, mmap_mode="r")
+    schema = document_schema(plan.slices.carried, plan.recipe.stages)
     digest = hashlib.sha256()
     tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
+    tally["copy"] = part.copy
     lengths, languages = Tally(), Counter[str]()
     engine = load_engine(job.engine)
     files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
@@ -116,7 +140,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
             name = plan.recipe.tokenizer.name
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
-        for table in _row_groups(_kept_documents(plan, job, part, mask, schema)):
+        for table in _row_groups(_kept_documents(plan, job, part, schema)):
             check_interrupts()
             if file:
                 file.write(table)
@@ -173,10 +197,9 @@ def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
     return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
 
 
-def _kept_documents(
-    plan: Plan, job: OutputJob, part: OutputPart, mask: np.ndarray, schema: pa.Schema
-) -> Iterator[pa.Table]:
-    """The kept documents of an output part, batch by batch, in the schema of `documents/`."""
+def _kept_documents(plan: Plan, job: OutputJob, part: OutputPart, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The documents of an output part, batch by batch, in the schema of `documents/`."""
+    mask, copy = np.load(job.copies or job.mask, mmap_mode="r"), part.copy if job.copies else 0
     added = added_columns(plan.recipe.stages)
     for span in job.partitions.spans(part.start, part.stop):
         input_slice = plan.slices[span.partition]
@@ -185,7 +208,7 @@ def _kept_documents(
         table = table.slice(span.start, span.stop - span.start)
         done = int(job.partitions.starts[span.partition]) + span.start
         for batch in table.to_batches():
-            kept = np.asarray(mask[done : done + len(batch)])
+            kept = np.asarray(mask[done : done + len(batch)]) > copy
             done += len(batch)
             rows = pa.Table.from_batches([batch]).filter(pa.array(kept))
             if len(rows):

@@ -153,13 +153,14 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
     of phases are not run again.
 
     Class variables: `cuts_text` is true if the stage cuts spans of text instead of removing rows; `indexes` is true if
-    it has `write_index`.
+    it has `write_index`. `index_folder` is the folder below `index/` of a run that it writes; "" is `index/` itself.
     """
 
     compares: ClassVar[bool] = True
     finds_duplicates: ClassVar[bool] = True
     cuts_text: ClassVar[bool] = False
     indexes: ClassVar[bool] = False
+    index_folder: ClassVar[str] = ""
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         """Return the keys of a frame: name -> integers or bool, one per row, in one dimension. The corpus stores signed
@@ -173,6 +174,11 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         """Return the rows to remove, or the spans to cut."""
         raise NotImplementedError(f"{type(self).__name__} has no decide()")
+
+    def centroids_file(self, corpus: Corpus) -> Path | None:
+        """Return the file in `corpus.scratch` that the run keeps as `centroids/stage-N.npz`, after the phases. Default:
+        none."""
+        return None
 
     def kept_share(self) -> float:
         """Return the share of documents that the stage keeps, if its settings fix it; for `curate plan`. Default: 1."""

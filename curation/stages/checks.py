@@ -231,7 +231,16 @@ def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> De
         if len(cuts.row):
             raise StageError("decide() cuts spans, but the class has cuts_text = False. Set it to True")
         cuts = None
-    return Decision(drops, cuts, _as_json(decision.details))
+    if decision.copies is not None:
+        _check_copies(decision.copies, drops, len(corpus.rows))
+    return Decision(drops, cuts, _as_json(decision.details), decision.copies)
+
+
+def _check_copies(copies: object, drops: Sequence[Drops], rows: int) -> None:
+    if not isinstance(copies, np.ndarray) or copies.dtype != np.uint16 or copies.shape != (rows,):
+        raise StageError(f"copies must be uint16, one per row of the corpus ({rows:,}), not {type(copies).__name__}")
+    if int(np.count_nonzero(copies == 0)) != sum(len(entry.row) for entry in drops):
+        raise StageError("copies must be 0 for the rows in drops, and for no others")
 
 
 def _checked_drops(drops: object, state: np.ndarray) -> Drops:

@@ -95,11 +95,14 @@ class Decision(NamedTuple):
     drops    rows to remove, each row once, grouped by reason
     cuts     spans to cut, if the class has `cuts_text = True`
     details  JSON values for the stage's entry in the report; NumPy numbers and arrays are allowed
+    copies   uint16, one per row of the corpus: how often the documents are written, 0 for dropped rows. Only of the
+             last stage of a recipe. None: each once
     """
 
     drops: tuple[Drops, ...] = ()
     cuts: Cuts | None = None
     details: Mapping[str, Any] = EMPTY
+    copies: np.ndarray | None = None
 
     @property
     def dropped(self) -> np.ndarray:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lowest documents of each group of a corpus, an exact number of them, found by tasks that share only files.
 
-Each row has a `group` and an `order`, both uint64. The *bound* of a group is the order of the last row to drop. Its
-digits of 16 bits are found one by one, the highest first (radix selection). For each digit, a task per bundle counts
-the digits of the rows that may still hold the bound, and a task per *shard*, a range of groups, chooses the digit. Then
-a task per bundle marks its rows. Of rows with the order of the bound, the last are dropped.
+Each row has a `group` and an `order`, both uint64, and a weight (int64), 1 unless the stage gives one. Documents are
+counted by their weights. Rows of one group and order have one weight. The *bound* of a group is the order of the last
+row to drop. Its digits of 16 bits are found one by one, the highest first (radix selection). For each digit, a task per
+bundle counts the digits of the rows that may still hold the bound, and a task per *shard*, a range of groups, chooses
+the digit. Then a task per bundle marks its rows. Of rows with the order of the bound, the last are dropped.
 
 Memory of a task: about 60 bytes per row of a bundle, or 40 per distinct digit of a shard's groups.
 """
@@ -44,15 +45,15 @@ STATE = np.dtype(
 )
 QUOTA = np.dtype([("group", "<u8"), ("last", "<i8")])
 
-Keys = Callable[["Corpus"], tuple[np.ndarray, np.ndarray]]  # of a bundle: group and order of each row
-Dropped = Callable[[np.ndarray], np.ndarray]  # number of rows to drop of groups with so many rows
+Keys = Callable[["Corpus"], tuple[np.ndarray, ...]]  # of a bundle: group, order and, if not 1, weight of each row
+Dropped = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows to drop of each group, by its rows
 
 
 class Bounds(NamedTuple):
     """The groups of a corpus, ascending; arrays with an element per group.
 
     group      the group, uint64
-    documents  its rows, int64
+    documents  the weights of its rows, int64
     dropped    how many of them are dropped, int64
     first      its first row, int64
     bound      the highest order that is dropped, uint64; meaningless if no row is
@@ -68,8 +69,9 @@ class Bounds(NamedTuple):
 def phases(keys: Keys, dropped: Dropped, sharded: bool) -> Sequence[Phase]:
     """Return the phases that find the lowest rows of each group.
 
-    keys     function that returns the group and the order of each row of a bundle
-    dropped  function that returns how many rows to drop of groups with so many rows (int64 to int64)
+    keys     function that returns the group, the order and the weight, if it is not 1, of each row of a bundle
+    dropped  function from groups and the weights of their rows to the weight to drop of each (int64); the rows dropped
+             have at most this weight
     sharded  divide the groups into shards; for columns with many values
     """
     shards = _shard_count if sharded else once
@@ -123,19 +125,22 @@ def _places(groups: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _count(keys: Keys, shards: Callable[[Corpus], int], digit: int, engine: Engine, corpus: Corpus, task: int) -> None:
     """Count the values of a digit per group in a bundle, among the rows that agree with the bound so far."""
     part = bundle(corpus, task)
-    group, order = keys(part)
+    group, order, *weights = keys(part)
     rows = part.rows.astype(np.int64)
     if digit:
         state = _states(corpus, shards, digit - 1)
         place, _ = _places(state["group"], group)  # all groups are known
         agrees = order >> np.uint64(64 - DIGIT_BITS * digit) == state["bound"][place]
         chosen = np.flatnonzero(agrees & (state["left"][place] > 0))
-        group, order, rows = group[chosen], order[chosen], rows[chosen]
+        group, order, rows, weights = group[chosen], order[chosen], rows[chosen], [w[chosen] for w in weights]
     value = (order >> np.uint64(64 - DIGIT_BITS * (digit + 1))).astype(np.uint16)
     groups, number = np.unique(group, return_inverse=True)
-    pairs, first, counts = np.unique(
-        number.astype(np.int64) << DIGIT_BITS | value, return_index=True, return_counts=True
+    pairs, first, place, counts = np.unique(
+        number.astype(np.int64) << DIGIT_BITS | value, return_index=True, return_inverse=True, return_counts=True
     )
+    for weight in weights:
+        counts = np.zeros(len(pairs), np.int64)
+        np.add.at(counts, place, weight)
     counted = np.empty(len(pairs), COUNTED)
     counted["group"], counted["digit"] = groups[pairs >> DIGIT_BITS], pairs & ((1 << DIGIT_BITS) - 1)
     counted["count"], counted["first"] = counts, rows[first]
@@ -205,7 +210,7 @@ def _first_state(counted: np.ndarray, dropped: Dropped) -> np.ndarray:
     if len(starts):
         state["documents"] = np.add.reduceat(counted["count"], starts)
         state["first"] = np.minimum.reduceat(counted["first"], starts)
-    state["dropped"] = state["left"] = dropped(state["documents"])
+    state["dropped"] = state["left"] = dropped(state["group"], state["documents"])
     return state
 
 
@@ -229,7 +234,16 @@ def _quotas(state: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]
 def _mark(keys: Keys, shards: Callable[[Corpus], int], engine: Engine, corpus: Corpus, task: int) -> None:
     """Write the rows of a bundle that are dropped, and their orders."""
     part = bundle(corpus, task)
-    group, order = keys(part)
+    _, order, *_ = found = keys(part)
+    rows = np.flatnonzero(lowest(corpus, task, found, shards))
+    write_cells(_path(corpus, "rows", task), [[part.rows[rows].astype(row_type(corpus))], [order[rows]]], 2)
+
+
+def lowest(
+    corpus: Corpus, task: int, keys: tuple[np.ndarray, ...], shards: Callable[[Corpus], int] = once
+) -> np.ndarray:
+    """Return a bool per row of a bundle: true for the rows that are dropped. `keys`: group, order, weight of each."""
+    group, order, *weights = keys
     state = _states(corpus, shards, DIGITS - 1)
     place, _ = _places(state["group"], group)  # all groups are known
     bound = state["bound"][place]
@@ -237,19 +251,20 @@ def _mark(keys: Keys, shards: Callable[[Corpus], int], engine: Engine, corpus: C
     paths = [_path(corpus, f"bound_{DIGITS - 1}", shard) for shard in range(shards(corpus))]
     quotas = np.frombuffer(b"".join(read_cell(path, 1 + task) for path in paths), QUOTA)
     tied = np.flatnonzero(order == bound)
-    is_dropped[tied[_last_of_groups(group[tied], quotas)]] = True
-    rows = np.flatnonzero(is_dropped)
-    write_cells(_path(corpus, "rows", task), [[part.rows[rows].astype(row_type(corpus))], [order[rows]]], 2)
+    weight = weights[0][tied] if weights else np.ones(len(tied), np.int64)
+    is_dropped[tied[_last_of_groups(group[tied], weight, quotas)]] = True
+    return is_dropped
 
 
-def _last_of_groups(group: np.ndarray, quotas: np.ndarray) -> np.ndarray:
-    """Return the indices of the last rows of each group, as many as its quota."""
+def _last_of_groups(group: np.ndarray, weight: np.ndarray, quotas: np.ndarray) -> np.ndarray:
+    """Return the indices of the last rows of each group, as many as have at most the weight of its quota."""
     by_group = np.argsort(group, kind="stable")
-    group = group[by_group]
+    group, weight = group[by_group], weight[by_group]
     place, known = _places(quotas["group"], group)
-    after = np.searchsorted(group, group, side="right") - np.arange(len(group))  # rows of the group from this one on
+    below = np.concatenate([np.zeros(1, np.int64), np.cumsum(weight)])
+    after = below[np.searchsorted(group, group, side="right")] - below[:-1]  # of the group from this row on
     known[known] = after[known] <= quotas["last"][place[known]]
     return by_group[known]
 
 
-__all__ = ["Bounds", "bounds_of", "dropped_rows", "phases"]
+__all__ = ["Bounds", "bounds_of", "dropped_rows", "lowest", "phases"]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The saved index of a run: files by which a later run removes near-duplicates of its documents.
+"""The saved indexes of a run: files by which a later run removes duplicates and near-duplicates of its documents.
+
+`exact_index.py` has the one of exact duplicates. This is the one of near-duplicates, and what both share.
 
 Documents are numbered in the order of `doc`. All numbers are little-endian; files are read through memory maps:
 
@@ -64,17 +66,15 @@ def write_index(
     work: Path,
     settings: Settings,
     corpus: Corpus,
-    bands: Sequence[str],
     ids_of: Callable[[np.ndarray], pa.Array],
-    write_similarity: Callable[[np.ndarray, Path], None],
+    write_keys: Callable[[Path], None],
 ) -> None:
     """Write the index of all documents of `corpus` to `folder`, as a whole or not at all.
 
-    work              temporary folder on the same disk, renamed to `folder` at the end
-    settings          settings of the stage that a later run must share
-    bands             names of the band columns of `corpus`
-    ids_of            function that returns the ids of rows
-    write_similarity  function that writes the comparison data of documents to a folder
+    work        temporary folder on the same disk, renamed to `folder` at the end
+    settings    settings of the stage that a later run must share
+    ids_of      function that returns the ids of rows
+    write_keys  function that writes to a folder what documents are found and compared by
     """
     remove(work)
     make_folder(work)
@@ -82,14 +82,19 @@ def write_index(
     with commit(work / IDS) as path, pa.ipc.new_file(str(path), pa.schema([(ID, pa.large_string())])) as writer:
         for start in each(range(0, documents, IDS_AT_ONCE), "writing ids of the index", "batch"):
             writer.write_batch(pa.record_batch([ids_of(corpus.rows[start : start + IDS_AT_ONCE])], [ID]))
-    for band, column in enumerate(each(bands, "writing bands of the index", "band")):
-        _write_band(work, band, corpus.column(column))
-    write_similarity(np.arange(documents, dtype=position_type(documents)), work)
+    write_keys(work)
     files = {path.name: _described(path) for path in sorted(work.iterdir())}
     content = {"format": FORMAT, "version": __version__, "settings": settings, "documents": documents, "files": files}
     write_json(work / DESCRIPTION, content, indent=True)
+    make_folder(folder.parent)
     os.replace(work, folder)
     sync_folder(folder.parent)
+
+
+def write_bands(folder: Path, corpus: Corpus, bands: Sequence[str]) -> None:
+    """Write the keys of all documents of `corpus`, ascending per band, and their documents."""
+    for band, column in enumerate(each(bands, "writing bands of the index", "band")):
+        _write_band(folder, band, corpus.column(column))
 
 
 def _write_band(folder: Path, band: int, keys: np.ndarray) -> None:
@@ -109,13 +114,22 @@ def _described(path: Path) -> dict[str, Any]:
 
 
 def index_digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file of a finished index, by its path in the run folder."""
-    index = SavedIndex(folder)
-    files = {name: entry["sha256"] for name, entry in index.content["files"].items()}
-    return {f"{folder.name}/{name}": digest for name, digest in (files | {DESCRIPTION: index.digest}).items()}
+    """Return the SHA-256 of every file of the finished indexes in a folder, by its path in the run folder."""
+    digests: dict[str, str] = {}
+    for path in sorted(folder.rglob(DESCRIPTION)):
+        index, below = SavedIndex(path.parent), path.parent.relative_to(folder.parent).as_posix()
+        files = {name: entry["sha256"] for name, entry in index.content["files"].items()}
+        digests |= {f"{below}/{name}": digest for name, digest in (files | {DESCRIPTION: index.digest}).items()}
+    return digests
 
 
 # Reading
+
+
+def missing_index(folder: str | Path, stage: str = "") -> str:
+    """Return the message about a folder without an index, or without that of a stage."""
+    run = f"a run with {stage} and" if stage else "a run with"
+    return f"index: {folder} has no {DESCRIPTION}; give {FOLDER}/ of {run} output: {{index: true}}"
 
 
 class SavedIndex:
@@ -127,9 +141,7 @@ class SavedIndex:
         try:
             data = (self.folder / DESCRIPTION).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            raise RecipeError(
-                f"index: {folder} has no {DESCRIPTION}; give {FOLDER}/ of a run with output: {{index: true}}"
-            ) from None
+            raise RecipeError(missing_index(folder)) from None
         try:
             self.content = orjson.loads(data)
             made = self.content["format"]
@@ -310,4 +322,15 @@ def _pairs(
     return pairs.select(np.flatnonzero(near))
 
 
-__all__ = ["CROWD", "DESCRIPTION", "FOLDER", "Matches", "SavedIndex", "find_matches", "index_digests", "write_index"]
+__all__ = [
+    "CROWD",
+    "DESCRIPTION",
+    "FOLDER",
+    "Matches",
+    "SavedIndex",
+    "find_matches",
+    "index_digests",
+    "missing_index",
+    "write_bands",
+    "write_index",
+]

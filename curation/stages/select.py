@@ -93,7 +93,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         numbers = _numbers(engine.to_arrow(frame[[self.column]]).column(0), self.column)
         keys = {ORDER: order_of(numbers, self._drops_highest)}
         if self._is_grouped:
-            values = _as_strings(engine.to_arrow(frame[[self.per]]).column(0), self.per)
+            values = as_strings(engine.to_arrow(frame[[self.per]]).column(0), self.per)
             text = engine.from_arrow(pa.table({TEXT: values}))[TEXT]
             keys[GROUP] = engine.hash_text(text)[:, 0]
         return keys
@@ -106,16 +106,13 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         if self._is_grouped:
             group = part.column(GROUP)
         elif self.per:
-            spans = list(part.sources)  # of a frame, an input may have several
-            numbers = {name: number for number, name in enumerate(dict.fromkeys(name for name, _, _ in spans))}
-            number_of = np.array([numbers[name] for name, _, _ in spans], np.uint64)
-            ends = np.array([last for _, _, last in spans], np.int64)
-            group = number_of[np.searchsorted(ends, part.rows.astype(np.int64), side="right")]
+            names = list(dict.fromkeys(name for name, _, _ in part.sources))  # of a frame, an input may have several
+            group = source_numbers(part, names)
         else:
             group = np.zeros(len(part.rows), np.uint64)
         return group, part.column(ORDER)
 
-    def _dropped(self, documents: np.ndarray) -> np.ndarray:
+    def _dropped(self, groups: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """Return how many of so many documents are removed. The share counts as it is written: 0.3 of 10 are 3."""
         name, given = self._given
         share = Decimal(repr(given)) if name.startswith("drop") else 1 - Decimal(repr(given))
@@ -175,6 +172,14 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         ]
 
 
+def source_numbers(part: Corpus, names: Sequence[str]) -> np.ndarray:
+    """Return the place in `names` (uint64) of the input of each row; `len(names)` for an input that has no place."""
+    places = {name: number for number, name in enumerate(names)}
+    number_of = np.array([places.get(name, len(names)) for name, _, _ in part.sources], np.uint64)
+    ends = np.array([last for _, _, last in part.sources], np.int64)
+    return number_of[np.searchsorted(ends, part.rows.astype(np.int64), side="right")]
+
+
 def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
     """Return a column as float64; NaN for a null and for a string that is not a number."""
     if has_kind(column.type, "number"):
@@ -184,7 +189,8 @@ def _numbers(column: pa.ChunkedArray, name: str) -> np.ndarray:
     raise InputError(f"column {name!r} holds {column.type}, but select needs numbers")
 
 
-def _as_strings(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def as_strings(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return a column of strings or integers as strings. InputError for another one."""
     try:
         return column.cast(pa.large_string())
     except pa.ArrowException:

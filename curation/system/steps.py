@@ -46,7 +46,7 @@ class Display(Protocol):
 
 
 _display: ContextVar[Display | None] = ContextVar("display", default=None)
-_reads = threading.local()
+_reads = threading.local()  # of a task
 
 
 @contextmanager
@@ -107,6 +107,17 @@ def bytes_read() -> int:
     return getattr(_reads, "bytes", 0)
 
 
+def listen(listener: Callable[[float], object] | None) -> None:
+    """Let this thread call `listener` with the share of a batch that a slow stage has done; None: no longer."""
+    _reads.listener = listener
+
+
+def note_share(share: float) -> None:
+    """Note which part of a batch a slow stage has done, from 0 to 1."""
+    if listener := getattr(_reads, "listener", None):
+        listener(share)
+
+
 class Every:
     """A clock: `is_due()` is true at most once per `seconds`, and not in the first ones."""
 
@@ -123,4 +134,15 @@ class Every:
         return True
 
 
-__all__ = ["Count", "Display", "Every", "bytes_read", "each", "note_read", "shown_by", "watching"]
+__all__ = [
+    "Count",
+    "Display",
+    "Every",
+    "bytes_read",
+    "each",
+    "listen",
+    "note_read",
+    "note_share",
+    "shown_by",
+    "watching",
+]

@@ -19,10 +19,11 @@ from curation.cli.groups import GROUPS
 from curation.cli.options import SHARED
 from curation.cli.parsing import Parser
 from tests.cli.test_cli import CURATE, curate, failed
+from tests.models.tiny_files import write_static
 from tests.runs import data_digests, files_below, made_texts, records_of, report_of
 
 COMMANDS = {command.name: command for group in GROUPS for command in group.commands}
-RUNNING = ("run", "demo", "measure", "tokenize")
+RUNNING = ("run", "demo", "measure", "embed", "tokenize")
 READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer", "train lm")
 TRAINING = ("train tokenizer", "train classifier", "train lm")
 WRITING = (*RUNNING, "init", "check-overlap", *TRAINING, "merge", "split")
@@ -42,7 +43,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads
     "--allow-code": ("run", "plan", "measure", "tokenize", "warmup"),
     "--stages": ("run", "plan", "measure", "tokenize"),
     "--rules": ("run", "plan", "measure", "tokenize"),
-    "--tokenizer": ("run", "plan", "tokenize", "inspect", "check-overlap"),
+    "--tokenizer": ("run", "plan", "tokenize", "inspect", "tokens", "check-overlap"),
     "--quiet": (*WRITING, "verify", "warmup"),
     "--log": (*WRITING, "show", "compare", "verify", "plan", "warmup"),
 }
@@ -285,6 +286,10 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
         lambda at: [at / "made.jsonl", "--names", "words", "-o", "measured"],
         {"output", "report", "already_complete", "documents", "bytes", "seconds", "warnings", "tokens", "stages"}
         | {"ranks", "percentiles", "rules"},
+    ),
+    "embed": (
+        lambda at: [at / "made.jsonl", "--model", write_static(Path("vectors")), "-o", "embedded"],
+        {"output", "report", "already_complete", "documents", "bytes", "seconds", "warnings", "tokens", "stages"},
     ),
     "train tokenizer": (
         lambda at: [at / "made.jsonl", "-o", "t/tokenizer.json", "--vocabulary", 300],

@@ -15,9 +15,9 @@ INSTALL = "pip install 'numba-cuda[cu13]<0.31'"
 pytest.importorskip("numba_cuda", reason=f"numba-cuda is not installed: {INSTALL}")
 pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
 pytest.importorskip("numba.cuda")
-kernels, text_kernels, rewrite_kernels, token_kernels = (
+kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels = (
     pytest.importorskip(f"gpu_pipeline.{name}")
-    for name in ("kernels", "text_kernels", "rewrite_kernels", "token_kernels")
+    for name in ("kernels", "text_kernels", "rewrite_kernels", "token_kernels", "json_kernels")
 )
 
 from tests.ptx.build import other_toolchain, ptx_of  # noqa: E402 - needs the packages above
@@ -26,9 +26,9 @@ from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 
 RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read_bytes())
 MORE_REGISTERS = 1.1  # that another version of the linker may use
-FOUR = kernels, text_kernels, rewrite_kernels, token_kernels
-SIGNATURES = {kernel: signature for module in FOUR for kernel, signature in module.SIGNATURES.items()}
-MODULES = kernels, kernels.measure_kernels, kernels.repetition_kernels, text_kernels, rewrite_kernels, token_kernels
+FIVE = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels
+SIGNATURES = {kernel: signature for module in FIVE for kernel, signature in module.SIGNATURES.items()}
+MODULES = *FIVE, kernels.measure_kernels, kernels.repetition_kernels
 KERNELS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
 
 

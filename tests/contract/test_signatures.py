@@ -21,8 +21,13 @@ from curation.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = {kind: getattr(curation, kind) for kind in STAGES}
-DETAILED = ("exact_dedup", "fuzzy_dedup")
-PATHS = {("fuzzy_dedup", "index"), ("language", "model")}  # settings that may be a `pathlib.Path` too
+DETAILED = ("exact_dedup", "fuzzy_dedup", "semantic_dedup")
+PATHS = {
+    ("exact_dedup", "index"),
+    ("fuzzy_dedup", "index"),
+    ("language", "model"),
+    ("semantic_dedup", "centroids"),
+}  # settings that may be a `pathlib.Path` too
 WIDER = {list[str]: str | Sequence[str], tuple[str, ...]: str | Sequence[str], str | list[str]: str | Sequence[str]}
 
 

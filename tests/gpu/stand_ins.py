@@ -32,11 +32,13 @@ measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
 token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
 text_kernels = pytest.importorskip("gpu_pipeline.text_kernels")
 rewrite_kernels = pytest.importorskip("gpu_pipeline.rewrite_kernels")
-SIGNATURES = kernels.SIGNATURES | text_kernels.SIGNATURES | rewrite_kernels.SIGNATURES | token_kernels.SIGNATURES
+json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
+LAUNCHED = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels
+SIGNATURES = {kernel: signature for module in LAUNCHED for kernel, signature in module.SIGNATURES.items()}
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
 WARP_MODULES = measure_kernels, kernels.repetition_kernels, rewrite_kernels  # with kernels for warps of LANES threads
-KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels
+KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels, json_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
@@ -235,13 +237,9 @@ def pandas_as_cudf() -> ModuleType:
 
     stand_in = ModuleType("cudf")
     vars(stand_in).update(
-        DataFrame=DataFrame,
-        Series=Series,
-        Index=pd.Index,
-        RangeIndex=pd.RangeIndex,
-        read_parquet=read_parquet,
-        __version__="0",
-    )
+        DataFrame=DataFrame, Series=Series, Index=pd.Index, RangeIndex=pd.RangeIndex, concat=pd.concat,
+        read_parquet=read_parquet, __version__="0",
+    )  # fmt: skip
     return stand_in
 
 
@@ -265,7 +263,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
-    buffers.eight_byte_blocks, buffers.upload = eight_byte_blocks, np.copy
+    buffers.eight_byte_blocks = eight_byte_blocks
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
     monkeypatch.setitem(sys.modules, "gpu_pipeline.device", load("device"))
     monkeypatch.setattr(kernels, "stream_of_thread", stream_of_thread)
@@ -280,8 +278,9 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(module, "LANES", 1)  # a warp of one thread waits for no other
     for name, number in NO_WARPS.items():
         monkeypatch.setattr(token_kernels, name, number)
-    monkeypatch.setitem(sys.modules, "gpu_pipeline.measures", load("measures"))
-    monkeypatch.setattr(gpu_pipeline, "measures", sys.modules["gpu_pipeline.measures"], raising=False)
+    for name in ("measures", "lines"):
+        monkeypatch.setitem(sys.modules, f"gpu_pipeline.{name}", load(name))
+        monkeypatch.setattr(gpu_pipeline, name, sys.modules[f"gpu_pipeline.{name}"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)
     monkeypatch.setattr(kernels, "launch_blocks", fake.run_blocks)
     return load

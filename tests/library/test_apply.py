@@ -20,6 +20,7 @@ from curation.models.ngrams import TINY
 from curation.rules.decide import Verdict
 from curation.stages import CorpusStage, Phase, RowStage
 from curation.stages.outcome import Cuts, Decision, Drops, Outcome
+from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import made_texts
 
@@ -103,6 +104,7 @@ def frame_of(texts: Sequence[str | None], text_column: str = "body", index: int 
         "score": rows / len(rows),
         text_column: pd.Series(texts, dtype="str"),
         "n": rows,
+        "vector": [f"[{row % 4 - 1}, 1]" for row in rows],
     }
     return pd.DataFrame(columns).set_index(rows + index)
 
@@ -118,6 +120,7 @@ def _own_strings() -> Iterator[None]:
 def quiz(tmp_path: Path) -> Path:
     (tmp_path / "quiz.txt").write_text("the cat and the dog\n")
     (tmp_path / "tiny.arpa").write_bytes(TINY)
+    write_static(tmp_path / "vectors")
     (tmp_path / "model.bin").write_bytes(as_bytes(model_of()))
     return tmp_path / "quiz.txt"
 
@@ -135,7 +138,10 @@ def stages(quiz: Path) -> dict[str, Any]:
         "ngram_dedup": curation.NgramDedup(ngram=2, min_seen=0.5),
         "classify": curation.Classify(model=str(quiz.with_name("model.bin")), label="l1") if quiz.name else None,
         "perplexity": curation.Perplexity(model=str(quiz.with_name("tiny.arpa"))) if quiz.name else None,
+        "embed": curation.Embed(model=str(quiz.with_name("vectors"))) if quiz.name else None,
         "select": curation.Select(column="n", keep_lowest=0.5, per="source"),
+        "mix": curation.Mix(weights={"s1": 2.0, "s2": 1.0}, documents=20),
+        "semantic_dedup": curation.SemanticDedup(column="vector", threshold=0.9, keep="farthest"),
         "own rows": AboveScore(),
         "own corpus": CutRepeats(),
         "own drops": DropSources(drop=("s1",)),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import curation
+from tests.models.tiny_files import write_static
 from tests.runs import records_of
 
 RECIPE = """\
@@ -31,6 +32,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data").mkdir()
     (folder / "data" / "a.jsonl").write_bytes(records_of(TEXTS))
     (folder / "data" / "b.jsonl").write_bytes(records_of(("Seven Eight", "nine")))
+    write_static(folder / "vectors")
     (folder / "recipe.yaml").write_text(RECIPE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

@@ -135,7 +135,7 @@ def broken(folder: Path, name: str) -> None:
         case "NaN":
             weights["classifier.bias"][1] = torch.nan
     if name in ("no tensor", "shape", "NaN"):
-        tiny.safetensors_torch.save_file(weights, folder / "model.safetensors")
+        tiny.write_tensors(folder / "model.safetensors", weights)
     if name != "no config":
         (folder / "config.json").write_text(json.dumps(config))
 
@@ -156,7 +156,7 @@ def broken(folder: Path, name: str) -> None:
             "shards",
             "its weights are in several files such as model-00001-of-00002.safetensors, not in model.safetensors",
         ),
-        ("damaged", "model.safetensors cannot be read as safetensors"),
+        ("damaged", "model.safetensors is no file of safetensors: its header would have"),
         ("no tensor", "has no tensor 'bert.encoder.layer.1.output.dense.bias'; did you mean"),
         ("shape", "the tensor classifier.weight has the shape (2, 16), expected (3, 16)"),
         ("NaN", "the tensor classifier.bias has NaN or infinite values: its training has failed"),

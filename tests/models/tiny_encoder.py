@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-safetensors_torch = pytest.importorskip("safetensors.torch")
+from tests.models.tiny_files import WORDS, write_safetensors, write_tokenizer
 
-LETTERS = "abcdefghij"
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *LETTERS, ".", "good", "bad", "text", *(f"##{each}" for each in LETTERS)]
+torch = pytest.importorskip("torch")
+
 WIDTH, INNER, HEADS, LAYERS, POSITIONS = 16, 32, 2, 2, 40
 CONFIG = {
     "model_type": "bert", "vocab_size": len(WORDS), "hidden_size": WIDTH, "num_hidden_layers": LAYERS,
@@ -54,17 +53,8 @@ def weights_of(outputs: int, seed: int = 1) -> dict[str, Any]:
     return {name: torch.randn(*shape, generator=random) * 0.5 for name, shape in shapes(outputs).items()}
 
 
-def write_tokenizer(folder: Path) -> None:
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    vocabulary = {word: number for number, word in enumerate(WORDS)}
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    tokenizer.enable_truncation(5)  # such settings of a file are ignored
-    tokenizer.enable_padding(length=9)
-    tokenizer.save(str(folder / "tokenizer.json"))
+def write_tensors(path: Path, weights: dict[str, Any]) -> None:
+    write_safetensors(path, {name: value.numpy() for name, value in weights.items()})
 
 
 def write_encoder(
@@ -77,7 +67,7 @@ def write_encoder(
         values["architectures"] = ["BertForSequenceClassification"]
         values["id2label"] = dict(list(LABELS.items())[:outputs]) if outputs > 1 else {"0": "LABEL_0"}
     (folder / "config.json").write_text(json.dumps(values | config))
-    safetensors_torch.save_file(weights or weights_of(outputs, seed), folder / "model.safetensors")
+    write_tensors(folder / "model.safetensors", weights or weights_of(outputs, seed))
     write_tokenizer(folder)
     return folder
 

@@ -15,10 +15,11 @@ import pytest
 
 import curation
 from curation.errors import CurationError, InputError, OutputError, TokenizerError
-from curation.packing import tokenizer_training
 from curation.packing.indexed import IndexedReader
+from curation.packing.sentencepiece_training import MODEL_KINDS
 from curation.packing.tokenization import PROBES, Tokenizer
 from curation.packing.tokenizer_training import KINDS, MAX_VOCABULARY, SPECIAL, Trained, train_tokenizer
+from curation.reading import texts as reading_texts
 from curation.running.run import run
 from tests.corpus import NASTY
 from tests.runs import files_below, kept_rows, made_texts, recipe_of, records_of
@@ -99,8 +100,8 @@ def test_files_slices_and_formats_change_nothing(
     lines = corpus.read_bytes().splitlines(keepends=True)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"".join(lines[100:])))
     (tmp_path / "b.jsonl").write_bytes(b"".join(lines[:100]))
-    monkeypatch.setattr(tokenizer_training, "SLICE_BYTES", 1000)
-    monkeypatch.setattr(tokenizer_training, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(reading_texts, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(reading_texts, "BATCH_BYTES", 1000)
     inputs = [tmp_path / "a.jsonl.gz", curation.Input(path=str(tmp_path / "b.jsonl"), text_column="text")]
     found = train_tokenizer(inputs, tmp_path / "tokenizer.json", vocabulary=600)
     assert found.path.read_bytes() == trained["bpe"].path.read_bytes()
@@ -195,7 +196,58 @@ def test_what_killed_trainings_have_left_goes(corpus: Path, tmp_path: Path):
     assert sorted(os.listdir(tmp_path)) == sorted([*kept, "tokenizer.json", "tokenizer_config.json"])
 
 
-@pytest.mark.parametrize("name", ["tokenizer", "tokenizer.model", "tokenizer_config.json"])
+@pytest.mark.parametrize("name", ["tokenizer", "tokenizer.txt", "tokenizer_config.json"])
 def test_names_that_no_tokenizer_has(corpus: Path, tmp_path: Path, name: str):
     with pytest.raises(CurationError, match=r"Call it tokenizer\.json"):
         train_tokenizer(corpus, tmp_path / name)
+
+
+# SentencePiece
+
+
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_a_sentencepiece_model_gives_texts_back_and_is_the_same_each_time(corpus: Path, tmp_path: Path, kind: str):
+    found = [train_tokenizer(corpus, tmp_path / f"{k}.model", vocabulary=600, kind=kind) for k in range(2)]
+    assert found[0].path.read_bytes() == found[1].path.read_bytes()
+    tokenizer = found[0].tokenizer
+    assert tokenizer.kind == "sentencepiece" and 261 < tokenizer.vocabulary <= 600
+    assert (tokenizer.bos, tokenizer.eod) == (0, 1) and {*tokenizer.special_tokens} == {
+        "<bos>",
+        "<eos>",
+        "<pad>",
+        "<mask>",
+    }
+    texts = [text for text in BACK if "\0" not in text and "\u2581" not in text]
+    assert there_and_back(tokenizer, texts) == texts
+    assert (found[0].texts, found[0].rejected) == (300, 1) and 0 < found[0].tokens_per_byte < 1
+    report = run(
+        recipe_of(str(corpus), stages=[], tokenizer={"name": str(found[0].path)}), tmp_path / "out", engine="cpu"
+    ).report
+    assert report["tokens"]["tokenizer"]["kind"] == "sentencepiece"
+    assert report["numbers"]["tokens_per_document"] == round(
+        report["tokens"]["count"] / report["tokens"]["documents"], 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"kind": "wordpiece"}, r"a SentencePiece model \(\.model\) is bpe or unigram, not wordpiece"),
+        ({"special": ["<eos>"]}, "special tokens must have one for unknown text"),
+        ({"vocabulary": 100}, "vocabulary must be from"),
+        ({"inputs": "blank.jsonl"}, "no text to train a tokenizer on"),
+        ({"output": "there.model"}, "there.model exists already"),
+        ({"inputs": "signs.jsonl", "vocabulary": 400}, "bpe with 400 tokens is not possible"),
+    ],
+)
+def test_a_sentencepiece_model_that_cannot_be_trained(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], told: str
+):
+    monkeypatch.chdir(tmp_path)
+    Path("blank.jsonl").write_bytes(records_of([""]))
+    Path("signs.jsonl").write_bytes(records_of(["".join(map(chr, range(0x4E00, 0x5000)))]))
+    Path("there.model").write_bytes(b"")
+    given = {"inputs": str(corpus), "output": "new.model", "vocabulary": 600, "kind": "bpe"} | settings
+    with pytest.raises(CurationError, match=told):
+        train_tokenizer(given.pop("inputs"), given.pop("output"), **given)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blank.jsonl", "signs.jsonl", "there.model"]

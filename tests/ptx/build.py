@@ -3,6 +3,7 @@
 under the digest of everything that they are made from.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import importlib.util
@@ -71,8 +72,9 @@ def stored() -> Path:
     if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o022:
         return Path(tempfile.mkdtemp())
     for path in folder.iterdir():
-        if path.stat().st_mtime < time.time() - KEPT_SECONDS:
-            path.unlink(missing_ok=True) if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another process removed it
+            if path.stat().st_mtime < time.time() - KEPT_SECONDS:
+                path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
     return folder
 
 

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import cpu_fallback
 from curation.contract import TEXT
+from curation.kernels import jsonl
 from curation.kernels.ngram_table import table_of as ngram_table_of
 from curation.kernels.permutations import constants
 from curation.kernels.pretokens import CL100K, GPT2
@@ -29,15 +31,18 @@ from curation.reading.slices import plan_slices
 from tests.conftest import frame_of
 from tests.packing.byte_pairs import tokenizer_of
 
+json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
+
 NGRAM, PERMUTATIONS, ROWS = 5, 126, 6  # of MinHash: 21 bands
 TABLE_NGRAM = 13  # of the table of evaluation texts
 MODEL_CHARACTERS = 2000
 SETTINGS = (
-    f"every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} characters, "
-    f"word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of neighbours, "
-    "GPT-2's tokens by its own expression, then by cl100k's"
+    f"JSON Lines, every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} "
+    f"characters, word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of "
+    "neighbours, GPT-2's tokens by its own expression, then by cl100k's"
 )
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
+KEYS = np.frombuffer(b"text", np.uint8), np.frombuffer(b"id", np.uint8)
 MARKED = "ΟΔΟΣ <b>½</b>"  # a capital sigma, tags, a character that NFKC changes
 LONG_WORD = "word" * 10_000  # longer ones than real texts have
 UNKNOWN_WORD = "antidisestablishmentarianism" * 3
@@ -137,8 +142,35 @@ def tokens(engine: ModuleType, texts: Sequence[str], pattern: int) -> list[Any]:
     return list(engine.tokenize(frame_of(engine, [*texts, UNKNOWN_WORD])[TEXT], tokenizer_of(pattern)))
 
 
+def parse_lines(raw: bytes) -> tuple[np.ndarray, ...]:
+    """What the CPU's parser finds: starts, status, texts, text_offsets, ids, id_offsets, id_valid."""
+    data = np.frombuffer(raw, np.uint8)
+    lines = jsonl.count_lines(data, 0, len(data))
+    starts = np.full(lines + 1, len(data), np.int64)
+    status, valid = np.empty(lines, np.uint8), np.empty(lines, np.bool_)
+    texts, ids = np.empty(len(data), np.uint8), np.empty(len(data), np.uint8)
+    text_offsets, id_offsets = np.zeros(lines + 1, np.int64), np.zeros(lines + 1, np.int64)
+    jsonl.parse_lines(
+        data, 0, len(data), *KEYS, starts, status, texts, text_offsets, ids, id_offsets, valid
+    )  # fmt: skip
+    return starts, status, texts[: text_offsets[-1]], text_offsets, ids[: id_offsets[-1]], id_offsets, valid
+
+
+def find_lines(raw: bytes, max_bytes: int = 1 << 31) -> json_kernels.Lines:
+    """What the device finds."""
+    data = np.frombuffer(raw, np.uint8)
+    return json_kernels.find_lines(data, data[: data.size // 8 * 8].view(np.uint64), *KEYS, max_bytes)
+
+
+def lines_of(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """The documents of JSON Lines, all of them plain."""
+    raw = b"".join(json.dumps({"id": f"id/{k}", "text": text}).encode() + b"\n" for k, text in enumerate(texts))
+    return list(parse_lines(raw) if engine is cpu_fallback else find_lines(raw))
+
+
 CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "read": read,
+    "read JSON Lines": lines_of,
     "rewrite": lambda engine, texts, folder: rewritten(engine, texts, ALL_STEPS),
     "rewrite what few texts have": lambda engine, texts, folder: rewritten(engine, [*texts, MARKED], ALL_STEPS),
     "measure": lambda engine, texts, folder: measured(engine, texts),
@@ -158,6 +190,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
 
 # Rows of the page's table of functions
 FUNCTIONS = {
+    "read JSON Lines": "documents of JSON Lines",
     "rewrite": "rewrite, every step",
     "measure": f"measure, all {len(Measure)}",
     "hash": "hash of the text",

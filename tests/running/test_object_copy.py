@@ -275,8 +275,7 @@ def test_secrets_of_an_address_are_in_no_file_and_no_line(store: MemoryFileSyste
 def test_a_work_folder_without_its_run_does_not_continue_a_finished_copy(store: MemoryFileSystem):
     run_to(work="w")
     shutil.rmtree("w/run")
-    message = rf"{URL} holds a finished run, and .*/w/run holds another one or none\. Give"
-    with pytest.raises(OutputError, match=message):
+    with pytest.raises(OutputError, match=rf"{URL} holds a finished run, and .*/w/run holds another one or none\."):
         run_to(work="w")
     assert not Path("w/run").exists()
 

@@ -24,7 +24,7 @@ from curation.running.run import run
 from curation.running.task_records import Counts, Decoder, RunningNote, TaskRecords
 from curation.system import interrupts
 from curation.system.files import numbered_path, write_json
-from curation.system.steps import Count, bytes_read, each, shown_by
+from curation.system.steps import Count, bytes_read, each, note_share, shown_by
 from curation.system.terminal import EVENTS
 from tests.runs import made_texts, recipe_of, records_of
 
@@ -136,6 +136,31 @@ def test_phases_of_a_run_say_what_came_in_and_what_is_left(tmp_path: Path):
     assert watched.counts["write + tokenise"][1]._replace(bytes=0) == Count(1, 50, 0, None, share=1.0)
     assert "exact_dedup: 70 documents came in" in watched.lines
     assert {"planning", "finish"} <= {*watched.phases}
+
+
+def test_a_slow_phase_shows_documents_per_second():
+    counts = iter([Count(0, 0, 0, 0), Count(0, 125, 500_000, 0)])
+    phase = progress.Phase("read + embed", 4, lambda: next(counts), "task", is_loop=False)
+    phase.poll()
+    phase._started -= 50
+    phase.poll()
+    assert "0.5 MB (2.5 documents/s)" in phase.numbers()
+    assert "2.5 docs/s" in phase.numbers(is_short=True)
+
+
+def test_a_slow_stage_notes_the_part_of_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(task_records.Every, "is_due", lambda self: True)
+    with RunningNote(tmp_path, 3) as note:
+        note.write(10, 1000, 9)
+        note.begin(40, 8000)
+        note_share(0.5)
+        assert task_records._read_note(note.path) == (30, 5000, 9, 0)
+        note_share(0.25)  # of a second stage
+        assert task_records._read_note(note.path) == (30, 5000, 9, 0)
+        note.write(50, 9000, 45)
+        assert task_records._read_note(note.path) == (50, 9000, 45, 0)
+    note_share(0.5)
+    assert not note.path.exists()
 
 
 def test_a_resumed_run_counts_speed_without_the_earlier_tasks(monkeypatch: pytest.MonkeyPatch):

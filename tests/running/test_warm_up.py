@@ -19,6 +19,7 @@ from curation.running import warm_up
 from curation.running.progress import Progress
 from curation.running.warm_up import GROUPS, missing_groups, recipe_groups
 from curation.stages import STAGES
+from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
 
@@ -50,6 +51,7 @@ stages:
   - {kind: language, keep: [en]}
   - {kind: classify, model: quality.bin, label: l1}
   - {kind: perplexity, model: tiny.arpa}
+  - {kind: embed, model: vectors.static}
   - {kind: measure, names: [words]}
   - {kind: filter, rules: gopher}
   - {kind: redact}
@@ -59,6 +61,8 @@ stages:
   - {kind: fuzzy_dedup, verify: signature, name: signatures}
   - {kind: ngram_dedup}
   - {kind: select, column: quality, drop_lowest: 0.1, per: language}
+  - {kind: mix, by: language, weights: {en: 1.0}}
+  - {kind: semantic_dedup, column: vector}
 output: {formats: [megatron, packed]}
 """
 
@@ -74,11 +78,15 @@ def run_command(
 
 def write_stages_of_every_kind(folder: Path) -> Path:
     """Write the recipe and the models that it names."""
-    model, recipe = folder / "quality.bin", folder / "recipe.yaml"
+    names = ("quality.bin", "tiny.arpa", "vectors.static", "recipe.yaml")
+    model, arpa, vectors, recipe = (folder / name for name in names)
     model.write_bytes(as_bytes(model_of()))
-    arpa = folder / "tiny.arpa"
     arpa.write_bytes(TINY)
-    recipe.write_text(STAGES_OF_EVERY_KIND.replace(model.name, str(model)).replace(arpa.name, str(arpa)))
+    write_static(vectors)
+    stages = STAGES_OF_EVERY_KIND
+    for path in (model, arpa, vectors):
+        stages = stages.replace(path.name, str(path))
+    recipe.write_text(stages)
     return recipe
 
 

@@ -44,13 +44,9 @@ def made_arpa(order: int, closed: bool, seed: int = 0) -> bytes:
     chance = random.Random(seed)
     words = ["<s>", "</s>", "<unk>", "the", "of", "x", "ünï", "<s>x", "longer_than_eight_bytes"]
     levels = [[(word,) for word in words]]
+    share = 0.7 if closed else 0.4
     for _ in range(order - 1):
-        grams = [
-            (*g, word)
-            for g in levels[-1]
-            for word in words[1:]
-            if g[-1] != "</s>" and chance.random() < (0.7 if closed else 0.4)
-        ]
+        grams = [(*g, word) for g in levels[-1] for word in words[1:] if g[-1] != "</s>" and chance.random() < share]
         grams = [g for g in grams if not closed or g[1:] in {*levels[-1]}]
         levels.append(grams)
     lines = ["", "\\data\\", *(f"ngram {n}={len(level)}" for n, level in enumerate(levels, 1))]
@@ -184,9 +180,8 @@ def test_a_file_that_is_no_model_is_one_message(tmp_path: Path, content: bytes |
 
 def test_numbers_of_all_forms_are_read(tmp_path: Path):
     path = tmp_path / "model.arpa"
-    path.write_bytes(
-        ONE.replace(b"-0.5", b"-5.00000049e-1").replace(b"-1\t<unk>", b"-.12345675 <unk>").replace(b"-99", b"-0")
-    )
+    data = ONE.replace(b"-0.5", b"-5.00000049e-1").replace(b"-1\t<unk>", b"-.12345675 <unk>")
+    path.write_bytes(data.replace(b"-99", b"-0"))
     found = curation.perplexity(pd.DataFrame({"text": ["a b"]}), path, per="word")["perplexity"]
     assert found.tolist() == [round(10 ** ((0.5 + 2 * 0.1234568) / 2), 4)]
 

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vectors of texts by an encoder or by static embeddings, quantised to int8 (`curation.models.vectors`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from curation.models.encoder_files import open_encoder
+from curation.models.encoders import Encoder, device_facts, load_encoder
+from curation.models.static_vectors import StaticVectors, load_static, static_dimensions, static_facts
+from curation.models.vectors import quantised
+from curation.models.windows import Windows, pool, results_of
+
+
+class Embedded(NamedTuple):
+    """The vectors of documents.
+
+    vectors  int8, shape (documents, dimensions); zeros where `present` is false
+    present  bool, one per document: false for one without tokens
+    windows  what the model read
+    """
+
+    vectors: np.ndarray
+    present: np.ndarray
+    windows: Windows
+
+
+def dimensions_of(model: str) -> int:
+    """Return the dimensions of the vectors of a model, without loading it. InputError for a folder that is none."""
+    return static_dimensions(model) or open_encoder(model).config.hidden_size
+
+
+def facts_of(model: str) -> dict[str, str]:
+    """Return what the vectors of a model depend on besides it."""
+    return static_facts() if static_dimensions(model) else device_facts()
+
+
+def load_model(model: str) -> Encoder | StaticVectors:
+    """Return the model of a folder. InputError for a folder that holds none, EngineError for missing packages."""
+    return load_static(model) if static_dimensions(model) else load_encoder(model, False)
+
+
+def embed_texts(texts: Sequence[str | None], model: str, windows: int, pooling: str) -> Embedded:
+    """Return the vectors of texts. The arguments are as in `score_texts`; static embeddings read the whole text."""
+    reader = load_model(model)
+    read = reader.windows(texts, windows)
+    pooled = pool(results_of(reader, read, model), read, pooling)
+    vectors, present = quantised(np.nan_to_num(pooled))
+    return Embedded(vectors, present, read)
+
+
+__all__ = ["Embedded", "dimensions_of", "embed_texts", "facts_of", "load_model"]

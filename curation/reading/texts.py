@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of inputs, read whole outside a run: what trains or tests a tokenizer or a classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.contract import TEXT
+from curation.errors import InputError
+from curation.reading.changes import check_unchanged
+from curation.reading.formats import probe, read_documents
+from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
+from curation.reading.paths import find_files
+from curation.reading.slices import plan_slices
+from curation.reading.urls import shown
+from curation.system.interrupts import check as check_interrupts
+from curation.system.steps import Count
+
+SLICE_BYTES = BATCH_BYTES = 16 << 20
+
+
+def list_whole_inputs(given: object, label: str = "") -> list[AnyInput]:
+    """Return inputs that are read whole. InputError: none, or one that only runs can read. `label` begins messages."""
+    start = f"{label}: " if label else ""
+    try:
+        inputs = list_inputs(given)
+    except ValueError as error:
+        raise InputError(f"{start}{error}") from None
+    refuse_streamed(inputs)
+    for entry in inputs:
+        if entry.sample < 1:
+            raise InputError(
+                f"{start}{shown(entry.path)} has a sample, which only runs take. Run a recipe, then give its documents/"
+            )
+    if not inputs:
+        raise InputError(f"{start}inputs is empty, expected at least one path. Name files or folders")
+    return inputs
+
+
+class InputTexts:
+    """Batches of the documents of inputs, with counts of what was read.
+
+    slices                  the slices of the inputs
+    texts, bytes, rejected  documents, UTF-8 bytes of their texts, and records that are not documents, read so far
+    """
+
+    def __init__(self, inputs: list[AnyInput]) -> None:
+        self.slices = plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES)
+        self.texts = self.bytes = self.rejected = self.slices_done = 0
+
+    def count(self) -> Count:
+        """Return what was read so far."""
+        return Count(self.slices_done, self.texts, self.bytes)
+
+    def tables(self) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the name of the input and the documents, batch by batch."""
+        for input_slice in self.slices:
+            for documents in read_documents(input_slice, BATCH_BYTES):
+                check_interrupts()
+                column = documents.table.column(TEXT)
+                self.texts += len(column)
+                self.bytes += pc.sum(pc.binary_length(column)).as_py() or 0
+                self.rejected += len(documents.rejected)
+                yield input_slice.source, documents.table
+            check_unchanged(input_slice)
+            self.slices_done += 1
+
+    def __iter__(self) -> Iterator[list[str | None]]:
+        for _, table in self.tables():
+            yield table.column(TEXT).to_pylist()
+
+
+__all__ = ["InputTexts", "list_whole_inputs"]

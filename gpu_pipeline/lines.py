@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON Lines on the device: it finds lines and unescapes strings. The host parses what is not plainly a document."""
+
+import logging
+from functools import cache
+
+import cudf
+import cupy as cp
+import numpy as np
+
+from curation.contract import ID, ROW, TEXT
+from curation.kernels import jsonl
+from curation.reading import lines
+from curation.reading.documents import Documents
+from curation.reading.source_files import SourceFile
+from gpu_pipeline.buffers import eight_byte_blocks, series_of
+from gpu_pipeline.device import reserved
+from gpu_pipeline.json_kernels import Lines, find_lines
+
+log = logging.getLogger(__name__)
+
+MIN_BYTES = 1 << 20  # the host parses fewer in a millisecond
+MAX_BYTES = (1 << 31) - 1  # places of quotes are 32 bits
+
+
+def is_for_device(file: SourceFile) -> bool:
+    """Whether the device can find the documents: other columns, and paths into nested objects, are for the host."""
+    names = file.text_column, file.id_column
+    return file.format == "jsonl" and not file.columns and not any("." in name for name in names)
+
+
+@cache
+def _warn_of_short_memory() -> None:
+    log.warning("device memory is short: JSON Lines are parsed on the host")
+
+
+def _find(data: np.ndarray, file: SourceFile) -> Lines:
+    text = cp.asarray(data)
+    keys = [cp.asarray(np.frombuffer(name.encode(), np.uint8)) for name in (file.text_column, file.id_column)]
+    return find_lines(text, eight_byte_blocks(text), *keys, min(file.max_document_bytes, MAX_BYTES))
+
+
+def parse_lines(
+    data: np.ndarray, count: int, offset: int, file: SourceFile, first_row: int, first_line: int
+) -> Documents:
+    """As `lines.parse_lines`; the table is a cuDF frame where the device parsed them."""
+    if not MIN_BYTES <= data.size <= MAX_BYTES:
+        return lines.parse_lines(data, count, offset, file, first_row, first_line)
+    try:
+        with reserved(data.size):
+            found = _find(data, file)
+            starts, status = cp.asnumpy(found.starts), cp.asnumpy(found.status).copy()
+            is_plain = status == jsonl.PLAIN
+            others = lines.parse_others(data, starts, status, offset, file, first_row, first_line)
+            rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)[is_plain]
+            frame = _frame_of(found, rows)
+            if len(others.table):
+                joined = cudf.concat([frame, cudf.DataFrame.from_arrow(others.table)], ignore_index=True)
+                frame = joined.sort_values(ROW, ignore_index=True)
+    except MemoryError:  # of CuPy and RMM
+        _warn_of_short_memory()
+        return lines.parse_lines(data, count, offset, file, first_row, first_line)
+    return others._replace(table=frame)
+
+
+def _frame_of(found: Lines, rows: np.ndarray) -> cudf.DataFrame:
+    """The plain lines; `rows` has their positions."""
+    plain = cp.flatnonzero(found.status == jsonl.PLAIN)
+    ends = plain + 1
+    index = cudf.RangeIndex(plain.size)
+    text_offsets, id_offsets = (
+        cp.concatenate([cp.zeros(1, np.int64), offsets[ends]]) for offsets in (found.text_offsets, found.id_offsets)
+    )
+    ids = series_of(found.ids, id_offsets, index, found.id_valid[plain])
+    return cudf.DataFrame({ROW: cp.asarray(rows), ID: ids, TEXT: series_of(found.texts, text_offsets, index)})
