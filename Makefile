@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-instructions bench-peers gpu-check torture ptx ptx-record test-models test-storage tokens
+.PHONY: help demo test fix check wheel bench bench-instructions bench-peers bench-semantic gpu-check torture ptx ptx-record test-models test-storage tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -46,6 +46,9 @@ bench: $(READY)  ## run the benchmarks on this machine
 
 bench-instructions: $(READY)  ## count the instructions of each kernel with valgrind, and compare with the record
 	$(BIN)/python -m benchmarks.instructions
+
+bench-semantic: $(READY)  ## time, memory and recall of semantic_dedup on up to a million vectors
+	$(BIN)/python -m benchmarks.bench_semantic
 
 bench-peers: $(READY)  ## compare with other tools, each installed into a separate environment
 	$(BIN)/python -m benchmarks.bench_peers

@@ -17,20 +17,24 @@ from cpu_fallback.text import (
     signatures,
 )
 from cpu_fallback.tokens import tokenize
+from cpu_fallback.vectors import close_vectors, fit_centroids, nearest_vectors
 
 __all__ = [
     "band_keys",
     "batch_bytes",
     "byte_lengths",
     "classify",
+    "close_vectors",
     "connected_components",
     "describe",
     "filter_rows",
+    "fit_centroids",
     "from_arrow",
     "group_leaders",
     "hash_text",
     "intersection_sizes",
     "measure",
+    "nearest_vectors",
     "ngram_hits",
     "open_session",
     "read_slice",

@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         exact_dedup as exact_dedup,
         fuzzy_dedup as fuzzy_dedup,
         ngram_dedup as ngram_dedup,
+        semantic_dedup as semantic_dedup,
     )
     from curation.library.duplicates import Duplicates as Duplicates
     from curation.library.plotting import plot as plot
@@ -135,6 +136,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Redact as Redact,
         Rewrite as Rewrite,
         Select as Select,
+        SemanticDedup as SemanticDedup,
     )
     from curation.stages.base import CorpusStage as CorpusStage, Phase as Phase, RowStage as RowStage
     from curation.stages.outcome import (
@@ -158,7 +160,7 @@ _HOMES = {
         "redact",
         "rewrite",
     ),
-    "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup"),
+    "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup", "semantic_dedup"),
     "curation.library.duplicates": ("Duplicates",),
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
@@ -193,6 +195,7 @@ _HOMES = {
         "Redact",
         "Rewrite",
         "Select",
+        "SemanticDedup",
     ),
     "curation.rules.decide": ("RULE_SETS", "Rule", "Verdict"),
     "curation.measures": ("Measure",),

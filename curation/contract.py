@@ -238,6 +238,29 @@ class Engine(Protocol):
         (left[k], right[k])."""
         ...
 
+    # vectors.py
+
+    def nearest_vectors(self, vectors: np.ndarray, others: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
+        """Return for each vector the positions of its `count` nearest `others`, nearest first: int32, shape (n, count).
+
+        Vectors and others are int8. The nearest has the highest float32 product of the exact dot product and its weight
+        (float32, one per other); of equal ones the first counts. `count` is at most len(others)."""
+        ...
+
+    def close_vectors(
+        self, left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pairs (i, j) whose dot product reaches the float32 product left_bounds[i] * right_bounds[j], by i,
+        then j; and their dot products. All three are int64; vectors are int8, bounds float32."""
+        ...
+
+    def fit_centroids(self, vectors: np.ndarray, clusters: int, rounds: int, seed: int) -> np.ndarray:
+        """Return the centres of k-means, float32 of shape (clusters, dimensions), after at most so many rounds.
+
+        `vectors` (float32) are a sample; the first ones are the first centres. Engines may return different centres;
+        one engine returns the same on one machine. InputError: the library of k-means is not installed."""
+        ...
+
 
 ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "session": ("describe", "open_session", "batch_bytes"),
@@ -249,6 +272,7 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     ),
     "tokens": ("tokenize",),
     "dedup": ("group_leaders", "intersection_sizes", "connected_components"),
+    "vectors": ("nearest_vectors", "close_vectors", "fit_centroids"),
 }  # fmt: skip
 
 __all__ = ["ENGINE_FUNCTIONS", "ID", "ROW", "TEXT", "Batch", "Engine", "Frame", "Rejected", "Session", "position_type"]

@@ -10,7 +10,7 @@ from typing import Literal, overload
 from curation.library.duplicates import Duplicates, find_duplicates
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import stage_of, takes
-from curation.stages import ExactDedup, FuzzyDedup, NgramDedup
+from curation.stages import ExactDedup, FuzzyDedup, NgramDedup, SemanticDedup
 
 
 @overload
@@ -141,4 +141,56 @@ def ngram_dedup(
     return apply(frame, stage_of(NgramDedup, stage, locals()), text_column=text_column)
 
 
-__all__ = ["exact_dedup", "fuzzy_dedup", "ngram_dedup"]
+@overload
+def semantic_dedup(
+    frame: AnyFrame, stage: SemanticDedup | None = None, *, column: str = "embedding", threshold: float = 0.95,
+    clusters: int | str = "auto", probe: int = 4, keep: str | Sequence[str] = "first",
+    centroids: str | os.PathLike[str] = "", seed: int = 1, details: Literal[False] = False, text_column: str = "text",
+) -> AnyFrame: ...  # fmt: skip
+@overload
+def semantic_dedup(
+    frame: AnyFrame, stage: SemanticDedup | None = None, *, column: str = "embedding", threshold: float = 0.95,
+    clusters: int | str = "auto", probe: int = 4, keep: str | Sequence[str] = "first",
+    centroids: str | os.PathLike[str] = "", seed: int = 1, details: Literal[True], text_column: str = "text",
+) -> Duplicates: ...  # fmt: skip
+@takes(SemanticDedup)
+def semantic_dedup(
+    frame: AnyFrame,
+    stage: SemanticDedup | None = None,
+    *,
+    column: str = "embedding",
+    threshold: float = 0.95,
+    clusters: int | str = "auto",
+    probe: int = 4,
+    keep: str | Sequence[str] = "first",
+    centroids: str | os.PathLike[str] = "",
+    seed: int = 1,
+    details: bool = False,
+    text_column: str = "text",
+) -> AnyFrame | Duplicates:
+    """Return one row of each group of rows with close vectors.
+
+    stage                a whole `curation.SemanticDedup` in place of the keywords, which are its fields; a list in
+                         `keep` has values of the column `source`
+    details              True: return `curation.Duplicates`, with the groups and the pairs, instead of the frame alone
+    frame, text_column   as in `curation.apply`
+
+    The column has lists of numbers, or JSON arrays of numbers in strings. On a Dask frame the call itself computes all
+    partitions twice. The rows stay lazy.
+
+        >>> import curation, pandas
+        >>> vectors = [[1.0, 0.0], [0.99, 0.01], [0.0, 1.0], None]
+        >>> frame = pandas.DataFrame({"text": ["one", "uno", "two", ""], "embedding": vectors})
+        >>> curation.semantic_dedup(frame)["text"].tolist()
+        ['one', 'two', '']
+        >>> curation.semantic_dedup(frame, details=True).pairs[["kept_text", "similarity"]].values.tolist()
+        [['one', 0.9999]]
+
+    Raises InputError for a column without vectors, and if more than one cluster is wanted and scikit-learn (on the GPU
+    engine cuML) is not installed; RecipeError for a wrong setting; and the errors of `curation.apply`.
+    """
+    chosen = stage_of(SemanticDedup, stage, locals())
+    return find_duplicates(frame, chosen, text_column) if details else apply(frame, chosen, text_column=text_column)
+
+
+__all__ = ["exact_dedup", "fuzzy_dedup", "ngram_dedup", "semantic_dedup"]

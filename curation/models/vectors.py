@@ -33,6 +33,8 @@ LARGEST = 127
 # sum in any order. Up to 2^39 dimensions they are exact in float64.
 FLOAT32_DIMENSIONS = 1 << 10
 ROWS_AT_ONCE = 1 << 12
+SEEDS = (0x243F6A8885A308D3, 0x13198A2E03707344)  # digits of pi
+FACTORS = np.array([0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53], np.uint64)  # odd; those of murmur3
 TYPE_NAME = re.compile(r"int8\[(\d+)\]")
 
 
@@ -117,6 +119,21 @@ def cosines(dot: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def units_of(threshold: float) -> int:
     """Return the ten-thousandths that a cosine needs to reach a threshold, which counts as it is written."""
     return math.ceil(Decimal(repr(threshold)) * UNITS)
+
+
+def vector_hashes(vectors: np.ndarray) -> np.ndarray:
+    """Return a 128-bit hash of each vector (int8), uint64 of shape (n, 2). The first number is above 0."""
+    words = np.zeros((len(vectors), -(-vectors.shape[1] // 8) * 8), np.int8)
+    words[:, : vectors.shape[1]] = vectors
+    hashes = np.tile(np.array(SEEDS, np.uint64), (len(vectors), 1))
+    for word in words.view("<u8").T:
+        hashes ^= word[:, None]
+        hashes *= FACTORS
+        hashes ^= hashes >> np.uint64(29)
+    hashes *= FACTORS
+    hashes ^= hashes >> np.uint64(32)
+    np.maximum(hashes[:, 0], 1, out=hashes[:, 0])
+    return hashes
 
 
 # Columns
@@ -257,4 +274,5 @@ __all__ = [
     "type_name",
     "unit_vectors",
     "units_of",
+    "vector_hashes",
 ]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from shutil import copyfile
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -33,10 +34,11 @@ from curation.stages.invoke import decide, prepare_stage, run_phase_task
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 from curation.stages.own_code import stage_for_job, stage_from_job
 from curation.stages.saved_index import FOLDER, index_digests
-from curation.system.files import commit, make_folder, remove, sync_folder
+from curation.system.files import commit, file_sha256, make_folder, remove, sync_folder
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count
 
+CENTROIDS = "centroids"  # folder in the outputs
 ROWS = ("row", "partner", "value")  # of drops, in the order of `RemovedRows`
 
 
@@ -226,11 +228,26 @@ def _decide(
             removed += [len(drops.row) for drops in decision.drops]
             if decision.copies is not None:
                 _save_copies(path, corpus, decision.copies)
+            _keep_centroids(context, number, stage, corpus)
             save_decision(path, decision, time.perf_counter() - started)
             del corpus, decision
         remove(mask)
     remove(partitions.scratch(number))  # after the decision is stored: a kill in between leaves records without files
     return load_decision(path, partitions, number)
+
+
+def _keep_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
+    """Copy the centroids of a stage to the outputs."""
+    file = stage.centroids_file(corpus)
+    if file is not None:
+        make_folder(context.folder / CENTROIDS)
+        with commit(context.folder / CENTROIDS / f"stage-{number + 1}.npz") as path:
+            copyfile(file, path)
+
+
+def centroid_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of every file of centroids of a run, by its path in the run folder."""
+    return {f"{CENTROIDS}/{path.name}": file_sha256(path) for path in sorted((folder / CENTROIDS).glob("*.npz"))}
 
 
 class PhaseJob(msgspec.Struct, frozen=True, kw_only=True):

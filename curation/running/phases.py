@@ -19,6 +19,7 @@ from curation.packing.token_files import Joined, Written, check_tokens, plan_tok
 from curation.reading.inputs import entries_by_name
 from curation.running.context import RunContext, SegmentState
 from curation.running.corpus_phase import (
+    centroid_digests,
     decision_path,
     input_spans,
     prepare_stages,
@@ -117,7 +118,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         side_files = background.submit(copy_context().run, _write_side_files, context, folders, numbering, first)
         files = _plan_removed(context, removed_job, removed, numbering, first.read - state.documents)
         tokens, digests = _finish(context, files, state, parts, part_records)
-    digests |= side_files.result()
+    digests |= side_files.result() | centroid_digests(context.folder)
     if recipe.output.sample.batches:
         digests |= write_sample(recipe.output.sample, context.folder, recipe.seed)
     if recipe.output.index:

@@ -20,7 +20,7 @@ from curation.recipes.renamed import with_new_names
 from curation.running.exports import EXPORTED
 from curation.running.report_texts_schema import AllValues, RuleValues, Texts
 
-OUTPUT_NAMES = ("documents", "removed", "measures", "tokens", "index", *FORMS, "rejected.jsonl", *EXPORTED)
+OUTPUT_NAMES = ("documents", "removed", "measures", "tokens", "index", "centroids", *FORMS, "rejected.jsonl", *EXPORTED)
 Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 

@@ -16,10 +16,11 @@ from curation.stages.perplexity import Perplexity
 from curation.stages.redact import Redact
 from curation.stages.rewrite import Rewrite
 from curation.stages.select import Select
+from curation.stages.semantic_dedup import SemanticDedup
 
 _CLASSES: tuple[type[Stage], ...] = (
     Rewrite, Redact, MeasureStage, Filter, Language, Classify, Perplexity, Embed, Decontaminate, ExactDedup,
-    FuzzyDedup, NgramDedup, Select, Mix,
+    FuzzyDedup, NgramDedup, SemanticDedup, Select, Mix,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
@@ -42,5 +43,6 @@ __all__ = [
     "Rewrite",
     "RowStage",
     "Select",
+    "SemanticDedup",
     "Stage",
 ]  # fmt: skip

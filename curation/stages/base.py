@@ -175,6 +175,11 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         """Return the rows to remove, or the spans to cut."""
         raise NotImplementedError(f"{type(self).__name__} has no decide()")
 
+    def centroids_file(self, corpus: Corpus) -> Path | None:
+        """Return the file in `corpus.scratch` that the run keeps as `centroids/stage-N.npz`, after the phases. Default:
+        none."""
+        return None
+
     def kept_share(self) -> float:
         """Return the share of documents that the stage keeps, if its settings fix it; for `curate plan`. Default: 1."""
         return 1.0

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.arrays import batches_of
 from curation.contract import TEXT, Engine, Frame, position_type
-from curation.errors import RecipeError, as_share, nearest
+from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage, Phase
+from curation.stages.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
 from curation.stages.key_ranges import RUNS, bundle, bundle_count, division_phase, once, owner_count, write_run
 from curation.stages.near_groups import (
     FIRST_CHECK,
@@ -76,7 +76,6 @@ UNITS = ("word", "character")
 CHECKS = ("exact", "signature", "none")
 KEEP = ("first", "longest")
 RECALL = 0.995  # share of the pairs at the threshold that the default bands find
-LARGEST_SHOWN = 10
 SHINGLE_BYTES, BYTES_PER_WORD = 8, 6
 SHOWN_JACCARD = 0.5  # start of the S-curve in `explain`
 INDEX = "index"  # phase
@@ -140,10 +139,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         if not 0 < self.threshold <= 1:
             advice = as_share(self.threshold) or ". It is the Jaccard similarity of near-duplicates"
             raise ValueError(f"threshold must be above 0 and at most 1, not {self.threshold}{advice}")
-        if isinstance(self.keep, str) and self.keep not in KEEP:
-            raise ValueError(f"keep must be one of {', '.join(KEEP)} or a list of input names, not {self.keep!r}")
-        if not self.keep or (len(set(self.keep)) < len(self.keep) and not isinstance(self.keep, str)):
-            raise ValueError(f"keep must list each input once, not {self.keep!r}")
+        check_keep(self.keep, KEEP)
         bands, rows = self.banding
         if bands * rows > self.permutations or bands == 0:
             raise ValueError(f"{bands or 1} bands of {rows} rows need more than the {self.permutations} permutations")
@@ -171,9 +167,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def check(self, inputs: Sequence[str]) -> None:
         """Check `keep` and `index`: RecipeError for an unknown input, or an index that is missing or has other
         settings."""
-        for name in [] if isinstance(self.keep, str) else self.keep:
-            if name not in inputs:
-                raise RecipeError(f"keep: no input is named {name!r}{nearest(name, inputs)}")
+        check_inputs(self.keep, inputs)
         if self.index:
             self.open_index()
 
@@ -340,7 +334,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         """Return for each of the joined rows the position of the one kept of its group."""
         if self.keep == "first":
             return labels
-        rank = self._rank(corpus, rows)
+        by_length = self.keep == "longest"
+        rank = rank_by(longest_first(corpus, rows) if by_length else source_order(corpus, rows, self.keep))
         return engine.group_leaders(labels.astype(np.uint64)[:, None], rank, corpus.threads)
 
     def _write_similarity(self, engine: Engine, corpus: Corpus, documents: np.ndarray, folder: Path) -> None:
@@ -357,30 +352,6 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             return ExactJaccard(engine, folder, workers)
         return SignatureJaccard(folder, self.permutations) if self.verify == "signature" else Unchecked()
 
-    def _rank(self, corpus: Corpus, rows: np.ndarray) -> np.ndarray:
-        """Return a rank per row, all different; the lowest of a group is kept."""
-        weight = self._longest_first(corpus, rows) if self.keep == "longest" else self._source_order(corpus, rows)
-        order = np.argsort(weight, kind="stable")
-        del weight
-        rank = np.empty(len(rows), np.int64)
-        for batch in batches_of(len(rows)):
-            rank[order[batch]] = np.arange(batch.start, batch.stop)
-        return rank
-
-    @staticmethod
-    def _longest_first(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
-        lengths = corpus.of(rows).byte_lengths()
-        return np.negative(lengths, out=lengths)
-
-    def _source_order(self, corpus: Corpus, rows: np.ndarray) -> np.ndarray:
-        self.check([name for name, _, _ in corpus.sources])
-        order = np.full(len(rows), len(self.keep), np.int16)
-        for name, low, high in corpus.sources:
-            if name in self.keep:
-                bounds = np.searchsorted(rows, np.array([low, high], rows.dtype))
-                order[slice(*bounds)] = self.keep.index(name)
-        return order
-
     def _details(self, corpus: Corpus, drops: Drops) -> dict[str, Any]:
         bands, rows = self.banding
         compared, alike = check_counts(corpus)
@@ -394,7 +365,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             "regrouped": regrouped,
             "released": released,
             "removed_by_chain": int(np.count_nonzero(drops.value < self.threshold)),
-            **_group_sizes(np.asarray(drops.partner)),
+            **group_sizes(np.asarray(drops.partner)),
         }
 
 
@@ -412,22 +383,3 @@ def s_curve(stage: FuzzyDedup) -> list[tuple[float, float]]:
     """Return pairs of a Jaccard similarity, in steps of 0.05, and the probability that it makes a candidate."""
     bands, rows = stage.banding
     return [(step / 20, share_probability(step / 20, bands, rows)) for step in range(1, 21)]
-
-
-def _group_sizes(partner: np.ndarray) -> dict[str, Any]:
-    """Return the histogram of group sizes in powers of two, and the largest groups with the kept row. `partner` has the
-    kept row of each removed document."""
-    kept, sizes = np.unique(partner, return_counts=True)
-    sizes += 1
-    tops, counts = np.unique(np.ceil(np.log2(sizes)).astype(np.int8), return_counts=True)
-    largest = np.argsort(-sizes, kind="stable")[:LARGEST_SHOWN]
-    return {
-        "groups": len(kept),
-        "group_sizes": {_size_range(top): count for top, count in zip(tops.tolist(), counts.tolist(), strict=True)},
-        "largest_groups": [{"row": int(kept[k]), "documents": int(sizes[k])} for k in largest],
-    }
-
-
-def _size_range(top: int) -> str:
-    low, high = 2 ** (top - 1) + 1, 2**top
-    return str(high) if low == high else f"{low}-{high}"

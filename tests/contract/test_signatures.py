@@ -21,7 +21,7 @@ from curation.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = {kind: getattr(curation, kind) for kind in STAGES}
-DETAILED = ("exact_dedup", "fuzzy_dedup")
+DETAILED = ("exact_dedup", "fuzzy_dedup", "semantic_dedup")
 PATHS = {
     ("exact_dedup", "index"),
     ("fuzzy_dedup", "index"),

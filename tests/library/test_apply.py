@@ -104,6 +104,7 @@ def frame_of(texts: Sequence[str | None], text_column: str = "body", index: int 
         "score": rows / len(rows),
         text_column: pd.Series(texts, dtype="str"),
         "n": rows,
+        "vector": [f"[{row % 4 - 1}, 1]" for row in rows],
     }
     return pd.DataFrame(columns).set_index(rows + index)
 
@@ -140,6 +141,7 @@ def stages(quiz: Path) -> dict[str, Any]:
         "embed": curation.Embed(model=str(quiz.with_name("vectors"))) if quiz.name else None,
         "select": curation.Select(column="n", keep_lowest=0.5, per="source"),
         "mix": curation.Mix(weights={"s1": 2.0, "s2": 1.0}, documents=20),
+        "semantic_dedup": curation.SemanticDedup(column="vector", threshold=0.9, keep="farthest"),
         "own rows": AboveScore(),
         "own corpus": CutRepeats(),
         "own drops": DropSources(drop=("s1",)),

@@ -70,9 +70,8 @@ def test_cosines_are_the_exact_ones_rounded_down():
     right = (left + rng.integers(-20, 21, left.shape)).clip(-128, 127).astype(np.int8)
     right[:5], right[5:10] = left[:5], -left[5:10]
     dot, a, b = dots(left, right), squared_norms(left), squared_norms(right)
-    assert dot.tolist() == [
-        sum(x * y for x, y in zip(*pair, strict=True)) for pair in zip(left.tolist(), right.tolist(), strict=True)
-    ]
+    pairs = zip(left.tolist(), right.tolist(), strict=True)
+    assert dot.tolist() == [sum(x * y for x, y in zip(*pair, strict=True)) for pair in pairs]
     found = cosines(dot, a, b).tolist()
     assert found[:10] == [10_000] * 5 + [-10_000] * 5
     for value, d, n in zip(found, dot.tolist(), (a * b).tolist(), strict=True):
@@ -121,12 +120,11 @@ def test_vectors_of_an_input_flow_through_a_run_to_documents(tmp_path: Path):
     texts = [f"text number {number}" for number in range(5)]
     lines = [orjson.dumps({TEXT: text, "given": given}) for text, given in zip(texts, FLOATS, strict=True)]
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
-    pq.write_table(pa.table({TEXT: texts, "given": pa.array(FLOATS)}), tmp_path / "b.parquet")
+    pq.write_table(
+        pa.table({TEXT: [f"other {text}" for text in texts], "given": pa.array(FLOATS)}), tmp_path / "b.parquet"
+    )
     recipe = curation.Recipe(
-        input=[
-            curation.Input(path=str(tmp_path / name), columns=["given"], name=name[0])
-            for name in ("a.jsonl", "b.parquet")
-        ],
+        input=[curation.Input(path=str(tmp_path / name), columns=["given"]) for name in ("a.jsonl", "b.parquet")],
         stages=[AddVectors(), curation.ExactDedup(), curation.Rewrite(lowercase=True)],
         output=curation.Output(formats=[]),
     )
@@ -135,4 +133,4 @@ def test_vectors_of_an_input_flow_through_a_run_to_documents(tmp_path: Path):
     column = pq.read_table(path).column("vector")
     assert column.type == arrow_type("int8[3]")
     expected = [row if present else None for row, present in zip(INTEGERS, PRESENT, strict=True)]
-    assert column.to_pylist() == expected
+    assert column.to_pylist() == 2 * expected

@@ -62,6 +62,7 @@ stages:
   - {kind: ngram_dedup}
   - {kind: select, column: quality, drop_lowest: 0.1, per: language}
   - {kind: mix, by: language, weights: {en: 1.0}}
+  - {kind: semantic_dedup, column: vector}
 output: {formats: [megatron, packed]}
 """
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import curation
@@ -15,6 +16,7 @@ from curation.recipes.recipe import Recipe, convert_recipe
 from curation.running.run import run
 from curation.stages import STAGES, CorpusStage, RowStage, Stage
 from curation.stages.own_code import convert_stage, stage_for_job, stage_from_job
+from curation.stages.vector_clusters import Clusters
 from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
@@ -37,10 +39,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "exact_dedup": {},
     "fuzzy_dedup": {"index": "DIR/old/index"},
     "ngram_dedup": {"ngram": 2},
+    "semantic_dedup": {"column": "vector", "centroids": "DIR/centroids.npz"},
     "select": {"column": "score", "drop_lowest": 0.5},
     "mix": {"weights": {"in": 1.0}, "documents": 2},
 }
-READS = {"filter": "url", "select": "score"}  # the columns that the examples read
+READS = {"filter": "url", "select": "score", "semantic_dedup": "vector"}  # the columns that the examples read
 # A file of each that has some.
 FILES = {
     "classify": "quality.bin",
@@ -48,6 +51,7 @@ FILES = {
     "decontaminate": "quiz.txt",
     "embed": "vectors/model.safetensors",
     "fuzzy_dedup": "old/index/index.json",
+    "semantic_dedup": "centroids.npz",
 }  # a file of each that has some
 
 
@@ -55,7 +59,10 @@ FILES = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the examples read: documents, evaluation texts and the index of an earlier run."""
     folder = tmp_path_factory.mktemp("stages")
-    (folder / "in.jsonl").write_bytes(records_of(TEXTS, url="https://a.org", score=0.5))
+    (folder / "in.jsonl").write_bytes(records_of(TEXTS, url="https://a.org", score=0.5, vector=[1, 2]))
+    Clusters(np.array([[1, 2]], np.int8), np.zeros((0, 2), np.int8), np.zeros(0, np.int64)).save(
+        folder / "centroids.npz"
+    )
     (folder / "quiz.txt").write_text("eins zwei\n")
     (folder / "tiny.arpa").write_bytes(TINY)
     write_static(folder / "vectors")
@@ -75,7 +82,7 @@ def stage_of(kind: str, folder: Path) -> Stage:
 
 
 def recipe_of(kind: str, folder: Path, **entry: Any) -> Recipe:
-    entry = {"path": str(folder / "in.jsonl"), "columns": ["url", "score"]} | entry
+    entry = {"path": str(folder / "in.jsonl"), "columns": ["url", "score", "vector"]} | entry
     return convert_recipe({"input": [entry], "stages": [settings_of(kind, folder)], "output": {"formats": []}})
 
 
