@@ -68,6 +68,11 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         perplexity as perplexity,
         select as select,
     )
+    from curation.library.token_coverage import (
+        CoverageGroup as CoverageGroup,
+        TokenCoverage as TokenCoverage,
+        token_coverage as token_coverage,
+    )
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
         Measure as Measure,
@@ -170,6 +175,7 @@ _HOMES = {
     "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
     "curation.library.scores": ("classify", "embed", "mix", "perplexity", "select"),
+    "curation.library.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),

@@ -135,6 +135,7 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
     text = frame[TEXT]
     a, b = constants(PERMUTATIONS)
     yield "byte_lengths", lambda: [engine.byte_lengths(text)]
+    yield "spread_bytes", lambda: [engine.spread_bytes(text, 16)]
     yield "measure", lambda: [*engine.measure(text, [measure.name for measure in Measure]).values()]
     for name, steps in STEPS.items():
         yield f"rewrite {name}", partial(_rewritten, engine, frame, steps)
