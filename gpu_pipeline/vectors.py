@@ -6,16 +6,16 @@ import numpy as np
 
 from curation.errors import InputError
 from curation.models.vectors import FLOAT32_DIMENSIONS
-from gpu_pipeline.buffers import DEVICE, memory_errors, prepare_device
+from gpu_pipeline.device import device_errors, memory
 
-VECTORS_AT_ONCE = 1 << 13  # compared with as many: 0.6 GB on the device
+VECTORS_AT_ONCE = 1 << 13  # compared with as many others
+COMPARED_BYTES = 16 << 26  # on the device: products as float64, and a copy of them or the bounds
 
 
-@memory_errors()
+@device_errors()
 def nearest_vectors(vectors: np.ndarray, others: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
-    prepare_device()
     nearest = np.empty((len(vectors), count), np.int32)
-    with DEVICE:
+    with memory().reserve(COMPARED_BYTES):
         for start in range(0, len(vectors), VECTORS_AT_ONCE):
             rows = slice(start, start + VECTORS_AT_ONCE)
             scores = _exact_dots(vectors[rows], others).astype(cp.float32, copy=False) * cp.asarray(weights)
@@ -27,14 +27,13 @@ def nearest_vectors(vectors: np.ndarray, others: np.ndarray, weights: np.ndarray
     return nearest
 
 
-@memory_errors()
+@device_errors()
 def close_vectors(
     left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    prepare_device()
     found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = [(np.zeros(0, np.int64),) * 3]
     columns = [slice(start, start + VECTORS_AT_ONCE) for start in range(0, len(right), VECTORS_AT_ONCE)]
-    with DEVICE:
+    with memory().reserve(COMPARED_BYTES):
         for start in range(0, len(left), VECTORS_AT_ONCE):
             rows = slice(start, start + VECTORS_AT_ONCE)
             for others in columns:
@@ -55,9 +54,8 @@ def _exact_dots(left: np.ndarray, right: np.ndarray) -> cp.ndarray:
     return cp.asarray(left).astype(dtype) @ cp.asarray(right).astype(dtype).T
 
 
-@memory_errors()
+@device_errors()
 def fit_centroids(vectors: np.ndarray, clusters: int, rounds: int, seed: int) -> np.ndarray:
-    prepare_device()
     try:
         from cuml.cluster import KMeans
     except ImportError:
@@ -65,7 +63,7 @@ def fit_centroids(vectors: np.ndarray, clusters: int, rounds: int, seed: int) ->
             "cuML finds the clusters on the GPU, and is not installed. pip install 'gpu-pipeline[cu13]' or "
             "'gpu-pipeline[cu12]', or give the centroids of an earlier run, or set clusters: 1"
         ) from None
-    with DEVICE:
+    with memory().reserve(4 * vectors.size * cp.dtype(np.float32).itemsize):
         sample = cp.asarray(vectors)
         means = KMeans(
             n_clusters=clusters, init=sample[:clusters], n_init=1, max_iter=rounds, tol=0.0, random_state=seed % 2**31,
