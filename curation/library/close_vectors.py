@@ -32,7 +32,7 @@ def neighbours(frame: Frame, column: str = "embedding", k: int = 10) -> Frame:
         >>> import curation, pandas
         >>> frame = pandas.DataFrame({"embedding": [[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], None]})
         >>> curation.neighbours(frame, k=1)[["row", "neighbour", "cosine"]].values.tolist()
-        [[0.0, 2.0, 0.9938], [1.0, 2.0, 0.1097], [2.0, 0.0, 0.9938]]
+        [[0.0, 2.0, 0.9939], [1.0, 2.0, 0.1095], [2.0, 0.0, 0.9939]]
 
     Raises RecipeError for a wrong `k`, InputError for a column that is missing or has no vectors.
     """
@@ -69,7 +69,7 @@ def align(left: Frame, right: Frame, column: str = "embedding", *, threshold: fl
         >>> english = pandas.DataFrame({"embedding": [[1.0, 0.0], [0.0, 1.0]]})
         >>> german = pandas.DataFrame({"embedding": [[0.1, 1.0], [1.0, 0.2], [1.0, 0.3]]})
         >>> curation.align(english, german)[["left", "right", "cosine"]].values.tolist()
-        [[1.0, 0.0, 0.9947], [0.0, 1.0, 0.9812]]
+        [[1.0, 0.0, 0.9948], [0.0, 1.0, 0.9811]]
 
     Raises RecipeError for a threshold outside (0, 1]; InputError for a column that is missing or has no vectors, and
     for vectors of different dimensions.

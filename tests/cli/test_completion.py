@@ -18,7 +18,7 @@ FIRST = list(dict.fromkeys(command.name.split()[0] for command in COMMANDS))
 ASKED: list[tuple[str, set[str]]] = [  # the last word is the one to complete
     ("", {*FIRST}),
     ("re", {"recipes"}),
-    ("train ", {"tokenizer", "classifier"}),
+    ("train ", {"tokenizer", "classifier", "lm"}),
     ("run --engine ", {"auto", "gpu", "cpu"}),
     ("run -i x.jsonl --engine g", {"gpu"}),
     ("run --log j", {"json"}),
@@ -129,7 +129,7 @@ _curate
         ("run --engine ", {"auto", "gpu", "cpu"}),
         ("run ", {*shipped_recipes(), "FILES"}),
         ("run -i a b", {"FILES"}),
-        ("train ", {"tokenizer", "classifier"}),
+        ("train ", {"tokenizer", "classifier", "lm"}),
         ("", {*FIRST}),
     ],
     ids=line_of,

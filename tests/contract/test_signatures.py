@@ -28,7 +28,7 @@ PATHS = {
     ("language", "model"),
     ("semantic_dedup", "centroids"),
 }  # settings that may be a `pathlib.Path` too
-WIDER = {list[str]: str | Sequence[str], tuple[str, ...]: str | Sequence[str], str | list[str]: str | Sequence[str]}
+WIDER = dict.fromkeys((list[str], tuple[str, ...], str | list[str], str | tuple[str, ...]), str | Sequence[str])
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
