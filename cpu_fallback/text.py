@@ -109,6 +109,15 @@ def byte_lengths(text: pd.Series) -> np.ndarray:
     return lengths if nulls is None else np.where(nulls, lengths, 0)
 
 
+def spread_bytes(text: pd.Series, count: int) -> np.ndarray:
+    data, offsets, nulls = buffers_of(text)
+    lengths = np.diff(offsets) if nulls is None else np.where(nulls, np.diff(offsets), 0)
+    if not len(data):
+        return np.zeros((len(lengths), count), np.uint8)
+    places = offsets[:-1, None] + lengths[:, None] * np.arange(count) // count
+    return np.where(lengths[:, None] > 0, data.take(places, mode="clip"), 0).astype(np.uint8)
+
+
 def classify(text: pd.Series, model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
     data, offsets, nulls = buffers_of(text)
     valid = np.ones(len(text), bool) if nulls is None else nulls

@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         semantic_dedup as semantic_dedup,
     )
     from curation.library.duplicates import Duplicates as Duplicates
+    from curation.library.close_vectors import align as align, neighbours as neighbours
     from curation.library.plotting import plot as plot
     from curation.library.classifier_training import (
         ClassifierSettings as ClassifierSettings,
@@ -66,6 +67,11 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         mix as mix,
         perplexity as perplexity,
         select as select,
+    )
+    from curation.library.token_coverage import (
+        CoverageGroup as CoverageGroup,
+        TokenCoverage as TokenCoverage,
+        token_coverage as token_coverage,
     )
     from curation.library.thresholds import decide as decide, rule_effects as rule_effects
     from curation.measures import (
@@ -162,12 +168,14 @@ _HOMES = {
     ),
     "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup", "semantic_dedup"),
     "curation.library.duplicates": ("Duplicates",),
+    "curation.library.close_vectors": ("align", "neighbours"),
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
     "curation.library.scores": ("classify", "embed", "mix", "perplexity", "select"),
+    "curation.library.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
     "curation.running.finished": ("RunResult", "open_run"),

@@ -155,6 +155,11 @@ class Engine(Protocol):
         """Return the size of each document in bytes of UTF-8, int64."""
         ...
 
+    def spread_bytes(self, text: Text, count: int) -> np.ndarray:
+        """Return `count` bytes of UTF-8 spread evenly over each document, the first byte among them: uint8 of shape
+        (documents, count). Those of an empty document are 0."""
+        ...
+
     def hash_text(self, text: Text, max_characters: int = 0) -> np.ndarray:
         """Return 128-bit hashes, uint64 of shape (documents, 2): murmur3_x64_128 with seed 0 over the UTF-8 bytes of
         the first `max_characters` code points (0: all)."""
@@ -266,7 +271,8 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "session": ("describe", "open_session", "batch_bytes"),
     "io": ("read_slice", "from_arrow", "to_arrow", "filter_rows", "with_columns"),
     "text": (
-        "rewrite", "measure", "byte_lengths", "hash_text", "classify", "score_text", "signatures", "band_keys",
+        "rewrite", "measure", "byte_lengths", "spread_bytes", "hash_text", "classify", "score_text", "signatures",
+        "band_keys",
         "shingles",
         "ngram_hits",
     ),

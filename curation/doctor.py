@@ -135,6 +135,7 @@ def _text_checks(engine: Engine, frame: Frame) -> Iterator[Check]:
     text = frame[TEXT]
     a, b = constants(PERMUTATIONS)
     yield "byte_lengths", lambda: [engine.byte_lengths(text)]
+    yield "spread_bytes", lambda: [engine.spread_bytes(text, 16)]
     yield "measure", lambda: [*engine.measure(text, [measure.name for measure in Measure]).values()]
     for name, steps in STEPS.items():
         yield f"rewrite {name}", partial(_rewritten, engine, frame, steps)
@@ -178,6 +179,11 @@ def _corpus_checks(engine: Engine) -> Iterator[Check]:
     hashes, offsets = np.concatenate(sets), np.cumsum([0, *map(len, sets)], dtype=np.int64)
     left, right = numbers[: 2 * rows] % rows, numbers[2 * rows :] % rows
     yield "intersection_sizes", lambda: [engine.intersection_sizes(hashes, offsets, left, right)]
+    vectors = (numbers % 255 - 127).astype(np.int8).reshape(-1, 40)
+    weights = (1 / np.linalg.norm(vectors[:30], axis=1)).astype(np.float32)
+    yield "nearest_vectors", lambda: [engine.nearest_vectors(vectors, vectors[:30], weights, 3)]
+    bounds = np.full(len(vectors), 100, np.float32)
+    yield "close_vectors", lambda: [*engine.close_vectors(vectors, vectors, bounds, bounds)]
     yield "connected_components", lambda: [engine.connected_components(left[: rows // 2], right[: rows // 2], rows)]
 
 

@@ -8,6 +8,7 @@ documents, read everything else, with one transfer per batch.
 
 import logging
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import cudf
@@ -85,22 +86,26 @@ def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
         else:
             batches = _read_file(ranges[0], batch_bytes, row, number, len(input_slice.ranges) > 1)
         for batch in batches:
-            yield batch
             row += batch.rows
+            yield batch
+            del batch  # its memory is reserved no longer
         number += len(ranges)
 
 
 def _read_file(file_range: FileRange, batch_bytes: int, row: int, number: int, is_marked: bool) -> Iterator[Batch]:
     start = [Mark(row, number, 0)] if is_marked else []
-    found = lines.read_jsonl(file_range, batch_bytes, parse_lines)
-    while True:
-        with reserved(batch_bytes):
-            documents = next(found, None)
-            if documents is None:
-                return
+    with ExitStack() as memory:
+
+        def parse(data: np.ndarray, *place: Any) -> Documents:
+            memory.enter_context(reserved(data.size))  # until the batch is done
+            return parse_lines(data, *place)
+
+        for documents in lines.read_jsonl(file_range, batch_bytes, parse):
             batch = _as_batch(documents, row, number)
             yield batch._replace(marks=[*start, *batch.marks])
-        start = []
+            del batch, documents
+            memory.close()
+            start = []
 
 
 class Run(NamedTuple):

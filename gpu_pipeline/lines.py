@@ -13,8 +13,8 @@ from curation.kernels import jsonl
 from curation.reading import lines
 from curation.reading.documents import Documents
 from curation.reading.source_files import SourceFile
-from gpu_pipeline.buffers import eight_byte_blocks, series_of
-from gpu_pipeline.device import reserved
+from gpu_pipeline.buffers import eight_byte_blocks, series_of, upload
+from gpu_pipeline.device import on_device
 from gpu_pipeline.json_kernels import Lines, find_lines
 
 log = logging.getLogger(__name__)
@@ -35,11 +35,12 @@ def _warn_of_short_memory() -> None:
 
 
 def _find(data: np.ndarray, file: SourceFile) -> Lines:
-    text = cp.asarray(data)
+    text = upload(data)
     keys = [cp.asarray(np.frombuffer(name.encode(), np.uint8)) for name in (file.text_column, file.id_column)]
     return find_lines(text, eight_byte_blocks(text), *keys, min(file.max_document_bytes, MAX_BYTES))
 
 
+@on_device(lambda data, *_: data.size)
 def parse_lines(
     data: np.ndarray, count: int, offset: int, file: SourceFile, first_row: int, first_line: int
 ) -> Documents:
@@ -47,16 +48,15 @@ def parse_lines(
     if not MIN_BYTES <= data.size <= MAX_BYTES:
         return lines.parse_lines(data, count, offset, file, first_row, first_line)
     try:
-        with reserved(data.size):
-            found = _find(data, file)
-            starts, status = cp.asnumpy(found.starts), cp.asnumpy(found.status).copy()
-            is_plain = status == jsonl.PLAIN
-            others = lines.parse_others(data, starts, status, offset, file, first_row, first_line)
-            rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)[is_plain]
-            frame = _frame_of(found, rows)
-            if len(others.table):
-                joined = cudf.concat([frame, cudf.DataFrame.from_arrow(others.table)], ignore_index=True)
-                frame = joined.sort_values(ROW, ignore_index=True)
+        found = _find(data, file)
+        starts, status = cp.asnumpy(found.starts), cp.asnumpy(found.status).copy()
+        is_plain = status == jsonl.PLAIN
+        others = lines.parse_others(data, starts, status, offset, file, first_row, first_line)
+        rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)[is_plain]
+        frame = _frame_of(found, rows)
+        if len(others.table):
+            joined = cudf.concat([frame, cudf.DataFrame.from_arrow(others.table)], ignore_index=True)
+            frame = joined.sort_values(ROW, ignore_index=True)
     except MemoryError:  # of CuPy and RMM
         _warn_of_short_memory()
         return lines.parse_lines(data, count, offset, file, first_row, first_line)

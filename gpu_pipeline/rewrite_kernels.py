@@ -20,6 +20,7 @@ from curation.kernels.flat_rewrite import (
     bounding_bits,
     changed_ascii,
     first_character,
+    ignored_ascii,
     is_cased,
     new_bytes,
     step_bits,
@@ -211,7 +212,9 @@ def clear_tags(counts, planes):
 
 
 @cuda.jit(cache=True)
-def mark_bounds(data, start, end, origin, fold, pages, records, flags, bytes_of_planes):
+def mark_bounds(
+    data, blocks, start, end, origin, fold, ignored_low, ignored_high, pages, records, flags, bytes_of_planes
+):  # fmt: skip
     """Per eight bytes: bits of EVENTS for characters that are not case-ignorable."""
     k = cuda.grid(1)
     while k < bytes_of_planes.shape[1]:
@@ -219,7 +222,10 @@ def mark_bounds(data, start, end, origin, fold, pages, records, flags, bytes_of_
         found = 0
         kept = np.int64(bytes_of_planes[SOLIDS, at(k)] | bytes_of_planes[SPACES, at(k)])
         if i < end and kept:
-            found = bounding_bits(data, start, end, i, kept, fold, pages, records, flags)
+            block = np.uint64(block_at(data, blocks, i))
+            found = bounding_bits(
+                data, block, start, end, i, kept, fold, ignored_low, ignored_high, pages, records, flags
+            )
         bytes_of_planes[EVENTS, at(k)] = found
         k += cuda.gridsize(1)
 
@@ -590,7 +596,7 @@ def _signatures():
         find_stops: (planes, u32, number, number, i32, i64),
         find_tags: (u8, number, u32, number, *stops, planes),
         clear_tags: (i64, planes),
-        mark_bounds: (u8, *[number] * 4, u16, u16, u32, bytes_of_planes),
+        mark_bounds: (*text, *[number] * 3, u16, u16, u32, bytes_of_planes),
         find_final_sigmas: (u8, number, u32, i32, i32, u16, u16, u32, planes),
         mark_kept: (u32, number, number, *stops, planes, i64),
         place_documents: (i64, number, number, i64, planes, i64),
@@ -670,7 +676,7 @@ def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documen
         if whitespace == KEEP:
             planes[SPACES] = 0
         kernels.launch_shared(
-            mark_bounds, 4 * size, text.data, start, end, origin, fold, *properties[:3], bytes_of_planes
+            mark_bounds, 4 * size, *place, fold, *ignored_ascii(fold), *properties[:3], bytes_of_planes
         )
         stops = _stops_of(planes, borders, EVENTS, EVENTS)
         arguments = text.data, origin, borders, *stops[:2], *properties[:3], planes

@@ -231,10 +231,22 @@ def hash_text(text: "cudf.Series", max_characters: int = 0) -> np.ndarray:
     return result
 
 
+@on_device()
 def byte_lengths(text: "cudf.Series") -> np.ndarray:
     _, offsets, nulls = buffers_of(text)
     lengths = cp.asnumpy(offsets[1:] - offsets[:-1])
     return lengths if nulls is None else np.where(cp.asnumpy(nulls), lengths, 0)
+
+
+@on_device()
+def spread_bytes(text: "cudf.Series", count: int) -> np.ndarray:
+    data, offsets, nulls = buffers_of(text)
+    lengths = offsets[1:] - offsets[:-1] if nulls is None else cp.where(nulls, offsets[1:] - offsets[:-1], 0)
+    if not data.size:
+        return np.zeros((len(text), count), np.uint8)
+    places = offsets[:-1, None] + lengths[:, None] * cp.arange(count) // count
+    found = data[cp.minimum(places, data.size - 1)]
+    return cp.asnumpy(cp.where(lengths[:, None] > 0, found, 0).astype(np.uint8))
 
 
 @shared(8)

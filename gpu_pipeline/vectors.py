@@ -6,43 +6,40 @@ import numpy as np
 
 from curation.errors import InputError
 from curation.models.vectors import FLOAT32_DIMENSIONS
-from gpu_pipeline.buffers import DEVICE, memory_errors, prepare_device
+from gpu_pipeline.device import BATCH_SHARE, on_device
 
 VECTORS_AT_ONCE = 1 << 13  # compared with as many: 0.6 GB on the device
+PRODUCT_BYTES = 640 << 20
 
 
-@memory_errors()
+@on_device(lambda *_, **__: PRODUCT_BYTES // BATCH_SHARE)
 def nearest_vectors(vectors: np.ndarray, others: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
-    prepare_device()
     nearest = np.empty((len(vectors), count), np.int32)
-    with DEVICE:
-        for start in range(0, len(vectors), VECTORS_AT_ONCE):
-            rows = slice(start, start + VECTORS_AT_ONCE)
-            scores = _exact_dots(vectors[rows], others).astype(cp.float32, copy=False) * cp.asarray(weights)
-            places = cp.arange(len(scores))
-            for place in range(count):
-                best = scores.argmax(axis=1)  # of equal ones the first, as in NumPy
-                nearest[rows, place] = cp.asnumpy(best)
-                scores[places, best] = -cp.inf
+    for start in range(0, len(vectors), VECTORS_AT_ONCE):
+        rows = slice(start, start + VECTORS_AT_ONCE)
+        scores = _exact_dots(vectors[rows], others).astype(cp.float32, copy=False) * cp.asarray(weights)
+        places = cp.arange(len(scores))
+        for place in range(count):
+            best = scores.argmax(axis=1)  # of equal ones the first, as in NumPy
+            nearest[rows, place] = cp.asnumpy(best)
+            scores[places, best] = -cp.inf
     return nearest
 
 
-@memory_errors()
+@on_device(lambda *_, **__: PRODUCT_BYTES // BATCH_SHARE)
 def close_vectors(
     left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    prepare_device()
     found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = [(np.zeros(0, np.int64),) * 3]
     columns = [slice(start, start + VECTORS_AT_ONCE) for start in range(0, len(right), VECTORS_AT_ONCE)]
-    with DEVICE:
-        for start in range(0, len(left), VECTORS_AT_ONCE):
-            rows = slice(start, start + VECTORS_AT_ONCE)
-            for others in columns:
-                dots = _exact_dots(left[rows], right[others])
-                bounds = cp.asarray(left_bounds[rows])[:, None] * cp.asarray(right_bounds[others])
-                pairs = cp.flatnonzero(dots >= bounds)
-                i, j = pairs // dots.shape[1] + start, pairs % dots.shape[1] + others.start
-                found.append((cp.asnumpy(i), cp.asnumpy(j), cp.asnumpy(dots.reshape(-1)[pairs].astype(cp.int64))))
+    for start in range(0, len(left), VECTORS_AT_ONCE):
+        rows = slice(start, start + VECTORS_AT_ONCE)
+        for others in columns:
+            dots = _exact_dots(left[rows], right[others])
+            bounds = cp.asarray(left_bounds[rows])[:, None] * cp.asarray(right_bounds[others])
+            pairs = cp.flatnonzero(dots >= bounds)
+            i, j = pairs // dots.shape[1] + start, pairs % dots.shape[1] + others.start
+            found.append((cp.asnumpy(i), cp.asnumpy(j), cp.asnumpy(dots.reshape(-1)[pairs].astype(cp.int64))))
     i, j, dot = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((j, i))
     return i[order], j[order], dot[order]
@@ -55,9 +52,8 @@ def _exact_dots(left: np.ndarray, right: np.ndarray) -> cp.ndarray:
     return cp.asarray(left).astype(dtype) @ cp.asarray(right).astype(dtype).T
 
 
-@memory_errors()
+@on_device(lambda vectors, *_, **__: 4 * vectors.nbytes // BATCH_SHARE)
 def fit_centroids(vectors: np.ndarray, clusters: int, rounds: int, seed: int) -> np.ndarray:
-    prepare_device()
     try:
         from cuml.cluster import KMeans
     except ImportError:
@@ -65,10 +61,9 @@ def fit_centroids(vectors: np.ndarray, clusters: int, rounds: int, seed: int) ->
             "cuML finds the clusters on the GPU, and is not installed. pip install 'gpu-pipeline[cu13]' or "
             "'gpu-pipeline[cu12]', or give the centroids of an earlier run, or set clusters: 1"
         ) from None
-    with DEVICE:
-        sample = cp.asarray(vectors)
-        means = KMeans(
-            n_clusters=clusters, init=sample[:clusters], n_init=1, max_iter=rounds, tol=0.0, random_state=seed % 2**31,
-            output_type="cupy",
-        )  # fmt: skip
-        return cp.asnumpy(means.fit(sample).cluster_centers_).astype(np.float32)
+    sample = cp.asarray(vectors)
+    means = KMeans(
+        n_clusters=clusters, init=sample[:clusters], n_init=1, max_iter=rounds, tol=0.0, random_state=seed % 2**31,
+        output_type="cupy",
+    )  # fmt: skip
+    return cp.asnumpy(means.fit(sample).cluster_centers_).astype(np.float32)

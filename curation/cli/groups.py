@@ -3,6 +3,7 @@
 
 from curation.cli import (
     comparing,
+    coverage,
     embedding,
     environment,
     init,
@@ -18,7 +19,17 @@ from curation.cli.parsing import Group
 
 GROUPS = (
     Group("runs", (runs.RUN, runs.PLAN, runs.DEMO, init.INIT, measuring.MEASURE, embedding.EMBED, runs.TOKENIZE)),
-    Group("results", (showing.SHOW, comparing.COMPARE, inspecting.INSPECT, inspecting.VERIFY, overlap.CHECK_OVERLAP)),
+    Group(
+        "results",
+        (
+            showing.SHOW,
+            comparing.COMPARE,
+            inspecting.INSPECT,
+            inspecting.VERIFY,
+            coverage.TOKENS,
+            overlap.CHECK_OVERLAP,
+        ),
+    ),
     Group("training", (training.TRAIN_TOKENIZER, training.TRAIN_CLASSIFIER, training.TRAIN_LM)),
     Group("pairs", (pairs.MERGE, pairs.SPLIT)),
     Group("environment", (environment.DOCTOR, environment.WARMUP, environment.RECIPES, environment.COMPLETION)),

@@ -36,14 +36,23 @@ SIGMA, FINAL_SIGMA = np.uint64(0x83CF), np.uint64(0x82CF)
 ASCII_END, CAPITAL_SIGMA = 0x80, 0x3A3
 
 
+def _halves(*classes: np.ndarray) -> tuple[int, ...]:
+    """Two int64 for each class of ASCII bytes (bool[128]): a bit for each of the first and of the last 64 bytes."""
+    return tuple(map(int, np.packbits(np.stack(classes), axis=1, bitorder="little").view(np.int64).ravel()))
+
+
 def ascii_classes(drop: int, fold: int) -> tuple[int, ...]:
-    """ASCII bytes that are dropped, that become 0, and that become spaces: a bit each, in two int64 per class."""
+    """ASCII bytes that are dropped, that become 0, and that become spaces."""
     flags = tables.load_tables().flags[:ASCII_END].astype(np.int64)
     dropped = flags & drop != 0
     zeros = ~dropped & (flags & fold & tables.DIGIT != 0)
-    blanks = ~dropped & ~zeros & (flags & fold != 0)
-    halves = np.packbits(np.stack([dropped, zeros, blanks]), axis=1, bitorder="little").view(np.int64)
-    return tuple(map(int, halves.ravel()))
+    return _halves(dropped, zeros, ~dropped & ~zeros & (flags & fold != 0))
+
+
+def ignored_ascii(fold: int) -> tuple[int, ...]:
+    """ASCII bytes that do not decide on the case of a sigma."""
+    flags = tables.load_tables().flags[:ASCII_END].astype(np.int64)
+    return _halves((flags & tables.CASE_IGNORABLE != 0) & (flags & fold == 0))
 
 
 @kernel
@@ -229,19 +238,25 @@ def new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, 
 
 
 @kernel
-def bounding_bits(data, start, end, i, kept, fold, pages, records, flags):
+def bounding_bits(data, block, start, end, i, kept, fold, ignored_low, ignored_high, pages, records, flags):
     """A bit for each character that starts in the block at `i`, has a bit in `kept`, and by which the case of a sigma
-    is decided: it is not case-ignorable."""
+    is decided: it is not case-ignorable. The class `ignored` is that of `ignored_ascii`."""
+    if block & HIGH_BITS == np.uint64(0):
+        others = ~(mark_letters(block) | mark_equal(block, BLANKS)) & HIGH_BITS
+        while others:
+            k = first_mark(others)
+            byte = np.int64(block >> np.uint64(8 * k) & np.uint64(0xFF))
+            kept &= ~(int(in_class(byte, ignored_low, ignored_high)) << k)
+            others &= others - np.uint64(1)
+        return kept
     found = 0
-    j = max(i, start)
-    while j < min(i + 8, end):
+    for j in range(max(i, start), min(i + 8, end)):
         lead = utf8.byte_at(data, j)
         if lead & 0xC0 != 0x80 and kept >> (j - i) & 1:
             code_point, _ = utf8.decode(data, j)
             char_flags = int(flags[at(utf8.record_of(pages, records, code_point))])
             if char_flags & fold or char_flags & tables.CASE_IGNORABLE == 0:
                 found |= 1 << (j - i)
-        j += 1
     return found
 
 

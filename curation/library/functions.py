@@ -192,10 +192,14 @@ def redact(
     *,
     types: str | Sequence[str] = ("email", "ip_address", "credit_card", "ssn", "phone"),
     replacement: str = "[REDACTED]_{type}",
+    entities: str | Sequence[str] = (),
+    model: str = "",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the frame with personal data in its text replaced.
 
+    entities, model      names to replace too, `person`, `location`, `organisation`, that the spaCy model in this folder
+                         finds
     stage                a whole `curation.Redact` in place of the keywords, which are its fields
     frame, text_column   as in `curation.apply`
 

@@ -226,6 +226,13 @@ class Tokenizer(Shown):
         """Return the text of token ids, special tokens spelled out. Bytes that are not UTF-8 become U+FFFD."""
         return self._source.decode([int(i) for i in ids])
 
+    def piece(self, token: int) -> str:
+        """Return the text of a token. Special tokens, unknown text and the bytes of SentencePiece have their names, as
+        in `<0x0A>`. Bytes that are not UTF-8 become U+FFFD."""
+        name = self._source.piece(token)
+        is_named = name is not None and (name in ("<unk>", "[UNK]") or name.startswith("<0x"))
+        return str(name) if is_named or name in self.special_tokens else self._source.decode([token])
+
     def _find_special_ids(self) -> tuple[list[int], list[int]]:
         bos = [self._require_token(self.bos, "prepend_bos", "a begin-of-sequence")] if self.spec.prepend_bos else []
         eod = [self._require_token(self.eod, "append_eod", "an end-of-document")] if self.spec.append_eod else []

@@ -65,6 +65,7 @@ class Vocabulary(NamedTuple):
     decode: Callable[[list[int]], str]
     build_fast: Callable[[], Any]  # a new gigatoken object; raises for an unsupported vocabulary
     byte_pairs: Callable[[], BytePairs | None] = lambda: None  # for a GPU; None if the vocabulary is not of this kind
+    piece: Callable[[int], str | None] = lambda id_: None  # name of a token in the vocabulary; None if it has none
 
 
 def is_failure(error: BaseException) -> bool:
@@ -273,6 +274,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         decode=lambda ids: tokenizer.decode(ids, skip_special_tokens=False),
         build_fast=lambda: _gigatoken_from_json(data),
         byte_pairs=lambda: huggingface_pairs(data),
+        piece=tokenizer.id_to_token,
     )
 
 
@@ -390,6 +392,7 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
         encode=lambda texts: model.encode(texts, out_type=int, num_threads=1),
         decode=model.decode,
         build_fast=lambda: _gigatoken_from_sentencepiece(data),
+        piece=model.id_to_piece,
     )
 
 

@@ -36,7 +36,7 @@ def list_whole_inputs(given: object, label: str = "") -> list[AnyInput]:
                 f"{start}{shown(entry.path)} has a sample, which only runs take. Run a recipe, then give its documents/"
             )
     if not inputs:
-        raise InputError(f"{start}no inputs, expected at least one path. Name files or folders")
+        raise InputError(f"{start}inputs is empty, expected at least one path. Name files or folders")
     return inputs
 
 

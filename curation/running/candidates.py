@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from curation.arrays import as_one_array, seeded_hashes
-from curation.contract import ID, ROW, TEXT
+from curation.arrays import seeded_hashes
+from curation.contract import ID, ROW, TEXT, Engine, Frame, Text
 from curation.rules.decide import Verdict
 
 MAX_REASONS = 1_000  # with candidates; those with the smallest CRC-32 of their names
@@ -43,18 +43,20 @@ class Candidates:
         self.samples = samples
         self.pending: list[pa.Table] = []
 
-    def add(self, stage: int, rows: pa.Table, verdict: Verdict, bound: np.ndarray) -> None:
-        """Add the documents of a frame that a stage removed.
+    def add(self, engine: Engine, stage: int, frame: Frame, verdict: Verdict, bound: np.ndarray) -> None:
+        """Add the documents of a frame that a stage removed. Only the texts of candidates are copied to the host.
 
-        rows   `row`, `id` and `text` of the removed documents
+        frame  `row`, `id` and `text` of the removed documents
         bound  float64: the bound that each of them broke
         """
-        if not self.samples or not len(rows):
+        if not self.samples or not len(frame):
             return
         gone = np.flatnonzero(verdict.reason >= 0)
-        reason, hashes = verdict.reason[gone], text_hashes(as_one_array(rows.column(TEXT)))
+        reason, hashes = verdict.reason[gone], text_hashes(engine, frame[TEXT])
         chosen = np.sort(smallest(reason, hashes, self.samples))
-        rows = rows.select([ROW, ID, TEXT]).take(pa.array(chosen))
+        is_chosen = np.zeros(len(frame), bool)
+        is_chosen[chosen] = True
+        rows = engine.to_arrow(engine.filter_rows(frame[[ROW, ID, TEXT]], is_chosen))
         text = pc.fill_null(rows.column(TEXT), "")
         columns = [
             np.full(len(chosen), stage, np.int32),
@@ -76,17 +78,10 @@ class Candidates:
         return chosen_of(pa.concat_tables([SCHEMA.empty_table(), *self.pending]), self.samples)
 
 
-def text_hashes(text: pa.LargeStringArray) -> np.ndarray:
+def text_hashes(engine: Engine, text: Text) -> np.ndarray:
     """Return a hash of each text: of its length and of HASHED_BYTES bytes spread over it; uint64."""
-    if not len(text):
-        return np.zeros(0, np.uint64)
-    offsets = np.frombuffer(text.buffers()[1], np.int64)[text.offset : text.offset + len(text) + 1]
-    data = np.frombuffer(text.buffers()[2] or b"", np.uint8)
-    lengths = np.diff(offsets)
-    places = offsets[:-1, None] + lengths[:, None] * np.arange(HASHED_BYTES) // HASHED_BYTES
-    spread = np.where(lengths[:, None] > 0, data.take(places, mode="clip"), 0) if len(data) else np.zeros_like(places)
-    hashes = lengths.astype(np.uint64)
-    for column in spread.astype(np.uint8).view(np.uint64).T:
+    hashes = engine.byte_lengths(text).astype(np.uint64)
+    for column in engine.spread_bytes(text, HASHED_BYTES).view(np.uint64).T:
         hashes = seeded_hashes(hashes ^ column, 0)
     return hashes
 

@@ -338,12 +338,12 @@ def _note_removed(
     if not dropped.any():
         return
     schema = _removed_schema(task.plan)
-    wants_text = TEXT in schema.names or notes.candidates.samples > 0
-    names = [ROW, ID, TEXT] if wants_text else [ROW, ID]
-    rows = task.engine.to_arrow(task.engine.filter_rows(frame[names], dropped))
+    names = [ROW, ID, TEXT] if TEXT in schema.names else [ROW, ID]
+    wants_text = TEXT in names or notes.candidates.samples > 0
+    gone = task.engine.filter_rows(frame[[ROW, ID, TEXT] if wants_text else names], dropped)
+    rows = task.engine.to_arrow(gone[names])
     bound = verdict.broken_bounds()[dropped]
-    if wants_text:
-        notes.candidates.add(stage, rows, verdict, bound)
+    notes.candidates.add(task.engine, stage, gone, verdict, bound)
     columns = {name: rows.column(name) for name in names} | {
         "stage": np.full(len(rows), stage, np.int32),
         "reason": pa.array(verdict.reasons, pa.large_string()).take(pa.array(verdict.reason[dropped])),

@@ -14,9 +14,13 @@ from curation.running.map_phase import run_stored, store_job
 from curation.running.task_records import Counts, Decoder, Record, TaskRecords
 from curation.system.files import make_folder
 from curation.system.interrupts import check as check_interrupts
+from curation.system.sessions import Counted
 
 if TYPE_CHECKING:
     from curation.running.context import RunContext
+
+
+MAX_UNEVEN = 4  # size of the largest task, in mean sizes
 
 
 def run_tasks(
@@ -35,11 +39,19 @@ def run_tasks(
     run = partial(run_stored, function, type(job), context.stored_plan, store_job(job, folder))
     check_interrupts()
 
+    pending = records.pending().tolist()
+
     def items() -> Iterator[tuple[Any, ...]]:
-        for number in records.pending().tolist():
+        for number in pending:
             records.begin(number)
             yield number, *arguments(number)
 
     with context.progress.watch(label, len(sizes), records.count):
-        context.session.run(run, items(), lambda _, item, counts: records.end(item[0], counts))
+        tasks = Counted(items(), len(pending)) if _are_even(records.sizes[pending]) else items()
+        context.session.run(run, tasks, lambda _, item, counts: records.end(item[0], counts))
     return records.each()
+
+
+def _are_even(sizes: np.ndarray) -> bool:
+    """Whether a cluster may get several tasks at a time: two large ones must not be in one bundle."""
+    return len(sizes) > 0 and int(sizes.max()) * len(sizes) <= MAX_UNEVEN * int(sizes.sum())

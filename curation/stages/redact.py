@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted, nearest
 from curation.stages.base import RowStage
+from curation.stages.named_entities import check_entities, check_model, facts, find_entities, model_files
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.personal_data import FINDERS
 
@@ -22,6 +24,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
 
     types        types to replace; default: all; always applied in the order below
     replacement  replacement text; `{type}` in it becomes the type in upper case
+    entities     names to replace too: `person`, `location`, `organisation`; default: none
+    model        folder of a spaCy model that finds `entities`; it is never downloaded
 
     email        RFC 5321 address of ASCII letters, digits and `._%+-`, with a domain that ends in letters
     ip_address   IPv4 (0-255, no leading zeros) and IPv6 of the ranges in use; section and version numbers are skipped
@@ -31,25 +35,39 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     phone        North American number (212-555-0123, (212) 555-0123, ...) or `+` and a country code of ITU-T E.164
 
     Patterns prefer precision to recall; docs/pipelines.md lists misses and false matches. Text around a match is
-    unchanged. Names and places are not searched. `details` counts replacements by type. Nulls stay nulls.
+    unchanged. Names and places are searched only with `entities`, on the host, after the patterns. `details` counts
+    replacements by type. Nulls stay nulls.
     """
 
     removes: ClassVar[bool] = False
 
     types: tuple[str, ...] = tuple(FINDERS)
     replacement: str = "[REDACTED]_{type}"
+    entities: tuple[str, ...] = ()
+    model: str = ""
 
     def __post_init__(self) -> None:
-        if not self.types:
+        if not self.types and not self.entities:
             raise ValueError(f"types is empty; list one or more of {', '.join(FINDERS)}")
         for name in self.types:
             if name not in FINDERS:
                 raise ValueError(f"types: no type {name!r} of personal data{nearest(name, FINDERS)}")
+        check_entities(self.entities, self.model)
         if not self.replacement or re.search(r"[0-9@:]", self.replacement):
             raise ValueError(
                 "replacement must be text without digits, '@' and ':', which a later type could match, "
                 f"not {self.replacement!r}"
             )
+
+    def files(self) -> dict[str, str]:
+        return model_files(self.model) if self.entities else {}
+
+    def computed_with(self) -> dict[str, str]:
+        return facts(self.model) if self.entities else {}
+
+    def check(self, inputs: Sequence[str]) -> None:
+        if self.entities:
+            check_model(self.model, self.entities)
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         texts = engine.to_arrow(frame[[TEXT]]).column(TEXT)
@@ -65,7 +83,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     def explain(self) -> list[str]:
         return [
             f"{name} -> {self.replacement.replace('{type}', name.upper())}" for name in FINDERS if name in self.types
-        ]
+        ] + [f"{name} -> {self._mark(name)}, by {self.model}" for name in self.entities]
 
     def report_lines(self, count: StageCount) -> list[str]:
         counts = ", ".join(f"{name} {number:,}" for name, number in count.details.items())
@@ -74,7 +92,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     def _redacted(self, texts: pa.ChunkedArray) -> tuple[dict[int, str], dict[str, int]]:
         """Return the changed texts by row, and the number of replacements by type."""
         finders = {name: finder for name, finder in FINDERS.items() if name in self.types}
-        rows = _matching(texts, "|".join(finder.hint for finder in finders.values()))
+        hint = "|".join(finder.hint for finder in finders.values())
+        rows = _matching(texts, hint) if finders else np.zeros(0, np.int64)
         candidates = texts.take(pa.array(rows))
         redacted: dict[int, str] = {}
         counts = dict.fromkeys(finders, 0)
@@ -86,7 +105,30 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
                 if count:
                     redacted[row] = text
                     counts[name] += count
+        if self.entities:
+            self._redact_entities(texts, redacted, counts)
         return redacted, counts
+
+    def _mark(self, name: str) -> str:
+        return self.replacement.replace("{type}", name.upper())
+
+    def _redact_entities(self, texts: pa.ChunkedArray, redacted: dict[int, str], counts: dict[str, int]) -> None:
+        """Replace names in the texts after the patterns, outside their replacements."""
+        marks = re.compile("|".join(re.escape(self._mark(name)) for name in self.types))
+        counts |= dict.fromkeys(self.entities, 0)
+        for row, original in enumerate(texts.to_pylist()):
+            text = redacted.get(row, original)
+            if not text:
+                continue
+            taken = [match.span() for match in marks.finditer(text)] if row in redacted else []
+            pieces, done = [], 0
+            for low, high, name in find_entities(text, self.model, self.entities):
+                if not any(low < stop and start < high for start, stop in taken):
+                    pieces += [text[done:low], self._mark(name)]
+                    done = high
+                    counts[name] += 1
+            if pieces:
+                redacted[row] = "".join([*pieces, text[done:]])
 
 
 def _matching(texts: pa.ChunkedArray, hint: str) -> np.ndarray:

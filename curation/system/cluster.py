@@ -30,7 +30,8 @@ from curation.system.steps import Every
 
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 POLL_SECONDS = 5
-TASKS_PER_THREAD, MIN_WINDOW = 4, 16  # handed to the scheduler
+BUNDLES_PER_THREAD, MIN_WINDOW = 4, 16  # handed to the scheduler
+BUNDLES_LEFT, MAX_BUNDLE = 2, 32  # a bundle has half of the tasks left per thread: the last ones have one task
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)  # the terminal sends them to every process of its group
 CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
 # Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
@@ -182,7 +183,10 @@ class ClusterExecutor:
     def window(self) -> int:
         if self.clock.is_due():
             self.threads = self._count_threads()
-        return max(TASKS_PER_THREAD * self.threads, MIN_WINDOW)
+        return max(BUNDLES_PER_THREAD * self.threads, MIN_WINDOW)
+
+    def bundle(self, waiting: int) -> int:
+        return bundle_of(waiting, self.threads)
 
     def _count_threads(self) -> int:
         with _explained(self.client):
@@ -236,6 +240,11 @@ class ClusterExecutor:
             raise no_worker(address, self.idle_seconds)
 
 
+def bundle_of(waiting: int, threads: int) -> int:
+    """Return the number of tasks to hand over at once, if so many wait for so many threads."""
+    return min(max(waiting // (BUNDLES_LEFT * max(threads, 1)), 1), MAX_BUNDLE)
+
+
 def no_worker(address: str, seconds: float) -> EngineError:
     return EngineError(
         f"{address} has had no worker for {seconds:.0f} s. Start workers; the logs of the earlier workers "
@@ -266,4 +275,4 @@ def _explained(client: Any) -> Iterator[None]:
         ) from error
 
 
-__all__ = ["ClusterExecutor", "connect", "no_worker", "open_client", "pool_of_processes", "process_pool"]
+__all__ = ["ClusterExecutor", "bundle_of", "connect", "no_worker", "open_client", "pool_of_processes", "process_pool"]

@@ -2,12 +2,13 @@
 """Sessions: tasks in windows, on threads, processes or the workers of a cluster.
 
 A session hands an executor only some tasks at a time, the next one when one has ended. So memory, here and in the
-scheduler of a cluster, does not depend on the number of tasks.
+scheduler of a cluster, does not depend on the number of tasks. A cluster gets *bundles* of tasks, which become smaller
+towards the end: a task costs its client and its scheduler a millisecond or more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -23,7 +24,12 @@ class Executor(Protocol):
 
     @property
     def window(self) -> int:
-        """The number of tasks to hand over before the first one ends."""
+        """The number of bundles to hand over before the first one ends."""
+        ...
+
+    def bundle(self, waiting: int) -> int:
+        """Return the number of tasks in the next bundle. `waiting` tasks are not handed over; 0: their number is not
+        known."""
         ...
 
     def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
@@ -52,6 +58,9 @@ class LocalExecutor:
 
     def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
         return self.pool.submit(function, item)
+
+    def bundle(self, waiting: int) -> int:
+        return 1
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
         return [future.result() for future in futures]
@@ -86,8 +95,9 @@ class TaskSession:
     ) -> None:  # fmt: skip
         """Call `function` for each item, and `done(number, item, result)` when a task has ended, in any order.
 
-        Items are taken when their tasks begin. The first error stops the rest and is raised. A signal ends the wait at
-        once. Running tasks of this process then end at their next safe point.
+        Items are taken when their tasks begin. If `items` has a length, a cluster gets several tasks at a time. The
+        first error stops the rest and is raised. A signal ends the wait at once. Running tasks of this process then end
+        at their next safe point.
         """
         stop = Stop()
         try:
@@ -100,25 +110,28 @@ class TaskSession:
         self, stop: Stop, function: Callable[[Any], Any], items: Iterable[Any], done: Callable[[int, Any, Any], object]
     ) -> None:
         ended: SimpleQueue[int] = SimpleQueue()
-        running: dict[int, tuple[Any, Any]] = {}  # number of a task -> its future and item
-        waiting = enumerate(items)
+        running: dict[int, tuple[Any, list[tuple[int, Any]]]] = {}  # first task of a bundle -> its future and tasks
+        waiting, left = enumerate(items), len(items) if isinstance(items, Sized) else 0
         try:
             while not stop.is_set():
-                for number, item in islice(waiting, max(self.executor.window - len(running), 0)):
-                    future = self.executor.submit(function, item)
-                    running[number] = future, item
-                    future.add_done_callback(partial(_note_end, ended, number))
+                window = self.executor.window
+                while len(running) < window and (tasks := [*islice(waiting, self.executor.bundle(left))]):
+                    left = max(left - len(tasks), 0)
+                    future = self.executor.submit(partial(_run_bundle, function), [item for _, item in tasks])
+                    running[tasks[0][0]] = future, tasks
+                    future.add_done_callback(partial(_note_end, ended, tasks[0][0]))
                 if not running:
                     return
-                numbers = self._wait(ended)
-                results = self.executor.results([running[number][0] for number in numbers])
-                for number, result in zip(numbers, results, strict=True):
-                    done(number, running.pop(number)[1], result)
+                firsts = self._wait(ended)
+                results = self.executor.results([running[first][0] for first in firsts])
+                for first, found in zip(firsts, results, strict=True):
+                    for (number, item), result in zip(running.pop(first)[1], found, strict=True):
+                        done(number, item, result)
         finally:
             self.executor.cancel([future for future, _ in running.values()])
 
     def _wait(self, ended: SimpleQueue[int]) -> list[int]:
-        """Return the numbers of the tasks that have ended, at least one."""
+        """Return the first tasks of the bundles that have ended, at least one."""
         while True:
             try:
                 numbers = [ended.get(timeout=POLL_SECONDS)]
@@ -130,8 +143,26 @@ class TaskSession:
         return numbers
 
 
+def _run_bundle(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    return [function(item) for item in items]
+
+
+class Counted:
+    """Items that are made one at a time, and their number."""
+
+    def __init__(self, items: Iterable[Any], count: int) -> None:
+        self._items = items
+        self._count = count
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return self._count
+
+
 def _note_end(ended: SimpleQueue[int], number: int, _: Any) -> None:
     ended.put(number)
 
 
-__all__ = ["Executor", "LocalExecutor", "TaskSession"]
+__all__ = ["Counted", "Executor", "LocalExecutor", "TaskSession"]

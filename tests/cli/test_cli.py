@@ -44,7 +44,7 @@ sys.exit(main(sys.argv[1:]))
 SLOW = {"numba", "pandas", "pyarrow", "dask", "numpy", "yaml", "rich", "tiktoken", "tokenizers", "msgspec"}
 COMMANDS = (
     "run", "plan", "demo", "init", "measure", "embed", "tokenize", "show", "compare", "inspect", "verify",
-    "check-overlap", "train tokenizer", "train classifier", "train lm", "merge", "split", "doctor", "warmup",
+    "tokens", "check-overlap", "train tokenizer", "train classifier", "train lm", "merge", "split", "doctor", "warmup",
     "recipes", "completion",
 )  # fmt: skip
 
@@ -376,7 +376,7 @@ def test_recipes_are_listed_and_shown(capsys: pytest.CaptureFixture[str]):
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]):
     code, out, _ = curate(capsys, "--help")
-    assert code == 0 and set(re.findall(r"^    (\w[\w-]*(?: \w+)?)  ", out, re.M)) == {*COMMANDS}
+    assert code == 0 and set(re.findall(r"^    ([\w-]+(?: \w+)?)  ", out, re.M)) == {*COMMANDS}
     assert re.findall(r"^(\w+):$", out, re.M) == ["runs", "results", "training", "pairs", "environment"]
     for name in COMMANDS:
         code, out, _ = curate(capsys, *name.split(), "--help")

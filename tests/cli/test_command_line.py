@@ -43,7 +43,7 @@ SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads
     "--allow-code": ("run", "plan", "measure", "tokenize", "warmup"),
     "--stages": ("run", "plan", "measure", "tokenize"),
     "--rules": ("run", "plan", "measure", "tokenize"),
-    "--tokenizer": ("run", "plan", "tokenize", "inspect", "check-overlap"),
+    "--tokenizer": ("run", "plan", "tokenize", "inspect", "tokens", "check-overlap"),
     "--quiet": (*WRITING, "verify", "warmup"),
     "--log": (*WRITING, "show", "compare", "verify", "plan", "warmup"),
 }

@@ -26,6 +26,7 @@ PATHS = {
     ("exact_dedup", "index"),
     ("fuzzy_dedup", "index"),
     ("language", "model"),
+    ("semantic_dedup", "centroids"),
 }  # settings that may be a `pathlib.Path` too
 WIDER = {list[str]: str | Sequence[str], tuple[str, ...]: str | Sequence[str], str | list[str]: str | Sequence[str]}
 

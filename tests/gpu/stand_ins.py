@@ -263,7 +263,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
-    buffers.eight_byte_blocks = eight_byte_blocks
+    buffers.eight_byte_blocks, buffers.upload = eight_byte_blocks, np.array
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
     monkeypatch.setitem(sys.modules, "gpu_pipeline.device", load("device"))
     monkeypatch.setattr(kernels, "stream_of_thread", stream_of_thread)

@@ -3,9 +3,14 @@
 marks, however the file is cut. The host takes what is unusual."""
 
 import gzip
+import sys
 
 import pytest
 
+from curation.reading import probe
+from curation.reading.inputs import Input
+from curation.reading.paths import find_files
+from curation.reading.slices import plan_slices
 from tests.gpu.stand_ins import install
 from tests.gpu.test_reading import assert_same, joined, read
 from tests.reading.test_jsonl import BAD, GOOD
@@ -20,7 +25,7 @@ MIXED = [*BAD[:9], b"", b" \t", *GOOD, b"", b"", *BAD[9:], b'{"text": "last"}']
 def gpu_io(monkeypatch):
     """Its `on_device` has the bytes of each block that the device parsed."""
     module = install(monkeypatch)("io")
-    settings = module.parse_lines.__globals__
+    settings = module.parse_lines.__wrapped__.__globals__
     module.on_device = []
     find = settings["_find"]
 
@@ -80,8 +85,17 @@ def test_damaged_and_small_files(gpu_io, tmp_path, monkeypatch):
     assert gpu_io.on_device
 
 
+def test_a_batch_reserves_memory_until_it_is_done(gpu_io, tmp_path):
+    memory = sys.modules["gpu_pipeline.device"].memory()
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n' * 50)
+    (file,) = (probe(file) for file in find_files([Input(path=str(tmp_path / "a.jsonl"))]))
+    (piece,) = plan_slices([file], BATCH_BYTES)
+    used = [memory.used for _ in gpu_io.read_slice(piece, 300)]
+    assert len(used) > 1 and min(used) > 0 and memory.used == 0
+
+
 def test_few_bytes_are_for_the_host(gpu_io, tmp_path, monkeypatch):
-    monkeypatch.setitem(gpu_io.parse_lines.__globals__, "MIN_BYTES", 1 << 20)
+    monkeypatch.setitem(gpu_io.parse_lines.__wrapped__.__globals__, "MIN_BYTES", 1 << 20)
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n')
     assert_same(gpu_io, tmp_path / "a.jsonl")
     assert not gpu_io.on_device
@@ -91,7 +105,7 @@ def test_a_full_device_leaves_the_lines_to_the_host(gpu_io, tmp_path, monkeypatc
     def fail(data, file):
         raise MemoryError
 
-    monkeypatch.setitem(gpu_io.parse_lines.__globals__, "_find", fail)
+    monkeypatch.setitem(gpu_io.parse_lines.__wrapped__.__globals__, "_find", fail)
     (tmp_path / "a.jsonl").write_bytes(b"\n".join(MIXED))
     expected = read(cpu_fallback, tmp_path / "a.jsonl", batch_bytes=300)
     assert joined(read(gpu_io, tmp_path / "a.jsonl", batch_bytes=300)) == joined(expected)

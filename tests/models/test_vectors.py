@@ -129,8 +129,8 @@ def test_vectors_of_an_input_flow_through_a_run_to_documents(tmp_path: Path):
         output=curation.Output(formats=[]),
     )
     curation.run(recipe, tmp_path / "out")
-    [path] = (tmp_path / "out" / "documents").glob("*.parquet")
-    column = pq.read_table(path).column("vector")
+    paths = sorted((tmp_path / "out" / "documents").glob("*.parquet"))
+    column = pa.chunked_array([chunk for path in paths for chunk in pq.read_table(path).column("vector").chunks])
     assert column.type == arrow_type("int8[3]")
     expected = [row if present else None for row, present in zip(INTEGERS, PRESENT, strict=True)]
     assert column.to_pylist() == 2 * expected

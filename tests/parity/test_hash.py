@@ -105,3 +105,12 @@ def test_sliced_frame(engine, start, stop):
     piece = frame_of(engine, texts).iloc[start:stop]
     actual = [tuple(map(int, row)) for row in engine.hash_text(piece[TEXT])]
     assert actual == expected_hashes([text or "" for text in texts])[start:stop]
+
+
+@pytest.mark.parametrize("count", [1, 16])
+@pytest.mark.parametrize("texts", [["", None], ["a", "", None, "bc", "x" * 100, "é" * 7], []])
+def test_bytes_spread_over_documents(engine, texts: list[str | None], count: int):
+    found = engine.spread_bytes(frame_of(engine, texts)[TEXT], count)
+    assert (found.dtype, found.shape) == (np.uint8, (len(texts), count))
+    encoded = [(text or "").encode() for text in texts]
+    assert found.tolist() == [[each[k * len(each) // count] if each else 0 for k in range(count)] for each in encoded]

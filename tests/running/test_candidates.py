@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from curation.engine import load_engine
 from curation.rules.decide import Verdict
 from curation.running import candidates
 from curation.running.candidates import Candidates, chosen_of, text_hashes
@@ -16,6 +17,7 @@ from curation.running.run import run
 from tests.runs import recipe_of, records_of, report_of
 
 ROWS = 3_000
+CPU = load_engine("cpu")
 
 
 def collected(sizes: list[int], reasons: int) -> set[tuple[str, str]]:
@@ -32,7 +34,7 @@ def collected(sizes: list[int], reasons: int) -> set[tuple[str, str]]:
             rows = pa.table({"row": np.arange(low, stop) - first, "id": pa.nulls(stop - low, pa.large_string()),
                              "text": pa.array(texts[low:stop], pa.large_string())})  # fmt: skip
             verdict = Verdict(reason[low:stop], names, np.ones(stop - low))
-            found.add(0, rows, verdict, np.full(stop - low, np.nan))
+            found.add(CPU, 0, CPU.from_arrow(rows), verdict, np.full(stop - low, np.nan))
         tables.append(found.table())
         first += size
     chosen = chosen_of(pa.concat_tables(tables), 2)
@@ -49,10 +51,10 @@ def test_slices_change_no_candidate(monkeypatch: pytest.MonkeyPatch, reasons: in
 
 
 def test_hashes_read_only_the_text():
-    texts = pa.array(["a", "", "long text " * 50, "a", None, "b"], pa.large_string())
-    hashes = text_hashes(texts)
+    texts = CPU.from_arrow(pa.table({"text": pa.array(["a", "", "long text " * 50, "a", None, "b"])}))["text"]
+    hashes = text_hashes(CPU, texts)
     assert hashes[0] == hashes[3] != hashes[5] and hashes[1] == hashes[4]
-    assert text_hashes(texts.slice(2))[0] == hashes[2]
+    assert text_hashes(CPU, texts.iloc[2:])[0] == hashes[2]
 
 
 def test_large_documents_and_many_reasons_leave_a_small_report(tmp_path: Path):

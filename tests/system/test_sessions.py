@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from curation.system import sessions
-from curation.system.sessions import LocalExecutor, TaskSession
+from curation.system.cluster import bundle_of
+from curation.system.sessions import Counted, LocalExecutor, TaskSession
 
 
 class Backwards:
@@ -17,7 +18,8 @@ class Backwards:
 
     window = 7
 
-    def __init__(self) -> None:
+    def __init__(self, bundle: int = 1) -> None:
+        self.size, self.bundles = bundle, list[int]()
         self.waiting: list[tuple[Future[Any], Callable[[Any], Any], Any]] = []
         self.most = self.checks = 0
         self.cancelled: list[Any] = []
@@ -26,7 +28,8 @@ class Backwards:
         future: Future[Any] = Future()
         self.waiting.append((future, function, item))
         self.most = max(self.most, len(self.waiting))
-        if len(self.waiting) == self.window or item == "last":
+        self.bundles.append(len(item))
+        if len(self.waiting) == self.window or "last" in item:
             threading.Thread(target=self._end_one).start()
         return future
 
@@ -34,6 +37,9 @@ class Backwards:
         while self.waiting:
             future, function, item = self.waiting.pop()
             future.set_result(function(item))
+
+    def bundle(self, waiting: int) -> int:
+        return min(max(waiting // 10, 1), self.size)
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
         return [future.result() for future in futures]
@@ -51,6 +57,34 @@ def test_results_are_in_the_order_of_items_whatever_ends_first():
     assert TaskSession(Backwards()).map(lambda item: f"<{item}>", [*range(100), "last"]) == [
         *(f"<{number}>" for number in range(100)), "<last>",
     ]  # fmt: skip
+
+
+def test_bundles_become_smaller_towards_the_end_and_results_stay_with_their_items():
+    executor, ended = Backwards(bundle=8), []
+    items = [*range(100), "last"]
+    TaskSession(executor).run(lambda item: f"<{item}>", items, lambda *told: ended.append(told))
+    assert sorted(ended, key=str) == sorted([(k, item, f"<{item}>") for k, item in enumerate(items)], key=str)
+    assert executor.bundles[0] == 8 and executor.bundles[-1] == 1 and sum(executor.bundles) == 101
+    assert executor.bundles == sorted(executor.bundles, reverse=True) and executor.most == 7
+
+    counted = Backwards(bundle=8)
+    assert TaskSession(counted).map(str, Counted(iter(items), 101)) == [*map(str, items)]
+    assert counted.bundles == executor.bundles
+
+
+@pytest.mark.parametrize(
+    ("tasks", "threads", "largest", "most"), [(7, 4, 1, 7), (100, 4, 12, 40), (10**5, 64, 32, 4000)]
+)
+def test_a_cluster_gets_half_of_the_tasks_left_in_bundles_and_the_last_ones_alone(
+    tasks: int, threads: int, largest: int, most: int
+):
+    sizes, left = [], tasks
+    while left:
+        sizes.append(bundle_of(left, threads))
+        assert sizes[-1] == 1 or sizes[-1] * threads <= left / 2
+        left -= sizes[-1]
+    assert sizes[0] == largest and len(sizes) <= most and sum(sizes) == tasks
+    assert {*sizes[-2 * threads :]} == {1}
 
 
 @pytest.mark.parametrize("tasks", [1000, 10_000])

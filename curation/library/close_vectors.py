@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curation.neighbours` and `curation.align`: rows with close vectors, by exact cosines of all pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from curation.contract import Engine, Frame
+from curation.engine import engine_of
+from curation.errors import InputError, RecipeError, as_share
+from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms, units_of
+
+AT_ONCE = 1 << 12  # vectors of each side in memory as floats
+MAX_NEIGHBOURS = 1_000
+
+
+def neighbours(frame: Frame, column: str = "embedding", k: int = 10) -> Frame:
+    """Return the `k` nearest other rows of each row by the cosine of their vectors, as a frame.
+
+    frame    pandas or cuDF DataFrame
+    column   column of the vectors: lists of numbers, or JSON arrays of numbers in strings
+    k        number of neighbours, at most 1,000; fewer if the frame has fewer rows with a vector
+
+    The result has a row per pair: `row` and `neighbour`, the positions in the frame; `rank` from 1; `cosine`, rounded
+    down to four digits. Of equal vectors the first row is nearer. A row without a vector is in no pair. All pairs are
+    compared, by integer products, so both engines return the same.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"embedding": [[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], None]})
+        >>> curation.neighbours(frame, k=1)[["row", "neighbour", "cosine"]].values.tolist()
+        [[0.0, 2.0, 0.9938], [1.0, 2.0, 0.1097], [2.0, 0.0, 0.9938]]
+
+    Raises RecipeError for a wrong `k`, InputError for a column that is missing or has no vectors.
+    """
+    if not 1 <= k <= MAX_NEIGHBOURS:
+        raise RecipeError(f"k must be from 1 to {MAX_NEIGHBOURS:,}, not {k}")
+    engine = engine_of(frame)
+    vectors, rows = _vectors(engine, frame, column)
+    norms = squared_norms(vectors)
+    weights = (1 / np.sqrt(norms.astype(np.float64))).astype(np.float32)
+    count = min(k, len(vectors) - 1)
+    found = [_nearest(engine, vectors, weights, block, count) for block in _blocks(len(vectors))] if count > 0 else []
+    other = np.concatenate([np.zeros((0, max(count, 0)), np.int64), *found]).reshape(-1)
+    own = np.repeat(np.arange(len(vectors)), max(count, 0))
+    cosine = np.empty(len(own))
+    for block in _blocks(len(own)):
+        left, right = own[block], other[block]
+        cosine[block] = cosines(dots(vectors[left], vectors[right]), norms[left], norms[right]) / UNITS
+    rank = np.tile(np.arange(1, max(count, 0) + 1), len(vectors))
+    return engine.from_arrow(pa.table({"row": rows[own], "neighbour": rows[other], "rank": rank, "cosine": cosine}))
+
+
+def align(left: Frame, right: Frame, column: str = "embedding", *, threshold: float = 0.8) -> Frame:
+    """Return pairs of rows of two frames, each row in at most one pair, closest pairs first: parallel sentences.
+
+    left, right   pandas or cuDF DataFrames, with vectors of one model that knows both languages
+    column        column of the vectors in both: lists of numbers, or JSON arrays of numbers in strings
+    threshold     lowest cosine of a pair, in (0, 1]
+
+    Pairs are taken greedily: of all pairs left the closest one, of equally close ones the one with the first left row,
+    then the first right row. The result has `left` and `right`, the positions in the frames, and `cosine`, rounded down
+    to four digits.
+
+        >>> import curation, pandas
+        >>> english = pandas.DataFrame({"embedding": [[1.0, 0.0], [0.0, 1.0]]})
+        >>> german = pandas.DataFrame({"embedding": [[0.1, 1.0], [1.0, 0.2], [1.0, 0.3]]})
+        >>> curation.align(english, german)[["left", "right", "cosine"]].values.tolist()
+        [[1.0, 0.0, 0.9947], [0.0, 1.0, 0.9812]]
+
+    Raises RecipeError for a threshold outside (0, 1]; InputError for a column that is missing or has no vectors, and
+    for vectors of different dimensions.
+    """
+    if not 0 < threshold <= 1:
+        raise RecipeError(f"threshold must be above 0 and at most 1, not {threshold}{as_share(threshold)}")
+    engine, units = engine_of(left), units_of(threshold)
+    (lefts, left_rows), (rights, right_rows) = (_vectors(engine_of(side), side, column) for side in (left, right))
+    if lefts.shape[1] != rights.shape[1]:
+        raise InputError(
+            f"column {column!r} has {lefts.shape[1]:,} dimensions on the left and {rights.shape[1]:,} on the right. "
+            "Use vectors of one model"
+        )
+    parts = [_close(engine, lefts, rights, block, units) for block in _blocks(len(lefts))]
+    pairs = np.concatenate([np.zeros((3, 0), np.int64), *parts], axis=1)
+    pairs = pairs[:, np.lexsort((pairs[1], pairs[0], -pairs[2]))]
+    chosen = _greedy(pairs, len(lefts), len(rights))
+    first, second, cosine = pairs[:, chosen]
+    return engine.from_arrow(
+        pa.table({"left": left_rows[first], "right": right_rows[second], "cosine": cosine / UNITS})
+    )
+
+
+def _vectors(engine: Engine, frame: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of a frame (int8), and the positions of the rows that have one."""
+    if not hasattr(frame, "columns") or column not in frame.columns:
+        names = list(getattr(frame, "columns", []))
+        raise InputError(f"column {column!r} not found in the frame; it has {names}. Name the column of the vectors")
+    vectors, present = from_column(engine.to_arrow(frame[[column]]).column(0), column)
+    rows = np.flatnonzero(present)
+    if len(present) and not len(rows):
+        raise InputError(f"column {column!r} has no vector in any of {len(present):,} rows. Name the column of vectors")
+    return vectors[rows], rows
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    for start in range(0, count, AT_ONCE):
+        yield slice(start, min(start + AT_ONCE, count))
+
+
+def _nearest(engine: Engine, vectors: np.ndarray, weights: np.ndarray, block: slice, count: int) -> np.ndarray:
+    """Return the nearest other vectors of each vector in a block, nearest first: int64, shape (n, count)."""
+    mine, own = vectors[block], np.arange(block.start, block.stop)
+    best = np.zeros((len(mine), 0), np.int64)
+    scores = np.zeros((len(mine), 0), np.float32)
+    for others in _blocks(len(vectors)):
+        wanted = min(count + 1, others.stop - others.start)  # one of them may be the vector itself
+        found = engine.nearest_vectors(mine, vectors[others], weights[others], wanted) + np.int64(others.start)
+        score = np.empty(found.shape, np.float32)
+        for place in range(wanted):
+            score[:, place] = dots(mine, vectors[found[:, place]]).astype(np.float32) * weights[found[:, place]]
+        score[found == own[:, None]] = -np.inf
+        best, scores = np.concatenate([best, found], axis=1), np.concatenate([scores, score], axis=1)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :count]  # earlier vectors are first of equal ones
+        best, scores = np.take_along_axis(best, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    return best
+
+
+def _close(engine: Engine, lefts: np.ndarray, rights: np.ndarray, block: slice, units: int) -> np.ndarray:
+    """Return the close pairs of the left vectors in a block: left, right and cosine; shape (3, n)."""
+    mine = lefts[block]
+    norms, found = squared_norms(mine), [np.zeros((3, 0), np.int64)]
+    low = (np.sqrt(norms.astype(np.float64)) * (units / UNITS * (1 - 1e-5))).astype(np.float32)
+    for others in _blocks(len(rights)):
+        theirs = squared_norms(rights[others])
+        i, j, dot = engine.close_vectors(
+            mine, rights[others], low, np.sqrt(theirs.astype(np.float64)).astype(np.float32)
+        )
+        cosine = cosines(dot, norms[i], theirs[j])
+        pairs = np.stack([i + block.start, j + others.start, cosine])
+        found.append(pairs[:, cosine >= units])
+    return np.concatenate(found, axis=1)
+
+
+def _greedy(pairs: np.ndarray, lefts: int, rights: int) -> np.ndarray:
+    """Return the positions of the pairs that are taken one after the other, each side at most once."""
+    free_left, free_right = bytearray(b"\1") * lefts, bytearray(b"\1") * rights
+    chosen = []
+    for place, (left, right) in enumerate(zip(pairs[0].tolist(), pairs[1].tolist(), strict=True)):
+        if free_left[left] and free_right[right]:
+            free_left[left] = free_right[right] = 0
+            chosen.append(place)
+    return np.array(chosen, np.int64)
+
+
+__all__ = ["align", "neighbours"]

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names and places for `redact`, found by a spaCy model in a local folder. Nothing is downloaded.
+
+A document is searched alone, in pieces of fixed size, so results do not depend on how documents are divided. Other
+versions of spaCy may give other results: they are part of the identity of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from curation.errors import InputError, RecipeError, near_or_nothing
+from curation.system.files import known_sha256, read_json
+
+INSTALL = "pip install 'spacy>=3.8'"
+CONFIG, META, FINDER = "config.cfg", "meta.json", "ner"
+UNUSED = ("tagger", "parser", "senter", "attribute_ruler", "lemmatizer", "morphologizer", "textcat")
+LABELS = {  # labels of spaCy's models, as Presidio maps them, with buildings as places
+    "person": ("PERSON", "PER"),
+    "location": ("GPE", "LOC", "FAC"),
+    "organisation": ("ORG",),
+}
+MAX_CHARACTERS = 100_000  # of a piece: the model takes about 1 GB for a million
+_LOCK = Lock()  # spaCy's vocabulary grows while a text is read
+
+
+def model_files(folder: str) -> dict[str, str]:
+    """Return the files of a model: path -> SHA-256. InputError for a folder without a model of spaCy."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"model {folder!r} is not a folder, expected the folder of a spaCy model with {CONFIG}")
+    if not (root / CONFIG).is_file():
+        inside = [path.parent for path in sorted(root.glob(f"*/{CONFIG}"))]
+        hint = f"; did you mean {inside[0]}?" if inside else ". Give the folder of a spaCy model"
+        raise InputError(f"the folder {folder} has no {CONFIG}{hint}")
+    return {str(path): known_sha256(str(path)) for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def check_entities(entities: Sequence[str], model: str) -> None:
+    """Raise ValueError for wrong settings."""
+    for name in entities:
+        if name not in LABELS:
+            hint = near_or_nothing(name, LABELS) or f"; it is one of {', '.join(LABELS)}"
+            raise ValueError(f"entities: no entity {name!r}{hint}")
+    if entities and not model:
+        raise ValueError("entities need a model: set model to the folder of a spaCy model. None is downloaded")
+    if model and not entities:
+        raise ValueError(f"model is set, but entities is empty; list one or more of {', '.join(LABELS)}")
+
+
+def facts(folder: str) -> dict[str, str]:
+    """Return the versions of spaCy and of the model."""
+    meta = read_json(Path(folder) / META) or {}
+    installed = version("spacy") if find_spec("spacy") else "missing"
+    return {"spacy": installed, "model": f"{meta.get('lang')}_{meta.get('name')} {meta.get('version')}"}
+
+
+@lru_cache(maxsize=2)
+def _load(folder: str) -> Any:
+    model_files(folder)
+    try:
+        import spacy
+    except ImportError as error:
+        raise RecipeError(
+            f"entities need the package spacy, which cannot be imported ({error}). Run: {INSTALL}"
+        ) from None
+    try:
+        nlp = spacy.load(Path(folder), exclude=list(UNUSED))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"the model in {folder} cannot be loaded: {reason}. Give a model of spaCy 3") from None
+    if FINDER not in nlp.pipe_names:
+        raise InputError(f"the model in {folder} finds no names: it has {', '.join(nlp.pipe_names)}, expected {FINDER}")
+    return nlp
+
+
+def check_model(folder: str, entities: Sequence[str]) -> None:
+    """Raise RecipeError without spaCy, InputError for a model that cannot find the entities."""
+    known = {*_load(folder).pipe_labels[FINDER]}
+    for name in entities:
+        if not known & {*LABELS[name]}:
+            raise InputError(f"the model in {folder} has no label for {name}: {', '.join(sorted(known))}")
+
+
+def find_entities(text: str, folder: str, entities: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield the spans of entities in a text: first character, character after the last, and the entity."""
+    names = {label: name for name in entities for label in LABELS[name]}
+    with _LOCK:
+        nlp = _load(folder)
+        for start, piece in _pieces(text):
+            with nlp.memory_zone():  # frees the words that the vocabulary has learnt
+                found = [(span.start_char, span.end_char, span.label_) for span in nlp(piece).ents]
+            yield from ((start + low, start + high, names[label]) for low, high, label in found if label in names)
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """Yield pieces of a text with their first character, cut after a line end or a space where there is one."""
+    start = 0
+    while start < len(text):
+        stop = start + MAX_CHARACTERS
+        if stop < len(text):
+            cut = max(text.rfind("\n", start, stop), text.rfind(" ", start + MAX_CHARACTERS // 2, stop))
+            stop = cut + 1 if cut > start else stop
+        yield start, text[start:stop]
+        start = stop
+
+
+__all__ = ["LABELS", "check_entities", "check_model", "facts", "find_entities", "model_files"]

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes of text between host and device in a run, and a run whose device is lost, on a made device."""
+
+import gc
+import inspect
+import sys
+import weakref
+
+import pytest
+
+import cpu_fallback
+from curation import engine as selector
+from curation.errors import DeviceLostError
+from curation.running.run import run
+from tests.gpu import stand_ins
+from tests.runs import kept_rows, recipe_of, records_of, removed_rows
+
+TEXTS = [f"document {k} " + "and more words " * (k % 4) for k in range(24)]
+STAGES = [{"kind": "filter", "rules": [{"measure": "words", "min": 4}]}, {"kind": "exact_dedup"}]
+REMOVED = TEXTS[::4]  # two words each
+BATCH = 300
+
+
+class Bus:
+    """The bytes of text that cross it."""
+
+    def __init__(self):
+        self.up, self.down, self.frames = [], [], []
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setattr(selector, "gpu_obstacle", lambda: "")
+    made = stand_ins.install_engine(monkeypatch)
+    monkeypatch.setattr(made, "batch_bytes", lambda workers: BATCH)
+    for name in ("measure", "hash_text"):  # kernels are slow here
+        work = sys.modules["gpu_pipeline.device"].on_device()(getattr(cpu_fallback, name))
+        monkeypatch.setattr(made, name, work)
+    return made
+
+
+@pytest.fixture
+def bus(gpu, monkeypatch):
+    bus, buffers = Bus(), sys.modules["gpu_pipeline.buffers"]
+    monkeypatch.setattr(buffers, "upload", lambda host: bus.up.append(host.size) or host.copy())
+    to_arrow = stand_ins.DataFrame.to_arrow
+
+    def down(frame, preserve_index):
+        if "text" in frame.columns:
+            bus.down.append(sum(len(text.encode()) for text in frame["text"] if text is not None))
+        return to_arrow(frame, preserve_index)
+
+    monkeypatch.setattr(stand_ins.DataFrame, "to_arrow", down)
+    reading = inspect.unwrap(gpu.read_slice).__globals__
+    from_arrow = reading["from_arrow"]
+
+    def noted(table):
+        gc.collect()
+        assert [frame for frame in bus.frames if frame() is not None] == []  # of the batch before
+        found = from_arrow(table)
+        bus.frames.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setitem(reading, "from_arrow", noted)
+    return bus
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "made.jsonl"
+    path.write_bytes(records_of(TEXTS))
+    return lambda samples: recipe_of(
+        path, stages=STAGES, output={"formats": [], "removed": "ids"}, report={"samples": samples}
+    )
+
+
+@pytest.mark.parametrize("samples", [0, 1])
+def test_text_crosses_once_up_and_once_down_if_kept(bus, recipe, tmp_path, samples):
+    report = run(recipe(samples), tmp_path / "out", engine="gpu", workers=1).report
+    size, removed = sum(map(len, TEXTS)), sum(map(len, REMOVED))
+    assert (report["documents"]["kept"], report["batch_bytes"]) == (len(TEXTS) - len(REMOVED), BATCH)
+    assert len(bus.frames) > 3 and sum(bus.up) == size
+    kept = size - removed
+    if samples:  # a removed text per batch at most
+        assert kept < sum(bus.down) <= kept + len(bus.frames) * max(map(len, REMOVED)) < size
+    else:
+        assert sum(bus.down) == kept
+
+
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_run_whose_device_is_lost_resumes_on_the_cpu(gpu, recipe, tmp_path, monkeypatch, after):
+    """The done slices are kept, and the result is that of the CPU engine alone."""
+    calls = []
+    measure = gpu.measure
+    settings = {"workers": 1, "slice_bytes": 500}
+
+    def fail(*arguments):
+        calls.append(arguments)
+        if len(calls) > after:
+            raise RuntimeError("cudaErrorECCUncorrectable: uncorrectable ECC error encountered")
+        return measure(*arguments)
+
+    device = sys.modules["gpu_pipeline.device"]
+    monkeypatch.setattr(gpu, "measure", device.on_device()(fail))
+    with pytest.raises(DeviceLostError, match=r"the GPU failed during the run .* --engine cpu to resume"):
+        run(recipe(0), tmp_path / "out", engine="gpu", **settings)
+    assert device.memory().used == 0
+    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/_work/segment-0").glob("0*.json")}
+    assert len(done) == after // 2
+    report = run(recipe(0), tmp_path / "out", engine="cpu", **settings).report
+    expected = run(recipe(0), tmp_path / "cpu", engine="cpu", **settings).report
+    assert report["engine"] == "cpu" and not report["warnings"]
+    assert (kept_rows(tmp_path / "out"), removed_rows(tmp_path / "out")) == (
+        kept_rows(tmp_path / "cpu"),
+        removed_rows(tmp_path / "cpu"),
+    )
+    assert report["documents_digest"] == expected["documents_digest"]
+    assert len(kept_rows(tmp_path / "out")) == len(TEXTS) - len(REMOVED)

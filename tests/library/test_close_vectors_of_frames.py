@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`curation.neighbours` and `curation.align` give what sorting all pairs gives, whatever the size of blocks."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import curation
+from curation.errors import CurationError
+from curation.library import close_vectors
+
+
+def integers(count: int, seed: int) -> np.ndarray:
+    """Vectors with ties, the first number of each 127, so that they are stored unchanged."""
+    vectors = np.random.default_rng(seed).integers(-60, 61, (count, 5))
+    vectors[:, 0] = 127
+    vectors[count // 2 :: 3] = vectors[0]
+    return vectors
+
+
+@pytest.mark.parametrize("block", [4, 1 << 12])
+def test_neighbours_are_the_nearest_of_all_pairs(block: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(close_vectors, "AT_ONCE", block)
+    vectors = integers(23, 1)
+    given: list[Any] = vectors.tolist()
+    given.insert(3, None)
+    found = curation.neighbours(pd.DataFrame({"v": given}), "v", k=6)
+    rows = [row for row in range(24) if row != 3]
+    unit = vectors / np.linalg.norm(vectors, axis=1)[:, None]
+    expected = []
+    for place, row in enumerate(rows):
+        cosines = np.round(unit @ unit[place], 12)
+        order = [other for other in np.argsort(-cosines, kind="stable").tolist() if other != place][:6]
+        expected += [(row, rows[other], rank) for rank, other in enumerate(order, 1)]
+    assert list(found[["row", "neighbour", "rank"]].itertuples(index=False, name=None)) == expected
+    assert found["cosine"].between(0, 1).all()
+
+
+@pytest.mark.parametrize("block", [4, 1 << 12])
+def test_aligned_rows_are_the_closest_free_pairs(block: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(close_vectors, "AT_ONCE", block)
+    left, right = integers(19, 2), integers(14, 3)
+    found = curation.align(pd.DataFrame({"v": left.tolist()}), pd.DataFrame({"v": right.tolist()}), "v", threshold=0.85)
+    norms = np.sqrt(np.multiply.outer((left**2).sum(axis=1), (right**2).sum(axis=1)))
+    cosines = np.floor(left @ right.T / norms * 10_000) / 10_000
+    expected = []
+    while cosines.max() >= 0.85:
+        pair = np.unravel_index(cosines.argmax(), cosines.shape)
+        expected.append((int(pair[0]), int(pair[1]), float(cosines[pair])))
+        cosines[pair[0]] = cosines[:, pair[1]] = -1
+    assert list(found.itertuples(index=False, name=None)) == expected and len(expected) > 5
+
+
+def test_small_frames():
+    frame = pd.DataFrame({"embedding": [[1.0, 2.0]]})
+    assert len(curation.neighbours(frame)) == len(curation.neighbours(frame[:0])) == 0
+    assert len(curation.align(frame, frame)) == 1 and len(curation.align(frame[:0], frame[:0])) == 0
+
+
+ONE = pd.DataFrame({"embedding": [[1.0, 2.0]]})
+BAD = {
+    "k": (lambda: curation.neighbours(ONE, k=0), "k must be from 1 to 1,000, not 0"),
+    "column": (lambda: curation.neighbours(ONE, "v"), "column 'v' not found in the frame; it has ['embedding']"),
+    "none": (lambda: curation.neighbours(pd.DataFrame({"embedding": [None]})), "has no vector in any of 1 rows"),
+    "threshold": (lambda: curation.align(ONE, ONE, threshold=0), "threshold must be above 0 and at most 1, not 0"),
+    "dimensions": (
+        lambda: curation.align(ONE, pd.DataFrame({"embedding": [[1.0]]})),
+        "column 'embedding' has 2 dimensions on the left and 1 on the right",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_wrong_calls_end_in_one_message(case: str):
+    call, message = BAD[case]
+    with pytest.raises(CurationError) as error:
+        call()
+    assert message in str(error.value)
