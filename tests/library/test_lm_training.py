@@ -16,6 +16,7 @@ import pytest
 
 import curation
 from curation.library import external_sort, lm_training
+from curation.reading import texts as reading_texts
 from tests.cli.test_cli import curate
 from tests.oracle import language_model as oracle
 from tests.runs import records_of
@@ -68,7 +69,7 @@ def test_the_bytes_do_not_depend_on_buffers_slices_or_the_time(
         monkeypatch.setattr(external_sort, "BUFFER_ROWS", buffer)
         monkeypatch.setattr(external_sort, "BATCH_ROWS", batch)
         monkeypatch.setattr(lm_training, "BATCH_ROWS", batch)
-        monkeypatch.setattr(lm_training, "SLICE_BYTES", size)
+        monkeypatch.setattr(reading_texts, "SLICE_BYTES", size)
         inputs = corpus if buffer > 1 else [corpus]
         path = curation.train_lm(inputs, tmp_path / f"{number}.arpa", order=3, prune=(0, 0, 1)).path
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
@@ -139,7 +140,7 @@ def test_the_command_prints_the_model_and_its_stage(
         ([" ", "\n"], {}, "the training texts have no words. Check the paths and --text-column"),
         (["a"], {"output": "model.bin"}, "the output is model.bin, expected a model with the suffix .arpa"),
         (["a"], {"output": "there.arpa"}, "there.arpa exists already. Give another --output, or --force"),
-        (None, {}, "a language model has no inputs, expected at least one path"),
+        (None, {}, "inputs is empty, expected at least one path"),
     ],
 )
 def test_wrong_use_is_one_message(
