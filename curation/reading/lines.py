@@ -65,6 +65,7 @@ def read_jsonl(file_range: FileRange, batch_bytes: int, parse: LineParser | None
             row += documents.rows
             line += documents.lines
             yield documents
+            del documents  # the caller alone decides how long a batch lives
         if block.error:
             reject = Rejected(row, line, block.offset + len(block.data), block.error)
             yield Documents(schema_of(file_range.file.columns).empty_table(), [reject], 1, block.skipped_lines)
@@ -213,8 +214,9 @@ def _parse_block(
     """Yield the documents of whole lines, LINES_AT_ONCE at a time. `offset`, `row`, `line`: those of the first line."""
     for batch, lines in _cut_lines(data):
         documents = (parse or parse_lines)(batch, lines, offset, file, row, line)
-        yield documents
         row, line, offset = row + documents.rows, line + lines, offset + len(batch)
+        yield documents
+        del documents
 
 
 def _cut_lines(data: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:

@@ -10,6 +10,7 @@ import pytest
 import cpu_fallback
 from curation import engine as selector
 from curation.errors import DeviceLostError
+from curation.reading import lines
 from curation.running.run import run
 from tests.gpu import stand_ins
 from tests.runs import kept_rows, recipe_of, records_of, removed_rows
@@ -84,6 +85,19 @@ def test_text_crosses_once_up_and_once_down_if_kept(bus, recipe, tmp_path, sampl
         assert kept < sum(bus.down) <= kept + bus.batches * max(map(len, REMOVED)) < size
     else:
         assert sum(bus.down) == kept
+
+
+def test_lines_parsed_on_the_device_leave_no_batch_behind(bus, gpu, recipe, tmp_path, monkeypatch):
+    reading = inspect.unwrap(gpu.read_slice).__globals__
+
+    def parse(*arguments):
+        found = lines.parse_lines(*arguments)
+        return found._replace(table=reading["from_arrow"](found.table))
+
+    monkeypatch.setattr(lines, "LINES_AT_ONCE", 2)
+    monkeypatch.setitem(reading, "parse_lines", parse)
+    report = run(recipe(0), tmp_path / "out", engine="gpu", workers=1).report
+    assert report["documents"]["kept"] == len(TEXTS) - len(REMOVED) and bus.batches > 3
 
 
 @pytest.mark.parametrize("after", [0, 2])

@@ -189,6 +189,40 @@ def test_two_levels_of_clusters_find_close_vectors(vectors: list[Any], monkeypat
     assert ((found >= starts[home]) & (found < starts[home + 1])).all()
 
 
+def test_many_clusters_are_fitted_in_two_levels_and_find_the_close_pairs(
+    vectors: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    sizes = []
+
+    class FirstVectors:
+        """Centroids without scikit-learn: of the vectors to which k-means would be fitted, the first ones."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(load_engine("cpu"), name)
+
+        def fit_centroids(self, sample: np.ndarray, clusters: int, rounds: int, seed: int) -> np.ndarray:
+            assert len(sample) > clusters and np.allclose(np.square(sample).sum(axis=1), 1, atol=1e-5)
+            sizes.append((len(sample), clusters))
+            return sample[:clusters]
+
+    write = vector_clusters.write_centroids
+    monkeypatch.setattr(
+        "curation.stages.semantic_dedup.write_centroids", lambda engine, *rest: write(FirstVectors(), *rest)
+    )
+    monkeypatch.setattr(vector_clusters, "TWO_LEVELS", 20)
+    report, removed = run_on(vectors, tmp_path, clusters=50, probe=15, threshold=0.9)
+    found = Clusters.load(tmp_path / "out" / "centroids" / "stage-1.npz")
+    assert sizes[0][1] == len(found.tops) == 8 and len(sizes) > 1  # the root of 50, rounded up
+    assert found.starts[0] == 0 and found.starts[-1] == len(found.centroids) and (np.diff(found.starts) > 0).all()
+    assert 42 <= len(found.centroids) <= 58  # each first-level cluster has its share, rounded
+    home = load_engine("cpu").nearest_vectors(found.centroids, found.tops, vector_clusters._weights(found.tops), 1)
+    assert home[:, 0].tolist() == np.repeat(np.arange(8), np.diff(found.starts)).tolist()
+    details = report["stages"][0]["details"]
+    assert details["recall"]["found"] >= 0.95 * details["recall"]["pairs"] > 50
+    assert details["pairs_compared"] < 0.9 * details["vectors"] ** 2 / 2
+    assert len(removed) >= 0.95 * len(by_all_pairs(vectors, 0.9, LENGTHS["first"]))
+
+
 def test_keep_nearest_and_farthest_and_inputs():
     frame = pd.DataFrame(
         {"text": list("abcd"), "source": list("xyxy"), "embedding": [[10, 3], [10, 1], [10, 0], [-1, 20]]}
