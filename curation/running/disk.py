@@ -179,9 +179,12 @@ def check_disk(
     free space cannot be found. Streamed data sets and URLs of unknown size are not counted.
     """
     free = free_bytes(folder)
-    if free < 0 or most_needed(recipe, files) <= free:
+    if free < 0 or (most := most_needed(recipe, files)) <= free:
         return
-    progress.log(f"{shown_bytes(free)} of disk are free, which may be too little: reading a sample of the inputs")
+    why = (
+        f"{shown_bytes(free)} of disk are free, which may be too little" if most < math.inf else "mix repeats documents"
+    )
+    progress.log(f"{why}: reading a sample of the inputs")
     need = disk_need(recipe, survey_inputs(recipe, files, engine, tokenizer), tokenizer, folder)
     if need.missing:
         raise OutputError(refusal(need))

@@ -53,6 +53,15 @@ def test_the_model_is_modified_kneser_ney(corpus: Path, tmp_path: Path, order: i
     for g, weight in back_off.items():
         assert found_back_off[g] == pytest.approx(weight, abs=1e-6)
     assert trained.ngrams == tuple(sum(len(g) == n + 1 for g in found) + (n == 0) for n in range(order))
+    whole, _ = oracle.train(made_texts(), order, [0] * order)
+    sizes = [sum(len(g) == n + 1 for g in whole) + (n == 0) for n in range(order)]
+    assert trained.pruned == tuple(size - left for size, left in zip(sizes, trained.ngrams, strict=True))
+
+
+def test_records_that_are_no_documents_are_counted(tmp_path: Path):
+    (tmp_path / "texts.jsonl").write_bytes(records_of(["a b a b", "b a"]) + b"not json\n")
+    trained = curation.train_lm(tmp_path / "texts.jsonl", tmp_path / "model.arpa", order=2)
+    assert (trained.documents, trained.sentences, trained.words, trained.rejected) == (2, 2, 6, 1)
 
 
 def test_the_bytes_do_not_depend_on_buffers_slices_or_the_time(
