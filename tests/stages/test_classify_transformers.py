@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,10 @@ def test_nemo_keeps_scores_of_a_regressor_from_three(tmp_path: Path):
     recipe = load_recipe("nemo", input=str(tmp_path / "texts.jsonl"), settings=settings)
     first = recipe.stage_names.index("educational")
     recipe = msgspec.structs.replace(recipe, stages=recipe.stages[first : first + 2], output=Output(formats=[]))
-    run(recipe, tmp_path / "out", engine="cpu")
+    report = run(recipe, tmp_path / "out", engine="cpu").report
+    counts = Counter(math.floor(score) for score in scores)
+    details = report["stages"][0]["details"]
+    assert {int(name[6:]): n for name, n in details.items() if name.startswith("whole_")} == counts
     expected = [text for text, score in zip(texts, scores, strict=True) if score >= 3]
     assert [row[0] for row in table_rows(tmp_path / "out" / "documents", "text")] == expected
     assert 0 < len(expected) < len(texts)
@@ -101,6 +106,9 @@ def test_stored_scores_do_not_depend_on_slices_and_workers(tmp_path: Path, folde
     assert len({*scores_in(tmp_path / "one")}) == 20
     facts = whole.report["computed_with"]["classify"]
     assert facts["dtype"] == "float32" and facts["device"].startswith("CPU ") and facts["torch"]
+    known = [score for score in scores_in(tmp_path / "one") if score is not None]
+    tenths = [sum(tenth == round(10_000 * score) // 1000 for score in known) for tenth in range(10)]
+    assert whole.report["stages"][0]["lines"][0] == f"quality in tenths from 0: {', '.join(map(str, tenths))} documents"
     assert whole.report["stages"][0]["lines"][1:] == [
         "9 documents without words of the model",
         "read 74.7 % of the characters in 291 windows; 128 documents truncated",
