@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps the two lists equal
     from curation.errors import (
         CurationError as CurationError,
+        DeviceLostError as DeviceLostError,
         EngineError as EngineError,
         InputError as InputError,
         IntegrityError as IntegrityError,
@@ -215,6 +216,7 @@ _HOMES = {
     "curation.running.verify": ("verify",),
     "curation.errors": (
         "CurationError",
+        "DeviceLostError",
         "EngineError",
         "InputError",
         "IntegrityError",

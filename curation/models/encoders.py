@@ -37,7 +37,7 @@ from curation.system.interrupts import check as check_interrupts
 if TYPE_CHECKING:
     import torch
 
-EXTRA = "pip install 'gpu-pipeline[models]'"
+EXTRA = "pip install torch"
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)  # tokens of a padded window
 BATCH_TOKENS = {"cpu": 512, "cuda": 65536}  # larger ones are slower on a CPU: 2,048 take 18 % more time
 _LOADING = threading.Lock()

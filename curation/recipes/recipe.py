@@ -328,7 +328,7 @@ def convert_recipe(content: object, where: str = "recipe", allow_code: Sequence[
 
         >>> import curation
         >>> curation.convert_recipe({"stages": ["exact_dedup"]}).stages
-        [ExactDedup(name='', max_characters=0, compare='exact')]
+        [ExactDedup(name='', max_characters=0, compare='exact', index='')]
 
     Raises RecipeError with the path of the wrong value.
     """

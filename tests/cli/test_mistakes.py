@@ -135,7 +135,7 @@ MISTAKES = {
     "output with a long name": Mistake(
         RUN + "x" * 300, ("xxx: the name is too long (ENAMETOOLONG)", "Shorten the path")
     ),
-    "output at a URL": Mistake(RUN + "s3://bucket/out", ("URL (s3://)", "Give a local folder")),
+    "output at a URL": Mistake(RUN + "gs://bucket/out", ("URL (gs://)", "Give a local folder")),
     "output of a run as input": Mistake("plan -i done", ("done is the output folder of a run", "done/documents")),
     "verify a part": Mistake(
         "verify done/tokens", ("done/tokens holds no finished run", "run in done.", "Give that folder")

@@ -402,7 +402,7 @@ ANNOUNCED: dict[str, tuple[Any, Any, str]] = {
     "a string": ("url", {}, r"reads\(\) must return names of columns as a tuple, not 'url'"),
     "no dict": ((), ["made"], r"writes\(\) must return a dict of names and Arrow types, not \['made'\]"),
     "an unknown type": ((), {"made": "nonsense"}, "the column made the type 'nonsense', which Arrow does not"),
-    "no type": ((), {"made": None}, "the type None, which Arrow does not know. Use int64, double, bool or"),
+    "no type": ((), {"made": None}, "the type None, which Arrow does not know. Use int64, double, bool, large"),
     **{name: ((), {name: "int64"}, f"not name a column '{name}'") for name in ("id", "row", "text", "doc", "source")},
 }  # fmt: skip
 
