@@ -5,11 +5,12 @@
     --model FOLDER   encoder or static embeddings
     --windows N      windows of a text (1)
     --clusters N ... numbers of clusters; 0: auto (default: 1 10 100 0)
+    --threshold T    cosine of close documents (0.95)
     --folder DIR     keeps the vectors there for the next call
 
 One line per number of clusters. A pair of `flags` or `pairs` is found if both documents are in one group. `close` is
-the number of pairs of different vectors with a cosine of 0.95, by comparing all stored vectors. `found` is the number
-that the stage finds.
+the number of pairs of different vectors that reach the threshold, by comparing all stored vectors. `found` is the
+number that the stage finds.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def measured(corpus: Path, folder: Path, clusters: int, threshold: float = 0.95)
     partners = [frozenset(pair) for pair in kept.items()]
     return {
         "documents": len(ids), "clusters": details["clusters"], "removed": len(kept),
-        "removed_without_common_5_grams": sum(pair not in known for pair in partners),
+        "removed_not_in_pairs": sum(pair not in known for pair in partners),
         "planted": len(planted), "planted_found": _together(planted, kept),
         "alike": len(alike), "alike_found": _together(alike, kept),
         "close": close, "found": details["pairs_close"],
@@ -95,6 +96,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--windows", type=int, default=1)
     parser.add_argument("--clusters", type=int, nargs="+", default=[1, 10, 100, 0])
+    parser.add_argument("--threshold", type=float, default=0.95)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -102,7 +104,7 @@ def main() -> None:
         report = embedded(options.corpus, options.model, options.windows, folder)
         print("; ".join(report["stages"][0]["lines"]), flush=True)
         for clusters in options.clusters:
-            print(json.dumps(measured(options.corpus, folder, clusters)), flush=True)
+            print(json.dumps(measured(options.corpus, folder, clusters, options.threshold)), flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 """All commands, in the order of the help."""
 
 from curation.cli import (
+    aligning,
     comparing,
     coverage,
     embedding,
@@ -28,6 +29,7 @@ GROUPS = (
             inspecting.VERIFY,
             coverage.TOKENS,
             overlap.CHECK_OVERLAP,
+            aligning.ALIGN,
         ),
     ),
     Group("training", (training.TRAIN_TOKENIZER, training.TRAIN_CLASSIFIER, training.TRAIN_LM)),

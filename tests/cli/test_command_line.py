@@ -26,14 +26,14 @@ COMMANDS = {command.name: command for group in GROUPS for command in group.comma
 RUNNING = ("run", "demo", "measure", "embed", "tokenize")
 READING = (*RUNNING[:1], "plan", "init", *RUNNING[2:], "train tokenizer", "train lm")
 TRAINING = ("train tokenizer", "train classifier", "train lm")
-WRITING = (*RUNNING, "init", "check-overlap", *TRAINING, "merge", "split")
+WRITING = (*RUNNING, "init", "check-overlap", "align", *TRAINING, "merge", "split")
 SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads none
     "--input": READING,
-    "--text-column": (*READING, "check-overlap", "train classifier"),
+    "--text-column": (*READING, "check-overlap", "align", "train classifier"),
     "--output": (*WRITING, "plan"),
     "--work": ("run", "tokenize"),
     "--force": WRITING,
-    "--engine": (*RUNNING, "check-overlap", "warmup"),
+    "--engine": (*RUNNING, "check-overlap", "align", "warmup"),
     "--workers": (*RUNNING, "check-overlap", "warmup"),
     "--scheduler": RUNNING,
     "--force-disk": RUNNING,
@@ -87,6 +87,14 @@ WRONG = [
     ("check-overlap --test a", "check-overlap: --train is missing"),
     ("check-overlap --train made.jsonl --test made.jsonl -o x.csv", "expected a name that ends in .json, .arrow"),
     ("check-overlap --train made.jsonl --test made.jsonl --threshold 1", "threshold must be at least 0 and below 1"),
+    ("align made.jsonl -o x.jsonl", "align: RIGHT is missing"),
+    ("align made.jsonl made.jsonl -o x.csv", "expected a name that ends in .jsonl, .arrow, .parquet"),
+    ("align made.jsonl made.jsonl -o made.jsonl", "made.jsonl exists already. Give another --output, or --force"),
+    ("align made.jsonl made.jsonl -o x.jsonl --model m --column v", "and --model computes them; give one of them"),
+    ("align made.jsonl made.jsonl -o x.jsonl --windows 1", "--windows is for --model, which is missing"),
+    ("align made.jsonl made.jsonl -o x.jsonl --threshold 2", "threshold must be above 0 and at most 1, not 2"),
+    ("align made.jsonl made.jsonl -o x.jsonl --column words", "column 'words'"),
+    ("align made.jsonl made.jsonl -o x.jsonl --model no/model", "there is no folder no/model"),
     ("train lm -o m.arpa", "train lm needs an input"),
     ("train lm made.jsonl -o m.arpa --prune 0,x", "train lm --prune: expected a whole number, not 'x'"),
     ("merge -o out", "merge: PREFIX is missing; see curate merge --help"),
@@ -281,6 +289,10 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
     "check-overlap": (
         lambda at: ["--train", at / "out", "--test", at / "quiz.jsonl"],
         {"output", "sets", "documents", "bytes", "rejected"},
+    ),
+    "align": (
+        lambda at: [at / "made.jsonl", at / "quiz.jsonl", "--model", write_static(Path("vectors")), "-o", "p.jsonl"],
+        {"output", "pairs", "documents"},
     ),
     "measure": (
         lambda at: [at / "made.jsonl", "--names", "words", "-o", "measured"],

@@ -15,7 +15,7 @@ from curation.cli.parsing import Command, Parser
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command_line.md"
 COMMANDS = {command.name: command for group in GROUPS for command in group.commands}
 SHARED_HELP = {flag: settings["help"] for flags, settings in SHARED.values() for flag in flags}
-LATER = {"align", "import"}
+LATER = {"import"}
 
 
 def arguments(command: Command) -> list[argparse.Action]:
