@@ -119,13 +119,14 @@ def test_documents_are_drawn_as_by_hand(tmp_path: Path, settings: dict[str, int]
 def test_the_draw_does_not_depend_on_slices_workers_and_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for settings in ({"documents": 700}, {"tokens": 9000}):
         name = str(*settings)
-        run_mix(tmp_path / f"{name}-one", settings, slice_bytes=1 << 20, workers=1)
+        whole = run_mix(tmp_path / f"{name}-one", settings, slice_bytes=1 << 20, workers=1)
         with monkeypatch.context() as changed:
             changed.setattr(key_ranges, "MIN_BUNDLE_ROWS", 16)
             changed.setattr(key_ranges, "MAX_BUNDLE_ROWS", 32)
-            run_mix(tmp_path / f"{name}-many", settings, slice_bytes=2000, workers=2)
+            divided = run_mix(tmp_path / f"{name}-many", settings, slice_bytes=2000, workers=2)
         one, many = (data_digests(tmp_path / f"{name}-{how}" / "out") for how in ("one", "many"))
         assert one == many
+        assert whole["stages"][0]["details"] == divided["stages"][0]["details"]
     seeds = [run_mix(tmp_path / f"seed-{seed}", {"documents": 300, "seed": seed}) for seed in (1, 2)]
     assert seeds[0]["documents_digest"] != seeds[1]["documents_digest"]
 

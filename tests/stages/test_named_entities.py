@@ -111,6 +111,13 @@ def test_a_frame_is_redacted_and_long_texts_are_cut(model: str, monkeypatch: pyt
     )
 
 
+def test_pieces_of_a_text_end_after_white_space(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(named_entities, "MAX_CHARACTERS", 12)
+    pieces = ["aaa bbb\nccc ", "ddd eee ", "x" * 12, "x" * 12, "xxxxxx end"]
+    starts = [0, 12, 20, 32, 44]
+    assert [*named_entities._pieces("".join(pieces))] == [*zip(starts, pieces, strict=True)]
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
