@@ -166,7 +166,9 @@ def tokenize(options: argparse.Namespace) -> int:
     if options.tokenizer:
         tokenizer = tokenizer | {"name": options.tokenizer}
     if options.formats:
-        output = output | {"formats": split_names(options.formats)}
+        from curation.recipes.recipe import with_formats
+
+        output = with_formats(output, split_names(options.formats))
     stages = recipes.stages_of(options)
     content: dict[str, Any] = {"name": "tokenize", "input": inputs_of(options), "stages": stages}
     content |= {"seed": base["seed"]} if base else {}

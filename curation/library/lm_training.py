@@ -23,15 +23,12 @@ from curation.errors import InputError, OutputError, RecipeError, counted
 from curation.kernels import ngram_counts as kernel
 from curation.kernels.language_model import hash_span
 from curation.library.external_sort import BATCH_ROWS, Sorter
-from curation.reading import probe, read_documents
-from curation.reading.changes import check_unchanged
-from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
-from curation.reading.paths import find_files
-from curation.reading.slices import plan_slices
+from curation.reading.inputs import AnyInput
+from curation.reading.texts import InputTexts, list_whole_inputs
 from curation.system.files import commit, local_output, sweep_dead
-from curation.system.steps import each
+from curation.system.steps import each, watching
 
-SLICE_BYTES, BATCH_BYTES = 16 << 20, 4 << 20
+BATCH_BYTES = 4 << 20
 MAX_ORDER = 8
 SUFFIX = ".arpa"
 SPECIAL = (b"<s>", b"</s>", b"<unk>")
@@ -97,13 +94,7 @@ def train_lm(
     """
     limits = _check(order, prune)
     path = _check_output(output, force)
-    try:
-        entries = list_inputs(inputs)
-    except ValueError as error:
-        raise InputError(str(error)) from None
-    refuse_streamed(entries)
-    if not entries:
-        raise InputError("a language model has no inputs, expected at least one path. Name files or folders")
+    entries = list_whole_inputs(inputs)
     sweep_dead(path)
     with commit(path) as temporary, TemporaryDirectory(prefix=".curate-train-", dir=path.parent) as folder:
         temporary.write_bytes(b"")  # to test that the folder is writable
@@ -224,22 +215,20 @@ class _Training:
         self.discounts: list[tuple[float, float, float]] = []
         self.fallback: list[int] = []
 
-    def read(self, entries: Sequence[AnyInput]) -> None:
+    def read(self, entries: list[AnyInput]) -> None:
         """Sort the n-grams of the highest order by suffixes."""
         self.sorter = Sorter(self.folder, "read", self.order, 1)
-        slices = plan_slices([probe(file) for file in find_files(entries)], SLICE_BYTES)
-        for input_slice in each(slices, "reading", "slice"):
-            for documents in read_documents(input_slice, BATCH_BYTES):
-                self.documents += len(documents.table)
-                self.rejected += len(documents.rejected)
-                words = self.vocabulary.numbers(as_one_array(documents.table.column(TEXT)))
+        texts = InputTexts(entries, BATCH_BYTES)
+        with watching("reading", len(texts.slices), texts.count, "slice"):
+            for _, table in texts.tables():
+                words = self.vocabulary.numbers(as_one_array(table.column(TEXT)))
                 sentences = int(np.count_nonzero(words == kernel.END))
                 self.sentences += sentences
                 self.words += len(words) - sentences
                 rows = np.empty((len(words), self.order), np.int32)
                 kernel.make_rows(words, rows)
                 self.sorter.add(rows, np.ones((len(words), 1), np.int64))
-            check_unchanged(input_slice)
+        self.documents, self.rejected = texts.texts, texts.rejected
         if not self.words:
             raise InputError("the training texts have no words. Check the paths and --text-column")
 

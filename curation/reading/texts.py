@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of inputs, read whole outside a run: what trains or tests a tokenizer or a classifier."""
+"""The texts of inputs, read whole outside a run: what trains or tests a tokenizer, a classifier or a language model."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ class InputTexts:
     texts, bytes, rejected  documents, UTF-8 bytes of their texts, and records that are not documents, read so far
     """
 
-    def __init__(self, inputs: list[AnyInput]) -> None:
+    def __init__(self, inputs: list[AnyInput], batch_bytes: int = BATCH_BYTES) -> None:
         self.slices = plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES)
+        self.batch_bytes = batch_bytes
         self.texts = self.bytes = self.rejected = self.slices_done = 0
 
     def count(self) -> Count:
@@ -58,7 +59,7 @@ class InputTexts:
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield the name of the input and the documents, batch by batch."""
         for input_slice in self.slices:
-            for documents in read_documents(input_slice, BATCH_BYTES):
+            for documents in read_documents(input_slice, self.batch_bytes):
                 check_interrupts()
                 column = documents.table.column(TEXT)
                 self.texts += len(column)

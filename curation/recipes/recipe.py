@@ -128,14 +128,24 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _check_void(self) -> None:
         """ValueError for a setting that has no effect with these formats."""
-        padded = [name for name, form in FORMS.items() if form.pads]
-        readers = {"blend": [MEGATRON], "splits": OUTPUT_FORMATS, "pad_id": padded, "sample": ["chunks"]}
-        for field in (*OUTPUT_FORMATS, *readers):
-            wanted = readers.get(field, (field,))
+        for field, wanted in _formats_of_settings().items():
             if getattr(self, field) != _default(field) and not {*wanted} & {*self.formats}:
                 raise ValueError(f"{field} is set, but formats has no {' or '.join(wanted)}")
         if self.splits and self.megatron.splits_string != Megatron().splits_string:
             raise ValueError("megatron.splits_string has no meaning with splits; leave one of them out")
+
+
+def _formats_of_settings() -> dict[str, list[str]]:
+    """Return the settings that some formats have -> these formats."""
+    padded = [name for name, form in FORMS.items() if form.pads]
+    shared = {"blend": [MEGATRON], "splits": [*OUTPUT_FORMATS], "pad_id": padded, "sample": ["chunks"]}
+    return {name: [name] for name in OUTPUT_FORMATS} | shared
+
+
+def with_formats(output: dict[str, Any], formats: Sequence[str]) -> dict[str, Any]:
+    """Return `output` of a recipe with other formats, without the settings that only formats left out have."""
+    void = {name for name, wanted in _formats_of_settings().items() if not {*wanted} & {*formats}}
+    return {name: value for name, value in output.items() if name not in void} | {"formats": [*formats]}
 
 
 def _default(field: str) -> Any:

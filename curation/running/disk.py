@@ -18,10 +18,11 @@ bytes per byte of text (or as named), from a survey of the inputs:
     index           keys, shingles, ids                 `CorpusStage.index_bytes` and the id, per document
 
 A corpus stage may need more during its phases than the outputs need later: `CorpusStage.scratch_bytes` for CANDIDATES
-of the text. The larger of both counts. Every segment keeps its own copy of the text. `copies` multiplies documents,
-tokens and forms. The sum is multiplied by MARGIN for the error of the sample, and FIXED_BYTES are added. Corpus stages
-are assumed to remove nothing, so inputs with many duplicates need less than the estimate: texts that they remove are
-in `removed` instead of `documents`. With `removed: ids`, neither `removed` nor `_work` has removed texts.
+of the text. The larger of both counts. Every segment keeps its own copy of the text. `copies`, and a `mix` that repeats
+documents, multiply documents, tokens and forms. The sum is multiplied by MARGIN for the error of the sample, and
+FIXED_BYTES are added. Other corpus stages are assumed to remove nothing, so inputs with many duplicates need less than
+the estimate: texts that they remove are in `removed` instead of `documents`. With `removed: ids`, neither `removed` nor
+`_work` has removed texts.
 
 Estimate / true peak of the folder, measured every 10 ms (2026-11-22; real text of 20 MB, default recipe unless named):
 
@@ -33,6 +34,7 @@ Estimate / true peak of the folder, measured every 10 ms (2026-11-22; real text 
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,8 +51,8 @@ from curation.running.map_phase import cut_segments
 from curation.running.memory import shown_bytes
 from curation.running.progress import Progress
 from curation.running.run_folder import bytes_of_run
-from curation.running.survey import ASSUMED_PARQUET, Survey, survey_inputs
-from curation.stages import CorpusStage
+from curation.running.survey import ASSUMED_PARQUET, Survey, kept_share, survey_inputs
+from curation.stages import CorpusStage, Mix
 
 MARGIN, FIXED_BYTES = 1.1, 200_000
 CANDIDATES = 0.65  # share of the text that a corpus stage compares
@@ -111,25 +113,28 @@ def disk_need(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None, folde
 def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[str, float]:
     output, documents = recipe.output, survey.documents
     id_bytes = survey.id_bytes
+    written = max(kept_share(recipe, survey), 1.0)  # of the documents after the row stages
+    kept_documents, kept_bytes = written * survey.kept_documents, written * survey.kept_bytes
     parts = {
         "_work": sum(survey.segments) + (ROW_BYTES + id_bytes) * documents,
-        "documents": survey.documents_bytes if output.documents else 0,
+        "documents": written * survey.documents_bytes if output.documents else 0,
         "removed": (REMOVED_BYTES + id_bytes) * documents + REJECTED_BYTES * survey.rejected,
     }
     if tokenizer:
-        ids = survey.tokens * tokenizer.dtype.itemsize
-        parts["_work"] += ids + LENGTH_BYTES * survey.kept_documents
+        ids = written * survey.tokens * tokenizer.dtype.itemsize
+        parts["_work"] += ids + LENGTH_BYTES * kept_documents
         if MEGATRON in output.formats:
-            parts["tokens"] = ids + IDX_BYTES * survey.kept_documents
+            parts["tokens"] = ids + IDX_BYTES * kept_documents
         for form in output.chosen():
-            parts[form.name] = survey.tokens * form.file_dtype(tokenizer).itemsize + FORM_BYTES * survey.kept_documents
+            size = written * survey.tokens * form.file_dtype(tokenizer).itemsize
+            parts[form.name] = size + FORM_BYTES * kept_documents
     ratio = survey.documents_bytes / survey.kept_bytes if survey.kept_bytes else ASSUMED_PARQUET
     if output.keeps_removed_text:
         parts["_work"] += survey.removed_bytes
         parts["removed"] += ratio * survey.removed_bytes
     for name, kind, text, rows in (
         ("raw", output.raw, survey.text_bytes, documents),
-        ("cleaned", output.cleaned, survey.kept_bytes, survey.kept_documents),
+        ("cleaned", output.cleaned, kept_bytes, kept_documents),
     ):
         if kind.endswith("parquet"):
             parts[name] = ratio * text
@@ -148,7 +153,12 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
 
 
 def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
-    """Return a bound on the disk of a run from the sizes of its files alone; files of unknown size are not counted."""
+    """Return a bound on the disk of a run from the sizes of its files alone; files of unknown size are not counted.
+
+    It is infinite for a stage that may repeat documents: how often depends on the number of documents.
+    """
+    if any(isinstance(stage, Mix) and (stage.documents or stage.tokens) for stage in recipe.stages):
+        return math.inf
     text = 0.0
     for file in files:
         columnar = MAX_COLUMNAR if file.format in ("parquet", "arrow") else 1.0
@@ -169,9 +179,12 @@ def check_disk(
     free space cannot be found. Streamed data sets and URLs of unknown size are not counted.
     """
     free = free_bytes(folder)
-    if free < 0 or most_needed(recipe, files) <= free:
+    if free < 0 or (most := most_needed(recipe, files)) <= free:
         return
-    progress.log(f"{shown_bytes(free)} of disk are free, which may be too little: reading a sample of the inputs")
+    why = (
+        f"{shown_bytes(free)} of disk are free, which may be too little" if most < math.inf else "mix repeats documents"
+    )
+    progress.log(f"{why}: reading a sample of the inputs")
     need = disk_need(recipe, survey_inputs(recipe, files, engine, tokenizer), tokenizer, folder)
     if need.missing:
         raise OutputError(refusal(need))

@@ -17,7 +17,6 @@ half a minute more on two cores.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ from curation.running.disk import DiskNeed, disk_need
 from curation.running.memory import Resources, read_processors
 from curation.running.plan import check_stages
 from curation.running.progress import Progress
-from curation.running.survey import FileKind, Sampled, Survey, survey_inputs
+from curation.running.survey import FileKind, Sampled, Survey, kept_share, survey_inputs
 from curation.running.warm_up import warm_up_recipe
 from curation.stages import CorpusStage
 from curation.system.files import local_output
@@ -138,7 +137,7 @@ def estimate(
     warm_up_recipe(recipe, "cpu", workers or read_processors(), progress or Progress())
     survey = survey_inputs(recipe, files, engine, tokenizer)
     resources = find_resources(engine, "cpu", workers, "auto", len(files))
-    share = math.prod(stage.kept_share() for stage in recipe.stages if isinstance(stage, CorpusStage))
+    share = kept_share(recipe, survey)
     return Estimate(
         recipe=as_builtins(recipe),
         files=len(files),
@@ -150,7 +149,7 @@ def estimate(
         stages=_stages(recipe, survey),
         kept=round(survey.kept_documents * share),
         tokens=round(survey.tokens * share),
-        seconds=_seconds(recipe, survey, resources.workers),
+        seconds=_seconds(recipe, survey, resources.workers, share),
         workers=resources.workers,
         memory=_memory(resources, survey),
         disk=disk_need(recipe, survey, tokenizer, folder),
@@ -190,8 +189,9 @@ def _stages(recipe: Recipe, survey: Survey) -> list[StageEstimate]:
     return estimates
 
 
-def _seconds(recipe: Recipe, survey: Survey, workers: int) -> tuple[float, float]:
-    shared, alone = sum(survey.seconds.values()), REST_SECONDS * survey.kept_bytes
+def _seconds(recipe: Recipe, survey: Survey, workers: int, share: float) -> tuple[float, float]:
+    written = {name: share * survey.seconds[name] for name in ("write", "tokenize")}
+    shared, alone = sum((survey.seconds | written).values()), REST_SECONDS * survey.kept_bytes
     for stage in recipe.stages:
         if isinstance(stage, CorpusStage):
             alone += survey.text_bytes * (PHASES_SECONDS if stage.phases() else DECISION_SECONDS)

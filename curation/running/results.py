@@ -31,7 +31,8 @@ from curation.running.report import digest
 from curation.running.report_schema import wrong_in_report
 from curation.running.run_folder import REPORT
 from curation.running.similarity import jaccard
-from curation.running.verify import has_documents, no_run
+from curation.running.split_checks import has_documents
+from curation.running.verify import no_run
 from curation.stages import Filter
 from curation.system.files import read_json
 

@@ -181,6 +181,19 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
     return survey
 
 
+def kept_share(recipe: Recipe, survey: Survey) -> float:
+    """Return the share of the documents after the row stages that is written; above 1 if a stage repeats documents.
+
+    Corpus stages keep what their settings fix, and otherwise all documents.
+    """
+    tokens = survey.tokens or ASSUMED_TOKENS * survey.kept_bytes
+    share = 1.0
+    for stage in recipe.stages:
+        if isinstance(stage, CorpusStage):
+            share *= stage.kept_share(share * survey.kept_documents, share * tokens)
+    return share
+
+
 def _size_of(excerpts: Sequence[Excerpt], files: Sequence[SourceFile], seed: int) -> Sampled:
     stored = sum(excerpt.stored for excerpt in excerpts)
     return Sampled(

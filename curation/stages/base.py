@@ -180,8 +180,9 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         none."""
         return None
 
-    def kept_share(self) -> float:
-        """Return the share of documents that the stage keeps, if its settings fix it; for `curate plan`. Default: 1."""
+    def kept_share(self, documents: float, tokens: float) -> float:
+        """Return the share that the stage keeps of so many documents with so many tokens, if its settings fix it; above
+        1 if it repeats documents. `curate plan` and the check of the disk use it. Default: 1."""
         return 1.0
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:

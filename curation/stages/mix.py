@@ -89,6 +89,10 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     def reads(self) -> tuple[str, ...]:
         return () if self.by == SOURCE else (self.by,)
 
+    def kept_share(self, documents: float, tokens: float) -> float:
+        found, wanted = (tokens, self.tokens) if self.tokens else (documents, self.documents)
+        return wanted / found if wanted and found else 1.0
+
     def kernels(self) -> tuple[str, ...]:
         return ("hashes",)
 

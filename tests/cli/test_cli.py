@@ -216,6 +216,17 @@ def test_tokenize_finds_the_text(corpus: Path, capsys: pytest.CaptureFixture[str
     assert "no field 'body'" in failed(capsys, "tokenize", "c.jsonl", "-o", "out2", "--text-column", "body")
 
 
+def test_formats_replace_those_of_a_recipe_with_their_settings(corpus: Path, capsys: pytest.CaptureFixture[str]):
+    Path("c.jsonl").write_text('{"text": "one two three"}\n')
+    for formats in ("megatron", "token_shards"):
+        words = ("tokenize", "c.jsonl", "--recipe", "nemo", "--formats", formats, "-o", formats, "--engine", "cpu")
+        assert curate(capsys, *words)[0] == 0
+        output = json.loads(Path(formats, "report.json").read_bytes())["recipe"]["output"]
+        assert (output["formats"], output["packed"]["length"]) == ([formats], 1024)
+    told = failed(capsys, *words, "--set", "output.packed.length=9")
+    assert "packed is set, but formats has no packed" in told
+
+
 def test_measure_shows_what_to_choose_thresholds_by(corpus: Path, capsys: pytest.CaptureFixture[str]):
     Path("c.jsonl").write_text("".join(f'{{"content": "{"a " * number}"}}\n' for number in range(1, 2001)))
     command = ("measure", "--input", "c.jsonl", "-o", "out", "--names", "words, bytes", "--engine", "cpu")

@@ -16,6 +16,7 @@ import pytest
 
 import curation
 from curation.library import external_sort, lm_training
+from curation.reading import texts as reading_texts
 from tests.cli.test_cli import curate
 from tests.oracle import language_model as oracle
 from tests.runs import records_of
@@ -52,6 +53,15 @@ def test_the_model_is_modified_kneser_ney(corpus: Path, tmp_path: Path, order: i
     for g, weight in back_off.items():
         assert found_back_off[g] == pytest.approx(weight, abs=1e-6)
     assert trained.ngrams == tuple(sum(len(g) == n + 1 for g in found) + (n == 0) for n in range(order))
+    whole, _ = oracle.train(made_texts(), order, [0] * order)
+    sizes = [sum(len(g) == n + 1 for g in whole) + (n == 0) for n in range(order)]
+    assert trained.pruned == tuple(size - left for size, left in zip(sizes, trained.ngrams, strict=True))
+
+
+def test_records_that_are_no_documents_are_counted(tmp_path: Path):
+    (tmp_path / "texts.jsonl").write_bytes(records_of(["a b a b", "b a"]) + b"not json\n")
+    trained = curation.train_lm(tmp_path / "texts.jsonl", tmp_path / "model.arpa", order=2)
+    assert (trained.documents, trained.sentences, trained.words, trained.rejected) == (2, 2, 6, 1)
 
 
 def test_the_bytes_do_not_depend_on_buffers_slices_or_the_time(
@@ -68,7 +78,7 @@ def test_the_bytes_do_not_depend_on_buffers_slices_or_the_time(
         monkeypatch.setattr(external_sort, "BUFFER_ROWS", buffer)
         monkeypatch.setattr(external_sort, "BATCH_ROWS", batch)
         monkeypatch.setattr(lm_training, "BATCH_ROWS", batch)
-        monkeypatch.setattr(lm_training, "SLICE_BYTES", size)
+        monkeypatch.setattr(reading_texts, "SLICE_BYTES", size)
         inputs = corpus if buffer > 1 else [corpus]
         path = curation.train_lm(inputs, tmp_path / f"{number}.arpa", order=3, prune=(0, 0, 1)).path
         digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
@@ -139,7 +149,7 @@ def test_the_command_prints_the_model_and_its_stage(
         ([" ", "\n"], {}, "the training texts have no words. Check the paths and --text-column"),
         (["a"], {"output": "model.bin"}, "the output is model.bin, expected a model with the suffix .arpa"),
         (["a"], {"output": "there.arpa"}, "there.arpa exists already. Give another --output, or --force"),
-        (None, {}, "a language model has no inputs, expected at least one path"),
+        (None, {}, "inputs is empty, expected at least one path"),
     ],
 )
 def test_wrong_use_is_one_message(

@@ -8,13 +8,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import curation
-from curation.library import overlap_corpus
+from curation.library import overlap, overlap_corpus
 from curation.running.run import run
 from tests.cli.test_cli import curate
 from tests.runs import recipe_of, records_of
@@ -70,9 +71,11 @@ def test_shares_and_documents_equal_a_plain_search_for_any_slices(
     made: tuple[Path, list[str], list[str]], monkeypatch: pytest.MonkeyPatch, slice_bytes: int
 ):
     folder, texts, items = made
-    monkeypatch.setattr(overlap_corpus, "SLICE_BYTES", slice_bytes)
+    for module in (overlap, overlap_corpus):
+        monkeypatch.setattr(module, "SLICE_BYTES", slice_bytes)
     found = curation.check_overlap(folder / "train.jsonl", folder / "quiz.jsonl", ngram=N, documents=2, workers=2)
     assert outcome(found) == expected(items, texts, 2)
+    assert found.items["item"].to_pylist() == [*range(1, 61)]
     (counts,) = found.sets
     assert counts.contaminated == sum(share > 0.8 for share, _ in expected(items, texts, 2)) == found.contaminated
     assert counts.short == sum(len(item.split()) < N for item in items) and found.documents == 300
@@ -110,6 +113,13 @@ def test_a_run_and_its_pair_give_the_shares_of_the_files(made: tuple[Path, list[
     with pytest.raises(curation.InputError, match=r"cannot be decoded: no manifest in .* Name its tokenizer"):
         curation.check_overlap(pair, folder / "quiz.jsonl")
     assert outcome(curation.check_overlap(pair, folder / "quiz.jsonl", ngram=N, tokenizer="gpt2")) == outcome(found)
+
+
+def test_words_around_an_end_of_document_stay_apart():
+    tokenizer = curation.load_tokenizer("gpt2")
+    one, two = (tokenizer.encode(pa.array([text], "large_string"))[0] for text in ("a b", "c d"))
+    ids = np.concatenate([one, [tokenizer.eod], two, [tokenizer.eod]])
+    assert overlap_corpus.decode_words(tokenizer, ids) == "a b\nc d\n"
 
 
 def test_the_command_prints_tables_and_exits_with_1_for_a_contaminated_item(

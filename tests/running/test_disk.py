@@ -43,6 +43,7 @@ def needed(recipe: Any, folder: Path) -> int:
 
 
 FORMS = ["blocks", "chunks", "packed"]
+MIX = {"kind": "mix", "weights": {"made": 1}}
 FUZZY = [{"kind": "exact_dedup"}, {"kind": "fuzzy_dedup"}]
 
 
@@ -54,8 +55,10 @@ FUZZY = [{"kind": "exact_dedup"}, {"kind": "fuzzy_dedup"}]
         ([*FUZZY, {"kind": "rewrite", "lowercase": True}], {"output": {"formats": FORMS, "pad_id": 0}}),
         ([], {"output": {"formats": []}}),
         ([], {"output": {"formats": ["megatron", "token_shards"], "token_shards": {"dtype": "uint32"}}}),
+        ([MIX | {"documents": 6000}], {"output": {"formats": ["megatron", *FORMS], "pad_id": 0}}),
+        ([MIX | {"tokens": 2_400_000}], {"output": {"cleaned": "jsonl"}}),
     ],
-    ids=["default", "index-exports", "two-segments-forms", "documents-only", "wide-tokens"],
+    ids=["default", "index-exports", "two-segments-forms", "documents-only", "wide-tokens", "copies", "copied tokens"],
 )  # fmt: skip
 def test_the_estimate_is_a_cautious_bound(corpus: Path, tmp_path: Path, stages: Any, settings: dict[str, Any]):
     output = {"keep_work": True, **settings.get("output", {})}
@@ -73,6 +76,21 @@ def test_copies_and_samples_of_an_input_count(corpus: Path, tmp_path: Path):
         for entry in ({"sample": 0.1}, {}, {"copies": 3})
     ]
     assert 4 * sizes[0] < sizes[1] and 1.5 * sizes[1] < sizes[2] < 3 * sizes[1]
+
+
+def test_a_plan_and_the_check_count_the_copies_of_a_mix(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    plain, half, repeated = (
+        recipe_of(corpus, stages=stages) for stages in ([], [MIX | {"documents": 750}], [MIX | {"documents": 150_000}])
+    )
+    found = [curation.estimate(recipe, tmp_path / "out") for recipe in (plain, half, repeated)]
+    assert [estimate.kept for estimate in found] == [1500, 750, 150_000]
+    assert found[1].tokens == pytest.approx(found[0].tokens / 2, rel=0.001)
+    assert found[2].tokens == pytest.approx(found[0].tokens * 100, rel=0.001)
+    assert found[1].disk.parts["documents"] == found[0].disk.parts["documents"]  # the removed half is in removed/
+    with_free(monkeypatch, int(most_needed(plain, find_files(plain.input))) + 1)
+    with pytest.raises(OutputError, match=r"the run needs about .* of disk"):
+        run(repeated, tmp_path / "out", engine="cpu", workers=1)
+    assert not (tmp_path / "out" / "documents").exists()
 
 
 def test_a_run_that_does_not_fit_is_refused_before_it_writes(

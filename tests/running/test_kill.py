@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from curation.recipes.recipe import load_recipe
+from curation.running import corpus_phase, write_phase
 from curation.running.progress import Lines
 from curation.running.run import run
 from curation.running.verify import verify
-from curation.stages import FuzzyDedup
-from tests.runs import digests, files_below, made_texts, recipe_of, records_of
+from curation.stages import FuzzyDedup, Mix
+from tests.runs import digests, files_below, made_texts, recipe_of, records_of, table_rows
 
 MOMENTS = 200 if "TORTURE" in os.environ else 12
 SLICE_BYTES = 12_000
@@ -39,13 +40,30 @@ stages:
 output: {part_documents: 60, max_file_bytes: 9000, shuffle: true, index: true}
 """
 
+MIXED = """
+input:
+  - {path: "PATH/one.jsonl", name: one}
+  - {path: "PATH/two.jsonl", name: two}
+stages:
+  - {kind: exact_dedup}
+  - {kind: mix, weights: {one: 1, two: 3}, documents: 900}
+output: {part_documents: 60, max_file_bytes: 9000}
+"""
+LAST_STEPS = {
+    "counting": (Mix, "_count_copies"),
+    "deciding": (Mix, "decide"),
+    "storing copies": (corpus_phase, "_save_copies"),
+    "storing": (corpus_phase, "save_decision"),
+    "writing": (write_phase, "_digest_documents"),
+}
+
 
 class Place:
     """A recipe over made text, and runs of it as processes of their own group."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, recipe: str = RECIPE) -> None:
         self.recipe = folder / "recipe.yaml"
-        self.recipe.write_text(RECIPE.replace("PATH", str(folder)))
+        self.recipe.write_text(recipe.replace("PATH", str(folder)))
         (folder / "old.jsonl").write_bytes(records_of(made_texts(100, 1)))
         old = recipe_of(folder / "old.jsonl", stages=[FUZZY], output={"formats": [], "index": True})
         run(old, folder / "old", engine="cpu", workers=1)
@@ -58,7 +76,9 @@ class Place:
     def run_alone(self, output: Path, log: Path, last: str) -> None:
         """What a process of its own does. It dies where it comes to the step `last` of near-duplicates."""
         os.setsid()
-        if last:
+        if last in LAST_STEPS:
+            setattr(*LAST_STEPS[last], lambda *_: os.killpg(0, signal.SIGKILL))
+        elif last:
             setattr(FuzzyDedup, last, lambda *_: os._exit(9))
         with log.open("ab") as sink:
             os.dup2(sink.fileno(), 1)
@@ -150,6 +170,22 @@ def test_runs_killed_while_near_duplicates_are_looked_for(tmp_path: Path, place:
     assert list((tmp_path / "out" / "_work").glob("segment-*/stage-*/*"))
     place.run(tmp_path / "out")
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+def test_runs_killed_while_documents_are_mixed(tmp_path: Path):
+    (tmp_path / "text").mkdir()
+    place, log = Place(tmp_path / "text", MIXED), tmp_path / "log"
+    place.finish(tmp_path / "whole", log)
+    expected = digests(tmp_path / "whole")
+    assert len(table_rows(tmp_path / "whole" / "documents", "doc")) == 900 and verify(tmp_path / "whole") == []
+    output = tmp_path / "out"
+    for step in LAST_STEPS:  # each kill continues the run of the one before
+        process = place.start(output, log, step)
+        process.join(120)
+        assert process.exitcode == -signal.SIGKILL, log.read_text()
+        assert (output / "_work").exists() and not (output / "report.json").exists()
+    place.run(output)
+    assert digests(output) == expected
 
 
 def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, place: Place):

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -13,12 +16,12 @@ import pytest
 
 import curation
 from curation.models import encoders
-from curation.recipes.recipe import parse_recipe
+from curation.recipes.recipe import Output, load_recipe, parse_recipe
 from curation.running.run import run
 from curation.stages import classify
 from tests.models import tiny_encoder as tiny
 from tests.models.tiny_encoder import torch
-from tests.runs import recipe_of, records_of
+from tests.runs import recipe_of, records_of, table_rows
 
 LETTERS = "a b c d e f g h i j . "
 TEXTS = ["good text", "a bad text .", LETTERS * 5, "", "b" * 90, "c"]
@@ -27,6 +30,30 @@ TEXTS = ["good text", "a bad text .", LETTERS * 5, "", "b" * 90, "c"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tiny.write_encoder(tmp_path_factory.mktemp("classify") / "tiny", 3))
+
+
+def test_nemo_keeps_scores_of_a_regressor_from_three(tmp_path: Path):
+    starts = ("good text", "a bad text .", "c d")
+    texts = [f"{text} {LETTERS[:length]}".strip() for text in starts for length in range(0, 18, 2)]
+    weights = tiny.weights_of(1)
+    scores = curation.classify(
+        pd.DataFrame({"text": texts}), tiny.write_encoder(tmp_path / "any", 1, problem_type="regression")
+    )["quality"]
+    weights["classifier.bias"] += 3 - float(scores.median())
+    model = tiny.write_encoder(tmp_path / "model", 1, weights=weights, problem_type="regression")
+    scores = curation.classify(pd.DataFrame({"text": texts}), model)["quality"]
+    (tmp_path / "texts.jsonl").write_bytes(records_of(texts))
+    settings = [f"stages.educational.model={model}"]
+    recipe = load_recipe("nemo", input=str(tmp_path / "texts.jsonl"), settings=settings)
+    first = recipe.stage_names.index("educational")
+    recipe = msgspec.structs.replace(recipe, stages=recipe.stages[first : first + 2], output=Output(formats=[]))
+    report = run(recipe, tmp_path / "out", engine="cpu").report
+    counts = Counter(math.floor(score) for score in scores)
+    details = report["stages"][0]["details"]
+    assert {int(name[6:]): n for name, n in details.items() if name.startswith("whole_")} == counts
+    expected = [text for text, score in zip(texts, scores, strict=True) if score >= 3]
+    assert [row[0] for row in table_rows(tmp_path / "out" / "documents", "text")] == expected
+    assert 0 < len(expected) < len(texts)
 
 
 def windows_of(folder: str, text: str) -> list[list[int]]:
@@ -79,6 +106,9 @@ def test_stored_scores_do_not_depend_on_slices_and_workers(tmp_path: Path, folde
     assert len({*scores_in(tmp_path / "one")}) == 20
     facts = whole.report["computed_with"]["classify"]
     assert facts["dtype"] == "float32" and facts["device"].startswith("CPU ") and facts["torch"]
+    known = [score for score in scores_in(tmp_path / "one") if score is not None]
+    tenths = [sum(tenth == round(10_000 * score) // 1000 for score in known) for tenth in range(10)]
+    assert whole.report["stages"][0]["lines"][0] == f"quality in tenths from 0: {', '.join(map(str, tenths))} documents"
     assert whole.report["stages"][0]["lines"][1:] == [
         "9 documents without words of the model",
         "read 74.7 % of the characters in 291 windows; 128 documents truncated",

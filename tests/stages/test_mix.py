@@ -197,7 +197,7 @@ def test_a_frame_is_mixed_as_a_run_is(tmp_path: Path):
 )
 def test_wrong_settings_and_groups_are_refused(tmp_path: Path, settings: dict[str, Any], told: str):
     with pytest.raises(CurationError, match=told):
-        run_mix(tmp_path / "run", settings)
+        run_mix(tmp_path / "run", settings, force_disk=True)
 
 
 def test_a_mix_that_does_not_fit_the_recipe_is_refused():

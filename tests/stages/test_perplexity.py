@@ -112,7 +112,12 @@ def test_head_middle_and_tail_do_not_depend_on_slices_or_workers(folder: Path, t
     scores = curation.perplexity(pd.DataFrame({"text": texts}), folder / "tiny.arpa")["perplexity"]
     head = np.argsort(scores.to_numpy(), kind="stable")[:100]
     assert [row[0] for row in kept_rows(tmp_path / "b")] == sorted(head.tolist())
-    assert "% of the words unknown" in report["stages"][0]["lines"][0]
+    stage = report["stages"][0]
+    decades = [int(((scores >= 10**k) & (scores < 10 ** (k + 1))).sum()) for k in range(2)]
+    assert [stage["details"][f"decade_{k}"] for k in range(2)] == decades and min(decades) > 0
+    unknown = sum(text.split().count("x") for text in texts)
+    assert stage["details"]["unknown_words"] == unknown and stage["details"]["words"] == 9000
+    assert f"{unknown / 9000:.2%} of the words unknown" in stage["lines"][0]
 
 
 def test_a_binary_file_of_kenlm_has_the_scores_of_its_arpa_file(tmp_path: Path):
