@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         semantic_dedup as semantic_dedup,
     )
     from curation.library.duplicates import Duplicates as Duplicates
-    from curation.library.close_vectors import align as align, neighbours as neighbours
+    from curation.library.close_vectors import align as align, clusters as clusters, neighbours as neighbours
     from curation.library.plotting import plot as plot
     from curation.library.classifier_training import (
         ClassifierSettings as ClassifierSettings,
@@ -169,7 +169,7 @@ _HOMES = {
     ),
     "curation.library.deduplication": ("exact_dedup", "fuzzy_dedup", "ngram_dedup", "semantic_dedup"),
     "curation.library.duplicates": ("Duplicates",),
-    "curation.library.close_vectors": ("align", "neighbours"),
+    "curation.library.close_vectors": ("align", "clusters", "neighbours"),
     "curation.library.plotting": ("plot",),
     "curation.running.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),

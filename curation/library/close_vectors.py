@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curation.neighbours` and `curation.align`: rows with close vectors, by exact cosines of all pairs."""
+"""`curation.neighbours`, `curation.align` and `curation.clusters`: rows with close vectors, by exact cosines."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from curation.arrays import seeded_hashes
 from curation.contract import Engine, Frame
 from curation.engine import engine_of
 from curation.errors import InputError, RecipeError, as_share
-from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms, units_of
+from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms, units_of, vector_hashes
+from curation.stages.vector_clusters import PER_CLUSTER, Clusters, fit_clusters, sample_size
 
 AT_ONCE = 1 << 12  # vectors of each side in memory as floats
 MAX_NEIGHBOURS = 1_000
@@ -93,6 +97,76 @@ def align(left: Frame, right: Frame, column: str = "embedding", *, threshold: fl
     )
 
 
+def clusters(
+    frame: Frame, column: str = "embedding", *, clusters: int | str = "auto", central: int = 3, seed: int = 1,
+    centroids: str | os.PathLike[str] = "",
+) -> Frame:  # fmt: skip
+    """Return the clusters of the vectors of a frame with their central rows, largest cluster first, as a frame.
+
+    frame      pandas or cuDF DataFrame
+    column     column of the vectors: lists of numbers, or JSON arrays of numbers in strings
+    clusters   number of clusters; auto: one per 1,000 different vectors. More than one needs scikit-learn or cuML
+    central    rows per cluster: those with the highest cosine to its centroid, of equal ones the first
+    seed       seed of the sample to which k-means is fitted
+    centroids  file `centroids/stage-N.npz` of a run with `semantic_dedup`, in place of fitting; `clusters` is ignored
+
+    The result has a row per central row: `cluster`, the number of the centroid; `rows`, the size of the cluster; `rank`
+    from 1; `row`, the position in the frame; `cosine` to the centroid, rounded down to four digits. Rows without a
+    vector are in no cluster, and empty clusters are left out.
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"embedding": [[1.0, 0.0], [1.0, 0.2], [1.0, 0.5], None]})
+        >>> curation.clusters(frame, central=1).values.tolist()
+        [[0.0, 3.0, 1.0, 1.0, 0.9992]]
+
+    Raises RecipeError for a wrong number; InputError for a column that is missing or has no vectors, for more clusters
+    than different vectors, and for centroids that do not fit.
+    """
+    if clusters != "auto" and (isinstance(clusters, str) or clusters < 1):
+        raise RecipeError(f"clusters must be auto or a number of at least 1, not {clusters!r}")
+    if central < 1:
+        raise RecipeError(f"central must be at least 1, not {central}")
+    engine = engine_of(frame)
+    vectors, rows = _vectors(engine, frame, column)
+    found = _clusters_of(engine, vectors, 0 if isinstance(clusters, str) else clusters, seed, os.fspath(centroids))
+    nearest = [found.nearest(engine, vectors[block], 1)[:, 0] for block in _blocks(len(vectors))]
+    home = np.concatenate([np.zeros(0, np.int32), *nearest])
+    norms, own = squared_norms(vectors), squared_norms(found.centroids)
+    cosine = np.concatenate(
+        [np.zeros(0, np.int64)]
+        + [cosines(dots(vectors[b], found.centroids[home[b]]), norms[b], own[home[b]]) for b in _blocks(len(vectors))]
+    )
+    sizes = np.bincount(home, minlength=len(found.centroids))
+    order = np.lexsort((np.arange(len(home)), -cosine, home, -sizes[home]))
+    starts = np.flatnonzero(np.diff(home[order], prepend=-1))
+    rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order)))) + 1
+    order, rank = order[rank <= central], rank[rank <= central]
+    columns = {"cluster": home[order].astype(np.int64), "rows": sizes[home[order]], "rank": rank}
+    return engine.from_arrow(pa.table(columns | {"row": rows[order], "cosine": cosine[order] / UNITS}))
+
+
+def _clusters_of(engine: Engine, vectors: np.ndarray, count: int, seed: int, centroids: str) -> Clusters:
+    """Return given centroids, or fitted ones (0: a number by the vectors)."""
+    if centroids:
+        found = Clusters.given(Path(centroids))
+        if len(vectors) and found.centroids.shape[1] != vectors.shape[1]:
+            raise InputError(
+                f"centroids: {centroids} has {found.centroids.shape[1]:,} dimensions, but the vectors have "
+                f"{vectors.shape[1]:,}. Use vectors and centroids of one model"
+            )
+        return found
+    hashes = vector_hashes(vectors)
+    _, first = np.unique(hashes, axis=0, return_index=True)
+    if count > len(first) and len(first):
+        raise InputError(f"clusters: {count:,} are more than the {len(first):,} different vectors. Set clusters: auto")
+    count = count or max(-(-len(first) // PER_CLUSTER), 1)
+    first.sort()  # of equal hashes of the sample the first vector counts
+    chosen = np.argsort(seeded_hashes(hashes[first, 0], seed), kind="stable")[: sample_size(count)]
+    if not len(first):
+        return Clusters(vectors, vectors, np.zeros(0, np.int64))
+    return fit_clusters(engine, vectors[first[chosen]], count, seed)
+
+
 def _vectors(engine: Engine, frame: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the vectors of a frame (int8), and the positions of the rows that have one."""
     if not hasattr(frame, "columns") or column not in frame.columns:
@@ -155,4 +229,4 @@ def _greedy(pairs: np.ndarray, lefts: int, rights: int) -> np.ndarray:
     return np.array(chosen, np.int64)
 
 
-__all__ = ["align", "neighbours"]
+__all__ = ["align", "clusters", "neighbours"]

@@ -162,8 +162,18 @@ def _fitted(engine: Engine, store: VectorStore, clusters: int, seed: int) -> Clu
     none = np.zeros((0, store.dimensions), np.int8), np.zeros(0, np.int64)
     if not store.count:
         return Clusters(none[0], *none)
-    wanted = min(max(SAMPLE_PER_CLUSTER * clusters, PER_CLUSTER), max(MAX_SAMPLE, clusters))
-    sample = store.at(store.lowest(wanted, lambda hashes: seeded_hashes(hashes, seed)), "vectors")
+    sample = store.at(store.lowest(sample_size(clusters), lambda hashes: seeded_hashes(hashes, seed)), "vectors")
+    return fit_clusters(engine, sample, clusters, seed)
+
+
+def sample_size(clusters: int) -> int:
+    """Return the number of vectors to which so many clusters are fitted."""
+    return min(max(SAMPLE_PER_CLUSTER * clusters, PER_CLUSTER), max(MAX_SAMPLE, clusters))
+
+
+def fit_clusters(engine: Engine, sample: np.ndarray, clusters: int, seed: int) -> Clusters:
+    """Return up to so many clusters, fitted to a sample of different vectors (int8)."""
+    none = np.zeros((0, sample.shape[1]), np.int8), np.zeros(0, np.int64)
     if clusters <= TWO_LEVELS:
         return Clusters(_centres(engine, sample, clusters, seed), *none)
     count = int(np.ceil(np.sqrt(clusters)))
@@ -415,9 +425,11 @@ __all__ = [
     "cluster_owners",
     "cluster_sizes",
     "compare",
+    "fit_clusters",
     "measure_recall",
     "pair_counts",
     "pairs_of",
     "recall_of",
+    "sample_size",
     "write_centroids",
 ]

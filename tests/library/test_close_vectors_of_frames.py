@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`curation.neighbours` and `curation.align` give what sorting all pairs gives, whatever the size of blocks."""
+"""`curation.neighbours`, `align` and `clusters` give what sorting all pairs gives, whatever the size of blocks."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import curation
 from curation.errors import CurationError
 from curation.library import close_vectors
+from curation.stages.vector_clusters import Clusters
 
 
 def integers(count: int, seed: int) -> np.ndarray:
@@ -53,9 +55,46 @@ def test_aligned_rows_are_the_closest_free_pairs(block: int, monkeypatch: pytest
     assert list(found.itertuples(index=False, name=None)) == expected and len(expected) > 5
 
 
+@pytest.mark.parametrize("block", [4, 1 << 12])
+def test_central_rows_are_the_nearest_to_the_centroids(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(close_vectors, "AT_ONCE", block)
+    vectors, centroids = integers(31, 4), integers(5, 5)
+    given: list[Any] = vectors.tolist()
+    given.insert(2, None)
+    path = tmp_path / "centroids.npz"
+    Clusters(centroids.astype(np.int8), np.zeros((0, 5), np.int8), np.zeros(0, np.int64)).save(path)
+    found = curation.clusters(pd.DataFrame({"v": given}), "v", central=4, centroids=path)
+    rows = [row for row in range(32) if row != 2]
+    norms = np.sqrt(np.multiply.outer((vectors**2).sum(axis=1), (centroids**2).sum(axis=1)))
+    units = np.floor(vectors @ centroids.T / norms * 10_000).astype(int)
+    home = np.round(vectors @ centroids.T / norms, 12).argmax(axis=1)
+    expected = []
+    for cluster in sorted(set(home.tolist()), key=lambda each: (-np.count_nonzero(home == each), each)):
+        members = np.flatnonzero(home == cluster).tolist()
+        members.sort(key=lambda member: (-units[member, cluster], member))
+        expected += [
+            (cluster, len(members), rank, rows[member], units[member, cluster] / 10_000)
+            for rank, member in enumerate(members[:4], 1)
+        ]
+    assert list(found.itertuples(index=False, name=None)) == expected and len(expected) > 8
+
+
+def test_clusters_are_fitted_without_regard_to_the_order_of_rows(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("cpu_fallback.fit_centroids", lambda sample, clusters, rounds, seed: sample[:clusters])
+    frame = pd.DataFrame({"embedding": integers(40, 6).tolist(), "name": range(40)})
+    shuffled = frame.sample(frac=1, random_state=1).reset_index(drop=True)
+    tables = []
+    for each in (frame, shuffled):
+        found = curation.clusters(each, clusters=6, central=1)
+        tables.append(sorted(zip(found["rows"], found["cosine"], strict=True)))
+    assert tables[0] == tables[1] and 1 < len(tables[0]) <= 6
+    assert sum(rows for rows, _ in tables[0]) == 40
+
+
 def test_small_frames():
     frame = pd.DataFrame({"embedding": [[1.0, 2.0]]})
     assert len(curation.neighbours(frame)) == len(curation.neighbours(frame[:0])) == 0
+    assert len(curation.clusters(frame)) == 1 and len(curation.clusters(frame[:0])) == 0
     assert len(curation.align(frame, frame)) == 1 and len(curation.align(frame[:0], frame[:0])) == 0
 
 
@@ -65,6 +104,10 @@ BAD = {
     "column": (lambda: curation.neighbours(ONE, "v"), "column 'v' not found in the frame; it has ['embedding']"),
     "none": (lambda: curation.neighbours(pd.DataFrame({"embedding": [None]})), "has no vector in any of 1 rows"),
     "threshold": (lambda: curation.align(ONE, ONE, threshold=0), "threshold must be above 0 and at most 1, not 0"),
+    "clusters": (lambda: curation.clusters(ONE, clusters=0), "clusters must be auto or a number of at least 1, not 0"),
+    "central": (lambda: curation.clusters(ONE, central=0), "central must be at least 1, not 0"),
+    "many": (lambda: curation.clusters(ONE, clusters=2), "clusters: 2 are more than the 1 different vectors"),
+    "no file": (lambda: curation.clusters(ONE, centroids="no.npz"), "no.npz is not a file of centroids"),
     "dimensions": (
         lambda: curation.align(ONE, pd.DataFrame({"embedding": [[1.0]]})),
         "column 'embedding' has 2 dimensions on the left and 1 on the right",
