@@ -166,7 +166,7 @@ def tokenize(options: argparse.Namespace) -> int:
     if options.tokenizer:
         tokenizer = tokenizer | {"name": options.tokenizer}
     if options.formats:
-        from curation.recipes.recipe import with_formats
+        from curation.recipes.form_settings import with_formats
 
         output = with_formats(output, split_names(options.formats))
     stages = recipes.stages_of(options)

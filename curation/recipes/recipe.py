@@ -16,7 +16,7 @@ import msgspec
 
 from curation.errors import RecipeError, nearest
 from curation.packing.blends import Blend, Megatron
-from curation.packing.forms import FORMS, MEGATRON, OUTPUT_FORMATS, Forms
+from curation.packing.forms import Forms
 from curation.packing.joining import DEFAULT_MAX_BYTES
 from curation.packing.ordering import check_shares
 from curation.packing.samples import Sample
@@ -26,6 +26,7 @@ from curation.reading.paths import split_suffix
 from curation.reading.urls import shown
 from curation.recipes.advice import advice_for, refuse_hydra
 from curation.recipes.exports import check_columns, check_export
+from curation.recipes.form_settings import formats_of_settings
 from curation.recipes.mixing import check_mix
 from curation.recipes.optional import leave_out
 from curation.recipes.renamed import renamed_keys
@@ -128,24 +129,11 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def _check_void(self) -> None:
         """ValueError for a setting that has no effect with these formats."""
-        for field, wanted in _formats_of_settings().items():
+        for field, wanted in formats_of_settings().items():
             if getattr(self, field) != _default(field) and not {*wanted} & {*self.formats}:
                 raise ValueError(f"{field} is set, but formats has no {' or '.join(wanted)}")
         if self.splits and self.megatron.splits_string != Megatron().splits_string:
             raise ValueError("megatron.splits_string has no meaning with splits; leave one of them out")
-
-
-def _formats_of_settings() -> dict[str, list[str]]:
-    """Return the settings that some formats have -> these formats."""
-    padded = [name for name, form in FORMS.items() if form.pads]
-    shared = {"blend": [MEGATRON], "splits": [*OUTPUT_FORMATS], "pad_id": padded, "sample": ["chunks"]}
-    return {name: [name] for name in OUTPUT_FORMATS} | shared
-
-
-def with_formats(output: dict[str, Any], formats: Sequence[str]) -> dict[str, Any]:
-    """Return `output` of a recipe with other formats, without the settings that only formats left out have."""
-    void = {name for name, wanted in _formats_of_settings().items() if not {*wanted} & {*formats}}
-    return {name: value for name, value in output.items() if name not in void} | {"formats": [*formats]}
 
 
 def _default(field: str) -> Any:
