@@ -49,12 +49,14 @@ def perplexity(
     *,
     per: str = "token",
     column: str = "perplexity",
+    context: int = 0,
+    stride: int = 0,
     text_column: str = "text",
 ) -> AnyFrame:
-    r"""Return the frame with a column: the perplexity of each text by an n-gram language model, null without words.
+    r"""Return the frame with a column: the perplexity of each text by a language model, null without words.
 
-    model                path of an ARPA file, or of a binary file of KenLM; or a whole `curation.Perplexity` in place
-                         of the keywords
+    model                path of an ARPA file or of a binary file of KenLM, or the folder of a causal language model
+                         (GPT-2, Llama); or a whole `curation.Perplexity` in place of the keywords
     per                  `token` (words and ends of lines), `word` or `byte`
     frame, text_column   as in `curation.apply`
 

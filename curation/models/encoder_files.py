@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a transformer encoder: `config.json`, `model.safetensors`, `tokenizer.json`.
+"""The folder of a transformer: `config.json`, `model.safetensors`, `tokenizer.json`.
 
 Everything here is read without PyTorch, so that recipes are checked fast. A model is never downloaded, code in its
 folder is never run, and pickles are refused: loading one runs code.
@@ -34,7 +34,7 @@ Size = Annotated[int, msgspec.Meta(ge=1)]
 Kind = TypeVar("Kind")
 
 
-class _Family(msgspec.Struct):
+class Family(msgspec.Struct):
     model_type: str = ""
 
 
@@ -148,7 +148,7 @@ def _stamps(folder: Path) -> tuple[tuple[int, int], ...]:
             status = (folder / name).stat()
         except FileNotFoundError:
             if name in REQUIRED:
-                raise InputError(f"{folder} is no encoder: {_missing(folder, name)}") from None
+                raise InputError(f"{folder} is no transformer: {_missing(folder, name)}") from None
             stamps.append((0, 0))
         except OSError as error:
             raise InputError(f"cannot open {folder / name}: {fault_of(error)}") from None
@@ -171,51 +171,51 @@ def _missing(folder: Path, name: str) -> str:
 
 @lru_cache(MODELS_KEPT)
 def _open(folder: Path, stamps: tuple[tuple[int, int], ...]) -> EncoderFiles:
-    family = _decoded(folder / CONFIG, _Family).model_type
+    family = decoded(folder / CONFIG, Family).model_type
     if family not in FAMILIES:
-        raise _unsupported(folder / CONFIG, "model_type", family, f"one of {', '.join(FAMILIES)}")
-    config = _decoded(folder / CONFIG, EncoderConfig)
+        raise unsupported(folder / CONFIG, "model_type", family, f"one of {', '.join(FAMILIES)}")
+    config = decoded(folder / CONFIG, EncoderConfig)
     _check(folder / CONFIG, config)
     positions = config.max_position_embeddings
     if config.model_type in OFFSET_FAMILIES:
         positions -= config.pad_token_id + 1
     _check_modules(folder / MODULES)
-    sentence = _decoded(folder / SENTENCE, _Sentence) if (folder / SENTENCE).is_file() else _Sentence()
+    sentence = decoded(folder / SENTENCE, _Sentence) if (folder / SENTENCE).is_file() else _Sentence()
     max_tokens = min(positions, sentence.max_seq_length or positions)
     if max_tokens < MIN_TOKENS:
         raise InputError(f"{folder}: its windows have {max_tokens} tokens, expected {MIN_TOKENS} or more")
     return EncoderFiles(folder, config, max_tokens, _by_mean(folder / POOLING))
 
 
-def _decoded(path: Path, kind: type[Kind]) -> Kind:
+def decoded(path: Path, kind: type[Kind]) -> Kind:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise InputError(f"cannot open {path}: {fault_of(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not the configuration of an encoder: {error}") from None
+        raise InputError(f"{path} is not the configuration of a transformer: {error}") from None
 
 
-def _unsupported(path: Path, name: str, value: Any, expected: str) -> InputError:
+def unsupported(path: Path, name: str, value: Any, expected: str) -> InputError:
     return InputError(f"{path} has {name} {value!r}, which is not supported; expected {expected}")
 
 
 def _check(path: Path, config: EncoderConfig) -> None:
     if config.hidden_act not in ACTIVATIONS:
-        raise _unsupported(path, "hidden_act", config.hidden_act, f"one of {', '.join(ACTIVATIONS)}")
+        raise unsupported(path, "hidden_act", config.hidden_act, f"one of {', '.join(ACTIVATIONS)}")
     if config.position_embedding_type != "absolute":
-        raise _unsupported(path, "position_embedding_type", config.position_embedding_type, "absolute")
+        raise unsupported(path, "position_embedding_type", config.position_embedding_type, "absolute")
     if config.hidden_size % config.num_attention_heads:
-        raise _unsupported(
+        raise unsupported(
             path, "hidden_size", config.hidden_size, f"a multiple of its {config.num_attention_heads} heads"
         )
     if sorted(config.id2label) != sorted(map(str, range(len(config.id2label)))):
-        raise _unsupported(path, "id2label", config.id2label, "names of the labels 0, 1, ...")
+        raise unsupported(path, "id2label", config.id2label, "names of the labels 0, 1, ...")
 
 
 def _check_modules(path: Path) -> None:
     """InputError for a folder of sentence-transformers with further layers, such as Dense."""
-    modules = _decoded(path, list[_Module]) if path.is_file() else []
+    modules = decoded(path, list[_Module]) if path.is_file() else []
     for name in (module.type.rpartition(".")[2] for module in modules):
         if name not in SUPPORTED_MODULES:
             raise InputError(f"{path} has the module {name}; {', '.join(SUPPORTED_MODULES)} are supported")
@@ -225,11 +225,14 @@ def _by_mean(path: Path) -> bool:
     """Whether a folder of sentence-transformers pools tokens by their mean, as folders without this file do."""
     if not path.is_file():
         return True
-    pooling = msgspec.structs.asdict(_decoded(path, _Pooling))
+    pooling = msgspec.structs.asdict(decoded(path, _Pooling))
     modes = [name for name, chosen in pooling.items() if chosen]
     if modes not in (["pooling_mode_mean_tokens"], ["pooling_mode_cls_token"]):
         raise InputError(f"{path} pools by {', '.join(modes) or 'nothing'}; the mean or the first token is supported")
     return modes == ["pooling_mode_mean_tokens"]
 
 
-__all__ = ["EncoderConfig", "EncoderFiles", "encoder_digests", "is_encoder_path", "open_encoder"]
+__all__ = [
+    "EncoderConfig", "EncoderFiles", "Family", "Size", "check_folder", "decoded", "encoder_digests", "is_encoder_path",
+    "open_encoder", "unsupported",
+]  # fmt: skip

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 EXTRA = "pip install torch"
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192)  # tokens of a padded window
 BATCH_TOKENS = {"cpu": 512, "cuda": 65536}  # larger ones are slower on a CPU: 2,048 take 18 % more time
-_LOADING = threading.Lock()
+LOADING = threading.Lock()
 
 
 def check_packages() -> None:
@@ -52,7 +52,7 @@ def check_packages() -> None:
 def device_facts() -> dict[str, str]:
     """Return what the results of encoders depend on besides the model: device, dtype, versions of libraries."""
     check_packages()
-    device = _device()
+    device = torch_device()
     return {"device": _device_name(device), "dtype": "float32" if device == "cpu" else "bfloat16"} | package_versions(
         "torch", "tokenizers"
     )
@@ -63,7 +63,8 @@ def package_versions(*names: str) -> dict[str, str]:
     return {name: version(name) for name in names}
 
 
-def _device() -> str:
+def torch_device() -> str:
+    """Return where PyTorch computes: cuda if it can use a GPU, else cpu."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -83,8 +84,8 @@ def load_encoder(model: str, with_head: bool) -> Encoder:
     """
     check_packages()
     digests = tuple(encoder_digests(model).items())
-    with _LOADING:  # tasks that begin at once share one copy
-        return _load(model, digests, with_head, _device())
+    with LOADING:  # tasks that begin at once share one copy
+        return _load(model, digests, with_head, torch_device())
 
 
 @lru_cache(MODELS_KEPT)
@@ -93,14 +94,32 @@ def _load(model: str, digests: tuple[tuple[str, str], ...], with_head: bool, dev
 
     torch.set_num_threads(1)
     files = open_encoder(model)
-    return Encoder(files, _read_weights(files.folder / WEIGHTS), with_head, device)
+    return Encoder(files, read_weights(files.folder / WEIGHTS), with_head, device)
 
 
-def _read_weights(path: Path) -> dict[str, torch.Tensor]:
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of floats in a file, float32."""
     import torch
 
     tensors = {name: values for name, values in read_tensors(path).items() if values.dtype.kind == "f"}
     return {name: torch.from_numpy(values.astype(np.float32)) for name, values in tensors.items()}
+
+
+def padded_lengths(max_tokens: int) -> list[int]:
+    """Return the padded lengths of windows, ascending. The last one is that of a full window."""
+    return [*(length for length in LENGTHS if length < max_tokens), max_tokens]
+
+
+def fixed_batches(windows: Sequence[np.ndarray], max_tokens: int, device: str) -> Iterator[tuple[np.ndarray, int, int]]:
+    """Yield, per batch, the numbers of its windows, and its shape: rows and padded length."""
+    lengths = padded_lengths(max_tokens)
+    padded = np.searchsorted(lengths, [len(window) for window in windows])
+    for place, length in enumerate(lengths):
+        chosen = np.flatnonzero(padded == place)
+        rows = max(1, BATCH_TOKENS[device] // length)
+        for first in range(0, len(chosen), rows):
+            check_interrupts()
+            yield chosen[first : first + rows], rows, length
 
 
 class Encoder:
@@ -127,21 +146,10 @@ class Encoder:
         """Return the windows of texts, up to `count` of each (0: all)."""
         return cut_windows(self.tokenizer, texts, self.files.max_tokens, count, (self.prefix, self.suffix))
 
-    def lengths(self) -> list[int]:
-        """Return the padded lengths, ascending. The last one is that of a full window."""
-        return [*(length for length in LENGTHS if length < self.files.max_tokens), self.files.max_tokens]
-
     def run(self, windows: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield, per batch, the numbers of its windows and their results: float32 of shape (windows, width)."""
-        lengths = self.lengths()
-        padded = np.searchsorted(lengths, [len(window) for window in windows])
-        for place, length in enumerate(lengths):
-            chosen = np.flatnonzero(padded == place)
-            rows = max(1, BATCH_TOKENS[self.device] // length)
-            for first in range(0, len(chosen), rows):
-                check_interrupts()
-                numbers = chosen[first : first + rows]
-                yield numbers, self._batch([windows[number] for number in numbers], rows, length)
+        for numbers, rows, length in fixed_batches(windows, self.files.max_tokens, self.device):
+            yield numbers, self._batch([windows[number] for number in numbers], rows, length)
 
     def _batch(self, windows: Sequence[np.ndarray], rows: int, length: int) -> np.ndarray:
         import torch
@@ -195,7 +203,7 @@ class _Layer:
         attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         attended = attended.transpose(1, 2).reshape(rows, length, width)
         hidden = self._normed("attention.output", hidden + self._linear("attention.output.dense", attended))
-        inner = _activate(self._linear("intermediate.dense", hidden), self.activation)
+        inner = activate(self._linear("intermediate.dense", hidden), self.activation)
         return self._normed("output", hidden + self._linear("output.dense", inner))
 
     def _linear(self, name: str, values: torch.Tensor) -> torch.Tensor:
@@ -209,7 +217,8 @@ class _Layer:
         return functional.layer_norm(values, values.shape[-1:], *self.tensors[f"{name}.LayerNorm"], eps=self.eps)
 
 
-def _activate(values: torch.Tensor, name: str) -> torch.Tensor:
+def activate(values: torch.Tensor, name: str) -> torch.Tensor:
+    """Return the values after the activation function of this name in a configuration."""
     from torch.nn import functional
 
     if name == "relu":
@@ -217,17 +226,14 @@ def _activate(values: torch.Tensor, name: str) -> torch.Tensor:
     return functional.gelu(values, approximate="none" if name == "gelu" else "tanh")
 
 
-class _Weights:
+class Tensors:
     """The tensors of a file by name, checked against the shapes that the configuration gives."""
 
-    def __init__(self, files: EncoderFiles, tensors: Mapping[str, torch.Tensor], encoder: Encoder) -> None:
-        self.path, self.config, self.tensors = files.folder / WEIGHTS, files.config, tensors
-        self.device, self.dtype = encoder.device, encoder.dtype
-        self.prefix = next(
-            (f"{name}." for name in ("bert", "roberta") if f"{name}.embeddings.word_embeddings.weight" in tensors), ""
-        )
+    def __init__(self, path: Path, tensors: Mapping[str, torch.Tensor], device: str, dtype: torch.dtype) -> None:
+        self.path, self.tensors, self.device, self.dtype = path, tensors, device, dtype
 
     def get(self, name: str, *shape: int) -> torch.Tensor:
+        """Return a tensor on the device. InputError for one that is missing, has another shape, or is not finite."""
         value = self.tensors.get(name)
         if value is None:
             raise InputError(f"{self.path} has no tensor {name!r}{nearest(name, self.tensors)}")
@@ -236,6 +242,17 @@ class _Weights:
         if not value.isfinite().all():
             raise InputError(f"{self.path}: the tensor {name} has NaN or infinite values: its training has failed")
         return value.to(self.device, self.dtype)
+
+
+class _Weights(Tensors):
+    """The tensors of an encoder."""
+
+    def __init__(self, files: EncoderFiles, tensors: Mapping[str, torch.Tensor], encoder: Encoder) -> None:
+        super().__init__(files.folder / WEIGHTS, tensors, encoder.device, encoder.dtype)
+        self.config = files.config
+        self.prefix = next(
+            (f"{name}." for name in ("bert", "roberta") if f"{name}.embeddings.word_embeddings.weight" in tensors), ""
+        )
 
     def linear(self, name: str, out: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
         return self.get(f"{name}.weight", out, width), self.get(f"{name}.bias", out)
@@ -316,4 +333,7 @@ def _tokenizer_of(files: EncoderFiles) -> Any:
     return tokenizer
 
 
-__all__ = ["Encoder", "check_packages", "device_facts", "load_encoder", "package_versions", "read_tokenizer"]
+__all__ = [
+    "LOADING", "Encoder", "Tensors", "activate", "check_packages", "device_facts", "fixed_batches", "load_encoder",
+    "package_versions", "padded_lengths", "read_tokenizer", "read_weights", "torch_device",
+]  # fmt: skip

@@ -153,7 +153,7 @@ def broken(folder: Path, name: str) -> None:
     ("name", "message"),
     [
         ("family", "has model_type 'gpt2', which is not supported; expected one of bert, roberta"),
-        ("width", "is not the configuration of an encoder: Expected `int`, got `str` - at `$.hidden_size`"),
+        ("width", "is not the configuration of a transformer: Expected `int`, got `str` - at `$.hidden_size`"),
         ("activation", "has hidden_act 'swish', which is not supported; expected one of gelu"),
         ("short", "its windows have 4 tokens, expected 8 or more"),
         ("no config", "it has no config.json. The folder needs config.json, model.safetensors, tokenizer.json"),

@@ -171,7 +171,7 @@ def broken(folder: Path, name: str) -> None:
         ("rows", "has vectors for 5 tokens, and its tokenizer has 28"),
         ("mapping", "its mapping names rows outside its 28 vectors"),
         ("NaN", "has NaN or infinite values: its training has failed"),
-        ("layers", "config.json is not the configuration of an encoder: Object missing required field `vocab_size`"),
+        ("layers", "config.json is not the configuration of a transformer: Object missing required field `vocab_size`"),
         ("dense", "has the module Dense; Transformer, Pooling, Normalize are supported"),
     ],
 )

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stage `perplexity` with a causal language model: values, windows, runs, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import curation
+from curation.models import encoders
+from curation.models.causal import load_causal, score_texts
+from curation.running.run import run
+from tests.models import tiny_causal as tiny
+from tests.runs import data_digests, recipe_of, records_of, table_rows
+
+pytest.importorskip("torch", exc_type=ImportError)
+
+LETTERS = "a b c d e f g h i j . "
+TEXTS = ["good text", "a bad text .", LETTERS * 4, "", None, " \n ", "b", "good " * 30, LETTERS + "bad"]
+
+
+@pytest.fixture(scope="module", params=["gpt2", "llama"])
+def model(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return tiny.write_causal(tmp_path_factory.mktemp("causal") / request.param, request.param), request.param
+
+
+def expected(folder: str, family: str, text: str, size: int, step: int) -> tuple[float, int]:
+    """Sum of logarithms (base 10) and the number of predicted tokens, window by window."""
+    ids = [2, *load_causal(folder).tokenizer.encode(text, add_special_tokens=False).ids]
+    logs: dict[int, float] = {}
+    for start in range(0, len(ids), step):
+        for place, log in enumerate(tiny.log_probabilities(family, ids[start : start + size]), start + 1):
+            logs.setdefault(place, log)
+    return sum(logs.values()) / math.log(10), len(ids) - 1
+
+
+@pytest.mark.parametrize(("context", "stride"), [(0, 0), (8, 3), (5, 4), (2, 1)])
+@pytest.mark.parametrize("per", ["token", "word", "byte"])
+def test_values_equal_a_plain_forward_pass(model: tuple[str, str], context: int, stride: int, per: str):
+    folder, family = model
+    found = curation.perplexity(pd.DataFrame({"text": TEXTS}), folder, per=per, context=context, stride=stride)
+    size = context or tiny.POSITIONS
+    for text, value in zip(TEXTS, found["perplexity"], strict=True):
+        if not (text or "").strip():
+            assert np.isnan(value)
+            continue
+        total, tokens = expected(folder, family, text, size, stride or size // 2)
+        units = {"token": tokens, "word": len(text.split()), "byte": len(text.encode())}[per]
+        assert value == pytest.approx(10 ** (-total / units), rel=2e-5, abs=6e-5)
+
+
+def test_scores_do_not_depend_on_the_other_texts(model: tuple[str, str]):
+    folder, _ = model
+    chance = np.random.default_rng(4)
+    texts = ["good " * int(n) + LETTERS[: 2 * int(n % 12)] for n in chance.integers(0, 40, 60)]
+    whole = score_texts(texts, folder, 8, 3)
+    for _ in range(3):
+        order = chance.permutation(len(texts))
+        for part in np.array_split(order, int(chance.integers(2, 9))):
+            again = score_texts([texts[number] for number in part], folder, 8, 3)
+            assert again.total.tolist() == whole.total[part].tolist()
+            assert again.tokens.tolist() == whole.tokens[part].tolist()
+
+
+def test_without_a_begin_token_the_first_token_is_not_predicted(tmp_path: Path):
+    folder = tiny.write_causal(tmp_path / "m", "gpt2", bos_token_id=None)
+    found = score_texts(["good text", "good", ""], folder, 0, 0)
+    ids = load_causal(folder).tokenizer.encode("good text", add_special_tokens=False).ids
+    total = sum(tiny.log_probabilities("gpt2", ids)) / math.log(10)
+    assert found.tokens.tolist() == [len(ids) - 1, 0, 0] and found.total[0] == pytest.approx(total, rel=1e-5)
+    column = curation.perplexity(pd.DataFrame({"text": ["good text", "good"]}), folder)["perplexity"]
+    assert column.notna().tolist() == [True, False]
+
+
+def test_a_run_is_the_same_for_other_slices_and_workers(model: tuple[str, str], tmp_path: Path):
+    folder, _ = model
+    texts = [text for text in TEXTS if text and text.strip()] * 4
+    (tmp_path / "texts.jsonl").write_bytes(records_of(texts))
+    recipe = recipe_of(tmp_path / "texts.jsonl", stages=[{"kind": "perplexity", "model": folder}])
+    first = run(recipe, tmp_path / "one", engine="cpu", workers=1)
+    second = run(recipe, tmp_path / "two", engine="cpu", workers=2, slice_bytes=300)
+    assert data_digests(tmp_path / "one") == data_digests(tmp_path / "two")
+    stage = first.report["stages"][0]
+    assert stage["details"] == second.report["stages"][0]["details"]
+    assert f"{stage['details']['tokens']:,} tokens predicted" in " ".join(stage["lines"])
+    values = [row[0] for row in table_rows(tmp_path / "one" / "documents", "perplexity")]
+    frame = curation.perplexity(pd.DataFrame({"text": texts}), folder)
+    assert values == frame["perplexity"].tolist()
+
+
+def test_the_identity_of_a_run_has_the_device_and_the_files(tmp_path: Path):
+    stage = curation.Perplexity(model=tiny.write_causal(tmp_path / "m", "gpt2"))
+    assert stage.computed_with() == encoders.device_facts()
+    assert {Path(name).name for name in stage.files()} == {"config.json", "model.safetensors", "tokenizer.json"}
+
+
+BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
+    "family": ("gpt2", {"model_type": "bert"}, {}, "model_type 'bert', which is not supported; expected one of gpt2"),
+    "heads": ("gpt2", {"n_head": 3}, {}, "n_embd 8, which is not supported; expected a multiple of its 3 heads"),
+    "activation": ("gpt2", {"activation_function": "tanh"}, {}, "activation_function 'tanh', which is not supported"),
+    "scaling": ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, {}, "scale_attn_by_inverse_layer_idx True, which"),
+    "no size": ("llama", {"hidden_size": "absent"}, {}, "Object missing required field `hidden_size`"),
+    "angles": ("llama", {"rope_scaling": {"rope_type": "llama3"}}, {}, "rope_scaling 'llama3', which is not supported"),
+    "bias": ("llama", {"attention_bias": True}, {}, "attention_bias True, which is not supported; expected false"),
+    "shared": ("llama", {"num_key_value_heads": 3}, {}, "4 heads cannot share 3 heads of keys with 2 dimensions"),
+    "silu": ("llama", {"hidden_act": "gelu"}, {}, "hidden_act 'gelu', which is not supported; expected silu"),
+    "begin": ("gpt2", {"bos_token_id": 50256}, {}, "bos_token_id 50256, which is not supported; expected a token"),
+    "context": ("gpt2", {}, {"context": 17}, "context must be 2 to 16, the positions of the model, not 17"),
+    "stride": ("gpt2", {}, {"context": 8, "stride": 8}, "stride must be 1 to 7, below the context, not 8"),
+    "negative": ("gpt2", {}, {"stride": -1}, "context and stride must be 0 or more, not 0 and -1"),
+    "vocabulary": ("gpt2", {"vocab_size": 5}, {}, "the tensor wte.weight has the shape"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_wrong_models_and_settings_end_in_one_message(tmp_path: Path, name: str):
+    family, changes, settings, message = BAD[name]
+    folder = tiny.write_causal(tmp_path / "m", family, **changes)
+    with pytest.raises((curation.RecipeError, curation.InputError)) as error:
+        curation.perplexity(pd.DataFrame({"text": ["good"]}), folder, **settings)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_weights_that_are_missing_or_not_finite_are_named(tmp_path: Path):
+    for name, values, message in (
+        ("h.0.mlp.c_fc.weight", None, "has no tensor 'h.0.mlp.c_fc.weight'"),
+        ("ln_f.bias", np.full(tiny.WIDTH, np.nan, np.float32), "the tensor ln_f.bias has NaN or infinite values"),
+    ):
+        weights = tiny.weights_of("gpt2")
+        weights = {key: value for key, value in weights.items() if key != name}
+        weights |= {} if values is None else {name: values}
+        folder = tiny.write_causal(tmp_path / name, "gpt2", weights)
+        with pytest.raises(curation.InputError, match=message.replace(".", r"\.")):
+            curation.perplexity(pd.DataFrame({"text": ["good"]}), folder)
+
+
+def test_an_ngram_model_has_no_context(tmp_path: Path):
+    with pytest.raises(curation.RecipeError, match="context and stride are settings of causal models"):
+        curation.perplexity(pd.DataFrame({"text": ["good"]}), str(tmp_path / "x.arpa"), context=8)
