@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 
 from curation.errors import InputError
-from curation.models.vectors import FLOAT32_DIMENSIONS
+from curation.models.vectors import FLOAT32_DIMENSIONS, Pairs, in_order
 
 VECTORS_AT_ONCE = 1 << 10  # compared with as many: 8 MB of products and bounds
 
@@ -21,10 +21,8 @@ def nearest_vectors(vectors: np.ndarray, others: np.ndarray, weights: np.ndarray
     return nearest
 
 
-def close_vectors(
-    left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = [(np.zeros(0, np.int64),) * 3]
+def close_vectors(left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray) -> Pairs:
+    found: list[Pairs] = []
     columns = [slice(start, start + VECTORS_AT_ONCE) for start in range(0, len(right), VECTORS_AT_ONCE)]
     for start in range(0, len(left), VECTORS_AT_ONCE):
         rows = slice(start, start + VECTORS_AT_ONCE)
@@ -34,9 +32,7 @@ def close_vectors(
             pairs = np.flatnonzero(dots >= bounds)
             i, j = np.divmod(pairs, dots.shape[1])
             found.append((i + start, j + others.start, dots.reshape(-1)[pairs].astype(np.int64)))
-    i, j, dot = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.lexsort((j, i))
-    return i[order], j[order], dot[order]
+    return in_order(found)
 
 
 def _exact_dots(left: np.ndarray, right: np.ndarray) -> np.ndarray:

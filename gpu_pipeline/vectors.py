@@ -5,7 +5,7 @@ import cupy as cp
 import numpy as np
 
 from curation.errors import InputError
-from curation.models.vectors import FLOAT32_DIMENSIONS
+from curation.models.vectors import FLOAT32_DIMENSIONS, Pairs, in_order
 from gpu_pipeline.device import BATCH_SHARE, on_device
 
 VECTORS_AT_ONCE = 1 << 13  # compared with as many: 0.6 GB on the device
@@ -27,10 +27,8 @@ def nearest_vectors(vectors: np.ndarray, others: np.ndarray, weights: np.ndarray
 
 
 @on_device(lambda *_, **__: PRODUCT_BYTES // BATCH_SHARE)
-def close_vectors(
-    left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = [(np.zeros(0, np.int64),) * 3]
+def close_vectors(left: np.ndarray, right: np.ndarray, left_bounds: np.ndarray, right_bounds: np.ndarray) -> Pairs:
+    found: list[Pairs] = []
     columns = [slice(start, start + VECTORS_AT_ONCE) for start in range(0, len(right), VECTORS_AT_ONCE)]
     for start in range(0, len(left), VECTORS_AT_ONCE):
         rows = slice(start, start + VECTORS_AT_ONCE)
@@ -40,9 +38,7 @@ def close_vectors(
             pairs = cp.flatnonzero(dots >= bounds)
             i, j = pairs // dots.shape[1] + start, pairs % dots.shape[1] + others.start
             found.append((cp.asnumpy(i), cp.asnumpy(j), cp.asnumpy(dots.reshape(-1)[pairs].astype(cp.int64))))
-    i, j, dot = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    order = np.lexsort((j, i))
-    return i[order], j[order], dot[order]
+    return in_order(found)
 
 
 def _exact_dots(left: np.ndarray, right: np.ndarray) -> cp.ndarray:

@@ -29,6 +29,9 @@ from curation.errors import InputError
 
 UNITS = 10_000  # of a cosine of 1
 LARGEST = 127
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows on the left and on the right, and their dot products
+_NO_PAIRS: Pairs = (np.zeros(0, np.int64),) * 3
+
 # Dot products of vectors up to this size are exact in float32: |a . b| <= 1,024 * 128^2 = 2^24, and so is each partial
 # sum in any order. Up to 2^39 dimensions they are exact in float64.
 FLOAT32_DIMENSIONS = 1 << 10
@@ -257,15 +260,24 @@ def as_json(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.array(texts, pa.large_string())
 
 
+def in_order(blocks: Sequence[Pairs]) -> Pairs:
+    """Return the pairs of all blocks, ascending by their rows."""
+    i, j, dot = (np.concatenate(parts) for parts in zip(_NO_PAIRS, *blocks, strict=True))
+    order = np.lexsort((j, i))
+    return i[order], j[order], dot[order]
+
+
 __all__ = [
     "FLOAT32_DIMENSIONS",
     "LARGEST",
     "UNITS",
+    "Pairs",
     "arrow_type",
     "as_json",
     "cosines",
     "dots",
     "from_column",
+    "in_order",
     "is_list",
     "quantised",
     "scales",
