@@ -17,15 +17,16 @@ import numpy as np
 
 from curation.errors import InputError, counted
 from curation.models.causal_files import CausalFiles, Gpt2Config, LlamaConfig, open_causal
-from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, WEIGHTS, encoder_digests
+from curation.models.encoder_files import MODELS_KEPT, WEIGHTS, encoder_digests
 from curation.models.encoders import (
     LOADING,
     Tensors,
     activate,
     check_packages,
     fixed_batches,
-    read_tokenizer,
+    padded,
     read_weights,
+    tokenizer_of,
     torch_device,
 )
 from curation.system.steps import note_share
@@ -122,12 +123,7 @@ class Causal:
             path, read_weights(path), device, torch.float32 if device == "cpu" else torch.bfloat16
         )  # fmt: skip
         self.network = _Gpt2(config, tensors) if isinstance(config, Gpt2Config) else _Llama(config, tensors)
-        self.tokenizer = read_tokenizer(files.folder)
-        if self.tokenizer.get_vocab_size() > config.vocab_size:
-            raise InputError(
-                f"{files.folder / TOKENIZER} has {self.tokenizer.get_vocab_size():,} tokens, and the model has vectors "
-                f"for {config.vocab_size:,}. Give the tokenizer of this model"
-            )
+        self.tokenizer = tokenizer_of(files.folder, config.vocab_size)
 
     def windows(self, document: int, text: str, size: int, step: int) -> list[_Window]:
         """Return the windows of a text; none for a text with nothing to predict."""
@@ -147,11 +143,8 @@ class Causal:
         length - 1). What follows the end of a window is unspecified."""
         import torch
 
-        ids = np.zeros((rows, length), np.int64)
-        for row, window in enumerate(windows):
-            ids[row, : len(window)] = window
         with torch.inference_mode():
-            given = torch.from_numpy(ids).to(self.device)
+            given = torch.from_numpy(padded(windows, rows, length, 0)).to(self.device)
             hidden, head = self.network.hidden(given), self.network.head
             hidden, wanted = hidden[:, :-1].reshape(-1, hidden.shape[-1]), given[:, 1:].reshape(-1)
             logs = []

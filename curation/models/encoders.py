@@ -122,6 +122,14 @@ def fixed_batches(windows: Sequence[np.ndarray], max_tokens: int, device: str) -
             yield chosen[first : first + rows], rows, length
 
 
+def padded(windows: Sequence[np.ndarray], rows: int, length: int, padding: int) -> np.ndarray:
+    """Return the ids of a batch: int64 of shape (rows, length), with `padding` after each window and in empty rows."""
+    ids = np.full((rows, length), padding, np.int64)
+    for row, window in enumerate(windows):
+        ids[row, : len(window)] = window
+    return ids
+
+
 class Encoder:
     """A loaded encoder.
 
@@ -134,7 +142,7 @@ class Encoder:
         self.files, self.config, self.device = files, files.config, device
         self.dtype = torch.float32 if device == "cpu" else torch.bfloat16
         self.weights = _Weights(files, weights, self)
-        self.tokenizer = _tokenizer_of(files)
+        self.tokenizer = tokenizer_of(files.folder, files.config.vocab_size)
         self.prefix, self.suffix = special_ids(self.tokenizer)
         self.layers = [self.weights.layer(number) for number in range(self.config.num_hidden_layers)]
         self.head = self.weights.head(len(files.labels)) if with_head else None
@@ -154,11 +162,9 @@ class Encoder:
     def _batch(self, windows: Sequence[np.ndarray], rows: int, length: int) -> np.ndarray:
         import torch
 
-        ids = np.full((rows, length), self.config.pad_token_id, np.int64)
+        ids = padded(windows, rows, length, self.config.pad_token_id)
         sizes = np.ones(rows, np.int64)  # a window of one padding token fills the batch: attention needs one
-        for row, window in enumerate(windows):
-            ids[row, : len(window)] = window
-            sizes[row] = len(window)
+        sizes[: len(windows)] = [len(window) for window in windows]
         with torch.inference_mode():
             on_device = torch.from_numpy(ids).to(self.device), torch.from_numpy(sizes).to(self.device)
             result = self.forward(*on_device)[: len(windows)].to(torch.float32).cpu().numpy()
@@ -323,17 +329,18 @@ def read_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def _tokenizer_of(files: EncoderFiles) -> Any:
-    tokenizer = read_tokenizer(files.folder)
-    if tokenizer.get_vocab_size() > files.config.vocab_size:
+def tokenizer_of(folder: Path, vocab_size: int) -> Any:
+    """Return the tokenizer of a folder. InputError for one with more tokens than the model has vectors."""
+    tokenizer = read_tokenizer(folder)
+    if tokenizer.get_vocab_size() > vocab_size:
         raise InputError(
-            f"{files.folder / TOKENIZER} has {tokenizer.get_vocab_size():,} tokens, and the model has vectors for "
-            f"{files.config.vocab_size:,}. Give the tokenizer of this model"
+            f"{folder / TOKENIZER} has {tokenizer.get_vocab_size():,} tokens, and the model has vectors for "
+            f"{vocab_size:,}. Give the tokenizer of this model"
         )
     return tokenizer
 
 
 __all__ = [
     "LOADING", "Encoder", "Tensors", "activate", "check_packages", "device_facts", "fixed_batches", "load_encoder",
-    "package_versions", "padded_lengths", "read_tokenizer", "read_weights", "torch_device",
+    "package_versions", "padded", "padded_lengths", "read_tokenizer", "read_weights", "tokenizer_of", "torch_device",
 ]  # fmt: skip

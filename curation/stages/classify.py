@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import as_one_array
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted, nearest
 from curation.kernels.fasttext import SCORE_UNITS
@@ -20,7 +19,7 @@ from curation.models.fasttext import describe_model, label_names, load_classifie
 from curation.stages.base import RowStage
 from curation.stages.language import check_new_column
 from curation.stages.outcome import Outcome, StageCount
-from curation.stages.windows import check_windows, describe_windows, window_counts, window_line
+from curation.stages.windows import check_windows, describe_windows, texts_of, window_counts, window_line
 
 SHOWN_LABELS = 10
 BINS = 10  # of the probabilities in the report
@@ -108,9 +107,7 @@ class Classify(RowStage, frozen=True, kw_only=True, tag="classify"):
         return Outcome(columns={self.column: pa.array(score / SCORE_UNITS, mask=~known)}, details=details)
 
     def _by_transformer(self, engine: Engine, frame: Frame) -> Outcome:
-        texts = as_one_array(engine.to_arrow(frame[[TEXT]]).column(TEXT)).to_pylist()
-        if self.max_characters:
-            texts = [text and text[: self.max_characters] for text in texts]
+        texts = texts_of(engine, frame, self.max_characters)
         units, known, windows = scores.score_texts(texts, self.model, self.label, self.windows, self.pooling)
         if self._is_regressor:
             whole = np.clip(units[known] // scores.SCORE_UNITS, LOWEST, HIGHEST)

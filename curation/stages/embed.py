@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from curation.arrays import as_one_array
-from curation.contract import TEXT, Engine, Frame
+from curation.contract import Engine, Frame
 from curation.errors import counted
 from curation.models.embeddings import dimensions_of, embed_texts, facts_of, load_model
 from curation.models.encoder_files import encoder_digests
@@ -17,7 +16,7 @@ from curation.models.vectors import to_column, type_name
 from curation.stages.base import RowStage
 from curation.stages.language import check_new_column
 from curation.stages.outcome import Outcome, StageCount
-from curation.stages.windows import check_windows, describe_windows, window_counts, window_line
+from curation.stages.windows import check_windows, describe_windows, texts_of, window_counts, window_line
 
 
 class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
@@ -69,9 +68,7 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
         return self
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
-        texts = as_one_array(engine.to_arrow(frame[[TEXT]]).column(TEXT)).to_pylist()
-        if self.max_characters:
-            texts = [text and text[: self.max_characters] for text in texts]
+        texts = texts_of(engine, frame, self.max_characters)
         vectors, present, windows = embed_texts(texts, self.model, self.windows, self.pooling)
         details = {"unknown": int(np.count_nonzero(~present))} | window_counts(windows)
         return Outcome(columns={self.column: to_column(vectors, present)}, details=details)

@@ -83,7 +83,7 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
 
     @property
     def unit(self) -> str:
-        """What the weights are shares of: `documents` or `tokens`."""
+        """The unit of the shares: `documents` or `tokens`."""
         return "tokens" if self.tokens else "documents"
 
     def reads(self) -> tuple[str, ...]:

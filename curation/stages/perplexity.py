@@ -10,7 +10,6 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import as_one_array
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted, nearest
 from curation.kernels.language_model import LINES, TOTAL, UNITS, UNKNOWN_WORDS, WORDS
@@ -22,6 +21,7 @@ from curation.models.ngrams import KenlmModel, load_language_model
 from curation.stages.base import RowStage
 from curation.stages.language import check_new_column
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.windows import texts_of
 from curation.system.files import known_sha256
 
 UNITS_OF = ("token", "word", "byte")
@@ -115,7 +115,7 @@ class Perplexity(RowStage, frozen=True, kw_only=True, tag="perplexity"):
         return self._outcome(values, known, details)
 
     def _by_transformer(self, engine: Engine, frame: Frame) -> Outcome:
-        texts = as_one_array(engine.to_arrow(frame[[TEXT]]).column(TEXT)).to_pylist()
+        texts = texts_of(engine, frame)
         scores = causal.score_texts(texts, self.model, self.context, self.stride)
         words = np.array([len((text or "").encode().split()) for text in texts], np.int64)
         units = {"token": scores.tokens, "word": words}.get(self.per)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from curation.arrays import as_one_array
+from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted
 from curation.models.windows import Windows
 from curation.stages.outcome import StageCount
@@ -14,6 +16,12 @@ def check_windows(windows: int, pooling: str) -> None:
         raise ValueError(f"windows must be 0 (the whole text) or more, not {windows}")
     if pooling == "first" and windows != 1:
         raise ValueError(f"pooling: first reads one window, and windows is {windows}; use mean or max, or windows: 1")
+
+
+def texts_of(engine: Engine, frame: Frame, max_characters: int = 0) -> list[str | None]:
+    """Return the texts of a frame, up to `max_characters` of each (0: all)."""
+    texts: list[str | None] = as_one_array(engine.to_arrow(frame[[TEXT]]).column(TEXT)).to_pylist()
+    return [text and text[:max_characters] for text in texts] if max_characters else texts
 
 
 def describe_windows(windows: int, pooling: str) -> str:
