@@ -55,7 +55,7 @@ COMPRESSED_EXPANSION = 3.0
 
 
 class Work(NamedTuple):
-    """What a run does.
+    """The work of a run.
 
     bytes        of text, about; inputs of unknown size count as 0
     steps        kinds of its stages, and "tokens" if a device makes them

@@ -22,7 +22,7 @@ from tests.runs import files_below, recipe_of, removed_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 THRESHOLD = 0.97
-TEXTS_BUT = {0: "", 7: "?", 15: ""}  # documents without a word of the model
+WORDLESS = {0: "", 7: "?", 15: ""}  # documents without a word of the model
 
 
 def made_texts(count: int) -> list[str]:
@@ -35,7 +35,7 @@ def made_texts(count: int) -> list[str]:
             words = texts[int(rng.integers(number))].split()
             rng.shuffle(words)
             words += [LETTERS[number % 10]] * (number % 2)
-        texts.append(TEXTS_BUT.get(number, " ".join(words)))
+        texts.append(WORDLESS.get(number, " ".join(words)))
     return texts
 
 
@@ -78,8 +78,8 @@ def test_one_recipe_embeds_texts_and_keeps_one_of_each_group(corpus: Path, tmp_p
     removed = removed_rows(tmp_path / "out")
     expected = by_all_pairs(corpus)
     assert {row[0] for row in removed} == expected and len(expected) > 80
-    assert {row[4] for row in removed} == {"semantic_duplicate"} and not {*TEXTS_BUT} & expected
-    assert report["stages"][1]["details"]["without_vector"] == len(TEXTS_BUT)
+    assert {row[4] for row in removed} == {"semantic_duplicate"} and not {*WORDLESS} & expected
+    assert report["stages"][1]["details"]["without_vector"] == len(WORDLESS)
     assert report["stages"][1]["details"]["recall"]["pairs"] > 80
 
 
