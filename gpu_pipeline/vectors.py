@@ -54,8 +54,8 @@ def fit_centroids(vectors: np.ndarray, clusters: int, rounds: int, seed: int) ->
         from cuml.cluster import KMeans
     except ImportError:
         raise InputError(
-            "cuML finds the clusters on the GPU, and is not installed. pip install 'gpu-pipeline[cu13]' or "
-            "'gpu-pipeline[cu12]', or give the centroids of an earlier run, or set clusters: 1"
+            "cuML finds the clusters on the GPU, and is not installed. pip install cuml-cu13 or cuml-cu12, or give the "
+            "centroids of an earlier run, or set clusters: 1"
         ) from None
     sample = cp.asarray(vectors)
     means = KMeans(

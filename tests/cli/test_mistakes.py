@@ -435,6 +435,7 @@ def test_no_ratio_exceeds_its_bound():
 
 def test_hints_name_packages_that_registries_have():
     folder = Path(curation.__file__).parent
-    files = [*folder.rglob("*.py"), *folder.rglob("*.yaml")]
+    engines = [folder.parent / name for name in ("cpu_fallback", "gpu_pipeline")]
+    files = [*folder.rglob("*.yaml"), *(path for part in (folder, *engines) for path in part.rglob("*.py"))]
     own = [path for path in files if re.search(r"gpu-pipeline\[", path.read_text("utf-8"))]
     assert own == []
