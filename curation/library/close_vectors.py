@@ -14,9 +14,10 @@ import pyarrow as pa
 from curation.arrays import seeded_hashes
 from curation.contract import Engine, Frame
 from curation.engine import engine_of
-from curation.errors import InputError, RecipeError, as_share
+from curation.errors import InputError, OutputError, RecipeError, as_share
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms, units_of, vector_hashes
 from curation.stages.vector_clusters import PER_CLUSTER, Clusters, fit_clusters, sample_size
+from curation.system.files import local_output
 
 AT_ONCE = 1 << 12  # vectors of each side in memory as floats
 MAX_NEIGHBOURS = 1_000
@@ -99,7 +100,7 @@ def align(left: Frame, right: Frame, column: str = "embedding", *, threshold: fl
 
 def clusters(
     frame: Frame, column: str = "embedding", *, clusters: int | str = "auto", central: int = 3, seed: int = 1,
-    centroids: str | os.PathLike[str] = "",
+    centroids: str | os.PathLike[str] = "", save: str | os.PathLike[str] = "",
 ) -> Frame:  # fmt: skip
     """Return the clusters of the vectors of a frame with their central rows, largest cluster first, as a frame.
 
@@ -109,6 +110,7 @@ def clusters(
     central    rows per cluster: those with the highest cosine to its centroid, of equal ones the first
     seed       seed of the sample to which k-means is fitted
     centroids  file `centroids/stage-N.npz` of a run with `semantic_dedup`, in place of fitting; `clusters` is ignored
+    save       write the centroids to this `.npz` file, for `assign_clusters` and `centroids`; "": do not
 
     The result has a row per central row: `cluster`, the number of the centroid; `rows`, the size of the cluster; `rank`
     from 1; `row`, the position in the frame; `cosine` to the centroid, rounded down to four digits. Rows without a
@@ -120,7 +122,7 @@ def clusters(
         [[0.0, 3.0, 1.0, 1.0, 0.9992]]
 
     Raises RecipeError for a wrong number; InputError for a column that is missing or has no vectors, for more clusters
-    than different vectors, and for centroids that do not fit.
+    than different vectors, and for centroids that do not fit; OutputError for a wrong name of the file.
     """
     if clusters != "auto" and (isinstance(clusters, str) or clusters < 1):
         raise RecipeError(f"clusters must be auto or a number of at least 1, not {clusters!r}")
@@ -129,6 +131,8 @@ def clusters(
     engine = engine_of(frame)
     vectors, rows = _vectors(engine, frame, column)
     found = _clusters_of(engine, vectors, 0 if isinstance(clusters, str) else clusters, seed, os.fspath(centroids))
+    if save:
+        found.save(_npz(save))
     nearest = [found.nearest(engine, vectors[block], 1)[:, 0] for block in _blocks(len(vectors))]
     home = np.concatenate([np.zeros(0, np.int32), *nearest])
     norms, own = squared_norms(vectors), squared_norms(found.centroids)
@@ -143,6 +147,13 @@ def clusters(
     order, rank = order[rank <= central], rank[rank <= central]
     columns = {"cluster": home[order].astype(np.int64), "rows": sizes[home[order]], "rank": rank}
     return engine.from_arrow(pa.table(columns | {"row": rows[order], "cosine": cosine[order] / UNITS}))
+
+
+def _npz(path: str | os.PathLike[str]) -> Path:
+    target = local_output(path)
+    if target.suffix != ".npz":
+        raise OutputError(f"save is {target}, expected a name that ends in .npz")
+    return target
 
 
 def _clusters_of(engine: Engine, vectors: np.ndarray, count: int, seed: int, centroids: str) -> Clusters:

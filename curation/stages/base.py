@@ -180,10 +180,16 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         none."""
         return None
 
-    def kept_share(self, documents: float, tokens: float) -> float:
+    def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
         """Return the share that the stage keeps of so many documents with so many tokens, if its settings fix it; above
-        1 if it repeats documents. `curate plan` and the check of the disk use it. Default: 1."""
+        1 if it repeats documents. `groups` has the estimated documents of each of its groups (`group_sizes`). `curate
+        plan` and the check of the disk use it. Default: 1."""
         return 1.0
+
+    def group_sizes(self, keys: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
+        """Return the number of documents of each group, by name, among some documents of an input with these keys.
+        Default: none, for stages whose `kept_share` needs none."""
+        return {}
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         """Return about how many bytes the phases write to `corpus.scratch` if they need the text of so many documents
