@@ -13,7 +13,7 @@ import pyarrow as pa
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, RecipeError, counted
 from curation.models.vectors import from_column
-from curation.stages.base import RowStage
+from curation.stages.base import Clustered, RowStage
 from curation.stages.language import check_new_column
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.vector_clusters import Clusters
@@ -98,6 +98,9 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
         if self.names:
             values = pa.array(self.names, pa.large_string()).take(values)
         return Outcome(columns={self.column: values}, details={"without_vector": len(present) - len(rows)})
+
+    def clustered(self) -> Clustered:
+        return Clustered(self.vectors, self.names, self.centroids)
 
     def explain(self) -> list[str]:
         named = f", named {', '.join(dict.fromkeys(self.names))}" if self.names else ""

@@ -24,6 +24,15 @@ from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
 SHOWN_COUNTS = 10  # of a stage's details, in its line below the funnel
 
 
+class Clustered(NamedTuple):
+    """Clusters that a stage finds or assigns: the column of the vectors, their names (empty: numbers), and the file of
+    the centroids ("": the file of `CorpusStage.centroids_file`, which the run keeps)."""
+
+    vectors: str
+    names: tuple[str, ...] = ()
+    centroids: str = ""
+
+
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """One step of a recipe. A subclass sets its `kind` as the tag: `tag="filter"`, or
     `tag="mypackage.stages:BlockUrls"` outside this package.
@@ -99,6 +108,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Return lines for `curate plan` that explain the settings. Default: one line with the settings."""
         settings = {key: value for key, value in msgspec.to_builtins(self).items() if key not in ("kind", "name")}
         return [", ".join(f"{key} {_shown(value)}" for key, value in settings.items()) or "no settings"]
+
+    def clustered(self) -> Clustered | None:
+        """Return the clusters that the report shows on a map. Default: none."""
+        return None
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return lines for the report, below the funnel, without the stage's name. Default: the number of documents
