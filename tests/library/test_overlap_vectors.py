@@ -112,6 +112,16 @@ def test_whole_documents_have_the_cosines_of_a_plain_search(made: tuple[Path, st
     assert found["nearest"].to_pylist() == [f"train/{place}" for place in best.tolist()]
 
 
+def test_of_equally_near_documents_the_first_is_named(
+    made: tuple[Path, str, list[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(overlap_vectors, "AT_ONCE", 2)
+    (tmp_path / "train.jsonl").write_bytes(records_of(["w1", made[3][0], made[3][0], "w2"]))
+    (tmp_path / "quiz.jsonl").write_bytes(records_of(made[3][:1]))
+    found = curation.check_overlap(tmp_path / "train.jsonl", tmp_path / "quiz.jsonl", model=made[1])
+    assert found.items.select(["nearest", "cosine"]).to_pylist() == [{"nearest": "train/1", "cosine": 1.0}]
+
+
 @pytest.mark.parametrize("size", overlap_vectors.SIZES[:4])
 def test_windows_cover_three_quarters_of_any_copy(size: int):
     text = " ".join(words(random.Random(size), 400))
