@@ -75,7 +75,7 @@ def _first_batch(opened: Any, file: SourceFile, source: Source) -> pa.RecordBatc
 
 def _wanted(names: list[str], file: SourceFile) -> list[str]:
     ids = [file.id_column] if file.id_column in names else []
-    return list(dict.fromkeys([file.text_column, *ids, *file.columns]))
+    return list(dict.fromkeys([file.text_column, *ids, *file.carried.values()]))
 
 
 def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Documents:
@@ -87,7 +87,7 @@ def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Document
     else:
         ids = pa.nulls(rows, pa.large_string())
     columns = {ID: ids, TEXT: as_one_array(table.column(names.index(file.text_column)).cast(pa.large_string()))}
-    columns |= {name: _carried(table.column(names.index(name)), name, file) for name in file.columns}
+    columns |= {name: _carried(table.column(names.index(field)), field, file) for name, field in file.carried.items()}
     kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes)
     return Documents(kept, rejected, rows, rows)
 
@@ -114,7 +114,7 @@ def _numbered(tables: Iterator[Any], file: SourceFile, row: int, line: int) -> I
 
 def _damage(file: SourceFile, row: int, line: int, error: str) -> Documents:
     damage = Rejected(row, line, -1, f"the file is damaged or cut off: {error}")
-    return Documents(schema_of(file.columns).empty_table(), [damage], 1, 1)
+    return Documents(schema_of(file.carried).empty_table(), [damage], 1, 1)
 
 
 # Parquet
