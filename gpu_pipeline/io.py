@@ -28,7 +28,7 @@ from curation.reading.urls import is_remote
 from gpu_pipeline import text_kernels
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, uploaded
 from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
-from gpu_pipeline.lines import is_for_device, parse_lines
+from gpu_pipeline.lines import parse_lines
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ MAX_RUN_SHARE = 2  # of a batch; the host reads larger row groups, since it can 
 
 
 def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
-    if all(is_for_device(file_range.file) for file_range in input_slice.ranges):
+    if all(lines.is_plain_lines(file_range.file) for file_range in input_slice.ranges):
         yield from _read_lines(input_slice, batch_bytes)
         return
     columns = {_plain_columns(file_range.file) for file_range in input_slice.ranges}

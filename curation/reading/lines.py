@@ -330,6 +330,12 @@ def look_up(record: dict[str, object], name: str) -> object:
     return value
 
 
+def is_plain_lines(file: SourceFile) -> bool:
+    """Return whether a file is JSON Lines of which only texts and ids by plain names are wanted."""
+    names = file.text_column, file.id_column
+    return file.format == "jsonl" and not file.columns and not any("." in name for name in names)
+
+
 def parse_record(raw: bytes, file: SourceFile) -> tuple[str | None, ...]:
     """Return (id, text, carried columns ...) of one JSON line. Raises ValueError with the reason for a rejection."""
     if len(raw) > file.max_document_bytes:
