@@ -101,7 +101,8 @@ def test_after_a_warm_up_a_run_compiles_nothing(tmp_path: Path):
     (tmp_path / "evaluation.jsonl").write_bytes(records_of(["thirteen words " * 7]))
     texts = [f"{words} {number // 2} {words}" for number in range(40)]
     (tmp_path / "texts.jsonl").write_bytes(records_of(texts))
-    assert run_command(tmp_path, "warmup", "recipe.yaml").returncode == 0
+    warmed = run_command(tmp_path, "warmup", "recipe.yaml")
+    assert warmed.returncode == 0, warmed.stderr
     finished = run_command(tmp_path, "run", "recipe.yaml", "-i", "texts.jsonl", "-o", "out", "--allow-empty")
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.splitlines()[-1] == "compiled", finished.stdout

@@ -46,7 +46,7 @@ nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin: .75rem 0 0; fo
 .c6 { fill: var(--c6) } .c7 { fill: var(--c7) } .c8 { fill: var(--c8) }
 .sign { width: .9em; height: .9em; vertical-align: -.08em }
 .words td:last-child, .words th:last-child { text-align: left; white-space: normal; width: 100% }
-.words td:first-child, .words th:first-child { min-width: 4rem }
+.words td:first-child, .words th:first-child { min-width: 5rem }
 .key { display: inline-block; width: .8em; height: .8em; border-radius: .15em; margin: 0 .35em 0 .1em }
 .key.kept { background: var(--kept) } .key.removed { background: var(--removed) } .key.pale { background: var(--pale) }
 details { margin: .35rem 0 } summary { cursor: pointer; color: var(--accent) } summary .quiet { font-size: .9rem }
