@@ -340,15 +340,24 @@ def _close(
     engine: Engine, store: VectorStore, left: np.ndarray, right: np.ndarray, units: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the pairs of positions in `left` and `right` (vector numbers) whose cosine is at least `units`."""
-    norms = [store.at(side, "norms") for side in (left, right)]
+    sides = [(store.at(side, "vectors"), store.at(side, "norms")) for side in (left, right)]
+    i, j, _ = close_pairs(engine, sides[0], sides[1], units)
+    return i, j
+
+
+def close_pairs(
+    engine: Engine, left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray], units: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the pairs of positions whose cosine is at least `units`, and the cosines in UNITS. Both sides are vectors
+    and their squared norms."""
+    norms = left[1], right[1]
     roots = [np.sqrt(side.astype(np.float64)) for side in norms]
     # Bounds are a little too low, by more than float32 can round. The exact cosine decides.
     low = (roots[0] * (units / UNITS * (1 - 1e-5))).astype(np.float32)
-    i, j, dot = engine.close_vectors(
-        store.at(left, "vectors"), store.at(right, "vectors"), low, roots[1].astype(np.float32)
-    )
-    close = cosines(dot, norms[0][i], norms[1][j]) >= units
-    return i[close], j[close]
+    i, j, dot = engine.close_vectors(left[0], right[0], low, roots[1].astype(np.float32))
+    cosine = cosines(dot, norms[0][i], norms[1][j])
+    close = cosine >= units
+    return i[close], j[close], cosine[close]
 
 
 def _found_before(store: VectorStore, member: np.ndarray, visitor: np.ndarray, cluster: int) -> int:
@@ -422,6 +431,7 @@ __all__ = [
     "Clusters",
     "assign",
     "centroids_path",
+    "close_pairs",
     "cluster_owners",
     "cluster_sizes",
     "compare",

@@ -81,9 +81,9 @@ def vector_path(corpus: Corpus, number: int, name: str) -> Path:
     return corpus.scratch / VECTORS / f"{number:06d}.{name}"
 
 
-def write_vectors(corpus: Corpus, number: int, column: str) -> None:
-    """Write the distinct vectors of a bundle, their rows, norms and hashes, and how many documents have a vector."""
-    part = bundle(corpus, number)
+def write_vectors(corpus: Corpus, part: Corpus, number: int, column: str) -> None:
+    """Write the distinct vectors of the bundle `part`, their rows, norms and hashes, and how many documents have a
+    vector. Without the documents that match an index, the bundle may have none."""
     hashes = part.column(COLUMNS[0])
     present = hashes != 0
     later = equal_of(corpus, number)[0]
@@ -101,6 +101,7 @@ def write_vectors(corpus: Corpus, number: int, column: str) -> None:
     save(vector_path(corpus, number, "hashes"), hashes[positions])
     save(vector_path(corpus, number, "rows"), part.rows[positions].astype(row_type(corpus)))
     facts = {"dimensions": dimensions, "vectors": len(positions), "documents": len(part.rows)}
+    facts |= {"matched": len(bundle(corpus, number).rows) - len(part.rows)}
     write_json(vector_path(corpus, number, "json"), facts | {"present": int(np.count_nonzero(present))})
 
 
@@ -136,7 +137,7 @@ class VectorStore:
                 check_dimensions(column, known, fact["dimensions"])
                 known = fact["dimensions"]
         documents = sum(fact["documents"] for fact in self.facts)
-        if documents and not self.count:
+        if documents and not self.count and not any(fact["matched"] for fact in self.facts):
             raise InputError(
                 f"column {column!r} has no vector in any of {counted(documents, 'document')}. Name the column of the "
                 "vectors"
