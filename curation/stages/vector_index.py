@@ -29,8 +29,8 @@ from curation.errors import InputError, IntegrityError, RecipeError
 from curation.models.vectors import UNITS, from_column, squared_norms
 from curation.stages.key_ranges import bundle, bundle_count, bundle_starts
 from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
-from curation.stages.vector_clusters import AT_ONCE, RECALL_DOCUMENTS, Clusters, centroids_path, close_pairs
-from curation.stages.vector_store import COLUMNS, check_dimensions, save
+from curation.stages.vector_clusters import AT_ONCE, RECALL_DOCUMENTS, Clusters, centroids_path
+from curation.stages.vector_store import COLUMNS, check_dimensions, close_pairs, save
 from curation.system.files import commit, known_sha256, make_folder, read_json, remove, temporary_folder, write_json
 from curation.system.steps import each
 
