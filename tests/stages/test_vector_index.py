@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,31 @@ def test_a_run_killed_at_each_step_of_the_index_ends_in_the_same_bytes(
     assert bytes_of(killed) == bytes_of(whole) and verify(tmp_path / "killed") == []
     assert removed_rows(tmp_path / "killed") == removed_rows(tmp_path / "whole")
     assert {"exact/index.json", "semantic/index.json", "semantic/vectors-00001.bin"} < {*files_below(killed)}
+
+
+def test_what_a_killed_process_leaves_is_no_part_of_the_index(first: Path, tmp_path: Path):
+    whole = finish(tmp_path / "whole", first / "old.jsonl")
+    code = f"""
+import os
+from pathlib import Path
+from curation.stages import vector_index
+from tests.stages.test_vector_index import finish
+save = vector_index.save
+def die(path, values):
+    if path.parent.name != "files":
+        return save(path, values)
+    path.parent.mkdir()
+    path.with_name("vectors-00000.bin.left").write_bytes(b"half")
+    os._exit(9)
+vector_index.save = die
+finish(Path({str(tmp_path / "killed")!r}), Path({str(first / "old.jsonl")!r}))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, check=False
+    )
+    assert ended.returncode == 9 and list((tmp_path / "killed" / "_work").glob("saving-*/files/*.left"))
+    assert bytes_of(finish(tmp_path / "killed", first / "old.jsonl")) == bytes_of(whole)
+    assert verify(tmp_path / "killed") == []
 
 
 def test_verify_sees_the_index(old: Path):
