@@ -78,7 +78,7 @@ def test_visitors_join_crowds_as_by_all_pairs(small: list[int], tmp_path: Path, 
         differ += details[0]["pairs_compared"] != details[1]["pairs_compared"]
         for module, name, value in ((key_ranges, "MIN_BUNDLE_ROWS", 16), (vector_clusters, "OWNER_VECTORS", 60)):
             monkeypatch.setattr(module, name, value)
-        cut, again = run_on(vectors, tmp_path / str(seed), "cut", slice_bytes=9_000, workers=2, **settings)
+        cut, again = run_on(vectors, tmp_path / str(seed), "cut", slice_bytes=40_000, workers=2, **settings)
         assert again == found and cut["stages"][0]["details"] == details[0]
     assert differ == 2
 

@@ -130,7 +130,7 @@ def test_the_recall_is_that_of_the_clusters_that_are_visited(first: Path, tmp_pa
         home[documents] = index.clusters_at(place + np.arange(len(documents)))
     _, different = np.unique(stored[present], axis=0, return_index=True)
     chosen = np.flatnonzero(present)[different]  # fewer than are measured at most
-    for probe in (0, 2, 29):
+    for probe in (0, 29):
         finish(tmp_path / str(probe), path, index=first / "old" / "index", probe=probe, clusters=1)
         details = report_of(tmp_path / str(probe))["stages"][0]["details"]["index"]
         nearest = index.clusters.nearest(curation.engine.load_engine("cpu"), stored[chosen], 1 + probe)
@@ -138,7 +138,7 @@ def test_the_recall_is_that_of_the_clusters_that_are_visited(first: Path, tmp_pa
         expected = {"documents": len(chosen), "pairs": int(units[chosen].sum())}
         assert details["recall"] == expected | {"found": int((units[chosen] & visited).sum())}
         seen.append(details["recall"]["found"])
-    assert seen[0] < seen[1] < seen[2] == details["recall"]["pairs"]
+    assert seen[0] < seen[1] == details["recall"]["pairs"]
 
 
 def test_the_index_has_each_kept_vector_once_in_its_cluster(first: Path):
@@ -176,10 +176,10 @@ def test_the_same_bytes_for_any_slices_and_workers(
     whole = finish(tmp_path / "whole", path, index=old, workers=1, **settings)
     for module, name, value in SMALL:
         monkeypatch.setattr(module, name, value)
-    assert bytes_of(finish(tmp_path / "again", first / "old.jsonl", centroids=str(centroids), slice_bytes=9_000)) == (
+    assert bytes_of(finish(tmp_path / "again", first / "old.jsonl", centroids=str(centroids), slice_bytes=40_000)) == (
         bytes_of(old)
     )
-    cut = finish(tmp_path / "cut", path, index=old, slice_bytes=5_000, workers=3, **settings)
+    cut = finish(tmp_path / "cut", path, index=old, slice_bytes=20_000, workers=3, **settings)
     assert removed_rows(tmp_path / "cut") == removed_rows(tmp_path / "whole")
     assert {row[4] for row in removed_rows(tmp_path / "cut")} == {*REASONS}
     assert bytes_of(cut) == bytes_of(whole)
@@ -401,10 +401,11 @@ def test_vectors_of_another_model_are_refused(texts: Path, tmp_path: Path):
     finish(tmp_path / "given", vectors, index=index)  # an input does not tell its model
 
 
-def test_encoders_differ_by_windows_and_pooling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("curation.stages.embed.is_static", lambda model: False)
-    write_static(tmp_path / "model")
-    settings = {"model": str(tmp_path / "model"), "windows": 4, "pooling": "mean"}
-    assert set(curation.Embed(**settings).origin()) == {"model", "dimensions", "max_characters", "windows", "pooling"}
+def test_encoders_differ_by_windows_and_pooling(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("curation.stages.embed.is_static", lambda model: False)  # which need neither
+    embed = {"kind": "embed", "model": str(tmp_path / "model"), "windows": 4, "pooling": "mean"}
+    index = finish(tmp_path / "old", texts, embed)
     for name, value in (("windows", 1), ("pooling", "max")):
-        assert curation.Embed(**settings | {name: value}).origin() != curation.Embed(**settings).origin()
+        message = f"was made with other settings: {name} {embed[name]!r} there, {value!r} here. Use the same here"
+        with pytest.raises(RecipeError, match=message):
+            finish(tmp_path / "new", texts, embed | {name: value}, index=index)
