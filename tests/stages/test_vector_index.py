@@ -119,6 +119,15 @@ def test_documents_close_to_a_kept_one_are_removed_as_by_comparing_all(first: Pa
     assert verify(tmp_path / "new") == [] == verify(first / "old")
 
 
+def test_of_equally_close_documents_the_first_one_is_named(tmp_path: Path):
+    centroids = np.array([[127, 64], [127, -64]], np.int8)
+    Clusters(centroids, np.zeros((0, 2), np.int8), np.zeros(0, np.int64)).save(tmp_path / "centroids.npz")
+    old = write_input(tmp_path / "old.jsonl", [[127, -1], [127, 1]])  # in the second cluster, in the first one
+    index = finish(tmp_path / "old", old, threshold=1, centroids=str(tmp_path / "centroids.npz"))
+    finish(tmp_path / "new", write_input(tmp_path / "new.jsonl", [[127, 0]]), index=index)
+    assert [row[6] for row in removed_rows(tmp_path / "new")] == ["old-0"]
+
+
 def test_the_recall_is_that_of_the_clusters_that_are_visited(first: Path, tmp_path: Path):
     path, seen = write_input(tmp_path / "new.jsonl", NEW), []
     index = VectorIndex(str(first / "old" / "index"))
