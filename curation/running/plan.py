@@ -273,10 +273,11 @@ def check_stages(recipe: Recipe) -> dict[str, dict[str, str]]:
         check_announced(stage)
     _check_columns(recipe)
     inputs, stage_files = input_names(recipe.input), {}
-    for name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
+    for number, (name, stage) in enumerate(zip(recipe.stage_names, recipe.stages, strict=True)):
         stage_for_job(stage)
         with stage_errors(stage):
             stage.check(inputs)
+            stage.check_order(recipe.stages[:number])
         if files := files_of(stage):
             stage_files[name] = files
     return stage_files

@@ -15,7 +15,7 @@ from curation.contract import TEXT, Engine, Frame, position_type
 from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import RewriteSteps
-from curation.stages.base import CorpusStage, Phase
+from curation.stages.base import CorpusStage, Phase, Stage
 from curation.stages.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
 from curation.stages.key_ranges import RUNS, bundle, bundle_count, division_phase, once, owner_count, write_run
 from curation.stages.near_groups import (
@@ -232,8 +232,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return self.scratch_bytes(documents, text_bytes) + 12 * self.banding[0] * documents
 
     def write_index(
-        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array]
-    ) -> None:
+        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array],
+        earlier: Sequence[Stage] = (),
+    ) -> None:  # fmt: skip
         """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
 
         def write_keys(keys_folder: Path) -> None:
