@@ -2,7 +2,7 @@
 """Near-duplicates of many made documents by keys alone: processor time, memory and temporary bytes of each phase.
 
 python -m benchmarks.bench_keys 100000000 --folder /tmp/keys
-python -m benchmarks.bench_keys 1000000000 --folder /tmp/keys     the long benchmark: 45 GB of disk, half an hour
+python -m benchmarks.bench_keys 1000000000 --folder /tmp/keys     the long benchmark: 14 bytes of disk per key
 
 An eighth of the documents copy earlier ones. Keys are computed from the numbers of documents when they are read, so
 they take no disk. Tasks run one after the other in one process with one thread, in blocks of TASKS per process:

@@ -4,11 +4,11 @@
 Rounds turn pairs into stars: in the end each row has one pair, with the smallest row of its component. A round has two
 phases with a task per bundle of rows. *large*: each row gives its larger neighbours its smallest neighbour, or itself.
 *small*: each row gives its smaller neighbours, and itself, the smallest of them. Neither joins other rows, and neither
-adds pairs (Kiveris et al.: Connected Components in MapReduce and Beyond, SoCC 2014, section 4: O(log^2 n) rounds;
-measured: about log2 of the longest path).
+adds pairs (Kiveris et al.: Connected Components in MapReduce and Beyond, SoCC 2014: O(log^2 n) rounds). A chain of
+100,000 rows took 14 to 18 rounds, by the order of its rows.
 
-A phase *large* that finds only stars ends the rounds. A task holds the pairs of its rows: 24 bytes each, 48 from 2^31
-rows on. All pairs of one row are in one task.
+A phase *large* that finds only stars ends the rounds. A task holds the pairs of its rows: up to 49 bytes each, 74 from
+2^31 rows on. All pairs of one row are in one task.
 """
 
 from __future__ import annotations
