@@ -106,10 +106,6 @@ class Rounds:
         runs = (number for number in range(ROUNDS + 1) if not self._has_run(corpus, self._name(LARGE, number)))
         return next(runs, ROUNDS + 1) - 1
 
-    def count(self, corpus: Corpus) -> int:
-        """Return the number of rounds that have run."""
-        return self._last(corpus) + 1
-
     def have_ended(self, corpus: Corpus) -> bool:
         """Return whether the rounds were used, and found only stars in the end."""
         last = self._last(corpus)

@@ -69,7 +69,7 @@ def join(folder: Path, starts: Sequence[int], pairs: np.ndarray, seed: int = 0, 
         smallest[row] = first
         members |= {*zip(*(rounds.members(corpus, bundle) - add).tolist(), strict=True)}
     assert members == {(first, row) for row, first in enumerate(smallest.tolist()) if first != row}
-    return smallest.tolist(), rounds.count(corpus)
+    return smallest.tolist(), len([*folder.glob("made_large_*")])
 
 
 @pytest.fixture(autouse=True)
@@ -169,6 +169,18 @@ def test_groups_by_rounds_equal_those_of_one_task(
             assert not phases & {"joined", "groups"} and ("chosen" in phases) == (stage.keep != "first")
         elif rounds == 0:  # one task joins what is left
             assert ("groups" if is_chain else "joined") in phases
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 23])
+def test_pairs_that_stars_have_joined_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int):
+    """Of the six pairs of four equal documents, three are stars. A fifth one is different: its three other pairs are
+    compared."""
+    monkeypatch.setattr(near_groups, "JOIN_PAIRS", limit)
+    keys = {f"band_{band:03d}": np.ones(5, np.uint64) for band in range(3)}
+    partitions = write_partitions(tmp_path / "segment", keys, [1, 2, 2], ["same", "same", "other", "same", "same"])
+    corpus = corpus_of(partitions, np.ones(5, bool))
+    decision = decide_in_order(monkeypatch, FuzzyDedup(bands=3), corpus, ORDERS[0])
+    assert decision.drops[0].row.tolist() == [1, 3, 4] and decision.details["pairs_compared"] == 4 + 3
 
 
 class Killed(BaseException):
