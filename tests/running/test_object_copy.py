@@ -19,6 +19,7 @@ from curation.cli import main
 from curation.errors import IntegrityError, OutputError
 from curation.running import object_store
 from curation.running.progress import Progress
+from curation.running.report import digest
 from curation.running.run import run
 from tests.runs import made_texts, recipe_of, records_of
 
@@ -346,14 +347,18 @@ def test_another_run_does_not_continue_a_copy(store: MemoryFileSystem, monkeypat
     assert store.store == before and not Path("lost/run").exists()
 
 
-@pytest.mark.parametrize("is_same", [True, False])
+@pytest.mark.parametrize("case", ["equal", "other outputs", "changed"])
 def test_a_copy_that_another_process_finishes_first_is_complete_if_its_outputs_are_equal(
-    store: MemoryFileSystem, is_same: bool, monkeypatch: pytest.MonkeyPatch
+    store: MemoryFileSystem, case: str, monkeypatch: pytest.MonkeyPatch
 ):
     run_to(work="lost")
     first = store.cat(f"{ROOT}/report.json")
-    if not is_same:
-        first = first.replace(b'"rejected.jsonl": "', b'"rejected.jsonl": "0')
+    if case == "other outputs":
+        content = json.loads(first)
+        content["outputs"]["rejected.jsonl"] = "0" * 64
+        first = json.dumps(content | {"digest": digest(content)}).encode()
+    elif case == "changed":
+        first = first.replace(b'"cpu"', b'"gpu"')
     store.rm(f"{ROOT}/report.json")
     shutil.rmtree("lost")
     put = MemoryFileSystem.put_file
@@ -364,7 +369,7 @@ def test_a_copy_that_another_process_finishes_first_is_complete_if_its_outputs_a
         put(self, local, path, **more)
 
     monkeypatch.setattr(MemoryFileSystem, "put_file", meanwhile)
-    if is_same:
+    if case == "equal":
         run_to(work="lost")
         assert curation.verify(URL) == []
     else:
