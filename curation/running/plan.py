@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import orjson
 
 from curation import __version__
 from curation.errors import IntegrityError, OutputError, RecipeError, near_or_nothing
@@ -90,6 +92,12 @@ class Identity(NamedTuple):
     stage_files: dict[str, dict[str, str]]  # stage -> path -> SHA-256
     tokenizer: dict[str, Any]
     stage_revisions: dict[str, int]  # stage -> revision above 1
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the identity and of this version."""
+        facts = [__version__, *map(msgspec.to_builtins, self)]
+        return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def revisions_of(recipe: Recipe) -> dict[str, int]:

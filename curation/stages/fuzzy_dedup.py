@@ -17,8 +17,9 @@ from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage, Phase, Stage
 from curation.stages.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
-from curation.stages.key_ranges import RUNS, bundle, bundle_count, division_phase, once, owner_count, write_run
+from curation.stages.key_ranges import RUNS, bundle, bundle_count, division_phase, owner_count, runs_path, write_run
 from curation.stages.near_groups import (
+    CHOSEN,
     FIRST_CHECK,
     GROUPS,
     JOINED,
@@ -29,6 +30,11 @@ from curation.stages.near_groups import (
     check_counts,
     check_others,
     check_stars,
+    choose_kept,
+    choose_tasks,
+    group_phases,
+    group_tasks,
+    join_phases,
     join_tasks,
     measure,
     other_tasks,
@@ -254,9 +260,12 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             (SPLITS, split_tasks, self._split_crowds),
             (SIMILARITY, bundle_count, self._write_candidates),
             (FIRST_CHECK, bundle_count, self._check_stars),
+            *join_phases(),
             (JOINED, join_tasks, write_joined),
             (SECOND_CHECK, other_tasks, self._check_others),
-            (GROUPS, once, self._write_groups),
+            *group_phases(),
+            (GROUPS, group_tasks, self._write_groups),
+            *([] if self.keep == "first" else [(CHOSEN, choose_tasks, self._choose_kept)]),
             (VALUES, bundle_count, self._measure),
         ]
         return (division_phase(self.banding[0]), *(Phase(*task, durable=True) for task in tasks))
@@ -290,11 +299,12 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         split_crowds(engine, corpus, task, self.banding[0])
 
     def _write_candidates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the data by which the candidates of a bundle are compared."""
+        """Write the data by which the candidates of a bundle are compared. Its keys are not needed any more."""
         rows = candidate_rows(corpus, task)
         with commit_folder(similarity_folder(corpus, task)) as folder:
             self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)
             write_candidates(folder, rows)
+        runs_path(corpus, task).unlink(missing_ok=True)
 
     def _check_stars(self, engine: Engine, corpus: Corpus, task: int) -> None:
         check_stars(corpus, self._opener(engine, corpus), task, self.threshold)
@@ -304,6 +314,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
         write_groups(engine, corpus, partial(self._kept, engine, corpus))
+
+    def _choose_kept(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        choose_kept(corpus, task, partial(self._kept, engine, corpus))
 
     def _measure(self, engine: Engine, corpus: Corpus, task: int) -> None:
         measure(corpus, self._opener(engine, corpus), task)
