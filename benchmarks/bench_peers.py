@@ -193,6 +193,8 @@ def our_read_gzip(path: Path, folder: Path, place: Place) -> Facts:
 
 
 def our_pack(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    import awkward  # noqa: F401  # gigatoken gets batches where it is loaded, and from 64 MB on
+
     from curation.engine import load_engine
     from curation.packing.tokenization import Tokenizer, TokenizerSpec
     from curation.packing.vocabularies import load_vocabulary

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from itertools import pairwise
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 # A new object takes 0.1 s to load and 0.1 s to warm up.
 MAX_CACHE_GROWTH_BYTES = 256 << 20
 
-# A batch needs the package awkward, whose import takes 0.25 CPU seconds. Text by text takes an eighth longer and holds
-# Python's lock during a text.
-SINGLY_BYTES = 32 << 20
+# A batch needs the package awkward, whose import takes 0.25 CPU seconds. Text by text takes an eighth longer (0.04 s
+# for so many bytes) and holds Python's lock during a text.
+SINGLY_BYTES = 64 << 20
 
 
 class EncoderPool:
@@ -40,17 +41,20 @@ class EncoderPool:
             engine, baseline = self._idle.pop()
         except IndexError:
             engine, baseline = self._build(), _private_bytes()
-        offsets = text_offsets(texts)
-        self._singly_left -= int(offsets[-1] - offsets[0])  # threads may lose a batch of the sum
-        found = _encode_each(engine, texts, offsets) if self._singly_left >= 0 else _encode_batch(engine, texts)
+        found = (_encode_batch if self._takes_batches(texts) else _encode_each)(engine, texts)
         if _private_bytes() - baseline < MAX_CACHE_GROWTH_BYTES:
             self._idle.append((engine, baseline))
         return found
 
+    def _takes_batches(self, texts: pa.LargeStringArray) -> bool:
+        offsets = text_offsets(texts)
+        self._singly_left -= int(offsets[-1] - offsets[0])  # threads may lose a batch of the sum
+        return self._singly_left < 0 or "awkward" in sys.modules
 
-def _encode_each(engine: Any, texts: pa.LargeStringArray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+
+def _encode_each(engine: Any, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
     data = memoryview(texts.buffers()[2] or b"")
-    found = [engine.encode(data[start:stop].tobytes()) for start, stop in pairwise(offsets.tolist())]
+    found = [engine.encode(data[start:stop].tobytes()) for start, stop in pairwise(text_offsets(texts).tolist())]
     return np.concatenate([np.empty(0, np.uint32), *found]), np.fromiter(map(len, found), np.int64, len(found))
 
 
