@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,9 +138,9 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("megatron.splits_string has no meaning with splits; leave one of them out")
 
 
+@cache
 def _default(field: str) -> Any:
-    fields = {entry.name: entry for entry in msgspec.structs.fields(Output)}
-    entry = fields[field]
+    entry = {entry.name: entry for entry in msgspec.structs.fields(Output)}[field]
     return entry.default_factory() if entry.default is msgspec.NODEFAULT else entry.default
 
 

@@ -5,7 +5,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -157,13 +157,13 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             return self.bands or self.permutations // self.rows, self.rows
         if self.bands:
             return self.bands, max(self.permutations // self.bands, 1)
-        for rows in range(self.permutations, 0, -1):
-            if share_probability(self.threshold, self.permutations // rows, rows) >= RECALL:
-                return self.permutations // rows, rows
-        raise ValueError(
-            f"with {self.permutations} permutations no bands find {RECALL:.1%} of the pairs at threshold "
-            f"{self.threshold}; raise permutations, or set bands and rows"
-        )
+        rows = _most_rows(self.permutations, self.threshold)
+        if not rows:
+            raise ValueError(
+                f"with {self.permutations} permutations no bands find {RECALL:.1%} of the pairs at threshold "
+                f"{self.threshold}; raise permutations, or set bands and rows"
+            )
+        return self.permutations // rows, rows
 
     def kernels(self) -> tuple[str, ...]:
         by_check = {"exact": ("shingles", "file_ranges"), "signature": ("signatures",), "none": ()}
@@ -385,6 +385,15 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
 def _matches_path(corpus: Corpus, bundle: int) -> Path:
     return corpus.scratch / INDEX / f"{bundle:06d}.npz"
+
+
+@lru_cache(maxsize=64)
+def _most_rows(permutations: int, threshold: float) -> int:
+    """Return the largest number of rows per band that finds RECALL of the pairs, or 0. A run asks for it per task."""
+    for rows in range(permutations, 0, -1):
+        if share_probability(threshold, permutations // rows, rows) >= RECALL:
+            return rows
+    return 0
 
 
 def share_probability(jaccard: float, bands: int, rows: int) -> float:
