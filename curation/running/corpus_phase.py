@@ -21,6 +21,7 @@ from curation.errors import counted
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import saves_index
 from curation.running.context import RunContext, SegmentState
+from curation.running.deletion import delete_scratch
 from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceTotals
@@ -232,7 +233,8 @@ def _decide(
             save_decision(path, decision, time.perf_counter() - started)
             del corpus, decision
         remove(mask)
-    remove(partitions.scratch(number))  # after the decision is stored: a kill in between leaves records without files
+    # After the decision is stored: a kill in between leaves records without files
+    delete_scratch(context, number, partitions.scratch(number))
     return load_decision(path, partitions, number)
 
 
