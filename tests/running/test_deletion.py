@@ -2,7 +2,7 @@
 """Folders of a run are deleted by tasks, and a run that is killed meanwhile is resumed without work on documents."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,10 @@ class Unlinks:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Iterator[Path]:
+def source(tmp_path: Path) -> Path:
     path = tmp_path / "made.jsonl"
     path.write_bytes(records_of(made_texts(60)) + b"not json\n")
-    yield path
+    return path
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
