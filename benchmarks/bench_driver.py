@@ -22,7 +22,7 @@ from curation import __version__
 from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.recipes.recipe import Recipe
-from curation.running.ledger import SliceRecord, SliceTotals
+from curation.running.ledger import SliceRecord, SliceTotals, add_up
 from curation.running.phases import SLICE_RECORDS
 from curation.running.stored_plan import Plan, digest_of, load_plan, store_plan
 from curation.running.task_records import Counts, TaskRecords
@@ -74,7 +74,7 @@ def measure_plan(count: int, folder: Path) -> None:
         records.begin(number)
         numbered_path(records_folder, number, ".json").write_bytes(text)
         records.end(number, Counts(9, 90, 8))
-    totals = SliceTotals(slices, records.each(), [stage] * 3)
+    totals = SliceTotals(slices, [add_up(slices, range(len(slices)), records.each())], [stage] * 3)
     held, peak = tracemalloc.get_traced_memory()
     print(f"  records: {(held - before) / count:.0f} B held (peak {(peak - before) / count:.0f} B)", end=" ")
     print(f"for {int(totals.rows.sum()):,} rows")

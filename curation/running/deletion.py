@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from curation.running.context import RunContext
 
 REPORT = "report.json"  # in the work folder: all outputs are written
-TASK_FILES = 1024
+MIN_TASK_FILES, MAX_TASK_FILES = 16, 1024  # a task lists the whole folder
+TASKS_PER_WORKER = 2
 FENCE_FILES = 64  # deleted between two looks at the lease
 WHOLE_RUN = -1  # key of the tasks that delete the work folder
 
@@ -60,13 +61,12 @@ def _delete_files(context: RunContext, key: int, folders: Iterable[Path]) -> Non
 def _shares(folders: Iterable[Path], workers: int) -> Iterator[Share]:
     """Yield the tasks that delete the files below folders: the number of each, the folder, its share, and the number of
     shares."""
-    number = 0
-    for top in folders:
-        for folder, _, names in os.walk(top):
-            shares = max(-(-len(names) // TASK_FILES), min(len(names), workers))
-            for share in range(shares):
-                yield number, Path(folder), share, shares
-                number += 1
+    found = [(Path(folder), len(names)) for top in folders for folder, _, names in os.walk(top)]
+    per_task = sum(files for _, files in found) // (TASKS_PER_WORKER * workers)
+    per_task = min(max(per_task, MIN_TASK_FILES), MAX_TASK_FILES)
+    shares = ((folder, share, of) for folder, files in found for of in [-(-files // per_task)] for share in range(of))
+    for number, share in enumerate(shares):
+        yield number, *share
 
 
 def delete_share(key: int, task: Share) -> None:

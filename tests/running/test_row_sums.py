@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from curation.arrays import cut_spans, save_array
-from curation.running import row_sums
+from curation.running import masks, row_sums
 from curation.running.intermediate import Partitions, PartitionWriter
 from curation.running.map_phase import store_job
 from curation.running.row_sums import RowSums, SumsJob, cut_pieces, divide_partitions, run_sums
@@ -40,6 +40,7 @@ def test_spans_of_pieces_are_those_of_all_documents(sizes: list[int], data: st.D
 def test_sums_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, partitions: int, repeats: bool):
     monkeypatch.setattr(row_sums, "TASK_ROWS", rows)
     monkeypatch.setattr(row_sums, "TASK_PARTITIONS", partitions)
+    monkeypatch.setattr(masks, "BATCH_ROWS", 4)
     parts, total = Partitions(tmp_path / "segment", COUNTS), sum(COUNTS)
     make_folder(parts.folder)
     sizes = np.arange(total, dtype=np.int64) * 10 % 70
