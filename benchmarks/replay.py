@@ -185,7 +185,8 @@ def shown(seconds: float) -> str:
 
 
 def table(times: dict[str, Any]) -> None:
-    """Print wall times by size and nodes, the largest part of each, and the bytes per second of the file system."""
+    """Print wall times by size and nodes, the parts of the run's process and of the longest phase, and the bytes per
+    second of the file system."""
     large = times["large"]
     print(f"{large['bytes'] / 1e6:,.0f} MB, {large['documents']['read']:,} documents, {large['seconds']:.1f} CPU s\n")
     print("| phase | tasks | CPU s per GB |\n|---|---:|---:|")
@@ -198,9 +199,10 @@ def table(times: dict[str, Any]) -> None:
             for size in SIZES.values():
                 found = simulate(times, size, nodes, submit)
                 wall = sum(found.values())
-                longest = max(found, key=lambda name: found[name])
                 rate = large["moved"] / large["bytes"] * size / wall / 1e9
-                cells.append(f"{shown(wall)} ({longest} {found[longest] / wall:.0%}; {rate:,.1f} GB/s)")
+                own = found.pop("own") / wall
+                longest = max(found, key=lambda name: found[name])
+                cells.append(f"{shown(wall)} ({own:.0%}; {longest} {found[longest] / wall:.0%}; {rate:,.1f} GB/s)")
             print(f"| {nodes:,} | " + " | ".join(cells) + " |")
 
 

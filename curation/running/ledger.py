@@ -111,7 +111,7 @@ def _key_of(input_slice: Slice) -> Key:
 
 
 class SliceTotals:
-    """The done-records of the slices of a segment, added up: 50 bytes per slice are kept.
+    """The done-records of the slices of a segment, added up: 66 bytes per slice are kept.
 
     rows, lines, documents, bytes  int64, one per slice, as in `SliceRecord`; `bytes` are those kept
     read                           int64, one per slice: documents that the segment read
