@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,32 @@ def test_all_batches_of_a_length_have_one_shape(folder: Path, monkeypatch: pytes
     monkeypatch.setattr(encoder, "forward", lambda ids, sizes: shapes.add(tuple(ids.shape)) or forward(ids, sizes))
     results(encoder, encoder.windows([*TEXTS, *["good bad text"] * 70], 0).ids)
     assert shapes == {(32, 16), (16, 32), (12, 40)}
+
+
+def test_a_batch_has_one_thread_and_gives_the_others_back(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    encoder = encoders.load_encoder(str(folder), True)
+    windows, forward, seen = encoder.windows(["good text"], 1).ids, encoder.forward, []
+    both = threading.Barrier(2, timeout=20)
+
+    def watched(ids: Any, sizes: Any) -> Any:
+        both.wait()  # the two batches overlap, so the second one finds the thread count of the first
+        seen.append(torch.get_num_threads())
+        return forward(ids, sizes)
+
+    monkeypatch.setattr(encoder, "forward", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            assert len([*pool.map(lambda each: results(encoder, each), [windows, windows])]) == 2
+            counts = {pool.submit(torch.get_num_threads).result() for _ in range(4)}
+        assert (seen, counts, torch.get_num_threads()) == ([1, 1], {3}, 3)
+        monkeypatch.setattr(encoder, "forward", lambda ids, sizes: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            results(encoder, windows)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_windows_cover_a_text_from_its_start(folder: Path):
