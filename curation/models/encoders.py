@@ -365,6 +365,7 @@ def tokenizer_of(folder: Path, vocab_size: int) -> Any:
 
 
 __all__ = [
-    "LOADING", "Encoder", "Tensors", "activate", "check_packages", "device_facts", "fixed_batches", "load_encoder", "one_thread",
-    "package_versions", "padded", "padded_lengths", "read_tokenizer", "read_weights", "tokenizer_of", "torch_device",
+    "LOADING", "Encoder", "Tensors", "activate", "check_packages", "device_facts", "fixed_batches", "load_encoder",
+    "one_thread", "package_versions", "padded", "padded_lengths", "read_tokenizer", "read_weights", "tokenizer_of",
+    "torch_device",
 ]  # fmt: skip
