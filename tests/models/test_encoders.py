@@ -128,6 +128,21 @@ def test_a_text_is_tokenised_as_far_as_its_windows_reach(folder: Path):
     assert encoder.windows([text], 1).ids[0].tolist() == encoder.windows([text], 0).ids[0].tolist()
 
 
+def test_equal_windows_are_read_once():
+    class Sums:
+        width, read = 1, 0
+
+        def run(self, given: list[np.ndarray]) -> Any:
+            self.read += len(given)
+            yield np.arange(len(given)), np.array([[float(window.sum())] for window in given])
+
+    texts = [[1, 2], [7], [1, 2], [3], [7], [2, 1]]
+    ids = [np.array(text, np.int32) for text in texts]
+    reader, counts = Sums(), np.arange(6)
+    found = windows.results_of(reader, Windows(ids, counts, counts, counts), "")
+    assert found[:, 0].tolist() == [sum(text) for text in texts] and reader.read == 4
+
+
 @pytest.mark.parametrize(
     ("pooling", "expected"), [("first", [1, 10]), ("max", [5, 10]), ("mean", [(1 * 4 + 5 * 2) / 6, 10])]
 )

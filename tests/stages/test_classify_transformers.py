@@ -149,7 +149,7 @@ def test_a_run_does_not_resume_on_another_device(tmp_path: Path, folder: str, mo
             run(recipe(tmp_path, folder), tmp_path / "out", engine="cpu", workers=1, slice_bytes=3000)
     facts = {"device": "NVIDIA H200", "dtype": "bfloat16", "torch": encoders.device_facts()["torch"]}
     with monkeypatch.context() as patch:
-        patch.setattr(classify, "device_facts", lambda: facts | {"tokenizers": encoders.version("tokenizers")})
+        patch.setattr(classify, "transformer_facts", lambda _: facts | {"tokenizers": encoders.version("tokenizers")})
         with pytest.raises(curation.OutputError) as caught:
             run(recipe(tmp_path, folder), tmp_path / "out", engine="cpu", workers=1)
     assert "began to compute the stage classify with device CPU " in str(caught.value)
