@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
 import curation
+from curation.models import onnx_encoder
 from curation.models.encoders import load_encoder
 from curation.models.onnx_graph import read_graph
 from curation.models.tensors import read_tensors
@@ -245,6 +246,12 @@ def test_a_folder_that_is_no_model_is_one_message(tmp_path: Path, name: str, mes
     with pytest.raises(curation.CurationError) as caught:
         curation.embed(pd.DataFrame({"text": ["a"]}), folder)
     assert message in str(caught.value) and str(caught.value).count("\n") == 0
+
+
+def test_a_missing_package_is_one_message(folders: tuple[str, str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(onnx_encoder, "find_spec", lambda name: None)
+    with pytest.raises(curation.EngineError, match=r"need onnxruntime, which is not installed here\. pip install onnx"):
+        curation.embed(pd.DataFrame({"text": ["a"]}), folders[0])
 
 
 def test_an_encoder_is_no_classifier(tmp_path: Path, folders: tuple[str, str]):
