@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ from curation.models.encoders import Encoder
 from curation.models.onnx_encoder import OnnxEncoder
 from curation.models.onnx_files import onnx_path
 from curation.models.static_vectors import StaticVectors, load_static, static_dimensions, static_facts
-from curation.models.transformers import load_transformer, open_transformer, transformer_facts
+from curation.models.transformers import load_transformer, open_transformer, transformer_digests, transformer_facts
 from curation.models.vectors import quantised
 from curation.models.windows import Windows, pool, results_of
 
@@ -33,24 +35,31 @@ class Embedded(NamedTuple):
 
 def dimensions_of(model: str) -> int:
     """Return the dimensions of the vectors of a model, without loading it. InputError for a folder that is none."""
-    if _is_static(model):
+    if is_static(model):
         return static_dimensions(model)
     files = open_transformer(model)
     return files.config.hidden_size if isinstance(files, EncoderFiles) else files.width
 
 
+def is_static(model: str) -> bool:
+    """Return whether a folder holds static embeddings, which read whole texts."""
+    return onnx_path(model) is None and static_dimensions(model) > 0
+
+
+def digest_of_model(model: str) -> str:
+    """Return one SHA-256 for the files of a model, wherever its folder is."""
+    lines = sorted(f"{digest}  {Path(path).name}\n" for path, digest in transformer_digests(model).items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 def facts_of(model: str) -> dict[str, str]:
     """Return what the vectors of a model depend on besides it."""
-    return static_facts() if _is_static(model) else transformer_facts(model)
-
-
-def _is_static(model: str) -> bool:
-    return onnx_path(model) is None and static_dimensions(model) > 0
+    return static_facts() if is_static(model) else transformer_facts(model)
 
 
 def load_model(model: str) -> Encoder | OnnxEncoder | StaticVectors:
     """Return the model of a folder. InputError for a folder that holds none, EngineError for missing packages."""
-    return load_static(model) if _is_static(model) else load_transformer(model, False)
+    return load_static(model) if is_static(model) else load_transformer(model, False)
 
 
 def embed_texts(texts: Sequence[str | None], model: str, windows: int, pooling: str) -> Embedded:
@@ -62,4 +71,4 @@ def embed_texts(texts: Sequence[str | None], model: str, windows: int, pooling: 
     return Embedded(vectors, present, read)
 
 
-__all__ = ["Embedded", "dimensions_of", "embed_texts", "facts_of", "load_model"]
+__all__ = ["Embedded", "digest_of_model", "dimensions_of", "embed_texts", "facts_of", "is_static", "load_model"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,6 +22,15 @@ from curation.rules.grammar import Rule
 from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
 
 SHOWN_COUNTS = 10  # of a stage's details, in its line below the funnel
+
+
+class Clustered(NamedTuple):
+    """Clusters that a stage finds or assigns: the column of the vectors, their names (empty: numbers), and the file of
+    the centroids ("": the file of `CorpusStage.centroids_file`, which the run keeps)."""
+
+    vectors: str
+    names: tuple[str, ...] = ()
+    centroids: str = ""
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -84,9 +93,18 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         other kernel is compiled when it is first called. Default: none."""
         return ()
 
+    def origin(self) -> dict[str, Any]:
+        """Return the facts on which the vectors that the stage writes depend, such as the digest of its model: name ->
+        value. Vectors are only compared with those in a saved index if the facts are equal. Default: none."""
+        return {}
+
     def check(self, inputs: Sequence[str]) -> None:
         """Check the stage against the names of the inputs, before any input is read. RecipeError for settings that do
         not fit, InputError for files that cannot be used. Default: no check."""
+
+    def check_order(self, earlier: Sequence[Stage]) -> None:
+        """Check the stage against the earlier stages of its recipe, after `check`. RecipeError for those that do not
+        fit. Default: no check. The library, which applies one stage, does not call it."""
 
     def prepare(self, folder: Path) -> Stage:
         """Return the stage that the tasks use; by default this one.
@@ -99,6 +117,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Return lines for `curate plan` that explain the settings. Default: one line with the settings."""
         settings = {key: value for key, value in msgspec.to_builtins(self).items() if key not in ("kind", "name")}
         return [", ".join(f"{key} {_shown(value)}" for key, value in settings.items()) or "no settings"]
+
+    def clustered(self) -> Clustered | None:
+        """Return the clusters that the report shows on a map. Default: none."""
+        return None
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return lines for the report, below the funnel, without the stage's name. Default: the number of documents
@@ -180,10 +202,16 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         none."""
         return None
 
-    def kept_share(self, documents: float, tokens: float) -> float:
+    def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
         """Return the share that the stage keeps of so many documents with so many tokens, if its settings fix it; above
-        1 if it repeats documents. `curate plan` and the check of the disk use it. Default: 1."""
+        1 if it repeats documents. `groups` has the estimated documents of each of its groups (`group_sizes`). `curate
+        plan` and the check of the disk use it. Default: 1."""
         return 1.0
+
+    def group_sizes(self, keys: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
+        """Return the number of documents of each group, by name, among some documents of an input with these keys.
+        Default: none, for stages whose `kept_share` needs none."""
+        return {}
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         """Return about how many bytes the phases write to `corpus.scratch` if they need the text of so many documents
@@ -194,13 +222,19 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         """Return about how many bytes `write_index` writes for so many documents. Default: 0."""
         return 0
 
+    def index_phases(self) -> Sequence[Phase]:
+        """Return the phases that write files in `corpus.scratch` before `write_index`, in order. The corpus has the
+        documents of the index, and the centroids of the stage if it keeps any. Default: none."""
+        return ()
+
     def write_index(
-        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array]
-    ) -> None:
+        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array],
+        earlier: Sequence[Stage] = (),
+    ) -> None:  # fmt: skip
         """Write to `folder` the index of `corpus` with which a later run compares its documents.
 
         `work` is a temporary folder on the same disk. `ids_of` takes rows (int64) and returns their ids as a string
-        array."""
+        array. `earlier` are the earlier stages of the recipe."""
         raise NotImplementedError(f"{type(self).__name__} has no write_index()")
 
 
