@@ -27,7 +27,7 @@ from curation.kernels.items import (
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.utf8 import prefix_end
-from gpu_pipeline import measure_kernels, repetition_kernels
+from gpu_pipeline import long_repetition_kernels, measure_kernels, repetition_kernels
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
@@ -250,7 +250,8 @@ def _signatures():
 
 
 # Types that the launches pass; a test compiles with them, without a GPU.
-SIGNATURES = {**_signatures(), **measure_kernels.SIGNATURES, **repetition_kernels.SIGNATURES}
+_OF_MEASURES = measure_kernels, repetition_kernels, long_repetition_kernels
+SIGNATURES = _signatures() | {k: types for module in _OF_MEASURES for k, types in module.SIGNATURES.items()}
 
 
 def _viewed(argument):

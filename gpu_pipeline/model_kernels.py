@@ -24,7 +24,6 @@ from curation.kernels.fasttext import (
     BUCKETS,
     DIMENSIONS,
     FNV_START,
-    LOW_32,
     MAX_CHARACTERS,
     MIN_CHARACTERS,
     NUM_LABELS,
@@ -124,22 +123,29 @@ def push(queue, count, number, pairs):
     lane = cuda.threadIdx.x % LANES
     votes = np.uint32(cuda.ballot_sync(ALL_LANES, number >= 0))
     if number >= 0:
-        queue[at(count + cuda.popc(np.uint32(votes & bits_below(lane))))] = number * pairs
-    return count + cuda.popc(votes)
+        place = count + cuda.popc(np.uint32(votes & bits_below(lane)))
+        queue[at(place)] = np.int64(np.int32(number)) * np.int64(np.int32(pairs))
+    return np.int32(count + cuda.popc(votes))
 
 
 @cuda.jit(device=True)
-def flush(queue, count, pairs, weights, scratch, counts, row):
+def shift_of(pairs):
+    """The power of two of the threads that share a row."""
+    shift = 0
+    while (1 << shift) < min(pairs, LANES):
+        shift += 1
+    return shift
+
+
+@cuda.jit(device=True)
+def flush(queue, count, pairs, shift, weights, scratch, counts, row):
     """Add the rows of the queue to the sum of a document: a thread takes two neighbouring weights."""
     cuda.syncwarp()
-    width = 1  # threads that share a row
-    while width < pairs and width < LANES:
-        width <<= 1
-    lane, step = cuda.threadIdx.x % LANES, LANES // width
-    d = np.int64(lane % width)
+    lane, step = cuda.threadIdx.x % LANES, LANES >> shift
+    d = np.int64(lane & ((1 << shift) - 1))
     while d < pairs:
         low, high = np.int64(0), np.int64(0)
-        k = np.int64(lane // width)
+        k = np.int64(lane >> shift)
         while k + step < count:
             first, second = weights[at(queue[at(k)] + d)], weights[at(queue[at(k + step)] + d)]
             low += np.int64(np.int32(first)) + np.int64(np.int32(second))
@@ -153,7 +159,7 @@ def flush(queue, count, pairs, weights, scratch, counts, row):
             cuda.atomic.add(scratch, (row, 2 * d), low)
         if high:
             cuda.atomic.add(scratch, (row, 2 * d + 1), high)
-        d += width
+        d += 1 << shift
     if lane == 0 and count:
         cuda.atomic.add(counts, row, count)
     cuda.syncwarp()
@@ -177,12 +183,13 @@ def look_up_tokens(
     warp, lane = cuda.threadIdx.x // LANES, cuda.threadIdx.x % LANES
     queue = queues[QUEUE * warp : QUEUE * (warp + 1)]
     pairs = (settings[DIMENSIONS] + 1) >> 1
+    shift = shift_of(pairs)
     piece = cuda.grid(1) // LANES
     while piece < rows.size:
         row = rows[piece]
         k = firsts[row] + (piece - pieces[row]) * TOKEN_PIECE
         last = min(k + TOKEN_PIECE, lasts[row])
-        count = 0
+        count = np.int32(0)
         while k < last:
             number = np.int64(UNKNOWN)
             if k + lane < last:
@@ -206,28 +213,30 @@ def look_up_tokens(
                     flags[HAS_LABEL] = 1
             count = push(queue, count, number, pairs)
             k += LANES
-        flush(queue, count, pairs, weights, scratch, counts, row)
+        flush(queue, count, pairs, shift, weights, scratch, counts, row)
         piece += cuda.gridsize(1) // LANES
 
 
 @cuda.jit(cache=True)
 def add_characters(
-    data, origin, starts, stops, ranks, offsets, ends, pieces, rows, numbers, settings, index, weights, scratch, counts
-):
+    data, origin, starts, stops, ranks, offsets, ends, pieces, rows, numbers, reciprocal, settings, index, weights,
+    scratch, counts,
+):  # fmt: skip
     """One warp per piece of a document, one thread per byte: adds the rows of the character n-grams of `<token>` that
     start there. The `<` of a token is the byte before it.
 
     starts, ranks   of tokens
     ends            int64, of the looked-at part of each document
     numbers         of tokens if one of them is SKIPPED, or else empty
+    reciprocal      of the number of buckets, for `fasttext.remainder`
     """
     queues = cuda.shared.array(QUEUES, types.int64)
     warp, lane = cuda.threadIdx.x // LANES, cuda.threadIdx.x % LANES
     queue = queues[QUEUE * warp : QUEUE * (warp + 1)]
     num_words, pairs = settings[NUM_WORDS], (settings[DIMENSIONS] + 1) >> 1
+    shift = shift_of(pairs)
     shortest, longest = settings[MIN_CHARACTERS], settings[MAX_CHARACTERS]
     buckets = np.uint64(settings[BUCKETS])
-    reciprocal = LOW_32 // buckets
     piece = cuda.grid(1) // LANES
     while piece < rows.size:
         row = rows[piece]
@@ -235,7 +244,7 @@ def add_characters(
         i = start - 1 + (piece - pieces[row]) * BYTE_PIECE
         last = min(i + BYTE_PIECE, end)
         i += lane
-        count = 0
+        count = np.int32(0)
         while i - lane < last:
             opens = i < start or (i < last and is_space(byte_at(data, i)))
             first = i + 1 if opens else i  # of the token's characters from here on
@@ -255,12 +264,14 @@ def add_characters(
                     h, j = add_character(data, first, stop, j, h)
                     if n >= shortest and (n > 1 or not opens):
                         number = np.int64(row_of_bucket(remainder(h, buckets, reciprocal), index, num_words))
+                if n < shortest:
+                    continue
                 count = push(queue, count, number, pairs)
                 if count > QUEUE - LANES:
-                    flush(queue, count, pairs, weights, scratch, counts, row)
-                    count = 0
+                    flush(queue, count, pairs, shift, weights, scratch, counts, row)
+                    count = np.int32(0)
             i += LANES
-        flush(queue, count, pairs, weights, scratch, counts, row)
+        flush(queue, count, pairs, shift, weights, scratch, counts, row)
         piece += cuda.gridsize(1) // LANES
 
 
@@ -272,6 +283,7 @@ def add_token_ngrams(codes, firsts, lasts, pieces, rows, end_code, settings, ind
     warp, lane = cuda.threadIdx.x // LANES, cuda.threadIdx.x % LANES
     queue = queues[QUEUE * warp : QUEUE * (warp + 1)]
     pairs, longest = (settings[DIMENSIONS] + 1) >> 1, settings[WORD_NGRAMS]
+    shift = shift_of(pairs)
     piece = cuda.grid(1) // LANES
     while piece < rows.size:
         row = rows[piece]
@@ -279,7 +291,7 @@ def add_token_ngrams(codes, firsts, lasts, pieces, rows, end_code, settings, ind
         end = lasts[row]
         last = min(k + TOKEN_PIECE, end)
         k += lane
-        count = 0
+        count = np.int32(0)
         while k - lane < last:
             h = np.uint64(0)
             if k < last:
@@ -292,10 +304,10 @@ def add_token_ngrams(codes, firsts, lasts, pieces, rows, end_code, settings, ind
                     number = np.int64(row_of_word_ngram(h, settings, index))
                 count = push(queue, count, number, pairs)
                 if count > QUEUE - LANES:
-                    flush(queue, count, pairs, weights, scratch, counts, row)
-                    count = 0
+                    flush(queue, count, pairs, shift, weights, scratch, counts, row)
+                    count = np.int32(0)
             k += LANES
-        flush(queue, count, pairs, weights, scratch, counts, row)
+        flush(queue, count, pairs, shift, weights, scratch, counts, row)
         piece += cuda.gridsize(1) // LANES
 
 
@@ -467,7 +479,7 @@ def _signatures():
         look_up_tokens: (
             u8, number, u32, u64, i64, i64, i64, *pieces, number, *dictionary, i64, i32, u32, i32, mask, scratch, i64,
         ),
-        add_characters: (u8, number, u32, u32, i64, i64, i64, *pieces, i32, i64, u64, i64, scratch, i64),
+        add_characters: (u8, number, u32, u32, i64, i64, i64, *pieces, i32, number, i64, u64, i64, scratch, i64),
         add_token_ngrams: (u32, i64, i64, *pieces, number, i64, u64, i64, scratch, i64),
         average_rows: (number, scratch, i64),
         score_trees: (i64, i32, i32, scratch, i64, i32, i64),

@@ -158,10 +158,11 @@ def classify_batch(
         starts = offsets[:-1]
         pieces = _pieces(starts - (starts < ends), ends, parts.BYTE_PIECE)  # with the byte before
         numbers = tokens.numbers if tokens.has_label else tokens.numbers[:0]
+        reciprocal = 0xFFFFFFFF // int(model.settings[fasttext.BUCKETS])
         masks = tokens.items.origin, tokens.items.starts, tokens.items.stops, tokens.items.ranks
         _launch_warps(
-            parts.add_characters, pieces, data, *masks, offsets, ends, *pieces, numbers, settings, model.tables[4],
-            *sums,
+            parts.add_characters, pieces, data, *masks, offsets, ends, *pieces, numbers, reciprocal, settings,
+            model.tables[4], *sums,
         )  # fmt: skip
     dimensions, labels = (int(model.settings[k]) for k in (fasttext.DIMENSIONS, fasttext.NUM_LABELS))
     kernels.launch_shared(parts.average_rows, rows * dimensions, dimensions, sums.scratch, sums.counts)

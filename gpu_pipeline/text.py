@@ -182,22 +182,26 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
 # Measures
 
 
-def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarray) -> None:
-    """Write one row of `result` per name, but for the long documents."""
+def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarray) -> np.ndarray:
+    """Write one row of `result` per name; return the documents for which the CPU engine must do that."""
     unicode, lanes = _device_tables()
     valid = column.valid.copy()
     valid[cp.asarray(column.long)] = False
+    others = [column.long]
 
     def run(first: int, last: int) -> None:
         if not valid[first:last].any():
             return
         documents = column.data, column.offsets[first : last + 1], valid[first:last]
-        result[:, first:last] = cp.asnumpy(measures.measure_batch(*documents, unicode, lanes, names))
+        found, unsettled = measures.measure_batch(*documents, unicode, lanes, names)
+        result[:, first:last] = cp.asnumpy(found)
+        others.append(cp.asnumpy(unsettled) + first)
 
     byte_starts = cp.asnumpy(column.offsets) * measures.BATCH_BYTES
     _in_batches(
         byte_starts + np.arange(len(byte_starts)) * measures.ROW_BYTES, column.bytes, run, measures.BATCH_BYTES << 30
     )
+    return np.concatenate(others)
 
 
 @on_device()
@@ -205,11 +209,11 @@ def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
     result = np.zeros((len(names), len(text)), np.int64)
     if result.size:
         column = _load(text, LONG_MEASURED_BYTES)
-        _measure_on_device(column, tuple(names), result)
-        if len(column.long):
-            found = _on_cpu(text, column.long, lambda engine, frame: engine.measure(frame[TEXT], names))
+        rows = _measure_on_device(column, tuple(names), result)
+        if len(rows):
+            found = _on_cpu(text, rows, lambda engine, frame: engine.measure(frame[TEXT], names))
             for name, values in zip(names, result, strict=True):
-                values[column.long] = found[name]
+                values[rows] = found[name]
     return dict(zip(names, result, strict=True))
 
 

@@ -58,7 +58,7 @@ UNKNOWN, SKIPPED = -1, -2  # numbers of tokens that are no word of the model, an
 @kernel
 def hash_byte(h, byte):
     """One step of fastText's 32-bit FNV-1a, which takes bytes as signed."""
-    return ((h ^ np.uint64(np.int64(np.int8(byte)))) * FNV_PRIME) & LOW_32
+    return np.uint64(np.uint32((h ^ np.uint64(np.int64(np.int8(byte)))) * FNV_PRIME))
 
 
 @kernel
@@ -171,8 +171,9 @@ def add_row(rows, row, dimensions, scratch):
 @kernel
 def remainder(h, divisor, reciprocal):
     """h mod divisor for h below 2^32, without a division: `reciprocal` is (2^32 - 1) // divisor."""
-    rest = h - ((h * reciprocal) >> np.uint64(32)) * divisor
-    return rest - divisor if rest >= divisor else rest
+    quotient = (np.uint64(np.uint32(h)) * np.uint64(np.uint32(reciprocal))) >> np.uint64(32)
+    rest = np.uint32(h - quotient * divisor)
+    return np.uint64(rest - np.uint32(divisor) if rest >= divisor else rest)
 
 
 @kernel
