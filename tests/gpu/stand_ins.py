@@ -38,12 +38,8 @@ LAUNCHED = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels, 
 SIGNATURES = {kernel: signature for module in LAUNCHED for kernel, signature in module.SIGNATURES.items()}
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
-WARP_MODULES = (
-    measure_kernels,
-    kernels.repetition_kernels,
-    rewrite_kernels,
-    model_kernels,
-)  # with kernels for warps of LANES threads
+OF_MEASURES = measure_kernels, kernels.repetition_kernels, kernels.long_repetition_kernels
+WARP_MODULES = *OF_MEASURES, rewrite_kernels, model_kernels  # with kernels for warps of LANES threads
 KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels, json_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
