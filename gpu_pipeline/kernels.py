@@ -83,7 +83,7 @@ def mark_items(solid, origin, start, end, by_character, stops, starts, counts):
         i = origin + 32 * c
         here = solid[at(c)]
         if i < start:
-            here &= ~bits_below(start - i)
+            here &= ~np.uint32(bits_below(start - i))
         if end < i + 32:
             here &= bits_below(max(end - i, 0))
         found = here

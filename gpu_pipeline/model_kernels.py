@@ -65,7 +65,7 @@ QUEUE = 256  # rows that a warp collects before it adds them
 QUEUES = WARPS * QUEUE
 BYTE_PIECE, TOKEN_PIECE = 512, 256  # bytes and tokens of a document that one warp takes
 LABEL_BYTES = 9  # of a token, to know a label
-HASHED_BYTES = 8192  # longer tokens have no hash for word n-grams here: the CPU engine takes their documents
+HASHED_BYTES = 4096  # longer tokens have no hash for word n-grams here: the CPU engine takes their documents
 WORD, BEGIN, END = 0, 1, 2  # kinds of words of a sentence
 HAS_END, HAS_LABEL = 0, 1  # places in `flags`
 
@@ -88,7 +88,7 @@ def mark_tokens(data, blocks, origin, has_nul, solid, breaks):
             spaces = spaces | np.uint64(mark_bytes_equal(block, 0))
         solid[at(k)] = bits_of(spaces & HIGH_BITS) ^ 0xFF
         if breaks.size:
-            breaks[at(k)] = bits_of(mark_bytes_equal(block, 0x0A))
+            breaks[at(k)] = bits_of(np.uint64(mark_bytes_equal(block, 0x0A)))
         k += cuda.gridsize(1)
 
 

@@ -268,7 +268,7 @@ def test_tokens_that_are_too_long_for_word_ngrams_are_left_to_the_cpu_engine(gpu
     monkeypatch.setattr(gpu_text, "_on_cpu", lambda text, chosen, use: rows.extend(chosen) or on_cpu(text, chosen, use))
     (tmp_path / "model.bin").write_bytes(as_bytes(model_of(buckets=50, word_ngrams=2)))
     model = load_classifier(str(tmp_path / "model.bin"))
-    texts = column(["the of", "the " + "x" * 9000, "__label__" + "x" * 9000, "é" * 4096, "é" * 4096 + "!"])
+    texts = column(["the of", "the " + "x" * 5000, "__label__" + "x" * 5000, "é" * 2048, "é" * 2048 + "!"])
     expected, actual = (engine.classify(texts, model, 0) for engine in (cpu_fallback.text, gpu_text))
     np.testing.assert_array_equal(actual, expected)
     assert rows == [1, 4]

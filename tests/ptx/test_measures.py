@@ -98,7 +98,8 @@ def test_no_thread_grows_with_repeated_words_or_lines(monkeypatch):
         longest.append({name: device.counts[name].longest for name in OF_LONG})
     small, large = longest
     assert max(large.values()) < LONGEST_THREAD, large
-    assert all(large[name] < 1.1 * small[name] + 100 for name in OF_LONG), (small, large)
+    grown = {name: (small[name], large[name]) for name in OF_LONG if large[name] > 1.5 * small[name] + 100}
+    assert not grown
 
 
 @pytest.mark.parametrize("seed", SOME_SEEDS)

@@ -79,8 +79,9 @@ def real_texts(path: Path) -> list[str]:
 
 
 def longest_made() -> list[str]:
-    """A document of more words, and one of more lines, than a table in shared memory has room for."""
+    """A document of more words, and one of more lines, than a table in shared memory has room for; both repeat."""
     text = "\n".join(made_texts(30))
+    text += "\n" + text[: len(text) // 4]
     return [text, text.replace(" ", "\n")]
 
 
