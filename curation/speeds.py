@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long each engine takes for an input, roughly: for the choice "auto" between them.
 
-Both engines read and write on the host. Times that are the same for both, such as those of decisions, are left out.
+Both engines write on the host. The time of decisions, which is the same for both, is left out.
 """
 
 from __future__ import annotations
@@ -26,8 +26,14 @@ HOST_RATES = {
     "tokens": 302,
     "write": 271,
 }
+# MB per second of one processor: bytes from the page cache into memory, and from memory into other memory, measured
+# under load (2026-11-23, the lowest of four)
+BYTES_RATE = 2_100
+OTHER_RATE = 276  # intermediate files, digests, joining of tokens (benchmarks/LOG.md, profile of the whole job)
+COPY_RATE = 11_500
 # MB of text per second of one H200: the table of functions in docs/gpu.md, modelled
 DEVICE_RATES = {
+    "parse": 151_000,
     "rewrite": 147_000,
     "measure": 56_700,
     "filter": 56_700,
@@ -38,7 +44,7 @@ DEVICE_RATES = {
     "decontaminate": 242_000,
     "tokens": 93_200,
 }
-TRANSFER_RATE = 10_000  # MB/s of memory that is not pinned; assumed
+BUS_RATE = 25_000  # MB/s between page-locked memory and a device; assumed
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens
 START_SECONDS = {"cpu": 1.2, "gpu": 15.0}  # imports and first use of kernels; of the GPU assumed
 # Rows of benchmarks.gpu_bench, which measures a device
@@ -58,7 +64,8 @@ class Work(NamedTuple):
     """The work of a run.
 
     bytes        of text, about; inputs of unknown size count as 0
-    steps        kinds of its stages, and "tokens" if a device makes them
+    steps        kinds of its stages; "parse" if a device finds the documents of JSON Lines, "tokens" if it makes the
+                 tokens, "write" for `documents/`
     processors   of the host
     on_host      steps that the host takes with either engine: "tokens" of other tokenizers
     """
@@ -102,16 +109,41 @@ def measured_rates(device: str) -> dict[str, float]:
     return {step: rate for step, rate in known.items() if rate > 0}
 
 
-def engine_seconds(engine: str, work: Work, measured: dict[str, float] | None = None) -> float:
-    """Return the seconds of a run on an engine: start, reading, stages, tokens and writing."""
+class Times(NamedTuple):
+    """Seconds of a run after its start, if each part ran alone: all processors of the host, the bus, and the kernels of
+    one device."""
+
+    host: float
+    bus: float = 0.0
+    device: float = 0.0
+
+    def at_most(self, devices: int = 1) -> float:
+        """Return the seconds if nothing overlaps."""
+        return self.host + (self.bus + self.device) / devices
+
+    def at_least(self, devices: int = 1) -> float:
+        """Return the seconds if everything overlaps."""
+        return max(self.host, self.bus / devices, self.device / devices)
+
+
+def engine_times(engine: str, work: Work, measured: dict[str, float] | None = None) -> Times:
+    """Return the seconds of reading, stages, tokens and writing on an engine."""
     megabytes = work.bytes / 1e6
     on_device = [step for step in work.steps if engine == "gpu" and step in DEVICE_RATES]
-    on_host = [step for step in work.steps if step not in on_device and step in HOST_RATES]
-    host = sum(megabytes / HOST_RATES[step] for step in ("read", *on_host, *work.on_host, "write"))
+    on_host = [step for step in (*work.steps, *work.on_host) if step not in on_device and step in HOST_RATES]
+    read = BYTES_RATE if "parse" in on_device else HOST_RATES["read"]
+    host = sum(megabytes / rate for rate in (read, OTHER_RATE, *(HOST_RATES[step] for step in on_host)))
+    if not on_device:
+        return Times(host / work.processors)
     rates = DEVICE_RATES | (measured or {})
+    host += megabytes * TRANSFERS / COPY_RATE
     device = sum(megabytes / rates[step] for step in on_device)
-    transfers = megabytes * TRANSFERS / TRANSFER_RATE if on_device else 0
-    return START_SECONDS[engine] + host / work.processors + device + transfers
+    return Times(host / work.processors, megabytes * TRANSFERS / BUS_RATE, device)
+
+
+def engine_seconds(engine: str, work: Work, measured: dict[str, float] | None = None) -> float:
+    """Return the seconds of a run on an engine, at most: with its start, and if nothing overlaps."""
+    return START_SECONDS[engine] + engine_times(engine, work, measured).at_most()
 
 
 def faster_engine(work: Work, device: str) -> Verdict:

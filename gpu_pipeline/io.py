@@ -28,7 +28,7 @@ from curation.reading.urls import is_remote
 from gpu_pipeline import text_kernels
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, uploaded
 from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
-from gpu_pipeline.lines import is_for_device, parse_lines
+from gpu_pipeline.lines import parse_lines
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ MAX_RUN_SHARE = 2  # of a batch; the host reads larger row groups, since it can 
 
 
 def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
-    if all(is_for_device(file_range.file) for file_range in input_slice.ranges):
+    if all(lines.is_plain_lines(file_range.file) for file_range in input_slice.ranges):
         yield from _read_lines(input_slice, batch_bytes)
         return
     columns = {_plain_columns(file_range.file) for file_range in input_slice.ranges}
@@ -55,7 +55,7 @@ def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
     if file.format != "parquet" or is_remote(file.path) or any(mark in file.path for mark in PATH_MARKS):
         return None
     kinds = {field.name: field.type for field in schema_in(file)}
-    names = tuple(dict.fromkeys([file.text_column, *({file.id_column} & {*kinds}), *file.columns]))
+    names = tuple(dict.fromkeys([file.text_column, *({file.id_column} & {*kinds}), *file.carried.values()]))
     plain = all(pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name]) for name in names)
     return names if plain else None
 
@@ -197,7 +197,7 @@ def _decode(ranges: list[FileRange], columns: list[str], row: int) -> cudf.DataF
     if not (len(read) and _is_sound(read[file.text_column], file.max_document_bytes) and _is_sound_id(read, file)):
         return None
     documents = {ROW: cp.arange(row, row + len(read)), ID: _ids(read, file), TEXT: read[file.text_column]}
-    return cudf.DataFrame(documents | {name: read[name] for name in file.columns})
+    return cudf.DataFrame(documents | {name: read[field] for name, field in file.carried.items()})
 
 
 def _ids(read: cudf.DataFrame, file: SourceFile) -> cudf.Series:

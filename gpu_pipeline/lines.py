@@ -23,12 +23,6 @@ MIN_BYTES = 1 << 20  # the host parses fewer in a millisecond
 MAX_BYTES = (1 << 31) - 1  # places of quotes are 32 bits
 
 
-def is_for_device(file: SourceFile) -> bool:
-    """Whether the device can find the documents: other columns, and paths into nested objects, are for the host."""
-    names = file.text_column, file.id_column
-    return file.format == "jsonl" and not file.columns and not any("." in name for name in names)
-
-
 @cache
 def _warn_of_short_memory() -> None:
     log.warning("device memory is short: JSON Lines are parsed on the host")

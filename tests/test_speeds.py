@@ -4,13 +4,15 @@
 import json
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
+from benchmarks import whole_runs
 from curation import speeds
 from curation.running.arguments import work_of
-from curation.speeds import Work, engine_seconds, faster_engine, measured_rates, text_bytes
+from curation.speeds import Work, engine_seconds, engine_times, faster_engine, measured_rates, text_bytes
 
-STEPS = ("rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens")
+STEPS = ("parse", "rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens", "write")
 DEVICE = "Made GPU"
 
 
@@ -40,17 +42,29 @@ def test_more_processors_move_the_limit():
 
 
 def test_stages_of_the_host_are_no_reason_for_a_gpu():
-    assert faster_engine(Work(10**12, ("redact", "select"), 2), DEVICE).engine == "cpu"
-    assert faster_engine(Work(10**12, (), 2, ("tokens",)), DEVICE).engine == "cpu"
+    assert faster_engine(Work(10**12, ("redact", "select", "write"), 2), DEVICE).engine == "cpu"
+    assert faster_engine(Work(10**12, ("write",), 2, ("tokens",)), DEVICE).engine == "cpu"
     assert faster_engine(Work(10**12, ("tokens",), 2), DEVICE).engine == "gpu"
 
 
 def test_seconds_by_hand():
-    work = Work(898 * 10**6, ("filter", "my_stage"), 2)
-    read_and_write = (1 + 898 / 271) / 2
-    assert engine_seconds("cpu", work) == pytest.approx(1.2 + read_and_write + 898 / 172 / 2)
-    assert engine_seconds("gpu", work) == pytest.approx(15 + read_and_write + 898 / 56_700 + 898 * 3 / 10_000)
-    assert engine_seconds("gpu", work, {"filter": 898}) == pytest.approx(15 + read_and_write + 1 + 898 * 3 / 10_000)
+    work = Work(898 * 10**6, ("filter", "my_stage", "write"), 2)
+    host, copies, bus = (1 + 898 / 271 + 898 / 276) / 2, 898 * 3 / 11_500 / 2, 898 * 3 / 25_000
+    assert engine_seconds("cpu", work) == pytest.approx(1.2 + host + 898 / 172 / 2)
+    assert engine_seconds("gpu", work) == pytest.approx(15 + host + copies + bus + 898 / 56_700)
+    assert engine_seconds("gpu", work, {"filter": 898}) == pytest.approx(15 + host + copies + bus + 1)
+    times = engine_times("gpu", work)
+    assert times == pytest.approx((host + copies, bus, 898 / 56_700))
+    assert times.at_most(8) == pytest.approx(host + copies + (bus + 898 / 56_700) / 8)
+    assert times.at_least() == pytest.approx(host + copies)
+    assert engine_times("gpu", Work(10**9, ("filter",), 64), {"filter": 10}).at_least(2) == 50
+
+
+def test_a_device_that_parses_leaves_bytes_to_the_host():
+    parsed, read = (engine_times("gpu", Work(2_100 * 10**6, (*steps, "filter"), 1)) for steps in (("parse",), ()))
+    assert read.host - parsed.host == pytest.approx(2_100 / 898 - 1)
+    assert parsed.device - read.device == pytest.approx(2_100 / 151_000)
+    assert engine_times("cpu", Work(898 * 10**6, ("parse",), 1)).host == pytest.approx(1 + 898 / 276)
 
 
 def test_measured_rates_win_where_the_device_is_the_same(benchmark):
@@ -93,11 +107,16 @@ def test_work_of_a_recipe(tmp_path):
     recipe = {"input": [{"path": str(tmp_path / "a.jsonl")}], "stages": [{"kind": "exact_dedup"}]}
     found = convert_recipe(recipe)
     checked = preflight(found, tmp_path / "out")
-    assert work_of(found, checked, 3) == (160, ["exact_dedup", "tokens"], 3, [])
+    assert work_of(found, checked, 3) == (160, ["exact_dedup", "write", "parse", "tokens"], 3, [])
     found = convert_recipe(recipe | {"output": {"formats": []}})
-    assert work_of(found, preflight(found, tmp_path / "out"), 3) == (160, ["exact_dedup"], 3, [])
+    assert work_of(found, preflight(found, tmp_path / "out"), 3) == (160, ["exact_dedup", "write", "parse"], 3, [])
+    tokens_alone = convert_recipe(recipe | {"output": {"documents": False}})
+    assert work_of(tokens_alone, checked, 3).steps == ["exact_dedup", "parse", "tokens"]
+    for changed in ({"columns": ["url"]}, {"compression": "gzip"}, {"text_column": "a.b"}, {"format": "csv"}):
+        files = [msgspec.structs.replace(file, **changed) for file in checked.files]
+        assert "parse" not in work_of(found, checked._replace(files=files), 3).steps
     checked = checked._replace(tokenizer=SimpleNamespace(device_note="it has no flat form"))
-    assert work_of(convert_recipe(recipe), checked, 3) == (160, ["exact_dedup"], 3, ["tokens"])
+    assert work_of(convert_recipe(recipe), checked, 3) == (160, ["exact_dedup", "write", "parse"], 3, ["tokens"])
 
 
 @pytest.mark.parametrize(("scheduler", "asked"), [("threads", True), ("tcp://host:1", False)])
@@ -113,6 +132,11 @@ def test_a_run_asks_for_its_work_and_reports_why(tmp_path, monkeypatch, schedule
     monkeypatch.setattr(runs, "drive", lambda call: {"engine_reason": call.choice.reason})
     recipe = convert_recipe({"input": [{"path": str(tmp_path / "a.jsonl")}], "output": {"formats": []}})
     result = runs.run(recipe, tmp_path / "out", scheduler=scheduler, workers=2, progress=False)
-    assert found == ([Work(160, [], 2, [])] if asked else [])
+    assert found == ([Work(160, ["write", "parse"], 2, [])] if asked else [])
     reason = "auto: it is small" if asked else "auto: a GPU and cuDF are here"
     assert result.report["engine_reason"] == reason
+
+
+def test_the_page_has_the_modelled_whole_runs():
+    """`python -m benchmarks.whole_runs --record` writes them."""
+    assert whole_runs.recorded() == whole_runs.table()

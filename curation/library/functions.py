@@ -57,7 +57,7 @@ def read(
     slice_bytes: int = 0,
     text_column: str = "",
     id_column: str = "id",
-    columns: str | Sequence[str] = (),
+    columns: str | Sequence[str] | Mapping[str, str] = (),
     max_document_bytes: int = 100_000_000,
     sample: float = 1.0,
     name: str = "",

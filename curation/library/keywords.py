@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -62,9 +63,15 @@ def plain_settings(kind: type[msgspec.Struct], arguments: Mapping[str, Any]) -> 
     for field in msgspec.structs.fields(kind):
         if field.name in arguments:
             value = _without_measures(arguments[field.name])
-            several = typing.get_origin(field.type) in (list, tuple)
-            settings[field.name] = [value] if several and isinstance(value, str | AnyInput) else value
+            single = isinstance(value, str | AnyInput) and _takes_lists_only(field.type)
+            settings[field.name] = [value] if single else value
     return dict(msgspec.to_builtins(settings, enc_hook=_plain_value))
+
+
+def _takes_lists_only(kind: Any) -> bool:
+    """Whether a type is a list or tuple, or a union with one and without `str`."""
+    kinds = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
+    return str not in kinds and any(typing.get_origin(each) in (list, tuple) for each in kinds)
 
 
 def _without_measures(value: Any) -> Any:

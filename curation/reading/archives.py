@@ -83,9 +83,12 @@ def _as_documents(entries: list[Entry], file: SourceFile, row: int) -> Documents
         pa.array([k for k, entry in numbered if not entry.error], pa.int64()),
         pa.array([_bare_id(entry.get("warc-record-id")) for entry in headers], pa.large_string()),
         text,
-        *(pa.array([entry.get(FIELDS[name]) for entry in headers], pa.large_string()) for name in file.columns),
+        *(
+            pa.array([entry.get(FIELDS[name]) for entry in headers], pa.large_string())
+            for name in file.carried.values()
+        ),
     ]
-    table = pa.table(columns, schema=schema_of(file.columns))
+    table = pa.table(columns, schema=schema_of(file.carried))
     return Documents(table, rejected, len(entries), len(entries), repaired)
 
 

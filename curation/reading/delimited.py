@@ -216,7 +216,7 @@ class _Batch:
     def __init__(self, file: SourceFile, names: list[str]) -> None:
         self.file = file
         self.width = len(names)
-        wanted = (file.id_column, file.text_column, *file.columns)
+        wanted = (file.id_column, file.text_column, *file.carried.values())
         self.places = [names.index(name) if name in names else -1 for name in wanted]
         self.clear(0)
 
@@ -252,7 +252,7 @@ class _Batch:
         return too_large(self.file.max_document_bytes) if size > self.file.max_document_bytes else ""
 
     def documents(self) -> Documents:
-        schema = schema_of(self.file.columns)
+        schema = schema_of(self.file.carried)
         columns = list(zip(*self.records, strict=True)) or [()] * (2 + len(self.places) - 1)
         row, id_, text, *carried = columns
         arrays = [

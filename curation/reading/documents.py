@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +49,7 @@ class Documents(NamedTuple):
     marks: Sequence[Mark] = ()
 
 
-def schema_of(columns: Sequence[str]) -> pa.Schema:
+def schema_of(columns: Iterable[str]) -> pa.Schema:
     """Return the schema of documents: `row` (int64), then as large_string `id` (null where the record has none), `text`
     and the carried columns."""
     carried = [(name, pa.large_string()) for name in columns]

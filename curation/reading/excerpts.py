@@ -148,7 +148,7 @@ def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tupl
         if size >= max_bytes:
             return pa.concat_tables(tables), rejected, False
     if not tables:
-        return schema_of(file.columns).empty_table(), 0, True
+        return schema_of(file.carried).empty_table(), 0, True
     return pa.concat_tables(tables), rejected, True
 
 

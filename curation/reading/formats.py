@@ -127,7 +127,7 @@ def probe(file: SourceFile) -> SourceFile:
     """
     if file.format in ("text", "wet", "warc"):
         fields = plain.FIELDS if file.format == "text" else tuple(archives.FIELDS)
-        for name in file.columns:
+        for name in file.carried.values():
             if name not in fields:
                 raise InputError(f"{file.format} has no column {name!r}; columns may name {', '.join(fields)}")
         if file.compression and not is_remote(file.path):  # remote files are skipped: there may be very many
@@ -152,7 +152,7 @@ def _names(file: SourceFile) -> list[str]:
 def _check_names(names: Sequence[str], file: SourceFile) -> None:
     """Raise InputError where a required column is missing or not unique."""
     where = shown(file.path)
-    for column in (file.text_column, file.id_column, *file.columns):
+    for column in (file.text_column, file.id_column, *file.carried.values()):
         if names.count(column) > 1:
             raise InputError(f"{where} has {names.count(column)} columns named {column!r}; rename all but one")
         if column not in names and column != file.id_column:

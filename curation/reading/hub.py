@@ -72,7 +72,7 @@ class HubSource:
     def _as_documents(self, batch: pa.Table) -> pa.Table:
         names = batch.column_names
         text = self.entry.text_column or next((name for name in TEXT_COLUMNS if name in names), "")
-        wanted = [text or " or ".join(TEXT_COLUMNS), *self.entry.columns]
+        wanted = [text or " or ".join(TEXT_COLUMNS), *self.entry.carried.values()]
         for name in wanted:
             if name not in names:
                 option = "text_column" if name == wanted[0] else "columns"
@@ -81,12 +81,12 @@ class HubSource:
         if not (is_text(kind) or pa.types.is_null(kind)):
             raise InputError(f"column {text!r} of {self.label} is {kind}, expected strings. Set text_column")
         columns = {ID: self._ids(batch), TEXT: batch.column(text).cast(pa.large_string())}
-        for name in self.entry.columns:
+        for name, field in self.entry.carried.items():
             try:
-                columns[name] = batch.column(name).cast(pa.large_string())
+                columns[name] = batch.column(field).cast(pa.large_string())
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-                kind = batch.column(name).type
-                raise InputError(f"column {name!r} of {self.label} is {kind}, which has no text form") from None
+                kind = batch.column(field).type
+                raise InputError(f"column {field!r} of {self.label} is {kind}, which has no text form") from None
         return pa.table(columns)
 
     def _ids(self, batch: pa.Table) -> pa.ChunkedArray | pa.Array:

@@ -44,9 +44,14 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     text_column: str = ""
     id_column: str = "id"
-    columns: list[str] = []
+    columns: list[str] | dict[str, str] = []
     max_document_bytes: int = 100_000_000
     sample: float = 1.0
+
+    @property
+    def carried(self) -> dict[str, str]:
+        """Name of each carried column in the outputs -> the field of the records, or column of the files."""
+        return self.columns if isinstance(self.columns, dict) else dict(zip(self.columns, self.columns, strict=True))
 
     def check(self) -> None:
         """Raise ValueError for a setting out of range. The files of a plan skip this check."""
@@ -56,10 +61,13 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
             if column in RESERVED:
                 raise ValueError(
                     f"columns may not name {column!r}: the outputs have their own column of that name. Leave it "
-                    "out, or rename it in the files"
+                    f"out, or give it another name: columns: {{input_{column}: {column}}}"
                 )
-            if self.columns.count(column) > 1:
-                raise ValueError(f"columns may not name {column!r} twice")
+        if len(self.carried) < len(self.columns):
+            twice = next(name for place, name in enumerate(self.columns) if name in [*self.columns][:place])
+            raise ValueError(f"columns may not name {twice!r} twice")
+        if "" in (*self.carried, *self.carried.values()):
+            raise ValueError("columns has an empty name. Write names of fields, or a mapping of column to field")
         if self.max_document_bytes < 1:
             raise ValueError(f"max_document_bytes must be at least 1, not {self.max_document_bytes}")
         if not 0 < self.sample <= 1:
@@ -82,7 +90,9 @@ class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True,
         if isinstance(self.path, os.PathLike):
             msgspec.structs.force_setattr(self, "path", os.fspath(self.path))
         if not isinstance(self.path, str) or isinstance(self.columns, str):
-            raise ValueError(f"path must be text and columns a list, not {self.path!r} and {self.columns!r}")
+            raise ValueError(
+                f"path must be text and columns a list or a mapping, not {self.path!r} and {self.columns!r}"
+            )
         if not self.path:
             raise ValueError("path is empty; expected a file, a folder, a glob or an URL")
         self.check()
@@ -114,7 +124,8 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     format              "auto" (by suffix), jsonl, parquet, arrow, csv, tsv, text, wet or warc
     text_column         "": the first of text, content, body, raw_content, ...; a dotted path selects nested JSON
     id_column           of strings or integers; a record without id gets `<name>/<doc>`
-    columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date; text: path)
+    columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date; text: path): a
+                        list, or a mapping of new names to fields, such as `{domain: source}`
     separator           text: split files here; "": each file is one document
     encoding            of text, csv and tsv
     max_document_bytes  larger records are rejected; text is measured in UTF-8, in any encoding

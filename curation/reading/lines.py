@@ -68,7 +68,7 @@ def read_jsonl(file_range: FileRange, batch_bytes: int, parse: LineParser | None
             del documents  # the caller alone decides how long a batch lives
         if block.error:
             reject = Rejected(row, line, block.offset + len(block.data), block.error)
-            yield Documents(schema_of(file_range.file.columns).empty_table(), [reject], 1, block.skipped_lines)
+            yield Documents(schema_of(file_range.file.carried).empty_table(), [reject], 1, block.skipped_lines)
             row += 1
             line += block.skipped_lines
 
@@ -246,11 +246,11 @@ def parse_lines(
         status[status == jsonl.PLAIN] = jsonl.UNUSUAL  # the key may be a dotted path, which only `look_up` follows
     rows = first_row - 1 + np.cumsum(status != jsonl.BLANK)
     columns = [pa.array(rows, pa.int64()), parsed.id, parsed.text]
-    for name in file.columns:
+    for name in file.carried.values():
         carried, known = _carried(data, starts, name, status)
         columns.append(carried)
         status[(status == jsonl.PLAIN) & ~known] = jsonl.UNUSUAL
-    table = pa.table(columns, schema=schema_of(file.columns))
+    table = pa.table(columns, schema=schema_of(file.carried))
     rejected: list[Rejected] = []
     if (status != jsonl.PLAIN).any():
         unusual = np.flatnonzero(status == jsonl.UNUSUAL)
@@ -285,7 +285,7 @@ def parse_others(
     text = np.frombuffer(b"".join(raw for _, raw in others), np.uint8)
     found = parse_lines(text, len(others), 0, file, 0, 0) if others else None
     rejected = []
-    table = schema_of(file.columns).empty_table()
+    table = schema_of(file.carried).empty_table()
     if found is not None:
         table = found.table.set_column(0, ROW, pa.array(rows[numbers[found.table.column(ROW).to_numpy()]], pa.int64()))
         places = [(int(numbers[entry.row]), entry.error) for entry in found.rejected]
@@ -312,7 +312,7 @@ def _parse_unusual(
             records.append((int(rows[k]), *parse_record(raw, file)))
         except ValueError as error:
             errors.append((k, str(error)))
-    schema = schema_of(file.columns)
+    schema = schema_of(file.carried)
     columns = list(zip(*records, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.table(arrays, schema=schema), errors
@@ -330,6 +330,12 @@ def look_up(record: dict[str, object], name: str) -> object:
     return value
 
 
+def is_plain_lines(file: SourceFile) -> bool:
+    """Return whether a file is JSON Lines of which only texts and ids by plain names are wanted."""
+    names = file.text_column, file.id_column
+    return file.format == "jsonl" and not file.columns and not any("." in name for name in names)
+
+
 def parse_record(raw: bytes, file: SourceFile) -> tuple[str | None, ...]:
     """Return (id, text, carried columns ...) of one JSON line. Raises ValueError with the reason for a rejection."""
     if len(raw) > file.max_document_bytes:
@@ -345,7 +351,7 @@ def parse_record(raw: bytes, file: SourceFile) -> tuple[str | None, ...]:
         raise ValueError(f"no field {file.text_column!r}; it has {shown_names(list(record))}. Set text_column")
     if not isinstance(text, str):
         raise ValueError(f"field {file.text_column!r} is {_type_name(text)}, expected a string")
-    return (_id_of(record, file), text, *(_as_string(look_up(record, name)) for name in file.columns))
+    return (_id_of(record, file), text, *(_as_string(look_up(record, name)) for name in file.carried.values()))
 
 
 def _id_of(record: dict[str, object], file: SourceFile) -> str | None:

@@ -91,9 +91,9 @@ def _as_documents(texts: list[bytes | None], file: SourceFile, row: int, damage:
     rejected = [Rejected(k, k, -1, too_large(file.max_document_bytes)) for k, text in numbered if text is TOO_LARGE]
     rows = [k for k, text in numbered if text is not TOO_LARGE]
     text, repaired = strings([text for _, text in numbered if text is not TOO_LARGE])
-    carried = [pa.repeat(pa.scalar(shown(file.path), pa.large_string()), len(rows)) for _ in file.columns]
+    carried = [pa.repeat(pa.scalar(shown(file.path), pa.large_string()), len(rows)) for _ in file.carried]
     columns = [pa.array(rows, pa.int64()), pa.nulls(len(rows), pa.large_string()), text, *carried]
-    table = pa.table(columns, schema=schema_of(file.columns))
+    table = pa.table(columns, schema=schema_of(file.carried))
     total = len(numbered)
     if damage:
         rejected.append(Rejected(row + total, row + total, -1, damage))

@@ -69,4 +69,4 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def columns(self) -> list[str]:
-        return self.ranges[0].file.columns
+        return [*self.ranges[0].file.carried]

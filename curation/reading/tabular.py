@@ -47,11 +47,11 @@ def check_types(file: SourceFile) -> None:
 
 
 def sample_columns(file: SourceFile, rows: int) -> dict[str, list[Any]]:
-    """Return the first values of each string column. Raises InputError where the file is not of its format."""
+    """Return the first values of each column with strings or numbers. InputError for a file of another format."""
     try:
         if file.format == "parquet":
             opened = open_parquet(file)
-            names = [field.name for field in opened.schema_arrow if is_text(field.type)]
+            names = [field.name for field in opened.schema_arrow if _is_plain(field.type)]
             batch = next(opened.iter_batches(rows, columns=names), None)
         else:
             with _opened_arrow(file) as (opened, _, source):
@@ -60,8 +60,12 @@ def sample_columns(file: SourceFile, rows: int) -> dict[str, list[Any]]:
         raise InputError(f"{shown(file.path)} cannot be read: {error}. Download it again, or leave it out") from None
     if batch is None:
         return {}
-    texts = [number for number, field in enumerate(batch.schema) if is_text(field.type)]
-    return {batch.schema.names[number]: batch.column(number).slice(0, rows).to_pylist() for number in texts}
+    plain = [number for number, field in enumerate(batch.schema) if _is_plain(field.type)]
+    return {batch.schema.names[number]: batch.column(number).slice(0, rows).to_pylist() for number in plain}
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
 def _first_batch(opened: Any, file: SourceFile, source: Source) -> pa.RecordBatch | None:
@@ -75,7 +79,7 @@ def _first_batch(opened: Any, file: SourceFile, source: Source) -> pa.RecordBatc
 
 def _wanted(names: list[str], file: SourceFile) -> list[str]:
     ids = [file.id_column] if file.id_column in names else []
-    return list(dict.fromkeys([file.text_column, *ids, *file.columns]))
+    return list(dict.fromkeys([file.text_column, *ids, *file.carried.values()]))
 
 
 def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Documents:
@@ -87,7 +91,7 @@ def _as_documents(table: Any, file: SourceFile, row: int, line: int) -> Document
     else:
         ids = pa.nulls(rows, pa.large_string())
     columns = {ID: ids, TEXT: as_one_array(table.column(names.index(file.text_column)).cast(pa.large_string()))}
-    columns |= {name: _carried(table.column(names.index(name)), name, file) for name in file.columns}
+    columns |= {name: _carried(table.column(names.index(field)), field, file) for name, field in file.carried.items()}
     kept, rejected = table_rows(pa.table(columns), row, line, file.max_document_bytes)
     return Documents(kept, rejected, rows, rows)
 
@@ -114,7 +118,7 @@ def _numbered(tables: Iterator[Any], file: SourceFile, row: int, line: int) -> I
 
 def _damage(file: SourceFile, row: int, line: int, error: str) -> Documents:
     damage = Rejected(row, line, -1, f"the file is damaged or cut off: {error}")
-    return Documents(schema_of(file.columns).empty_table(), [damage], 1, 1)
+    return Documents(schema_of(file.carried).empty_table(), [damage], 1, 1)
 
 
 # Parquet

@@ -47,7 +47,7 @@ def starting_recipe(survey: Survey, name: str) -> str:
     content = yaml.safe_load(shipped_recipes()[DEFAULT_RECIPE])
     lines = [HEAD.format(name=name), *_unused(survey.unused), f"# {COMMENTS['input']}", "input:"]
     for suggested in survey.inputs or [SuggestedInput({"path": EXAMPLE})]:
-        lines += [*(f"  # {line}" for line in describe(suggested)), f"  - {_flow(suggested.settings)}"]
+        lines += [*(f"  # {_on_one_line(line)}" for line in describe(suggested)), f"  - {_flow(suggested.settings)}"]
     lines.append("stages:")
     for stage in content["stages"]:
         lines += [f"  # {COMMENTS[stage['kind']]}", f"  - {_flow(stage)}"]
@@ -57,10 +57,14 @@ def starting_recipe(survey: Survey, name: str) -> str:
 
 
 def describe(suggested: SuggestedInput) -> Iterator[str]:
-    """Yield lines on an input: its files, the other columns with text, and a guessed encoding."""
+    """Yield lines on an input: its files, the other columns with text or numbers, and a guessed encoding."""
     if suggested.files:
         size = f"{suggested.bytes / 1e6:,.1f} MB" if suggested.bytes >= 1e5 else counted(suggested.bytes, "byte")
         yield f"{counted(suggested.files, 'file')}, {size}{_lengths(suggested)}"
+    numbers = list(dict.fromkeys(name for facts in suggested.facts for name in facts.numbers))
+    if numbers:
+        named = ", ".join([*numbers[:MAX_SHOWN], "..."] if len(numbers) > MAX_SHOWN else numbers)
+        yield f"columns with numbers: {named}; carry one with columns: {_flow([numbers[0]])} for rules, select or mix"
     encoding = suggested.settings.get("encoding", "")
     if encoding in GUESSED:
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
@@ -94,7 +98,7 @@ def _unused(unused: Mapping[str, str]) -> Iterator[str]:
 
 
 def _on_one_line(text: str) -> str:
-    """Text with control characters escaped: a file name may hold a line end."""
+    """Text with control characters escaped: names of files and columns may have line ends."""
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 

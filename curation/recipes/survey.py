@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -47,12 +47,14 @@ class Facts(NamedTuple):
     is_usual  whether a run finds the column by its name
     encoding  "" for UTF-8
     others    further columns with text -> mean bytes; `column` is among them
+    numbers   columns with numbers
     """
 
     column: str = ""
     is_usual: bool = True
     encoding: str = ""
     others: tuple[tuple[str, float], ...] = ()
+    numbers: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, str]:
@@ -350,7 +352,9 @@ def _facts(file: SourceFile) -> Facts:
     if file.format in ("text", "wet", "warc") or file.text_column:
         column = probe(file).text_column
         return Facts(column if file.format in COLUMNAR else "", False, encoding)
-    lengths = _mean_bytes(file)
+    columns = _sample_columns(file)
+    lengths = _mean_bytes(columns, file)
+    numbers = tuple(name for name, values in columns.items() if name != file.id_column and _has_numbers(values))
     others = tuple(sorted(((name, size) for name, size in lengths.items() if size), key=lambda pair: -pair[1]))
     try:
         usual = probe(file).text_column
@@ -359,7 +363,7 @@ def _facts(file: SourceFile) -> Facts:
             raise error from None
         usual = ""
     column = likeliest(dict(others), usual) or usual
-    return Facts(column, column == usual, encoding, others)
+    return Facts(column, column == usual, encoding, others, numbers)
 
 
 def likeliest(lengths: dict[str, float], usual: str = "") -> str:
@@ -398,14 +402,23 @@ def encoding_of(file: SourceFile) -> str:
     return "cp1252" if WINDOWS.search(head) and not UNDEFINED.search(head) else "latin-1"
 
 
-def _mean_bytes(file: SourceFile) -> dict[str, float]:
-    """The mean UTF-8 bytes of each column with text in the first records."""
+def _sample_columns(file: SourceFile) -> dict[str, list[Any]]:
+    """The values of each column in the first records."""
     if file.format == "jsonl":
-        columns = _of_records(sample_records(file))
-    elif file.format in delimited.DELIMITERS:
-        columns = delimited.sample_columns(file, PROBED_RECORDS)
-    else:
-        columns = tabular.sample_columns(file, PROBED_RECORDS)
+        return _of_records(sample_records(file))
+    if file.format in delimited.DELIMITERS:
+        return delimited.sample_columns(file, PROBED_RECORDS)
+    return tabular.sample_columns(file, PROBED_RECORDS)
+
+
+def _has_numbers(values: Sequence[Any]) -> bool:
+    """Whether a column has numbers, and nothing else but nulls."""
+    present = [value for value in values if value is not None]
+    return bool(present) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
+
+
+def _mean_bytes(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> dict[str, float]:
+    """The mean UTF-8 bytes of each column with text."""
     texts = {name: [value for value in values if isinstance(value, str)] for name, values in columns.items()}
     return {
         name: sum(len(text.encode("utf-8", "replace")) for text in written) / len(written)

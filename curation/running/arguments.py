@@ -12,6 +12,7 @@ from typing import NamedTuple
 from curation.contract import Engine
 from curation.engine import Choice, load_engine
 from curation.errors import EngineError, near_or_nothing
+from curation.reading.lines import is_plain_lines
 from curation.recipes.recipe import Recipe
 from curation.running.memory import Resources, choose, choose_for_device, read_limits, read_processors
 from curation.running.plan import Preflight
@@ -66,7 +67,9 @@ def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
 
 def work_of(recipe: Recipe, checked: Preflight, workers: int) -> Work:
     """Return what the engine "auto" is chosen by: about how much text there is, and what the run does with it."""
-    steps = [stage.kind for stage in recipe.stages]
+    steps = [stage.kind for stage in recipe.stages] + (["write"] if recipe.output.documents else [])
+    if all(is_plain_lines(file) and not file.compression for file in checked.files):
+        steps.append("parse")
     tokens = [] if checked.tokenizer is None else ["tokens"]
     on_host = tokens if checked.tokenizer and checked.tokenizer.device_note else []
     size = sum(text_bytes(file.bytes, file.format, bool(file.compression)) for file in checked.files)

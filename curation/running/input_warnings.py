@@ -79,8 +79,9 @@ def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
         return
     for column in own[0][0].columns:
         if column not in filled:
-            known = field_names(own[0][0].ranges[0].file)
-            hint = nearest(column, known) if known and column not in known else ""
+            file = own[0][0].ranges[0].file
+            known, field = field_names(file), file.carried[column]
+            hint = nearest(field, known) if known and field not in known else ""
             yield f"input {name!r}: column {column!r} is null in every document" + (hint if "did you" in hint else "")
 
 

@@ -242,5 +242,6 @@ class _Source:
         commits = [table.place["commit"] for table in self.saved if table.place]
         return msgspec.structs.replace(
             self.file, path=str(path), label=self.file.path, commit=commits[-1] if commits else "", format="arrow",
-            bytes=status.st_size, modified_ns=status.st_mtime_ns, text_column=TEXT, id_column="id", sample=1.0,
+            bytes=status.st_size, modified_ns=status.st_mtime_ns, text_column=TEXT, id_column="id",
+            columns=[*self.entry.carried], sample=1.0,
         )  # fmt: skip

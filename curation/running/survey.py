@@ -252,7 +252,7 @@ def _chunks(kinds: dict[tuple[str, str, str, str], FileKind], excerpts: Sequence
         for number, table in cut_tables(tables, CHUNK_DOCUMENTS, CHUNK_BYTES):
             cut.setdefault(number, []).append(table)
         joined = [pa.concat_tables(parts).combine_chunks() for parts in cut.values()]
-        by_kind.append([_Chunk(kind, table, own[0].file.columns, share * len(table) / rows) for table in joined])
+        by_kind.append([_Chunk(kind, table, [*own[0].file.carried], share * len(table) / rows) for table in joined])
     return [chunk for chunks in zip_longest(*by_kind) for chunk in chunks if chunk]
 
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ PATHS = {
     ("semantic_dedup", "centroids"),
 }  # settings that may be a `pathlib.Path` too
 WIDER = dict.fromkeys((list[str], tuple[str, ...], str | list[str], str | tuple[str, ...]), str | Sequence[str])
+WIDER[list[str] | dict[str, str]] = str | Sequence[str] | Mapping[str, str]
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:

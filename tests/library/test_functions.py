@@ -137,6 +137,8 @@ def test_what_read_takes_of_an_input(tmp_path: Path):
     assert read["id"].tolist() == ["k", "texts/1"] and read["source"].tolist() == ["b", "texts"]
     assert read["url"].isna().tolist() == [False, True]
     assert "url" in curation.read(tmp_path / "b.jsonl", columns="url", engine="cpu").columns
+    renamed = curation.read(tmp_path / "b.jsonl", columns={"address": "url"}, engine="cpu").compute()
+    assert renamed["address"].tolist() == ["u"]
 
 
 def test_a_sample_is_that_of_a_run(tmp_path: Path, corpus: Path):

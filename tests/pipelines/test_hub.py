@@ -108,7 +108,8 @@ def test_a_data_set_is_read_whole_and_its_text_column_is_found(folder: Path, tmp
 
 @pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet"])
 def test_raw_documents_of_a_data_set(folder: Path, tmp_path: Path, format_: str):
-    entry = {"path": f"hf:{folder}", "name": "set", "columns": ["url"], "sample": 0.5, "max_documents": 100}
+    columns = {"url": "url"} if format_ == "csv" else ["url"]
+    entry = {"path": f"hf:{folder}", "name": "set", "columns": columns, "sample": 0.5, "max_documents": 100}
     go(tmp_path / "out", entry, output={"formats": [], "raw": format_, "part_documents": 40})
     readers = {"jsonl": paj.read_json, "csv": pac.read_csv, "parquet": pq.read_table}
     paths = sorted((tmp_path / "out" / "raw").iterdir())
@@ -349,6 +350,13 @@ def test_wrong_splits_configurations_and_folders_of_the_library_itself(folder: P
         go(tmp_path / "b", {"path": f"hf:{folder}", "config": "defualt"})
     with pytest.raises(InputError, match="was not found"):
         go(tmp_path / "c", {"path": f"hf:{tmp_path}/nothing"})
+
+
+def test_a_data_set_whose_column_gets_another_name(folder: Path, tmp_path: Path):
+    for name, columns in (("a", ["url"]), ("b", {"address": "url"})):
+        go(tmp_path / name, {"path": f"hf:{folder}", "columns": columns})
+    urls = pq.read_table(tmp_path / "a" / "documents")["url"]
+    assert urls == pq.read_table(tmp_path / "b" / "documents")["address"] and urls.null_count < len(urls)
 
 
 def test_a_data_set_without_the_columns(folder: Path, tmp_path: Path):

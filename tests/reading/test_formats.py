@@ -7,6 +7,7 @@ import errno
 import gzip
 import hashlib
 import io
+import json
 import lzma
 import struct
 import tracemalloc
@@ -18,6 +19,7 @@ from typing import Any
 
 import fsspec
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -253,6 +255,28 @@ def test_csv(tmp_path: Path, suffix: str, delimiter: str):
     found = read(path, columns=["extra"])
     assert found["text"] == ['a "quoted"\nline', "", "NA"]
     assert (found["id"], found["extra"]) == (["1", "2", "3"], ["x", "y", "z"])
+
+
+def test_carried_columns_with_other_names(tmp_path: Path):
+    """`domain` is the field `source`, whose own name the outputs have. The second line needs the slow parser."""
+    texts, sources = ["one", "two\ud7ff", "three"], ["a", "b", None]
+    lines = [json.dumps({"text": text, "source": name}) for text, name in zip(texts, sources, strict=True)]
+    (tmp_path / "a.jsonl").write_text("\n".join([lines[0], lines[1].replace("{", '{"text": 5, ', 1), lines[2]]))
+    (tmp_path / "a.csv").write_text("source,text\na,one\nb,two\ud7ff\n,three\n")
+    table = pa.table({"text": texts, "source": sources})
+    pq.write_table(table, tmp_path / "a.parquet")
+    pa.feather.write_feather(table, tmp_path / "a.arrow")
+    for name in ("a.jsonl", "a.csv", "a.parquet", "a.arrow"):
+        found = read(tmp_path / name, columns={"domain": "source", "words": "text"})
+        assert found["domain"] == (["a", "b", ""] if name == "a.csv" else sources), name
+        assert found["text"] == found["words"] == texts and "source" not in found
+    with pytest.raises(InputError, match=r"column 'sauce' not found in .*; did you mean source\? Set columns"):
+        read(tmp_path / "a.parquet", columns={"domain": "sauce"})
+    wet = tmp_path / "a.wet"
+    wet.write_bytes(record(0, b"text"))
+    (tmp_path / "a.txt").write_text("text")
+    assert read(wet, columns={"address": "url"})["address"] == ["http://x/0"]
+    assert read(tmp_path / "a.txt", columns={"file": "path"})["file"] == [str(tmp_path / "a.txt")]
 
 
 def test_csv_with_bad_rows_and_other_encodings(tmp_path: Path):

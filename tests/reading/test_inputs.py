@@ -81,7 +81,7 @@ def test_formats_by_suffix_or_as_asked_for(folder: Path):
 def test_an_input_made_in_python():
     assert Input(path=Path("data") / "b.jsonl") == Input(path="data/b.jsonl")
     for wrong in ({"path": 5}, {"path": b"x"}, {"path": "x", "columns": "url"}):
-        with pytest.raises(ValueError, match=r"path must be text and columns a list, not .*(5|b'x'|'url')"):
+        with pytest.raises(ValueError, match=r"path must be text and columns a list or .*, not .*(5|b'x'|'url')"):
             Input(**wrong)
 
 
@@ -421,7 +421,9 @@ WRONG_INPUTS = {
     "name 'inf' looks like a number": {"name": "inf"},
     "text_column and id_column are both 'id'": {"text_column": "id"},
     "columns may not name 'source': the outputs have their own column of that name. Leave": {"columns": ["source"]},
+    r"or give it another name: columns: \{input_bytes: bytes\}": {"columns": {"bytes": "size"}},
     "columns may not name 'a' twice": {"columns": ["a", "a"]},
+    "columns has an empty name. Write names of fields, or a mapping": {"columns": {"a": ""}},
     "max_documents is for data sets of Hugging Face .* for files set sample to read a part": {"max_documents": 5},
     "blend_weight must be above 0, not 0.0": {"blend_weight": 0.0},
     "blend_weight must be above 0, not -1": {"blend_weight": -1.0},

@@ -236,10 +236,24 @@ def test_short_columns_of_files_that_nobody_named_are_no_text():
     assert input_of("data/pairs.jsonl") == [{"path": "data/pairs.jsonl", "text_column": "a"}]
 
 
-def test_names_of_files_cannot_end_a_comment():
+def test_columns_with_numbers_are_listed():
+    """They can be carried for rules, select and mix. CSV has text alone."""
+    records = ['"score": 1.5, "flag": true, "n": null', '"score": null, "n": 3, "mixed": 1', '"mixed": "x", "id": 5']
+    Path("a.jsonl").write_text("".join(f'{{"text": "{STORY}", {fields}}}\n' for fields in records))
+    pq.write_table(pa.table(TABLE), "b.parquet")
+    Path("c.csv").write_text("text,n\nwords,5\n")
+    text = starting_recipe(survey([Input(path=name) for name in ("a.jsonl", "b.parquet", "c.csv")]), "recipe.yaml")
+    lines = [line for line in text.splitlines() if "columns with numbers" in line]
+    assert lines == [
+        "  # columns with numbers: score, n; carry one with columns: [score] for rules, select or mix",
+        "  # columns with numbers: pages; carry one with columns: [pages] for rules, select or mix",
+    ]
+
+
+def test_names_of_files_and_columns_cannot_end_a_comment():
     Path("data").mkdir()
     Path("data/a\nstages: [].bin").write_text("x")
-    Path("data/a.jsonl").write_text(f'{{"text": "{STORY}"}}\n')
+    Path("data/a.jsonl").write_text(f'{{"text": "{STORY}", "n\\nstages: []": 5, "t\\nstages: []": "{STORY}"}}\n')
     text = starting_recipe(survey([Input(path="data")]), "recipe.yaml")
     assert "#   data/a\\nstages: [].bin: unknown format" in text
     assert convert_recipe(yaml.safe_load(text)).stages == load_recipe("default").stages

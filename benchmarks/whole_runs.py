@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of whole runs on GPUs, by the model of `curation.speeds`: the table in docs/gpu.md.
+
+Usage: python -m benchmarks.whole_runs [--record]
+
+No device is needed, and nothing is measured.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from curation.speeds import Work, engine_times
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
+START, END = "<!-- whole-runs -->\n", "\n<!-- /whole-runs -->"
+STEPS = ("parse", "rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens")
+OUTPUTS = {"documents and tokens": (*STEPS, "write"), "tokens alone": STEPS}
+MACHINES = ((16, 1), (32, 1), (64, 1), (32, 2), (64, 4), (128, 8))  # processors, GPUs
+GIGABYTE = 10**9
+
+
+def table() -> str:
+    """Return the table in Markdown."""
+    head = ["output", "processors", "GPUs", "CPU engine, GB/s", "GPU engine, GB/s", "ratio", "the host alone, GB/s"]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def rows() -> Iterator[list[str]]:
+    for output, steps in OUTPUTS.items():
+        for processors, devices in MACHINES:
+            work = Work(GIGABYTE, steps, processors)
+            cpu, gpu = engine_times("cpu", work).at_most(), engine_times("gpu", work)
+            most, least = gpu.at_most(devices), gpu.at_least(devices)
+            speeds = f"{1 / most:.1f} to {1 / least:.1f}", f"{cpu / most:.1f} to {cpu / least:.1f}"
+            yield [output, str(processors), str(devices), f"{1 / cpu:.1f}", *speeds, f"{1 / gpu.host:.1f}"]
+
+
+def recorded() -> str:
+    """Return the table of the page."""
+    return PAGE.read_text("utf-8").split(START)[1].split(END)[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true", help="write the table to docs/gpu.md")
+    print(table())
+    if parser.parse_args().record:
+        PAGE.write_text(PAGE.read_text("utf-8").replace(recorded(), table()), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
