@@ -20,7 +20,7 @@ from curation.kernels.hashing import table_mask
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
-from curation.models.ngrams import load_language_model, tiny_model
+from curation.models.ngrams import load_language_model
 from tests.corpus import NASTY
 from tests.gpu.stand_ins import install, kernels, rubbish
 from tests.oracle.fasttext_reference import HIERARCHICAL, as_bytes, model_of
@@ -173,9 +173,8 @@ A_B = np.arange(1, 253, 2, dtype=np.uint32), np.arange(126, dtype=np.uint32)
         lambda gpu_text, text: gpu_text.hash_text(text),
         lambda gpu_text, text: gpu_text.band_keys(text, 5, False, *A_B, 6),
         lambda gpu_text, text: gpu_text.shingles(text, 5, False),
-        lambda gpu_text, text: gpu_text.score_text(text, tiny_model()),
     ],
-    ids=["measure", "rewrite", "hash_text", "band_keys", "shingles", "score_text"],
+    ids=["measure", "rewrite", "hash_text", "band_keys", "shingles"],
 )
 def test_memory_is_bounded_by_the_text(gpu_text, monkeypatch, work):
     """With the text before and after a stage, and its columns: `device.BATCH_SHARE` texts in all."""
