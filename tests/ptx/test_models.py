@@ -92,23 +92,22 @@ def test_labels_and_scores_of_any_column(monkeypatch, load, skipped, shift):
 LONG = ["x", "é", "the ", "the\n", "\n", " ", "__label__x ", "__label__", ". </s> ", "漢字 of the w1 \n"]
 
 
-def test_no_thread_grows_with_a_document(monkeypatch, load):
+@pytest.mark.parametrize("unit", LONG)
+def test_no_thread_grows_with_a_document(monkeypatch, load, unit):
     engine, device = install_engine(monkeypatch, None)
     monkeypatch.setattr(kernels, "MIN_BLOCKS", 1)  # a thread has as many items in both
     longest = []
     for size in (SIZE // 4, SIZE):
         device.counts = {}
-        texts = [unit * (size // len(unit.encode()) + 1) for unit in LONG]
-        text = frame_of(engine, texts)[TEXT]
+        text = frame_of(engine, [unit * (size // len(unit.encode()) + 1)])[TEXT]
         assert_same_labels(engine, text, load("all"), SIZE // 8)
         assert_same_labels(engine, text, load("all"))
         assert_same_scores(engine, text, load("model", 5))
         longest.append({name: counts.longest for name, counts in device.counts.items()})
     small, large = longest
-    assert set(large) > {"look_up_tokens", "add_characters", "add_token_ngrams", "look_up_ngrams", "add_scores"}
     assert max(large.values()) < LONGEST_THREAD, large
-    # One step more of a binary search.
-    grown = {name: (small[name], large[name]) for name in large if large[name] > 1.5 * small[name] + 100}
+    # Some more items of a thread, and one step more of a binary search.
+    grown = {name: (small[name], large[name]) for name in small if large[name] > 1.5 * small[name] + 100}
     assert not grown
 
 
