@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         check_overlap as check_overlap,
     )
     from curation.library.scores import (
+        assign_clusters as assign_clusters,
         classify as classify,
         embed as embed,
         mix as mix,
@@ -129,6 +130,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
     from curation.running.run import run as run
     from curation.running.verify import verify as verify
     from curation.stages import (
+        AssignClusters as AssignClusters,
         MeasureStage as MeasureStage,
         Mix as Mix,
         Classify as Classify,
@@ -175,7 +177,7 @@ _HOMES = {
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
-    "curation.library.scores": ("classify", "embed", "mix", "perplexity", "select"),
+    "curation.library.scores": ("assign_clusters", "classify", "embed", "mix", "perplexity", "select"),
     "curation.library.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
@@ -190,6 +192,7 @@ _HOMES = {
     "curation.stages.outcome": ("Cuts", "Decision", "Drops", "Outcome"),
     "curation.system.files": ("known_sha256",),
     "curation.stages": (
+        "AssignClusters",
         "MeasureStage",
         "Mix",
         "Classify",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from curation.cli.execution import prepare_memory
 from curation.cli.measuring import print_table
 from curation.cli.options import LOGGING, READING, share
-from curation.cli.parsing import Command, Parser, whole_number
+from curation.cli.parsing import Command, Parser, UsageError, whole_number
 from curation.system import interrupts
 from curation.system.steps import shown_by
 from curation.system.terminal import print_line, printable_line
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SHOWN_ITEMS = 10
 SHOWN_IDS = 3
+SHOWN_CHARACTERS = 120
 FOUND = 1  # exit code
 
 
@@ -39,6 +40,18 @@ def _add_check_overlap(parser: Parser) -> None:
     ):
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
     parser.add_argument("--exact", action="store_true", help="compare upper and lower case as different")
+    parser.add_argument(
+        "--model", default="", metavar="FOLDER",
+        help="compare vectors too, by the encoder or static embeddings in this local folder",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cosine", type=float, metavar="COSINE",
+        help="with --model: an item with this cosine to a text, or a higher one, is close to it (default: 0.95)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--whole-documents", action="store_true",
+        help="with --model: compare whole documents, without windows; a long document then hides an item",
+    )  # fmt: skip
     share(
         parser,
         "output",
@@ -54,6 +67,9 @@ def _add_check_overlap(parser: Parser) -> None:
 
 def check_overlap(options: argparse.Namespace) -> int:
     console = options.console
+    for option, given in (("--cosine", options.cosine is not None), ("--whole-documents", options.whole_documents)):
+        if given and not options.model:
+            raise UsageError(f"{option} is for --model, which is missing")
     prepare_memory()
     from curation.library import overlap
 
@@ -64,7 +80,9 @@ def check_overlap(options: argparse.Namespace) -> int:
             [_train(path, options.text_column) for path in options.train],
             [{"path": path, "text_column": options.test_column} for path in options.test],
             ngram=options.ngram, threshold=options.threshold, compare="exact" if options.exact else "lowercase",
-            documents=options.documents, tokenizer=options.tokenizer, engine=options.engine, workers=options.workers,
+            documents=options.documents, tokenizer=options.tokenizer, model=options.model,
+            cosine=0.95 if options.cosine is None else options.cosine, whole_documents=options.whole_documents,
+            engine=options.engine, workers=options.workers,
         )  # fmt: skip
     if console.is_for_people:
         _print(found)
@@ -77,7 +95,7 @@ def check_overlap(options: argparse.Namespace) -> int:
         "output": options.output, "sets": [entry._asdict() for entry in found.sets],
         "documents": found.documents, "bytes": found.bytes, "rejected": found.rejected,
     }  # fmt: skip
-    return int(console.result("check-overlap", FOUND if found.contaminated else 0, **content))
+    return int(console.result("check-overlap", FOUND if found.contaminated or found.close else 0, **content))
 
 
 def _train(path: str, text_column: str) -> str | dict[str, str]:
@@ -101,6 +119,9 @@ def _print(found: Overlap) -> None:
         for entry in found.sets
     ]  # fmt: skip
     head = ["test", "items", f"above {found.threshold:g}", "share", "with a match", "n-grams found", "short"]
+    if found.model:
+        head.append(f"cosine {found.cosine:g}")
+        rows = [[*row, f"{entry.close:,}"] for row, entry in zip(rows, found.sets, strict=True)]
     print_table([list(column) for column in zip(*[head, *rows], strict=True)])
     for entry in found.sets:
         if entry.short:
@@ -108,12 +129,28 @@ def _print(found: Overlap) -> None:
                 f"{printable_line(entry.name)}: {counted(entry.short, 'item')} of fewer than {found.ngram} words, found"
                 " only in documents of the same words; --ngram compares shorter n-grams"
             )
+        if entry.empty:
+            print_line(f"{printable_line(entry.name)}: {counted(entry.empty, 'item')} without words, not compared")
     shown = found.items.filter(found.items["contaminated"]).slice(0, SHOWN_ITEMS).to_pylist()
     for item in shown:
         ids = ", ".join(item["documents"][:SHOWN_IDS]) + (", ..." if len(item["documents"]) > SHOWN_IDS else "")
         print_line(printable_line(f"{item['file']}, item {item['item']:,}: {item['share']:.1%} found, in {ids}"))
     if found.contaminated > len(shown):
         print_line(f"and {found.contaminated - len(shown):,} more")
+    if found.model:
+        _print_close(found)
+
+
+def _print_close(found: Overlap) -> None:
+    """Print the items with the highest cosines, each with the nearest text."""
+    items = found.items.filter(found.items["close"]).sort_by([("cosine", "descending")])
+    for item in items.slice(0, SHOWN_ITEMS).to_pylist():
+        where = f"{item['file']}, item {item['item']:,}"
+        print_line(printable_line(f"{where}: cosine {item['cosine']:.4f} in {item['nearest']}"))
+        for name in ("text", "nearest_text"):
+            print_line(f"    {printable_line(' '.join(item[name].split())[:SHOWN_CHARACTERS])}")
+    if found.close > SHOWN_ITEMS:
+        print_line(f"and {found.close - SHOWN_ITEMS:,} more")
 
 
 CHECK_OVERLAP = Command("check-overlap", "find evaluation items in training texts", _add_check_overlap, check_overlap)

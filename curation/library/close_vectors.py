@@ -14,9 +14,12 @@ import pyarrow as pa
 from curation.arrays import seeded_hashes
 from curation.contract import Engine, Frame
 from curation.engine import engine_of
-from curation.errors import InputError, RecipeError, as_share
+from curation.errors import InputError, OutputError, RecipeError, as_share
+from curation.models.cluster_words import ClusterWords
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms, units_of, vector_hashes
+from curation.reading.documents import is_text
 from curation.stages.vector_clusters import PER_CLUSTER, Clusters, fit_clusters, sample_size
+from curation.system.files import local_output
 
 AT_ONCE = 1 << 12  # vectors of each side in memory as floats
 MAX_NEIGHBOURS = 1_000
@@ -99,7 +102,8 @@ def align(left: Frame, right: Frame, column: str = "embedding", *, threshold: fl
 
 def clusters(
     frame: Frame, column: str = "embedding", *, clusters: int | str = "auto", central: int = 3, seed: int = 1,
-    centroids: str | os.PathLike[str] = "",
+    centroids: str | os.PathLike[str] = "", save: str | os.PathLike[str] = "", words: int = 0,
+    text_column: str = "text",
 ) -> Frame:  # fmt: skip
     """Return the clusters of the vectors of a frame with their central rows, largest cluster first, as a frame.
 
@@ -109,10 +113,15 @@ def clusters(
     central    rows per cluster: those with the highest cosine to its centroid, of equal ones the first
     seed       seed of the sample to which k-means is fitted
     centroids  file `centroids/stage-N.npz` of a run with `semantic_dedup`, in place of fitting; `clusters` is ignored
+    save       write the centroids to this `.npz` file, for `assign_clusters` and `centroids`; "": do not
+    words      typical words per cluster, in the column `words`, with commas between them; 0 (default): none
+    text_column  column of the texts, for `words`
 
     The result has a row per central row: `cluster`, the number of the centroid; `rows`, the size of the cluster; `rank`
     from 1; `row`, the position in the frame; `cosine` to the centroid, rounded down to four digits. Rows without a
-    vector are in no cluster, and empty clusters are left out.
+    vector are in no cluster, and empty clusters are left out. Typical words are those that a cluster uses more than the
+    others, by log-odds with a Dirichlet prior (Monroe, Colaresi and Quinn, 2008), above 1.96 standard deviations; words
+    are separated by white space, in lower case, without marks around them. A single cluster has none.
 
         >>> import curation, pandas
         >>> frame = pandas.DataFrame({"embedding": [[1.0, 0.0], [1.0, 0.2], [1.0, 0.5], None]})
@@ -120,15 +129,19 @@ def clusters(
         [[0.0, 3.0, 1.0, 1.0, 0.9992]]
 
     Raises RecipeError for a wrong number; InputError for a column that is missing or has no vectors, for more clusters
-    than different vectors, and for centroids that do not fit.
+    than different vectors, and for centroids that do not fit; OutputError for a wrong name of the file.
     """
     if clusters != "auto" and (isinstance(clusters, str) or clusters < 1):
         raise RecipeError(f"clusters must be auto or a number of at least 1, not {clusters!r}")
-    if central < 1:
-        raise RecipeError(f"central must be at least 1, not {central}")
+    for name, number, least in (("central", central, 1), ("words", words, 0)):
+        if number < least:
+            raise RecipeError(f"{name} must be at least {least}, not {number}")
     engine = engine_of(frame)
+    texts = _texts(engine, frame, text_column) if words else []
     vectors, rows = _vectors(engine, frame, column)
     found = _clusters_of(engine, vectors, 0 if isinstance(clusters, str) else clusters, seed, os.fspath(centroids))
+    if save:
+        found.save(_npz(save))
     nearest = [found.nearest(engine, vectors[block], 1)[:, 0] for block in _blocks(len(vectors))]
     home = np.concatenate([np.zeros(0, np.int32), *nearest])
     norms, own = squared_norms(vectors), squared_norms(found.centroids)
@@ -141,8 +154,35 @@ def clusters(
     starts = np.flatnonzero(np.diff(home[order], prepend=-1))
     rank = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order)))) + 1
     order, rank = order[rank <= central], rank[rank <= central]
-    columns = {"cluster": home[order].astype(np.int64), "rows": sizes[home[order]], "rank": rank}
-    return engine.from_arrow(pa.table(columns | {"row": rows[order], "cosine": cosine[order] / UNITS}))
+    columns: dict[str, Any] = {"cluster": home[order].astype(np.int64), "rows": sizes[home[order]], "rank": rank}
+    columns |= {"row": rows[order], "cosine": cosine[order] / UNITS}
+    if words:
+        counted = ClusterWords()
+        for cluster, row in zip(home.tolist(), rows.tolist(), strict=True):
+            counted.add(cluster, texts[row] or "")
+        typical = counted.typical(words)
+        columns["words"] = pa.array(
+            [", ".join(typical[cluster]) for cluster in home[order].tolist()], pa.large_string()
+        )
+    return engine.from_arrow(pa.table(columns))
+
+
+def _texts(engine: Engine, frame: Any, column: str) -> list[str | None]:
+    """Return the texts of a frame. InputError without them."""
+    if not hasattr(frame, "columns") or column not in frame.columns:
+        names = list(getattr(frame, "columns", []))
+        raise InputError(f"column {column!r} not found in the frame; it has {names}. Set text_column, or words=0")
+    texts = engine.to_arrow(frame[[column]]).column(0)
+    if not is_text(texts.type) and not pa.types.is_null(texts.type):
+        raise InputError(f"column {column!r} holds {texts.type}, but words are counted in strings. Set text_column")
+    return list(texts.to_pylist())
+
+
+def _npz(path: str | os.PathLike[str]) -> Path:
+    target = local_output(path)
+    if target.suffix != ".npz":
+        raise OutputError(f"save is {target}, expected a name that ends in .npz")
+    return target
 
 
 def _clusters_of(engine: Engine, vectors: np.ndarray, count: int, seed: int, centroids: str) -> Clusters:

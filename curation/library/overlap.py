@@ -3,7 +3,8 @@
 
 `decontaminate` removes documents that share an n-gram with evaluation texts. This is the other direction: which
 evaluation items a model has seen. Memory: 44 to 68 bytes per n-gram of the evaluation texts, 100 bytes per n-gram found
-and document named, and a batch of text per worker. The training texts stream through.
+and document named, and a batch of text per worker. The training texts stream through. With an embedding model, items
+are compared with the training texts by the cosine of their vectors too: `curation.library.overlap_vectors`.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import pyarrow.parquet as pq
 
 from curation.contract import ID, ROW, TEXT, Engine
 from curation.engine import choose_engine, load_engine
-from curation.errors import InputError, OutputError, RecipeError, nearest
+from curation.errors import InputError, OutputError, RecipeError, as_share, nearest
 from curation.kernels.ngram_table import table_of
 from curation.library.overlap_corpus import FilesTask, Found, Wanted, find_ngrams, first_per_group, plan_tasks
+from curation.library.overlap_vectors import Close, Items, items_of, refine
+from curation.models.vectors import UNITS, units_of
 from curation.reading import probe, read_documents, shown
 from curation.reading.changes import check_unchanged
+from curation.reading.formats import SET
 from curation.reading.inputs import list_inputs, refuse_streamed
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
@@ -42,6 +46,11 @@ SCHEMA = pa.schema(
         ("contaminated", pa.bool_()), ("documents", pa.list_(pa.large_string())),
     ]
 )  # fmt: skip
+CLOSE = [
+    ("text", pa.large_string()), ("cosine", pa.float64()), ("close", pa.bool_()), ("nearest", pa.large_string()),
+    ("nearest_text", pa.large_string()),
+]  # fmt: skip
+REMEDY = "Set text_column of the test file, or give --test-column NAME"
 
 
 class EvaluationSet(NamedTuple):
@@ -53,6 +62,8 @@ class EvaluationSet(NamedTuple):
     short         items of fewer words than an n-gram: they match only documents that consist of the same words
     ngrams        different n-grams of each item, summed
     found         those that occur in the training texts
+    empty         items without words, which are not compared
+    close         items with a cosine of at least `cosine` to a training text; 0 without a model
     """
 
     name: str
@@ -62,6 +73,8 @@ class EvaluationSet(NamedTuple):
     short: int
     ngrams: int
     found: int
+    empty: int = 0
+    close: int = 0
 
 
 class Overlap(NamedTuple):
@@ -70,8 +83,10 @@ class Overlap(NamedTuple):
     sets       counts per evaluation set
     items      a row per evaluation item, in the order of the files: `test` (the set), `file`, `item` (record, from 1),
                `id`, `words`, `ngrams` (different ones), `found`, `share`, `contaminated`, and the ids of the first
-               `documents` that have one of its n-grams. An item without words has a null `share`
-    ngram, threshold                settings
+               `documents` that have one of its n-grams. An item without words has a null `share`. With a model also
+               `text`, `cosine` (rounded down to four digits; null without a vector), `close` (whether it is at least
+               the setting `cosine`), `nearest` (id of the nearest document), and `nearest_text`, the text compared
+    ngram, threshold, model, cosine settings
     documents, bytes, rejected      training documents read, bytes of their text, and records that are no documents
     """
 
@@ -82,11 +97,18 @@ class Overlap(NamedTuple):
     documents: int
     bytes: int
     rejected: int
+    model: str = ""
+    cosine: float = 0.95
 
     @property
     def contaminated(self) -> int:
         """Number of contaminated items."""
         return sum(entry.contaminated for entry in self.sets)
+
+    @property
+    def close(self) -> int:
+        """Number of items that are close to a training text; 0 without a model."""
+        return sum(entry.close for entry in self.sets)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
         """Write the result to a `.json` file, or the items to an `.arrow` or `.parquet` file, and return its path.
@@ -95,14 +117,16 @@ class Overlap(NamedTuple):
         target = check_output(path, force)
         with commit(target) as temporary:
             if target.suffix == ".json":
+                settings = {"model": self.model, "cosine": self.cosine} if self.model else {}
                 content = {
-                    "ngram": self.ngram, "threshold": self.threshold, "documents": self.documents, "bytes": self.bytes,
+                    "ngram": self.ngram, "threshold": self.threshold, **settings,
+                    "documents": self.documents, "bytes": self.bytes,
                     "rejected": self.rejected, "sets": [entry._asdict() for entry in self.sets],
                     "items": self.items.to_pylist(),
                 }  # fmt: skip
                 temporary.write_bytes(as_json(content, indent=True))
             elif target.suffix == ".arrow":
-                with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+                with pa.OSFile(str(temporary), "wb") as sink, pa.ipc.new_file(sink, self.items.schema) as writer:
                     writer.write_table(self.items)
             else:
                 pq.write_table(self.items, temporary, compression="zstd")
@@ -128,6 +152,9 @@ def check_overlap(
     compare: str = "lowercase",
     documents: int = 10,
     tokenizer: str = "",
+    model: str | os.PathLike[str] = "",
+    cosine: float = 0.95,
+    whole_documents: bool = False,
     engine: str = "auto",
     workers: int = 0,
 ) -> Overlap:
@@ -141,12 +168,18 @@ def check_overlap(
     compare    `lowercase`: compare `text.lower()`; `exact`: compare texts unchanged
     documents  number of documents to name per n-gram and item, the first ones
     tokenizer  of pairs; default: the one in the manifest of their run
+    model      folder of an encoder or of static embeddings: compare vectors too; "": n-grams only
+    cosine     with a model: an item is close to a training text from this cosine on, in (0, 1]
+    whole_documents  with a model: compare documents as a whole only. A long one then hides an item
     engine     `auto`, `gpu` or `cpu`
     workers    tasks at once; 0: one per processor
 
     An item of fewer than `ngram` words is one n-gram; it is found only in documents that consist of the same words.
     `EvaluationSet.short` counts such items. The texts of pairs are decoded, then cut into words. Equal results for
     any number of workers.
+
+    With a model, each item is compared with windows of about its length of every document, and with shorter documents.
+    A finished run with vectors by the same model (equal SHA-256 of its files) gives those of whole documents.
 
         >>> import curation, pandas
         >>> words = " ".join(f"word{number}" for number in range(20))
@@ -156,19 +189,29 @@ def check_overlap(
         >>> overlap.contaminated, overlap.items["documents"].to_pylist()
         (1, [['a/1']])
 
-    RecipeError: wrong settings. InputError: inputs that cannot be used, or training texts without a document.
+    RecipeError: wrong settings. InputError: inputs or a model that cannot be used, or training texts without a
+    document. EngineError: a missing package of the model.
     """
     _check(ngram, threshold, compare, documents, workers)
+    model = os.fspath(model)
+    if model and not 0 < cosine <= 1:
+        raise RecipeError(f"cosine must be above 0 and at most 1, not {cosine:g}{as_share(cosine)}")
+    if whole_documents and not model:
+        raise RecipeError("whole_documents is for vectors, and there is no model. Give the folder of a model")
     chosen = load_engine(choose_engine(engine).name)
     items = _Items(test, ngram, compare)
-    tasks = plan_tasks(train, tokenizer)
+    vectors = items_of(items.texts, model, whole_documents) if model else None
+    if vectors is not None and not len(vectors.rows):
+        raise InputError(f"test: {model} knows no word of any item. Give a model of their language")
+    tasks = plan_tasks(train, tokenizer, model)
     table = table_of(("test",), items.hashes, np.arange(len(items.hashes), dtype=np.int32))
-    wanted = Wanted(table, items.hashes, ngram, compare, documents)
+    wanted = Wanted(table, items.hashes, ngram, compare, documents, vectors)
     found = _scan(chosen, wanted, tasks, workers or read_processors())
     if not found.documents:
         rejected = f"; {found.rejected:,} records were rejected" if found.rejected else ""
         raise InputError(f"the training texts have no document{rejected}. Check the paths and --text-column")
-    return _judge(items, found, ngram, threshold, documents)
+    overlap = _judge(items, found, ngram, threshold, documents)
+    return overlap if vectors is None else _with_cosines(overlap, items, vectors, found, cosine)
 
 
 def _check(ngram: int, threshold: float, compare: str, documents: int, workers: int) -> None:
@@ -198,8 +241,9 @@ class _Items:
             raise InputError("test has no inputs, expected at least one path")
         engine = load_engine("cpu")
         self.columns: dict[str, list[Any]] = {name: [] for name in ("test", "file", "item", "id", "words")}
+        self.texts: list[str] = []
         hashes, sizes = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
-        for file in [probe(file) for file in find_files(inputs)]:
+        for file in [_probed(file) for file in find_files(inputs)]:
             before = len(hashes)
             for batch, counts in self._read(engine, file, ngram, compare):
                 hashes.append(batch)
@@ -207,7 +251,7 @@ class _Items:
             if not sum(map(len, hashes[before:])):
                 raise InputError(
                     f"test file {shown(file.path)} has no words: nothing of it was compared. Check that it "
-                    "is the right file, and the name of its text column"
+                    f"is the right file. {REMEDY}"
                 )
         self.hashes, grams = np.unique(np.concatenate(hashes), return_inverse=True)
         self.grams = grams.astype(np.int64)
@@ -222,6 +266,7 @@ class _Items:
                 rows += documents.rows
                 for entry in documents.rejected:
                     raise InputError(f"test file {shown(file.path)}, record {records + entry.row + 1:,}: {entry.error}")
+                self.texts += documents.table.column(TEXT).to_pylist()
                 text, _ = engine.rewrite(engine.from_arrow(documents.table)[TEXT], COMPARISONS[compare])
                 hashes, offsets = engine.shingles(text, ngram, False)
                 numbers = (documents.table.column(ROW).to_numpy() + records + 1).tolist()
@@ -238,8 +283,17 @@ class _Items:
             records += rows
 
 
+def _probed(file: SourceFile) -> SourceFile:
+    """Return the probed test file. The remedies of readers are those for training texts: InputError with its own."""
+    try:
+        return probe(file)
+    except InputError as error:
+        raise InputError(str(error).replace(SET["text_column"], REMEDY)) from None
+
+
 class _Corpus(NamedTuple):
-    """The n-grams found: positions in `_Items.hashes`, ascending, with the first documents that have each."""
+    """The n-grams found: positions in `_Items.hashes`, ascending, with the first documents that have each. `close` has
+    the nearest texts of each item with a vector, and `names` the ids of their documents."""
 
     gram: np.ndarray
     order: np.ndarray
@@ -247,6 +301,15 @@ class _Corpus(NamedTuple):
     documents: int
     bytes: int
     rejected: int
+    close: Close | None
+    base: np.ndarray
+    sources: list[str]
+    tasks: list[Any]
+
+    def name(self, order: int, row: int) -> str:
+        """Return the name by its position of a record without an id. The order has the task in its upper bits."""
+        task = order >> 40
+        return f"{self.sources[task]}/{int(self.base[task]) + row if isinstance(self.tasks[task], FilesTask) else row}"
 
 
 def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Corpus:
@@ -256,6 +319,7 @@ def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Co
     counts = {"done": 0, "documents": 0, "bytes": 0, "rejected": 0}
     rows = np.zeros(len(tasks), np.int64)
     sources = [""] * len(tasks)
+    close = Close.none(*wanted.items.vectors.shape) if wanted.items is not None else None
 
     def note(number: int, _: Any, found: Found) -> None:
         nonlocal gram, order, ids
@@ -266,6 +330,9 @@ def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Co
             np.concatenate([ids, found.ids]),
             wanted.documents,
         )
+        if close is not None and found.close is not None:
+            numbered = found.close._replace(order=found.close.order + (number << 40))
+            close.merge(np.arange(len(close.order)), numbered)
         counts["done"] += 1
         for name in ("documents", "bytes", "rejected"):
             counts[name] += getattr(found, name)
@@ -279,10 +346,11 @@ def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Co
     ):
         session.run(partial(find_ngrams, engine, wanted), tasks, note)
     base = np.cumsum(rows) - rows
+    sizes = counts["documents"], counts["bytes"], counts["rejected"]
+    corpus = _Corpus(gram, order, ids, *sizes, close, base, sources, tasks)
     for place in np.flatnonzero(ids == None).tolist():  # noqa: E711  # a record without an id is named by its position
-        task, row = int(order[place]) >> 40, int(order[place]) & ((1 << 40) - 1)
-        ids[place] = f"{sources[task]}/{int(base[task]) + row if isinstance(tasks[task], FilesTask) else row}"
-    return _Corpus(gram, order, ids, counts["documents"], counts["bytes"], counts["rejected"])
+        ids[place] = corpus.name(int(order[place]), int(order[place]) & ((1 << 40) - 1))
+    return corpus
 
 
 def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, documents: int) -> Overlap:
@@ -311,14 +379,39 @@ def _judge(items: _Items, found: _Corpus, ngram: int, threshold: float, document
     return Overlap(_sets(table, ngram), table, ngram, threshold, found.documents, found.bytes, found.rejected)
 
 
+def _with_cosines(overlap: Overlap, items: _Items, vectors: Items, found: _Corpus, cosine: float) -> Overlap:
+    """Return the result with the nearest training text of each item."""
+    assert found.close is not None
+    nearest_ = refine(vectors, found.close)
+    seen = np.flatnonzero(nearest_.units >= -UNITS)
+    count = len(items.texts)
+    units, ids, texts = np.full(count, -UNITS), np.full(count, None, object), np.full(count, None, object)
+    for place in seen.tolist():
+        row = int(vectors.rows[place])
+        units[row], texts[row] = nearest_.units[place], nearest_.texts[place]
+        ids[row] = nearest_.ids[place] or found.name(int(nearest_.order[place]), int(nearest_.row[place]))
+    missing = np.ones(count, bool)
+    missing[vectors.rows[seen]] = False
+    values = (
+        items.texts, pa.array(units / UNITS, mask=missing), ~missing & (units >= units_of(cosine)), ids.tolist(),
+        texts.tolist(),
+    )  # fmt: skip
+    table = overlap.items
+    for (name, kind), value in zip(CLOSE, values, strict=True):
+        table = table.append_column(name, pa.array(value, kind) if not isinstance(value, pa.Array) else value)
+    return overlap._replace(items=table, sets=_sets(table, overlap.ngram), model=vectors.model, cosine=cosine)
+
+
 def _sets(items: pa.Table, ngram: int) -> list[EvaluationSet]:
     names = np.array(items.column("test").to_pylist(), object)
     words, ngrams, found = (items.column(name).to_numpy() for name in ("words", "ngrams", "found"))
+    close = items.column("close").to_numpy() if "close" in items.column_names else np.zeros(len(items), bool)
     contaminated = items.column("contaminated").to_numpy()
     return [
         EvaluationSet(
             name, int((words[of] > 0).sum()), int(contaminated[of].sum()), int((found[of] > 0).sum()),
             int(((words[of] > 0) & (words[of] < ngram)).sum()), int(ngrams[of].sum()), int(found[of].sum()),
+            int((words[of] == 0).sum()), int(close[of].sum()),
         )
         for name in dict.fromkeys(names.tolist())
         for of in [names == name]

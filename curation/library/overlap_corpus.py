@@ -2,7 +2,8 @@
 """The training texts of `curation.check_overlap`: finished runs, files of documents, and `.bin/.idx` pairs.
 
 A task reads one slice of files, or a range of the documents of a pair, and returns the n-grams of the evaluation texts
-that it has found, with the first documents that have each. Memory of a task: a batch of text, and the n-grams found.
+that it has found, with the first documents that have each, and the texts nearest to them by their vectors. Memory of a
+task: a batch of text, and what it has found.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pyarrow as pa
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.errors import InputError
 from curation.kernels.ngram_table import NgramTable
+from curation.library.overlap_vectors import Close, Items, Search, stored_column
 from curation.packing.indexed import IndexedReader, bare_prefix
 from curation.packing.megatron import suffixed
 from curation.packing.repack import recorded_tokenizer
@@ -33,14 +35,16 @@ from curation.running.run_folder import REPORT
 from curation.stages.ngram_dedup import COMPARISONS
 
 SLICE_BYTES = 16 << 20
+MODEL_SLICE_BYTES = 1 << 20  # models read slowly: more tasks keep all workers busy to the end
 TASK_TOKENS = 4 << 20  # of a pair, per task
 BATCH_TOKENS = 1 << 20
 
 
 class FilesTask(NamedTuple):
-    """A slice of files of documents."""
+    """A slice of files of documents, and the column of their stored vectors, if they have one."""
 
     slice: Slice
+    stored: str = ""
 
 
 class PairTask(NamedTuple):
@@ -56,6 +60,7 @@ class Wanted(NamedTuple):
     """The n-grams to find: their table, whose owners are positions in `hashes`, and how texts are compared.
 
     documents  number of documents to name per n-gram
+    items      the items with a vector; None if only n-grams are compared
     """
 
     table: NgramTable
@@ -63,11 +68,13 @@ class Wanted(NamedTuple):
     ngram: int
     compare: str
     documents: int
+    items: Items | None = None
 
 
 class Found(NamedTuple):
     """The n-grams that a task has found: `gram` (position in `Wanted.hashes`), `row` and `id` of a document that has
-    it, at most `Wanted.documents` per n-gram, the first ones. An id is None for a record without one."""
+    it, at most `Wanted.documents` per n-gram, the first ones. An id is None for a record without one. `close` has the
+    nearest texts of each item, if vectors are compared."""
 
     gram: np.ndarray
     row: np.ndarray
@@ -77,26 +84,32 @@ class Found(NamedTuple):
     documents: int
     bytes: int
     rejected: int
+    close: Close | None = None
 
 
-def plan_tasks(train: Any, tokenizer: str) -> list[FilesTask | PairTask]:
-    """Return the tasks that read the training texts: of runs, inputs as in a recipe, and pairs, in this order."""
+def plan_tasks(train: Any, tokenizer: str, model: str = "") -> list[FilesTask | PairTask]:
+    """Return the tasks that read the training texts: of runs, inputs as in a recipe, and pairs, in this order. With a
+    `model`, the tasks of a run have the column of the vectors that it has stored by this model."""
     several = isinstance(train, Sequence) and not isinstance(train, str | bytes)
     files: list[Any] = []
+    stored: dict[str, str] = {}  # folder of the documents of a run -> column of vectors
     tasks: list[FilesTask | PairTask] = []
-    for entry in train if several else [train]:
-        path = Path(entry).expanduser() if isinstance(entry, str | os.PathLike) else None
+    for given in train if several else [train]:
+        path = Path(given).expanduser() if isinstance(given, str | os.PathLike) else None
         if path is not None and (path / REPORT).is_file():
             run = open_finished(path)
             need_documents(run, "check-overlap")
-            files.append({"path": str(path / "documents"), "format": "parquet", "text_column": TEXT, "id_column": ID})
+            entry = {"path": str(path / "documents"), "format": "parquet", "text_column": TEXT, "id_column": ID}
+            column = stored_column(run, model) if model else ""
+            stored[str(entry["path"])] = column
+            files.append(entry | ({"columns": [column]} if column else {}))
         elif path is not None and suffixed(bare_prefix(path), ".idx").is_file():
             tasks += _pair_tasks(path, tokenizer)
         else:
-            files.append(entry)
+            files.append(given)
     inputs = _inputs(files, "train") if files else []
-    slices = plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES)
-    return [*map(FilesTask, slices), *tasks]
+    slices = plan_slices([probe(file) for file in find_files(inputs)], MODEL_SLICE_BYTES if model else SLICE_BYTES)
+    return [*(FilesTask(part, stored.get(os.path.dirname(part.ranges[0].file.path), "")) for part in slices), *tasks]
 
 
 def is_documents(path: str) -> bool:
@@ -143,19 +156,24 @@ def find_ngrams(engine: Engine, wanted: Wanted, task: FilesTask | PairTask) -> F
     gram, row = np.zeros(0, np.int64), np.zeros(0, np.int64)
     ids = np.zeros(0, object)
     rows = documents = text_bytes = rejected = 0
+    stored = task.stored if isinstance(task, FilesTask) else ""
+    search = Search(engine, wanted.items, stored) if wanted.items is not None else None
     batches = _batches(engine, task) if isinstance(task, FilesTask) else _decoded(engine, task)
     for frame, batch_rows, batch_rejected in batches:
         rows += batch_rows
         rejected += batch_rejected
         documents += len(frame)
         text_bytes += int(engine.byte_lengths(frame[TEXT]).sum())
+        if search is not None:
+            search.add(frame)
         new = _matches(engine, wanted, frame)
         gram, row, ids = first_per_group(
             np.concatenate([gram, new[0]]), np.concatenate([row, new[1]]), np.concatenate([ids, new[2]]),
             wanted.documents,
         )  # fmt: skip
     source = task.slice.source if isinstance(task, FilesTask) else task.prefix.name
-    return Found(gram, row, ids, source, rows, documents, text_bytes, rejected)
+    close = search.close if search is not None else None
+    return Found(gram, row, ids, source, rows, documents, text_bytes, rejected, close)
 
 
 def first_per_group(

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stages that write and use scores, on a frame: `curation.classify`, `embed`, `perplexity`, `select` and `mix`."""
+"""The stages that write and use scores, on a frame: `curation.classify`, `perplexity`, `embed`, `assign_clusters`,
+`select` and `mix`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import stage_of, takes
-from curation.stages import Classify, Embed, Mix, Perplexity, Select
+from curation.stages import AssignClusters, Classify, Embed, Mix, Perplexity, Select
 
 
 @takes(Classify)
@@ -100,6 +101,36 @@ def embed(
     package, and the errors of `curation.apply`.
     """
     return apply(frame, stage_of(Embed, model, locals()), text_column=text_column)
+
+
+@takes(AssignClusters)
+def assign_clusters(
+    frame: AnyFrame,
+    centroids: str | os.PathLike[str] | AssignClusters,
+    *,
+    vectors: str = "embedding",
+    column: str = "cluster",
+    names: str | Sequence[str] = (),
+    text_column: str = "text",
+) -> AnyFrame:
+    """Return the frame with a column: the cluster of each row, the one of the nearest centroid; null without a vector.
+
+    centroids            file of centroids: `centroids/stage-N.npz` of a run with `semantic_dedup`, or one that
+                         `curation.clusters` has saved; or a whole `curation.AssignClusters` in place of the keywords
+    vectors              column of the vectors
+    names                names of the clusters in the order of their numbers; default: the numbers (int64)
+    frame, text_column   as in `curation.apply`
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["a", "b", "c"], "embedding": [[1.0, 0.1], [1.0, -0.1], None]})
+        >>> _ = curation.clusters(frame, clusters=1, save="topics.npz")
+        >>> curation.assign_clusters(frame, "topics.npz", names=["law"])["cluster"].tolist()
+        ['law', 'law', nan]
+
+    Raises RecipeError for a wrong setting, InputError for centroids or vectors that cannot be used, and the errors of
+    `curation.apply`.
+    """
+    return apply(frame, stage_of(AssignClusters, centroids, locals()), text_column=text_column)
 
 
 @takes(Select)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from curation.running.report_page.clusters import clusters
 from curation.running.report_page.documents import before_and_after, groups
 from curation.running.report_page.facts import data_card, lines, outputs, recipe, times
 from curation.running.report_page.funnel import funnel, tiles, warnings
@@ -31,6 +32,7 @@ def as_html(content: dict[str, Any]) -> str:
         ("Rules and their bounds", rules(content), "rules"),
         ("Documents before and after", before_and_after(content), "documents"),
         ("Groups of duplicates", groups(content), "groups"),
+        ("Clusters", clusters(content), "clusters"),
         ("Samples of removed and kept documents", samples(content), "samples"),
         ("Pairs of duplicates", pairs(content), "pairs"),
         ("Time and memory", times(content), "time"),

@@ -21,11 +21,13 @@ from curation.arrays import batches_of, seeded_hashes
 from curation.contract import ID, ROW, TEXT
 from curation.rules.decide import Rule, expand_rules
 from curation.running.candidates import MAX_CHARACTERS, chosen_of
+from curation.running.corpus_phase import CENTROIDS
 from curation.running.intermediate import Numbering, Partitions, open_partition
 from curation.running.marks import aligned_words, broken_spans, excerpt
 from curation.running.masks import row_batches
 from curation.running.places import Places
 from curation.running.removed import RemovedRows
+from curation.running.report_clusters import POINTS, cluster_map
 from curation.running.similarity import jaccard
 from curation.running.slice_notes import SAMPLES
 from curation.stages import Filter
@@ -78,7 +80,7 @@ class Sampler(NamedTuple):
         samples = self.context.plan.recipe.report.samples
         groups = [group for rows in self.removed if (group := self._groups(rows, counts, samples))]
         if not samples:
-            return {"kept": [], "removed": [], "pairs": [], "groups": groups}
+            return {"kept": [], "removed": [], "pairs": [], "groups": groups, "clusters": []}
         numbers = {
             (stage, reason): number
             for stage, count in enumerate(counts)
@@ -103,13 +105,26 @@ class Sampler(NamedTuple):
                 if found.get(key)
             ]
 
-        kept = self._kept(samples)
+        kept = [self._sample(document) for document in self._documents(self.state.partitions, self._kept(samples))]
         return {
             "kept": kept,
             "removed": entries("samples", removed),
             "pairs": entries("pairs", pairs),
             "groups": groups,
+            "clusters": self._clusters(),
         }
+
+    def _clusters(self) -> list[dict[str, Any]]:
+        """The map of the clusters of the last stage that has any, in a list; an empty list without one."""
+        recipe = self.context.plan.recipe
+        for number, stage in reversed(list(enumerate(recipe.stages))):
+            if clustered := stage.clustered():
+                kept = self.context.folder / CENTROIDS / f"stage-{number + 1}.npz"
+                path = Path(clustered.centroids) if clustered.centroids else kept
+                rows = np.sort(self._kept(POINTS))
+                found = cluster_map(self.context.engine, clustered, path, self.state.partitions, rows, self._id)
+                return [{"stage": recipe.stage_names[number], **found}] if found else []
+        return []
 
     def _by_rules(self, samples: int, shown: set[tuple[int, str]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
         """The samples of documents that row stages removed, by stage and reason."""
@@ -156,13 +171,14 @@ class Sampler(NamedTuple):
             "characters": document.characters,
         }
 
-    def _kept(self, samples: int) -> list[dict[str, Any]]:
+    def _kept(self, samples: int) -> np.ndarray:
+        """The rows of so many kept documents, chosen by a hash."""
         mask = np.load(self.state.mask, mmap_mode="r")
         best = np.zeros(0, np.int64)
         for low, high in row_batches(0, len(mask)):
             rows = np.concatenate([best, np.flatnonzero(mask[low:high]) + low])
             best = rows[_chosen(rows, samples)]
-        return [self._sample(document) for document in self._documents(self.state.partitions, best)]
+        return best
 
     def _documents(self, partitions: Partitions, rows: np.ndarray) -> Iterator[_Document]:
         """The documents at rows of a segment, in their order."""

@@ -109,13 +109,34 @@ class Group(msgspec.Struct, frozen=True):
             msgspec.convert(self.document, Sample)
 
 
+class Cluster(msgspec.Struct, frozen=True):
+    """A cluster on the map: its name, its documents there, and the words that they use more than others."""
+
+    name: str
+    documents: Count
+    words: list[str]
+
+
+class ClusterMap(msgspec.Struct, frozen=True):
+    """Documents on two principal components: x, y, place of the cluster in `clusters` or -1, id, start of the text.
+
+    `count` is the number of clusters with a document on the map, `shares` the shares of the variance."""
+
+    stage: str
+    clusters: list[Cluster]
+    count: Count
+    shares: tuple[float, float]
+    points: list[tuple[float, float, int, str, str]]
+
+
 class Texts(msgspec.Struct, frozen=True):
-    """Samples, pairs and groups."""
+    """Samples, pairs, groups, and maps of clusters."""
 
     kept: list[Sample] = []
     removed: list[Removed] = []
     pairs: list[Pairs] = []
     groups: list[Group] = []
+    clusters: list[ClusterMap] = []
 
 
 __all__ = ["AllValues", "RuleValues", "Texts"]

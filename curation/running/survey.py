@@ -73,6 +73,7 @@ class StageSurvey(msgspec.Struct, kw_only=True):
 
     documents_in, documents_out, edited, reasons   estimates of documents
     seconds                                        processor time, estimated; of a corpus stage only for its keys
+    groups                                         documents of each group of a corpus stage that has groups
     """
 
     name: str
@@ -82,6 +83,7 @@ class StageSurvey(msgspec.Struct, kw_only=True):
     edited: float = 0
     reasons: dict[str, float] = {}
     seconds: float = 0
+    groups: dict[str, float] = {}
 
 
 class Sampled(msgspec.Struct, kw_only=True):
@@ -188,9 +190,9 @@ def kept_share(recipe: Recipe, survey: Survey) -> float:
     """
     tokens = survey.tokens or ASSUMED_TOKENS * survey.kept_bytes
     share = 1.0
-    for stage in recipe.stages:
+    for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
         if isinstance(stage, CorpusStage):
-            share *= stage.kept_share(share * survey.kept_documents, share * tokens)
+            share *= stage.kept_share(share * survey.kept_documents, share * tokens, sampled.groups)
     return share
 
 
@@ -315,6 +317,8 @@ def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
             setattr(stage, name, getattr(stage, name) + getattr(more, name) * scale)
         for reason, count in more.reasons.items():
             stage.reasons[reason] = stage.reasons.get(reason, 0) + count * scale
+        for group, count in more.groups.items():
+            stage.groups[group] = stage.groups.get(group, 0) + count * scale
 
 
 def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
@@ -335,7 +339,9 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
         size = engine.to_arrow(frame[[ROW, ID, TEXT, *chunk.columns, *added]]).nbytes + 8 * len(frame)
         for number in segment.corpus_stages:
             started = time.perf_counter()
-            keys = compute_keys(cast(CorpusStage, chain.stages[number]), engine, frame)
+            comparing = cast(CorpusStage, chain.stages[number])
+            keys = compute_keys(comparing, engine, frame)
+            measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
             size += sum(key.nbytes for key in keys.values())
             measured.stages[number].seconds = time.perf_counter() - started
         measured.segments[segment.number] = size

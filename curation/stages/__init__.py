@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stages: frozen structures with a few short methods each. `STAGES` are those of this package, by their kinds."""
 
+from curation.stages.assign_clusters import AssignClusters
 from curation.stages.base import CorpusStage, Phase, RowStage, Stage
 from curation.stages.classify import Classify
 from curation.stages.decontaminate import Decontaminate
@@ -19,13 +20,14 @@ from curation.stages.select import Select
 from curation.stages.semantic_dedup import SemanticDedup
 
 _CLASSES: tuple[type[Stage], ...] = (
-    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Perplexity, Embed, Decontaminate, ExactDedup,
-    FuzzyDedup, NgramDedup, SemanticDedup, Select, Mix,
+    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Perplexity, Embed, AssignClusters,
+    Decontaminate, ExactDedup, FuzzyDedup, NgramDedup, SemanticDedup, Select, Mix,
 )  # fmt: skip
 STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
 
 __all__ = [
     "STAGES",
+    "AssignClusters",
     "Classify",
     "CorpusStage",
     "Decontaminate",

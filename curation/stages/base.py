@@ -24,6 +24,15 @@ from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
 SHOWN_COUNTS = 10  # of a stage's details, in its line below the funnel
 
 
+class Clustered(NamedTuple):
+    """Clusters that a stage finds or assigns: the column of the vectors, their names (empty: numbers), and the file of
+    the centroids ("": the file of `CorpusStage.centroids_file`, which the run keeps)."""
+
+    vectors: str
+    names: tuple[str, ...] = ()
+    centroids: str = ""
+
+
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """One step of a recipe. A subclass sets its `kind` as the tag: `tag="filter"`, or
     `tag="mypackage.stages:BlockUrls"` outside this package.
@@ -99,6 +108,10 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Return lines for `curate plan` that explain the settings. Default: one line with the settings."""
         settings = {key: value for key, value in msgspec.to_builtins(self).items() if key not in ("kind", "name")}
         return [", ".join(f"{key} {_shown(value)}" for key, value in settings.items()) or "no settings"]
+
+    def clustered(self) -> Clustered | None:
+        """Return the clusters that the report shows on a map. Default: none."""
+        return None
 
     def report_lines(self, count: StageCount) -> list[str]:
         """Return lines for the report, below the funnel, without the stage's name. Default: the number of documents
@@ -180,10 +193,16 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         none."""
         return None
 
-    def kept_share(self, documents: float, tokens: float) -> float:
+    def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
         """Return the share that the stage keeps of so many documents with so many tokens, if its settings fix it; above
-        1 if it repeats documents. `curate plan` and the check of the disk use it. Default: 1."""
+        1 if it repeats documents. `groups` has the estimated documents of each of its groups (`group_sizes`). `curate
+        plan` and the check of the disk use it. Default: 1."""
         return 1.0
+
+    def group_sizes(self, keys: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
+        """Return the number of documents of each group, by name, among some documents of an input with these keys.
+        Default: none, for stages whose `kept_share` needs none."""
+        return {}
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         """Return about how many bytes the phases write to `corpus.scratch` if they need the text of so many documents

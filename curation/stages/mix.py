@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -89,9 +89,19 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
     def reads(self) -> tuple[str, ...]:
         return () if self.by == SOURCE else (self.by,)
 
-    def kept_share(self, documents: float, tokens: float) -> float:
+    def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
         found, wanted = (tokens, self.tokens) if self.tokens else (documents, self.documents)
+        if not wanted and groups:
+            scale = documents / sum(groups.values())
+            sizes = [max(round(groups.get(name, 0) * scale), 1) for name in self._names]  # a sample may miss a group
+            wanted = sum(apportion(list(self.weights.values()), sizes, 0))
         return wanted / found if wanted and found else 1.0
+
+    def group_sizes(self, keys: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
+        if self.by == SOURCE:
+            return {source: len(keys[ORDER])}
+        counts = np.bincount(keys[GROUP].astype(np.int64), minlength=len(self.weights) + 1)
+        return dict(zip([*self._names, ""], counts.tolist(), strict=True))
 
     def kernels(self) -> tuple[str, ...]:
         return ("hashes",)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, ClassVar
 
@@ -75,7 +75,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         """Return whether groups are the values of a column."""
         return self.per not in ("", SOURCE)
 
-    def kept_share(self, documents: float, tokens: float) -> float:
+    def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
         name, share = self._given
         return share if name.startswith("keep") else 1 - share
 

@@ -14,7 +14,7 @@ from curation.arrays import sorted_unique
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, as_share, counted
 from curation.models.vectors import UNITS, cosines, from_column, units_of, vector_hashes
-from curation.stages.base import CorpusStage, Phase
+from curation.stages.base import Clustered, CorpusStage, Phase
 from curation.stages.components import Components
 from curation.stages.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
 from curation.stages.key_ranges import (
@@ -142,6 +142,9 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         if details["without_vector"]:
             lines.append(f"{counted(details['without_vector'], 'document')} without a vector kept")
         return lines
+
+    def clustered(self) -> Clustered:
+        return Clustered(self.column)
 
     def centroids_file(self, corpus: Corpus) -> Path:
         return centroids_path(corpus)

@@ -87,6 +87,8 @@ WRONG = [
     ("check-overlap --test a", "check-overlap: --train is missing"),
     ("check-overlap --train made.jsonl --test made.jsonl -o x.csv", "expected a name that ends in .json, .arrow"),
     ("check-overlap --train made.jsonl --test made.jsonl --threshold 1", "threshold must be at least 0 and below 1"),
+    ("check-overlap --train made.jsonl --test made.jsonl --cosine 0.9", "--cosine is for --model, which is missing"),
+    ("check-overlap --train made.jsonl --test made.jsonl --whole-documents", "--whole-documents is for --model"),
     ("align made.jsonl -o x.jsonl", "align: RIGHT is missing"),
     ("align made.jsonl made.jsonl -o x.csv", "expected a name that ends in .jsonl, .arrow, .parquet"),
     ("align made.jsonl made.jsonl -o made.jsonl", "made.jsonl exists already. Give another --output, or --force"),

@@ -110,10 +110,11 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_on(engine: str, corpus: Path, **settings: Any) -> tuple[Any, ...]:
+def run_on(engine: str, corpus: Path, *assigned: Any, **settings: Any) -> tuple[Any, ...]:
     stages = [
         {"kind": "embed", "model": str(corpus / "model")},
         {"kind": "semantic_dedup", "threshold": 0.99, "probe": 1, **settings},
+        *assigned,
     ]
     out = corpus / f"{engine}{len(settings)}"
     recipe = recipe_of(corpus / "in.jsonl", stages=stages, output={"formats": []})
@@ -127,5 +128,6 @@ def test_both_engines_store_the_same_vectors_and_keep_the_same_documents(gpu: Mo
     fitted = run_on("gpu", corpus, clusters=5)
     assert len(KMeans.seeds) == before + 1 and fitted[2]["clusters"] == 5
     centroids = str(corpus / "gpu1" / "centroids" / "stage-2.npz")
-    given = [run_on(engine, corpus, centroids=centroids, keep="nearest") for engine in ("cpu", "gpu")]
+    assigned = {"kind": "assign_clusters", "centroids": centroids}
+    given = [run_on(engine, corpus, assigned, centroids=centroids, keep="nearest") for engine in ("cpu", "gpu")]
     assert given[0] == given[1] and len(given[0][1]) >= 20 and given[0][2]["without_vector"] == 2

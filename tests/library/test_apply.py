@@ -20,6 +20,7 @@ from curation.models.ngrams import TINY
 from curation.rules.decide import Verdict
 from curation.stages import CorpusStage, Phase, RowStage
 from curation.stages.outcome import Cuts, Decision, Drops, Outcome
+from curation.stages.vector_clusters import Clusters
 from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import made_texts
@@ -120,6 +121,8 @@ def _own_strings() -> Iterator[None]:
 def quiz(tmp_path: Path) -> Path:
     (tmp_path / "quiz.txt").write_text("the cat and the dog\n")
     (tmp_path / "tiny.arpa").write_bytes(TINY)
+    centroids = np.array([[1, 2], [2, -1]], np.int8), np.zeros((0, 2), np.int8), np.zeros(0, np.int64)
+    Clusters(*centroids).save(tmp_path / "c.npz")
     write_static(tmp_path / "vectors")
     (tmp_path / "model.bin").write_bytes(as_bytes(model_of()))
     return tmp_path / "quiz.txt"
@@ -139,6 +142,9 @@ def stages(quiz: Path) -> dict[str, Any]:
         "classify": curation.Classify(model=str(quiz.with_name("model.bin")), label="l1") if quiz.name else None,
         "perplexity": curation.Perplexity(model=str(quiz.with_name("tiny.arpa"))) if quiz.name else None,
         "embed": curation.Embed(model=str(quiz.with_name("vectors"))) if quiz.name else None,
+        "assign_clusters": curation.AssignClusters(centroids=str(quiz.with_name("c.npz")), vectors="vector")
+        if quiz.name
+        else None,
         "select": curation.Select(column="n", keep_lowest=0.5, per="source"),
         "mix": curation.Mix(weights={"s1": 2.0, "s2": 1.0}, documents=20),
         "semantic_dedup": curation.SemanticDedup(column="vector", threshold=0.9, keep="farthest"),

@@ -91,6 +91,16 @@ def test_clusters_are_fitted_without_regard_to_the_order_of_rows(monkeypatch: py
     assert sum(rows for rows, _ in tables[0]) == 40
 
 
+def test_clusters_have_typical_words(tmp_path: Path):
+    centroids = np.array([[1, 0], [0, 1], [-1, -1]], np.int8)
+    Clusters(centroids, np.zeros((0, 2), np.int8), np.zeros(0, np.int64)).save(tmp_path / "c.npz")
+    rows = [("the court and the judge", [9, 1]), ("the goal, the match", [1, 9]), (None, [9, 1]), ("the court", None)]
+    frame = pd.DataFrame(rows * 20, columns=["body", "embedding"])
+    found = curation.clusters(frame, centroids=tmp_path / "c.npz", central=2, words=2, text_column="body")
+    assert found["words"].tolist() == ["and, court"] * 2 + ["goal, match"] * 2
+    assert [*found.columns][:-1] == [*curation.clusters(frame, centroids=tmp_path / "c.npz").columns]
+
+
 def test_small_frames():
     frame = pd.DataFrame({"embedding": [[1.0, 2.0]]})
     assert len(curation.neighbours(frame)) == len(curation.neighbours(frame[:0])) == 0
@@ -106,6 +116,12 @@ BAD = {
     "threshold": (lambda: curation.align(ONE, ONE, threshold=0), "threshold must be above 0 and at most 1, not 0"),
     "clusters": (lambda: curation.clusters(ONE, clusters=0), "clusters must be auto or a number of at least 1, not 0"),
     "central": (lambda: curation.clusters(ONE, central=0), "central must be at least 1, not 0"),
+    "words": (lambda: curation.clusters(ONE, words=-1), "words must be at least 0, not -1"),
+    "no texts": (lambda: curation.clusters(ONE, words=3), "column 'text' not found in the frame; it has ['embedding']"),
+    "numbers": (
+        lambda: curation.clusters(ONE.assign(body=1), words=3, text_column="body"),
+        "column 'body' holds int64, but words are counted in strings. Set text_column",
+    ),
     "many": (lambda: curation.clusters(ONE, clusters=2), "clusters: 2 are more than the 1 different vectors"),
     "no file": (lambda: curation.clusters(ONE, centroids="no.npz"), "no.npz is not a file of centroids"),
     "dimensions": (

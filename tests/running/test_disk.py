@@ -93,6 +93,22 @@ def test_a_plan_and_the_check_count_the_copies_of_a_mix(corpus: Path, tmp_path: 
     assert not (tmp_path / "out" / "documents").exists()
 
 
+@pytest.mark.parametrize("by", ["source", "kind"])
+def test_a_plan_of_a_mix_without_a_number_counts_the_groups(tmp_path: Path, by: str):
+    sizes = {"web": 900, "wiki": 200, "spam": 300}
+    inputs = []
+    for name, size in sizes.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(records_of((f"text {number}" for number in range(size)), kind=name))
+        inputs.append({"path": str(tmp_path / f"{name}.jsonl"), "columns": ["kind"]})
+    stages = ["exact_dedup", {"kind": "mix", "by": by, "weights": {"web": 3, "wiki": 1}}]
+    recipe = recipe_of(*inputs, stages=stages[1:])
+    planned = curation.estimate(recipe, tmp_path / "out")
+    assert planned.kept == 800 == run(recipe, tmp_path / "out", engine="cpu").report["documents"]["kept"]
+    assert curation.estimate(recipe_of(*inputs, stages=stages), tmp_path / "other").kept == 800
+    rare = recipe_of(*inputs, stages=[{"kind": "mix", "by": "kind", "weights": {"web": 3, "none": 1}}])
+    assert curation.estimate(rare, tmp_path / "rare").kept == 4  # a group that the sample lacks counts as one document
+
+
 def test_a_run_that_does_not_fit_is_refused_before_it_writes(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

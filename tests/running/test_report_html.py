@@ -168,6 +168,10 @@ def test_the_size_is_bounded(report: dict[str, Any]):
     pairs = {"stage": HOSTILE, "reason": HOSTILE, "documents": 9, "pairs": [pair] * 3_000}
     groups = [{**group, "document": sample, "stage": HOSTILE} for group in many["texts"]["groups"] * 3_000]
     many["texts"] = {"kept": [sample] * 3_000, "removed": [removed] * 3_000, "pairs": [pairs], "groups": groups}
+    cluster = {"name": HOSTILE, "documents": 3, "words": [HOSTILE] * 9}
+    points = [[0.5, -0.5, number % 9 - 1, HOSTILE, HOSTILE] for number in range(3_000)]
+    clusters = {"clusters": [cluster] * 3_000, "count": 5_000, "shares": [0.5, 0.2], "points": points}
+    many["texts"]["clusters"] = [{"stage": HOSTILE, **clusters}] * 9
     many["values"]["languages"] = {name: {f"{k} {HOSTILE}": k for k in range(3_000)} for name in ("read", "kept")}
     many["stages"] += many["stages"][:1] * 300
     page = as_html(many)
@@ -182,7 +186,7 @@ def test_colours_have_contrast(scheme: str):
     for ground in ("ground", "panel"):
         for ink in ("ink", "quiet", "accent"):
             assert contrast(colours[ground], colours[ink]) >= 4.5
-        for bar in ("kept", "removed", "accent"):
+        for bar in ("kept", "removed", "accent", *(f"c{number}" for number in range(9))):
             assert contrast(colours[ground], colours[bar]) >= 3
     assert contrast(colours["mark"], colours["markink"]) >= 4.5
 
@@ -202,7 +206,11 @@ def luminance(colour: str) -> float:
 @pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
 @pytest.mark.parametrize("hostile", [False, True])
 def test_the_page_fits_the_width_of_screens(report: dict[str, Any], tmp_path: Path, hostile: bool):
-    page = as_html(made_hostile(report)) if hostile else as_html(report)
+    check_widths(as_html(made_hostile(report)) if hostile else as_html(report), tmp_path)
+
+
+def check_widths(page: str, tmp_path: Path) -> None:
+    """Check that Chromium shows the page without scrolling to the side and without a message on its console."""
     frame = tmp_path / "frame.html"
     content = json.dumps(page).replace("</", "<\\/")
     frame.write_text(FRAME.format(page=content, widths=list(WIDTHS)), "utf-8")

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from curation.errors import EngineError
@@ -19,6 +20,7 @@ from curation.running import warm_up
 from curation.running.progress import Progress
 from curation.running.warm_up import GROUPS, missing_groups, recipe_groups
 from curation.stages import STAGES
+from curation.stages.vector_clusters import Clusters
 from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import records_of
@@ -52,6 +54,7 @@ stages:
   - {kind: classify, model: quality.bin, label: l1}
   - {kind: perplexity, model: tiny.arpa}
   - {kind: embed, model: vectors.static}
+  - {kind: assign_clusters, centroids: centroids.npz}
   - {kind: measure, names: [words]}
   - {kind: filter, rules: gopher}
   - {kind: redact}
@@ -78,13 +81,14 @@ def run_command(
 
 def write_stages_of_every_kind(folder: Path) -> Path:
     """Write the recipe and the models that it names."""
-    names = ("quality.bin", "tiny.arpa", "vectors.static", "recipe.yaml")
-    model, arpa, vectors, recipe = (folder / name for name in names)
+    names = ("quality.bin", "tiny.arpa", "vectors.static", "centroids.npz", "recipe.yaml")
+    model, arpa, vectors, centroids, recipe = (folder / name for name in names)
     model.write_bytes(as_bytes(model_of()))
     arpa.write_bytes(TINY)
     write_static(vectors)
+    Clusters(np.ones((1, 4), np.int8), np.zeros((0, 4), np.int8), np.zeros(0, np.int64)).save(centroids)
     stages = STAGES_OF_EVERY_KIND
-    for path in (model, arpa, vectors):
+    for path in (model, arpa, vectors, centroids):
         stages = stages.replace(path.name, str(path))
     recipe.write_text(stages)
     return recipe
@@ -97,7 +101,8 @@ def test_after_a_warm_up_a_run_compiles_nothing(tmp_path: Path):
     (tmp_path / "evaluation.jsonl").write_bytes(records_of(["thirteen words " * 7]))
     texts = [f"{words} {number // 2} {words}" for number in range(40)]
     (tmp_path / "texts.jsonl").write_bytes(records_of(texts))
-    assert run_command(tmp_path, "warmup", "recipe.yaml").returncode == 0
+    warmed = run_command(tmp_path, "warmup", "recipe.yaml")
+    assert warmed.returncode == 0, warmed.stderr
     finished = run_command(tmp_path, "run", "recipe.yaml", "-i", "texts.jsonl", "-o", "out", "--allow-empty")
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.splitlines()[-1] == "compiled", finished.stdout

@@ -35,6 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_nemo_keeps_scores_of_a_regressor_from_three(tmp_path: Path):
     starts = ("good text", "a bad text .", "c d")
     texts = [f"{text} {LETTERS[:length]}".strip() for text in starts for length in range(0, 18, 2)]
+    texts[5:5] = ["", " "]  # without tokens: no score, which is not 3 or above
     weights = tiny.weights_of(1)
     scores = curation.classify(
         pd.DataFrame({"text": texts}), tiny.write_encoder(tmp_path / "any", 1, problem_type="regression")
@@ -48,12 +49,15 @@ def test_nemo_keeps_scores_of_a_regressor_from_three(tmp_path: Path):
     first = recipe.stage_names.index("educational")
     recipe = msgspec.structs.replace(recipe, stages=recipe.stages[first : first + 2], output=Output(formats=[]))
     report = run(recipe, tmp_path / "out", engine="cpu").report
-    counts = Counter(math.floor(score) for score in scores)
+    counts = Counter(math.floor(score) for score in scores.dropna())
     details = report["stages"][0]["details"]
     assert {int(name[6:]): n for name, n in details.items() if name.startswith("whole_")} == counts
     expected = [text for text, score in zip(texts, scores, strict=True) if score >= 3]
     assert [row[0] for row in table_rows(tmp_path / "out" / "documents", "text")] == expected
     assert 0 < len(expected) < len(texts)
+    without = [row for row in table_rows(tmp_path / "out" / "removed", "text", "value") if not row[0].strip()]
+    assert [row[0] for row in without] == ["", " "] and all(math.isnan(row[1]) for row in without)
+    assert scores.isna().sum() == 2
 
 
 def windows_of(folder: str, text: str) -> list[list[int]]:

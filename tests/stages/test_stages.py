@@ -35,6 +35,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "classify": {"model": "DIR/quality.bin", "label": "l1"},
     "perplexity": {"model": "DIR/tiny.arpa"},
     "embed": {"model": "DIR/vectors"},
+    "assign_clusters": {"vectors": "vector", "centroids": "DIR/centroids.npz"},
     "decontaminate": {"evaluation_files": ["DIR/quiz.txt"], "ngram": 2},
     "exact_dedup": {},
     "fuzzy_dedup": {"index": "DIR/old/index"},
@@ -43,11 +44,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "select": {"column": "score", "drop_lowest": 0.5},
     "mix": {"weights": {"in": 1.0}, "documents": 2},
 }
-READS = {"filter": "url", "select": "score", "semantic_dedup": "vector"}  # the columns that the examples read
+READS = {"filter": "url", "select": "score", "semantic_dedup": "vector", "assign_clusters": "vector"}  # of the examples
 # A file of each that has some.
 FILES = {
     "classify": "quality.bin",
     "perplexity": "tiny.arpa",
+    "assign_clusters": "centroids.npz",
     "decontaminate": "quiz.txt",
     "embed": "vectors/model.safetensors",
     "fuzzy_dedup": "old/index/index.json",

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The style sheet of the page: light and dark, from 390 to 1,600 pixels, and for print.
 
-Kept documents are blue and removed ones orange, which people with red-green blindness tell apart.
+Kept documents are blue and removed ones orange, which people with red-green blindness tell apart. Clusters differ by
+their marks as well as by their colours.
 """
 
 STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --panel: #f4f5f7; --ink: #16181d; --quiet: #565d6b; --line: #d9dde4;
-  --kept: #2a6db5; --removed: #c2410c; --accent: #1f58a0; --pale: #b9cfe8; --mark: #ffdf80; --markink: #16181d }
+  --kept: #2a6db5; --removed: #c2410c; --accent: #1f58a0; --pale: #b9cfe8; --mark: #ffdf80; --markink: #16181d;
+  --c0: #2a6db5; --c1: #c2410c; --c2: #00765a; --c3: #8b3fa0; --c4: #866000; --c5: #00758f; --c6: #b8306f;
+  --c7: #16181d; --c8: #7d8594 }
 @media (prefers-color-scheme: dark) { :root { --ground: #14161a; --panel: #1e2127; --ink: #eceef2; --quiet: #a8b0be;
   --line: #363b45; --kept: #5b9fe6; --removed: #f58a4b; --accent: #8fbcf5; --pale: #34506f; --mark: #6e5600;
-  --markink: #fff3cf } }
+  --markink: #fff3cf; --c0: #5b9fe6; --c1: #f58a4b; --c2: #35c493; --c3: #c993e6; --c4: #dcb540; --c5: #4cc3de;
+  --c6: #f07fb0; --c7: #eceef2; --c8: #858d9b } }
 * { box-sizing: border-box }
 html { scroll-behavior: smooth; -webkit-text-size-adjust: 100% }
 body { margin: 0 auto; max-width: 76rem; padding: 2rem 1.25rem 4rem; background: var(--ground); color: var(--ink);
@@ -36,6 +40,13 @@ nav { display: flex; flex-wrap: wrap; gap: .25rem 1.1rem; margin: .75rem 0 0; fo
 .chart .kept { fill: var(--kept) } .chart .removed { fill: var(--removed) } .chart .pale { fill: var(--pale) }
 .chart .axis { stroke: var(--line) } .chart .bound { stroke: var(--ink); stroke-width: 1.5 }
 .chart text.mark { fill: var(--ink) }
+.map { background: var(--panel); border-radius: .6rem; max-width: 56rem } .map polygon { stroke: var(--panel);
+  stroke-width: .7 } .c0 { fill: var(--c0) }
+.c1 { fill: var(--c1) } .c2 { fill: var(--c2) } .c3 { fill: var(--c3) } .c4 { fill: var(--c4) } .c5 { fill: var(--c5) }
+.c6 { fill: var(--c6) } .c7 { fill: var(--c7) } .c8 { fill: var(--c8) }
+.sign { width: .9em; height: .9em; vertical-align: -.08em }
+.words td:last-child, .words th:last-child { text-align: left; white-space: normal; width: 100% }
+.words td:first-child, .words th:first-child { min-width: 5rem }
 .key { display: inline-block; width: .8em; height: .8em; border-radius: .15em; margin: 0 .35em 0 .1em }
 .key.kept { background: var(--kept) } .key.removed { background: var(--removed) } .key.pale { background: var(--pale) }
 details { margin: .35rem 0 } summary { cursor: pointer; color: var(--accent) } summary .quiet { font-size: .9rem }
