@@ -45,7 +45,7 @@ THREADS = 64
 TASK_BYTES = 32 << 20  # of input, in a task of the map phase
 FINISH_BYTES = 2.5e9  # of input, per task: a pair of 10 GB, or 250,000 rows of `removed/`
 MAX_TASKS = 30_000  # simulated: longer phases have tasks of the same total
-SUBMIT_SECONDS = 0.0037  # per bundle of tasks, `bench_driver scheduler 10000` before there were bundles
+SUBMIT_SECONDS = 0.0021  # per bundle of one task: processor time of the scheduler, the longest of three runs
 
 
 class Labels(Progress):
