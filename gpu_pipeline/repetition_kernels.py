@@ -22,13 +22,12 @@ from gpu_pipeline.measure_kernels import ALL_LANES, lowest_bit
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
-SMALL_SLOTS, LARGE_SLOTS = 1024, 8192  # of tables in shared memory
-SMALL_THREADS, LARGE_THREADS, HUGE_THREADS = 64, 128, 512  # of a block
+SMALL_SLOTS = 1024  # of tables in shared memory
+SMALL_THREADS, HUGE_THREADS = 32, 512  # of a block
 LANES = 32  # threads of a warp
 EMPTY = np.uint32(0xFFFFFFFF)
 NOT_VISITED = np.int32(0x7FFFFFFF)
 MASKS = 4
-SMALL_MASKS, LARGE_MASKS = (MASKS * (slots // 64 + 2) for slots in (SMALL_SLOTS, LARGE_SLOTS))
 COUNTED = 2  # place of `totals` behind the numbers of active n-grams of even and of odd size
 WALK_ROUNDS = 64  # then one thread walks
 LAST_POSITION = 0xFFFFFFFF
@@ -446,54 +445,6 @@ def count_document(
 
 
 @cuda.jit(cache=True)
-def repeat_words_small(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, hashes, group, firsts, active, top_characters, out
-):
-    """One block per listed document of up to SMALL_SLOTS / 2 words."""
-    slots = cuda.shared.array(SMALL_SLOTS, types.uint32)
-    masks = cuda.shared.array(SMALL_MASKS, types.uint32)
-    totals = cuda.shared.array(3, types.int32)
-    tops = cuda.shared.array(3, types.int64)
-    functions = cuda.shared.array(SMALL_THREADS, types.uint64)
-    entries = cuda.shared.array(SMALL_THREADS, types.int32)
-    place = cuda.blockIdx.x
-    while place < listed.size:
-        row = listed[place]
-        first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
-        count_document(
-            row, np.int64(last - first), max_ngram, coverage, word_hash[first:last], word_end[first:last],
-            row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks, functions, entries, slots, totals, tops, top_characters, out,
-        )  # fmt: skip
-        cuda.syncthreads()
-        place += cuda.gridDim.x
-
-
-@cuda.jit(cache=True)
-def repeat_words_large(
-    listed, row_ranks, max_ngram, coverage, word_hash, word_end, hashes, group, firsts, active, top_characters, out
-):
-    """One block per listed document of up to LARGE_SLOTS / 2 words."""
-    slots = cuda.shared.array(LARGE_SLOTS, types.uint32)
-    masks = cuda.shared.array(LARGE_MASKS, types.uint32)
-    totals = cuda.shared.array(3, types.int32)
-    tops = cuda.shared.array(3, types.int64)
-    functions = cuda.shared.array(LARGE_THREADS, types.uint64)
-    entries = cuda.shared.array(LARGE_THREADS, types.int32)
-    place = cuda.blockIdx.x
-    while place < listed.size:
-        row = listed[place]
-        first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
-        count_document(
-            row, np.int64(last - first), max_ngram, coverage, word_hash[first:last], word_end[first:last],
-            row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks, functions, entries, slots, totals, tops, top_characters, out,
-        )  # fmt: skip
-        cuda.syncthreads()
-        place += cuda.gridDim.x
-
-
-@cuda.jit(cache=True)
 def repeat_words_huge(
     listed,
     row_ranks,
@@ -589,8 +540,6 @@ def _signatures():
     items = i64, i64, u64, i32
     table = i64, u32
     return {
-        repeat_words_small: (*words, types.int64[:, ::1], out),
-        repeat_words_large: (*words, types.int64[:, ::1], out),
         repeat_words_huge: (*words, *table, *table, types.int64[:, ::1], out),
         repeat_items_small: (*items, number, out),
         repeat_items_huge: (*items, *table, number, out),

@@ -28,7 +28,7 @@ RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read
 MORE_REGISTERS = 1.1  # that another version of the linker may use
 FIVE = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels
 SIGNATURES = {kernel: signature for module in FIVE for kernel, signature in module.SIGNATURES.items()}
-MODULES = *FIVE, kernels.measure_kernels, kernels.repetition_kernels
+MODULES = *FIVE, kernels.measure_kernels, kernels.repetition_kernels, kernels.word_kernels
 KERNELS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
 
 

@@ -37,7 +37,8 @@ LAUNCHED = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels
 SIGNATURES = {kernel: signature for module in LAUNCHED for kernel, signature in module.SIGNATURES.items()}
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
-WARP_MODULES = measure_kernels, kernels.repetition_kernels, rewrite_kernels  # with kernels for warps of LANES threads
+# with kernels for warps of LANES threads
+WARP_MODULES = measure_kernels, kernels.repetition_kernels, kernels.word_kernels, rewrite_kernels
 KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels, json_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
@@ -72,8 +73,14 @@ class FakeCuda:
     def clz(self, bits):
         return 32 - int(bits).bit_length()
 
+    def brev(self, bits):
+        return int(f"{int(bits):032b}"[::-1], 2)
+
     def ballot_sync(self, lanes, flag):
         return int(flag)
+
+    def match_any_sync(self, lanes, value):
+        return 1
 
     def shfl_sync(self, lanes, value, lane):
         return value

@@ -70,6 +70,7 @@ def test_some_measures(gpu_text, names):
 
 def test_a_walk_that_is_not_settled_is_walked_by_one_thread(gpu_text, monkeypatch):
     monkeypatch.setattr(kernels.repetition_kernels, "WALK_ROUNDS", 0)
+    monkeypatch.setattr(kernels.word_kernels, "WALK_ROUNDS", 0)
     chance = random.Random(3)
     texts = [" ".join(chance.choices("ab", k=size)) for size in (0, 1, 20, 200, 600)]
     assert_same_measures(gpu_text, texts, [name for name in NAMES if "gram_" in name])

@@ -42,6 +42,7 @@ LONG = {
     "two words at random": " ".join(random.Random(1).choices("ab", k=SIZE // 2)),
 }
 WORDS = random.Random(2)
+PASSAGE = [f"word{k}" for k in range(20)]  # twice 17 words are 32 pairs that repeat: what one warp takes
 CUTS = [
     *("w" * size for size in range(PIECE - 1, PIECE + 2)),
     *("x" * size + "..." for size in range(PIECE - 4, PIECE + 2)),
@@ -51,7 +52,10 @@ CUTS = [
     *("a b " * size for size in range(62, 67)),
     *("é" * size for size in range(126, 131)),
     *(" ".join(WORDS.choices("abcd", k=size)) for size in (2, 31, 32, 33, 64, 300, 511, 512, 513, 900)),
-    *(" ".join(WORDS.choices("ab", k=size)) for size in (511, 4095, 4096, 4097)),
+    *(" ".join(WORDS.choices("ab", k=size)) for size in (511, 2047, 2048, 2049, 4095, 4096, 4097)),
+    *(" ".join([*PASSAGE[:size], "x", *PASSAGE[:size]]) for size in (15, 16, 17, 18, 19)),
+    "see http://www.a.org www.http://b xhttps://é.www.c://d http:// www. end",
+    " ".join(f"{'x' * size}www.{'y' * 40}http://{'z' * 40}www.end" for size in range(32)),
     *("\n".join(WORDS.choices("abcd", k=size)) for size in (511, 512, 513)),
     "\n\n".join(("p\nq\nr", "p\nq", "p\r\nq\r\nr", "p\nr\nq", "p\nq\nr")),
     "",
