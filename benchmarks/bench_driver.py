@@ -8,6 +8,7 @@ python -m benchmarks.bench_driver scheduler 10000 100000    empty tasks on a sch
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,12 @@ def resident(process: int, field: str = "VmHWM") -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1e3
 
 
+def processor_seconds(process: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure_scheduler(counts: list[int], folder: Path) -> None:
     """Print the memory of a scheduler on localhost, and of this process, after so many tasks."""
     file = folder / "scheduler.json"
@@ -109,11 +116,13 @@ def measure_scheduler(counts: list[int], folder: Path) -> None:
     try:
         with connect(msgspec.json.decode(file.read_bytes())["address"]) as session:
             for count in counts:
-                before = time.perf_counter()
+                before = time.perf_counter(), time.process_time(), processor_seconds(started[0].pid)
                 session.run(nothing, range(count))
-                seconds = time.perf_counter() - before
+                after = time.perf_counter(), time.process_time(), processor_seconds(started[0].pid)
+                seconds, own, other = (1e3 * (end - start) / count for start, end in zip(before, after, strict=True))
                 now = resident(started[0].pid, "VmRSS"), resident(started[0].pid), resident("self")  # type: ignore[arg-type]
-                print(f"{count:,} tasks: {1e3 * seconds / count:.2f} ms each; scheduler {now[0]:.0f} MB", end=" ")
+                print(f"{count:,} tasks: {seconds:.2f} ms each, of which the client uses {own:.2f} CPU ms", end=" ")
+                print(f"and the scheduler {other:.2f}; scheduler {now[0]:.0f} MB", end=" ")
                 print(f"(peak {now[1]:.0f} MB), client peak {now[2]:.0f} MB", flush=True)
     finally:
         for process in started:

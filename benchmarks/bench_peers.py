@@ -193,6 +193,8 @@ def our_read_gzip(path: Path, folder: Path, place: Place) -> Facts:
 
 
 def our_pack(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    import awkward  # noqa: F401  # gigatoken gets batches where it is loaded, and from 64 MB on
+
     from curation.engine import load_engine
     from curation.packing.tokenization import Tokenizer, TokenizerSpec
     from curation.packing.vocabularies import load_vocabulary
@@ -231,7 +233,7 @@ def our_gopher(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     yield {"kept": sum(int(verdict.kept.sum()) for verdict in verdicts if verdict)}
 
 
-def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ...]) -> Facts:
+def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ...]) -> Iterator[Facts]:
     from curation.running.memory import configure_allocators
 
     configure_allocators()  # as `curate` does
@@ -240,14 +242,15 @@ def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ..
     from curation.running.run import run
 
     recipe = Recipe(input=[Input(path=str(path))], stages=list(stages), output=Output(formats=formats))
+    largest = max(map(len, _each_text(path)), default=0)  # before the clock starts, and without a list of all texts
+    yield {}
     report = run(recipe, folder / "run", engine="cpu", force=True, workers=1).report
-    largest = max(map(len, _texts(path)), default=0)
     announced = 340e6 + 165e6 + 40 * report["documents"]["read"] + 1600 + 20 * largest  # the rule of README.md
     resident = report["peak_memory_bytes"]
-    return {"kept": report["documents"]["kept"], "resident MB": resident // 10**6, "rule MB": int(announced / 1e6)}
+    yield {"kept": report["documents"]["kept"], "resident MB": resident // 10**6, "rule MB": int(announced / 1e6)}
 
 
-def our_near(path: Path, folder: Path, place: Place) -> Facts:
+def our_near(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     from curation.stages import FuzzyDedup
 
     return _run(path, folder, [FuzzyDedup()], ())
@@ -289,7 +292,7 @@ def our_normalize(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     yield {"documents": len(engine.rewrite(text, RewriteSteps(lowercase=True, whitespace="collapse"))[0])}
 
 
-def our_job(path: Path, folder: Path, place: Place) -> Facts:
+def our_job(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     from curation.stages import ExactDedup, Filter, FuzzyDedup
 
     return _run(path, folder, [Filter(rules="gopher"), ExactDedup(), FuzzyDedup()], ("megatron",))
@@ -298,9 +301,13 @@ def our_job(path: Path, folder: Path, place: Place) -> Facts:
 # Other tools
 
 
-def _texts(path: Path) -> list[str]:
+def _each_text(path: Path) -> Iterator[str]:
     with open(path, "rb") as file:
-        return [json.loads(line)["text"] for line in file]
+        yield from (json.loads(line)["text"] for line in file)
+
+
+def _texts(path: Path) -> list[str]:
+    return list(_each_text(path))
 
 
 def orjson_loop(path: Path, folder: Path, place: Place) -> Facts:

@@ -4,6 +4,8 @@
     --dimensions N      of the vectors (384)
     --clusters N ...    numbers of clusters; 0: auto (default)
     --equal             all vectors equal
+    --near SPREAD       all vectors near one direction, with normal noise of this share in each dimension; pairs have a
+                        cosine of about 1 / (1 + SPREAD^2): 0.997 for 0.05
     --folder DIR        for temporary files
 
 The vectors are int8 in clouds of 200 around random directions; a fifth of them are near copies of other ones, at
@@ -36,12 +38,12 @@ PARTITION = 20_000
 class Stored:
     """Synthetic vectors in files, as the storage of a corpus."""
 
-    def __init__(self, folder: Path, count: int, dimensions: int, equal: bool) -> None:
+    def __init__(self, folder: Path, count: int, dimensions: int, equal: bool, near: float) -> None:
         self.folder, self.dimensions = folder, dimensions
         sizes = [min(PARTITION, count - start) for start in range(0, count, PARTITION)]
         self.starts = np.cumsum([0, *sizes])
         for number, size in enumerate(sizes):
-            vectors = made(size, dimensions, 0 if equal else number + 1)
+            vectors = made(size, dimensions, 0 if equal else number + 1, near)
             if equal:
                 vectors[:] = vectors[0]
             np.save(folder / f"{number}.vectors.npy", vectors)
@@ -62,9 +64,12 @@ class Stored:
         yield lambda: to_column(vectors)
 
 
-def made(count: int, dimensions: int, seed: int) -> np.ndarray:
-    """Vectors in clouds, one fifth of them near copies."""
+def made(count: int, dimensions: int, seed: int, near: float) -> np.ndarray:
+    """Vectors in clouds, one fifth of them near copies, or all near one direction."""
     rng = np.random.default_rng(seed)
+    if near:
+        direction = np.random.default_rng(0).normal(size=dimensions)
+        return quantised(direction + near * rng.normal(size=(count, dimensions)))[0]
     clouds = rng.normal(size=(count // 200 + 1, dimensions)).astype(np.float32)
     vectors = clouds[rng.integers(len(clouds), size=count)] + rng.normal(size=(count, dimensions)).astype(np.float32)
     copies = rng.choice(count, count // 5, replace=False)
@@ -73,9 +78,9 @@ def made(count: int, dimensions: int, seed: int) -> np.ndarray:
     return quantised(vectors)[0]
 
 
-def run(count: int, dimensions: int, clusters: int, equal: bool, folder: str) -> dict[str, float]:
+def run(count: int, dimensions: int, clusters: int, equal: bool, near: float, folder: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory(dir=folder or None) as name:
-        storage = Stored(Path(name), count, dimensions, equal)
+        storage = Stored(Path(name), count, dimensions, equal, near)
         stage = SemanticDedup(clusters=clusters or "auto")
         corpus = Corpus(storage, np.arange(count), 0, Path(name) / "stage", workers=2)
         engine = load_engine("cpu")
@@ -102,17 +107,24 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=384)
     parser.add_argument("--clusters", type=int, nargs="+", default=[0])
     parser.add_argument("--equal", action="store_true")
+    parser.add_argument("--near", type=float, default=0)
     parser.add_argument("--folder", default="")
     options = parser.parse_args()
     if len(options.counts) == len(options.clusters) == 1:
-        print(
-            json.dumps(run(options.counts[0], options.dimensions, options.clusters[0], options.equal, options.folder))
-        )
+        chosen = options.dimensions, options.clusters[0], options.equal, options.near, options.folder
+        print(json.dumps(run(options.counts[0], *chosen)))
         return
     for count in options.counts:
         for clusters in options.clusters:
             command = [sys.executable, "-m", "benchmarks.bench_semantic", str(count), "--clusters", str(clusters)]
-            command += ["--dimensions", str(options.dimensions), "--folder", options.folder]
+            command += [
+                "--dimensions",
+                str(options.dimensions),
+                "--folder",
+                options.folder,
+                "--near",
+                str(options.near),
+            ]
             print(subprocess.check_output(command + ["--equal"] * options.equal, text=True).strip(), flush=True)
 
 

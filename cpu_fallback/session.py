@@ -5,9 +5,9 @@ import platform
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.metadata import version
 
 from curation.system.cluster import connect, pool_of_processes, process_pool
+from curation.system.packages import package_version
 from curation.system.pools import threads_of_processes
 from curation.system.sessions import LocalExecutor, TaskSession
 
@@ -17,7 +17,7 @@ BATCH_BYTES = 4 << 20  # larger batches need more memory and are not faster (ben
 
 def describe() -> dict[str, str]:
     """Return the architecture of the machine and the versions of the libraries."""
-    return {"engine": "cpu", "device": platform.machine(), **{name: version(name) for name in LIBRARIES}}
+    return {"engine": "cpu", "device": platform.machine(), **{name: package_version(name) for name in LIBRARIES}}
 
 
 @contextmanager

@@ -172,7 +172,13 @@ def kernel(function: Callable[..., Any]) -> Any:
     """Compile a function with Numba on first call, without Python's lock, and cache the result for later processes."""
     dispatcher = numba.njit(nogil=True)(function)
     dispatcher._cache = KernelCache(function)
+    dispatcher._compilation_chain_init_hook = _load_no_extensions
     return dispatcher
+
+
+def _load_no_extensions() -> None:
+    """Load no packages that extend Numba before the first call of a kernel, such as awkward (0.3 s). They add types
+    that no kernel takes. The compiler loads them if it must run."""
 
 
 _HAS_INSTALLED = is_installed()

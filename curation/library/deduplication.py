@@ -145,13 +145,15 @@ def ngram_dedup(
 def semantic_dedup(
     frame: AnyFrame, stage: SemanticDedup | None = None, *, column: str = "embedding", threshold: float = 0.95,
     clusters: int | str = "auto", probe: int = 4, keep: str | Sequence[str] = "first",
-    centroids: str | os.PathLike[str] = "", seed: int = 1, details: Literal[False] = False, text_column: str = "text",
+    centroids: str | os.PathLike[str] = "", seed: int = 1, index: str | os.PathLike[str] = "",
+    details: Literal[False] = False, text_column: str = "text",
 ) -> AnyFrame: ...  # fmt: skip
 @overload
 def semantic_dedup(
     frame: AnyFrame, stage: SemanticDedup | None = None, *, column: str = "embedding", threshold: float = 0.95,
     clusters: int | str = "auto", probe: int = 4, keep: str | Sequence[str] = "first",
-    centroids: str | os.PathLike[str] = "", seed: int = 1, details: Literal[True], text_column: str = "text",
+    centroids: str | os.PathLike[str] = "", seed: int = 1, index: str | os.PathLike[str] = "",
+    details: Literal[True], text_column: str = "text",
 ) -> Duplicates: ...  # fmt: skip
 @takes(SemanticDedup)
 def semantic_dedup(
@@ -165,6 +167,7 @@ def semantic_dedup(
     keep: str | Sequence[str] = "first",
     centroids: str | os.PathLike[str] = "",
     seed: int = 1,
+    index: str | os.PathLike[str] = "",
     details: bool = False,
     text_column: str = "text",
 ) -> AnyFrame | Duplicates:
@@ -187,7 +190,8 @@ def semantic_dedup(
         [['one', 0.9999]]
 
     Raises InputError for a column without vectors, and if more than one cluster is wanted and scikit-learn (on the GPU
-    engine cuML) is not installed; RecipeError for a wrong setting; and the errors of `curation.apply`.
+    engine cuML) is not installed; RecipeError for a wrong setting; and the errors of `curation.apply`. A frame does not
+    tell the model of its vectors: with `index` only their dimensions are compared.
     """
     chosen = stage_of(SemanticDedup, stage, locals())
     return find_duplicates(frame, chosen, text_column) if details else apply(frame, chosen, text_column=text_column)

@@ -31,6 +31,7 @@ from curation.stages.checks import check_announced, stage_errors, stage_label
 from curation.stages.cutting import cut_texts
 from curation.stages.invoke import apply_stage, as_column, compute_keys, decide, prepare_stage
 from curation.stages.outcome import BYTES, Corpus, Cuts, Decision, Drops, key_column
+from curation.system.files import unsynced_folder
 from curation.system.steps import Count, shown_by, watching
 
 TEXTS_AT_ONCE = 10_000  # candidates per batch of a comparison
@@ -392,9 +393,9 @@ def _decide(
     engine: Engine, stage: CorpusStage, storage: _Frames, sources: Sequence[tuple[str, int, int]]
 ) -> tuple[Decision, list[_FrameDecision]]:
     """The decision of a stage, and its share for each frame."""
-    with TemporaryDirectory(prefix="gpu-pipeline-") as folder:
+    with unsynced_folder() as folder:
         rows = np.arange(storage.starts[-1])
-        decision = decide(stage, engine, Corpus(storage, rows, NUMBER, Path(folder) / "stage", sources))
+        decision = decide(stage, engine, Corpus(storage, rows, NUMBER, folder / "stage", sources))
     kept = np.ones(len(rows), bool)
     kept[decision.dropped] = False
     pairs = pairwise(storage.starts.tolist())

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from curation.models.encoder_files import open_encoder
+from curation.models.encoder_files import encoder_digests, open_encoder
 from curation.models.encoders import Encoder, device_facts, load_encoder
 from curation.models.static_vectors import StaticVectors, load_static, static_dimensions, static_facts
 from curation.models.vectors import quantised
@@ -33,6 +35,17 @@ def dimensions_of(model: str) -> int:
     return static_dimensions(model) or open_encoder(model).config.hidden_size
 
 
+def is_static(model: str) -> bool:
+    """Return whether a folder holds static embeddings, which read whole texts."""
+    return bool(static_dimensions(model))
+
+
+def digest_of_model(model: str) -> str:
+    """Return one SHA-256 for the files of a model, wherever its folder is."""
+    lines = sorted(f"{digest}  {Path(path).name}\n" for path, digest in encoder_digests(model).items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
 def facts_of(model: str) -> dict[str, str]:
     """Return what the vectors of a model depend on besides it."""
     return static_facts() if static_dimensions(model) else device_facts()
@@ -52,4 +65,4 @@ def embed_texts(texts: Sequence[str | None], model: str, windows: int, pooling: 
     return Embedded(vectors, present, read)
 
 
-__all__ = ["Embedded", "dimensions_of", "embed_texts", "facts_of", "load_model"]
+__all__ = ["Embedded", "digest_of_model", "dimensions_of", "embed_texts", "facts_of", "is_static", "load_model"]

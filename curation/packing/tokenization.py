@@ -13,7 +13,6 @@ import functools
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +25,7 @@ from curation.packing.encoder_pool import EncoderPool, text_offsets
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
 from curation.packing.vocabularies import Vocabulary, is_failure, load_vocabulary, vocabulary_files
 from curation.system.html_table import Shown
+from curation.system.packages import package_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,7 +167,7 @@ class Tokenizer(Shown):
     @property
     def versions(self) -> dict[str, str]:
         """Versions of the packages that encode, by name."""
-        return self._source.versions | ({"gigatoken": version("gigatoken")} if self.fast else {})
+        return self._source.versions | ({"gigatoken": package_version("gigatoken")} if self.fast else {})
 
     @property
     def identity(self) -> dict[str, Any]:

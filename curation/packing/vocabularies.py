@@ -13,7 +13,6 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -22,6 +21,7 @@ import msgspec
 
 from curation.errors import TokenizerError, near_or_nothing
 from curation.packing.byte_pairs import BytePairs, bytes_of_tokens, huggingface_pairs, tiktoken_pairs
+from curation.system.packages import package_version
 from curation.system.path_advice import advice
 
 Kind = Literal["tiktoken", "huggingface", "sentencepiece"]
@@ -154,7 +154,7 @@ def _load_tiktoken(name: str) -> Vocabulary:
         bos=ids.get("<|startoftext|>", eod),  # GPT-2 has one token for begin and end
         special_tokens=specials,
         digest=hashlib.sha256(ranks).hexdigest(),
-        versions={"tiktoken": version("tiktoken")},
+        versions={"tiktoken": package_version("tiktoken")},
         encode=lambda texts: [_tiktoken_ids(encoding, text) for text in texts],
         decode=encoding.decode,
         build_fast=lambda: _gigatoken_from_ranks(ranks, GIGATOKEN_SCHEMES[name]),
@@ -269,7 +269,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         bos=_special_id(tokenizer, _text(config.bos_token), BOS_TEXTS),
         special_tokens=[added[i].content for i in sorted(added) if added[i].special],
         digest=hashlib.sha256(data).hexdigest(),
-        versions={"tokenizers": version("tokenizers")},
+        versions={"tokenizers": package_version("tokenizers")},
         encode=lambda texts: [e.ids for e in tokenizer.encode_batch_fast(texts, add_special_tokens=False)],
         decode=lambda ids: tokenizer.decode(ids, skip_special_tokens=False),
         build_fast=lambda: _gigatoken_from_json(data),
@@ -388,7 +388,7 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
         bos=model.bos_id() if model.bos_id() >= 0 else None,
         special_tokens=[model.id_to_piece(i) for i in range(size) if model.is_control(i)],
         digest=hashlib.sha256(data).hexdigest(),
-        versions={"sentencepiece": version("sentencepiece")},
+        versions={"sentencepiece": package_version("sentencepiece")},
         encode=lambda texts: model.encode(texts, out_type=int, num_threads=1),
         decode=model.decode,
         build_fast=lambda: _gigatoken_from_sentencepiece(data),

@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,8 +69,9 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     part_bytes, part_documents   text bytes and documents per file in `documents/`
     documents            `true`: write `documents/`. `false`, for tokens alone: `show`, `verify` and `compare` cannot
                          read the kept documents
-    index                write `index/`: the keys of documents kept by `exact_dedup` and `fuzzy_dedup`. A later run that
-                         names the folder as its `index` removes duplicates and near-duplicates of them
+    index                write `index/`: the keys of documents kept by `exact_dedup` and `fuzzy_dedup`, the vectors of
+                         those kept by `semantic_dedup`. A later run that names the folder as the `index` of such a
+                         stage removes duplicates of them
     keep_work            keep `_work/` after success
     removed              `text`: `removed/` has each text as it reached the stage that removed it, and the bound that
                          its value broke; `ids`: it has neither
@@ -136,9 +138,9 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("megatron.splits_string has no meaning with splits; leave one of them out")
 
 
+@cache
 def _default(field: str) -> Any:
-    fields = {entry.name: entry for entry in msgspec.structs.fields(Output)}
-    entry = fields[field]
+    entry = {entry.name: entry for entry in msgspec.structs.fields(Output)}[field]
     return entry.default_factory() if entry.default is msgspec.NODEFAULT else entry.default
 
 
@@ -194,7 +196,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(wrong)
         if self.output.index and not any(map(saves_index, self.stages)):
             raise ValueError(
-                "output.index needs the keys of exact_dedup or fuzzy_dedup, and no stage is one. Add a stage"
+                "output.index needs exact_dedup, fuzzy_dedup or semantic_dedup, and no stage is one. Add a stage"
             )
 
     def _check_columns(self) -> None:

@@ -103,6 +103,7 @@ class Member:
         self.own, self.wrote_report = 0, False
         self._seen: tuple[int, int] = (-1, -1)  # driver and serial of the last phase
         self._plan: Plan | None = None
+        self._said = set[Path]()  # leases of drivers
 
     def run(self) -> dict[str, Any]:
         """Take part until the report is written, and return it."""
@@ -149,8 +150,14 @@ class Member:
         driver after `earlier`."""
         if newest > earlier:
             self._raise_failure(newest)
-        if newest >= 0 and not self.leases.is_expired(lease_path(self.folder, DRIVER, newest), self.leases.now()):
-            return None
+        if newest >= 0:
+            path = lease_path(self.folder, DRIVER, newest)
+            held = self.leases.held(path, self.leases.now())
+            if held and held.is_late and path not in self._said:
+                self.call.progress.log(held.explain("the part of the driver"))
+                self._said.add(path)
+            if not (held and held.is_expired):
+                return None
         return self.leases.take(self.folder, DRIVER, newest + 1)
 
     def _drive(self, lease: Lease, session: Session, workers: int) -> dict[str, Any] | None:
@@ -196,7 +203,9 @@ class Member:
         assert self._plan is not None
         item, function = phase.items(self._plan), phase.function()
         folder, numbers = self.folder / phase.key, in_ranges(phase.numbers)
-        board = Board(self.leases, folder, numbers, self.share, partial(self._failed, driver))
+        board = Board(
+            self.leases, folder, numbers, self.share, partial(self._failed, driver), say=self.call.progress.log
+        )
 
         def run(number: int) -> None:
             function(item(number))
@@ -281,7 +290,8 @@ class Driver:
             for place, number in zip(np.searchsorted(numbers, news).tolist(), news.tolist(), strict=True):
                 done(place, by_number[number], None)
 
-        board = Board(member.leases, member.folder / phase.key, numbers, member.share, self._is_over, noticed)
+        say = member.call.progress.log
+        board = Board(member.leases, member.folder / phase.key, numbers, member.share, self._is_over, noticed, say)
         board.make_folders()
         new = member.folder / f"phase-{lease.generation}.new"
         new.write_bytes(phase.encoded())

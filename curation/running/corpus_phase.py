@@ -30,10 +30,10 @@ from curation.running.plan import check_stage_files
 from curation.running.removed import RemovedRows
 from curation.running.stored_plan import Stored
 from curation.stages import CorpusStage, Stage
-from curation.stages.invoke import decide, prepare_stage, run_phase_task
+from curation.stages.invoke import decide, prepare_stage, run_phase_task, run_phases
 from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
 from curation.stages.own_code import stage_for_job, stage_from_job
-from curation.stages.saved_index import FOLDER, index_digests
+from curation.stages.saved_index import DESCRIPTION, FOLDER, index_digests
 from curation.system.files import commit, file_sha256, make_folder, remove, sync_folder
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count
@@ -118,17 +118,22 @@ def save_index(context: RunContext, removed: Sequence[RemovedRows], numbering: N
     numbers = {cast(CorpusStage, stage).index_folder: k for k, stage in enumerate(stages) if saves_index(stage)}
     if not index_folder.exists():
         work = context.work / FOLDER
-        remove(work)
         for below, number in sorted(numbers.items()):  # "" first
+            if (work / below / DESCRIPTION).exists():
+                continue
             partitions = next(removed_rows.partitions for removed_rows in removed if removed_rows.stage == number)
-            alive = np.ones(len(partitions), bool)
-            for removed_rows in removed:
-                if removed_rows.partitions is partitions and removed_rows.stage <= max(numbers.values()):
-                    alive[removed_rows.row] = False
-            corpus = partitions.corpus(number, np.flatnonzero(alive), workers=context.workers)
+            last = max(numbers.values())
+            lost = [rows.row for rows in removed if rows.partitions is partitions and rows.stage <= last]
+            mask = context.work / f"{FOLDER}-{number}.npy"
+            write_mask(mask, len(partitions), lost)
+            corpus = partitions.corpus(number, mask, workers=context.workers)
+            corpus.scratch = context.work / f"saving-{number}"
             stage = cast(CorpusStage, stages[number])
+            _bring_centroids(context, number, stage, corpus)
+            run_phases(stage, corpus, partial(_run_phase, context, number, stage, corpus, mask, saving=True), True)
             ids = partial(ids_of, partitions, numbering=numbering)
-            stage.write_index(context.engine, corpus, work / below, context.work / f"{FOLDER}-{number}", ids)
+            temporary = context.work / f"{FOLDER}-{number}"
+            stage.write_index(context.engine, corpus, work / below, temporary, ids, stages[:number])
         os.replace(work, index_folder)
         sync_folder(context.folder)
     return index_digests(index_folder)
@@ -245,6 +250,14 @@ def _keep_centroids(context: RunContext, number: int, stage: CorpusStage, corpus
             copyfile(file, path)
 
 
+def _bring_centroids(context: RunContext, number: int, stage: CorpusStage, corpus: Corpus) -> None:
+    """Copy the centroids of a stage, if it has kept any, to where the tasks that save its index look for them."""
+    file = stage.centroids_file(corpus)
+    if file is not None:
+        with commit(file) as path:
+            copyfile(context.folder / CENTROIDS / f"stage-{number + 1}.npz", path)
+
+
 def centroid_digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every file of centroids of a run, by its path in the run folder."""
     return {f"{CENTROIDS}/{path.name}": file_sha256(path) for path in sorted((folder / CENTROIDS).glob("*.npz"))}
@@ -259,11 +272,14 @@ class PhaseJob(msgspec.Struct, frozen=True, kw_only=True):
     partitions: Partitions
     mask: Path  # .npy (bool) of the rows that reach the stage
     sources: list[tuple[str, int, int]]  # (name, first row, row after the last) of each input
+    scratch: Path
+    saving: bool  # the phases that save the index
 
 
 def _run_phase(
-    context: RunContext, number: int, stage: CorpusStage, corpus: Corpus, mask: Path, place: int, tasks: Sequence[int]
-) -> None:
+    context: RunContext, number: int, stage: CorpusStage, corpus: Corpus, mask: Path, place: int, tasks: Sequence[int],
+    saving: bool = False,
+) -> None:  # fmt: skip
     """Run tasks of the phase `place` of a stage on the workers of the session."""
     check_interrupts()
     job = PhaseJob(
@@ -273,6 +289,8 @@ def _run_phase(
         partitions=cast(Partitions, corpus.storage),
         mask=mask,
         sources=list(corpus.sources),
+        scratch=corpus.scratch,
+        saving=saving,
     )
     threads = max(context.workers // len(tasks), 1)
     stored = store_job(job, corpus.scratch)
@@ -284,7 +302,9 @@ def run_stored_phase(stored: Stored, place: int, threads: int, task: int) -> Non
     check_interrupts()
     job = load_job(PhaseJob, stored)
     corpus = job.partitions.corpus(job.number, job.mask, job.sources, threads)
-    run_phase_task(cast(CorpusStage, stage_from_job(job.stage)), load_engine(job.engine), corpus, place, task)
+    corpus.scratch = job.scratch
+    stage = cast(CorpusStage, stage_from_job(job.stage))
+    run_phase_task(stage, load_engine(job.engine), corpus, place, task, job.saving)
 
 
 def input_spans(slices: Sequence[Slice], partitions: Partitions) -> list[tuple[str, int, int]]:

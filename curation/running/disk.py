@@ -142,10 +142,13 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
             parts[name] = EXPORT_RATIO * text + (EXPORT_BYTES + id_bytes) * rows
     corpus_stages = [stage for stage in recipe.stages if isinstance(stage, CorpusStage)]
     if output.index:
-        sizes = [
-            stage.index_bytes(survey.kept_documents, survey.kept_bytes) for stage in corpus_stages if stage.indexes
-        ]
-        parts["index"] = sizes[-1] + id_bytes * survey.kept_documents
+        sizes = {
+            stage.index_folder: stage.index_bytes(survey.kept_documents, survey.kept_bytes)
+            + id_bytes * survey.kept_documents
+            for stage in corpus_stages
+            if stage.indexes
+        }
+        parts["index"] = sum(sizes.values())
     scratch = [CANDIDATES * stage.scratch_bytes(documents, survey.text_bytes) for stage in corpus_stages]
     later = sum(parts.values()) - sum(survey.segments)  # written when no scratch is left
     parts["_work"] += max([0.0, *(size - later for size in scratch)])

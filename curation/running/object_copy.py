@@ -3,11 +3,12 @@
 
     PREFIX/copy.json       first: the work folder whose run this prefix holds; created before the run
     PREFIX/documents/...   each output as one object, created once, read back and compared with the report
-    PREFIX/report.html
+    PREFIX/report.html     after all of them
     PREFIX/report.json     last: the copy is complete
 
 `copy.json` has a random number that the work folder keeps. A run from another work folder finds another number, and is
-refused before it reads anything. No object is replaced or deleted.
+refused before it reads anything, unless it is the same run: the same identity, in a new folder at the same path. Then
+it continues the copy: it writes the same bytes, except the times in the report. No object is replaced or deleted.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ import orjson
 from curation.errors import IntegrityError, OutputError, counted
 from curation.reading.urls import shown
 from curation.running.object_store import ObjectStore, is_object_url
-from curation.running.report import HTML
+from curation.running.report import HTML, digest
 from curation.running.run_folder import REPORT, locked
-from curation.system.files import as_json, file_sha256, local_output, make_folder, read_json, write_json
+from curation.system.files import as_json, commit, file_sha256, local_output, make_folder, read_json, write_json
 from curation.system.steps import each
 
 CLAIM = "copy.json"  # in the prefix and in the work folder
@@ -77,6 +78,7 @@ class ObjectCopy:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.folder = folder
+        self.continues = ""  # the work folder that began the copy, if it is not this one
         self.store = ObjectStore(url)
 
     @property
@@ -90,16 +92,17 @@ class ObjectCopy:
         return self.folder / RUN
 
     @contextmanager
-    def claimed(self, name: str) -> Iterator[None]:
+    def claimed(self, name: str, identity: str) -> Iterator[None]:
         """Claim the prefix for the work folder, which is locked while the context is open.
 
-        `name` is the recipe's, for messages. OutputError if the prefix cannot be written, has the copy of another run
-        or other objects, or if its store ignores conditions.
+        `name` is the recipe's, for messages; `identity` is the digest of what decides the outputs. OutputError if the
+        prefix cannot be written, has the copy of another run or other objects, or if its store ignores conditions.
         """
         with locked(self.folder):
             make_folder(self.folder)
             place = f"{self.folder} on {os.uname().nodename}"
-            claim = as_json({"format": FORMAT, "recipe": name, "folder": place, "work": self._number()})
+            known = {"recipe": name, "folder": place, "path": str(self.folder), "identity": identity}
+            claim = as_json({"format": FORMAT, **known, "work": self._number()})
             if not self.store.create(CLAIM, claim):
                 self._check_own(claim)
             elif foreign := sorted(self.store.names().keys() - {CLAIM}):
@@ -112,7 +115,7 @@ class ObjectCopy:
                     f"{self.url}: the store replaces objects despite If-None-Match, so two runs could mix. Give a "
                     "store with conditional writes, or a local folder"
                 )
-            self._check_complete()
+            self._is_complete()
             yield
 
     def _number(self) -> str:
@@ -128,19 +131,29 @@ class ObjectCopy:
             content, own = orjson.loads(found), orjson.loads(claim)
             if all(content[key] == own[key] for key in ("format", "recipe", "work")):  # the folder may have moved
                 return
+            is_same = all(content.get(key) == own[key] for key in ("format", "recipe", "identity"))
+            if is_same and content.get("path") == own["path"]:
+                self.continues = content["folder"]
+                return
             of = f"the run of recipe {content['recipe']!r}" if content["recipe"] else "a run"
             holds = f"{of} in the work folder {content['folder']}"
+            advice = f", or --work {content['path']}: it is the same run, so it continues if that folder is lost"
+            advice = advice if is_same else ", or --work with the folder of that run"
         except (orjson.JSONDecodeError, KeyError, TypeError):
-            holds = f"a {CLAIM} that no run wrote"
-        raise OutputError(f"{self.url} holds {holds}. Give another prefix, or --work with the folder of that run")
+            holds, advice = f"a {CLAIM} that no run wrote", ""
+        raise OutputError(f"{self.url} holds {holds}. Give another prefix{advice}")
 
-    def _check_complete(self) -> None:
-        """Raise OutputError if the prefix has a finished run that is not the one in the work folder."""
+    def _is_complete(self) -> bool:
+        """Return whether the prefix has a finished run. OutputError if it has other outputs than the work folder."""
         report, path = self.store.read(REPORT), self.run_folder / REPORT
-        if report is not None and not (path.exists() and path.read_bytes() == report):
+        if report is None:
+            return False
+        own = path.read_bytes() if path.exists() else b""
+        if report != own and (_outputs_in(report) or {}) != _outputs_in(own):
             raise OutputError(
                 f"{self.url} holds a finished run, and {self.run_folder} holds another one or none. Give another prefix"
             )
+        return True
 
     def copy(self, report: dict[str, Any]) -> bool:
         """Copy what the prefix lacks of the finished run; return whether it lacked anything.
@@ -148,8 +161,10 @@ class ObjectCopy:
         An object that exists is read and compared. IntegrityError if a file of the run has changed, OutputError if an
         object has other bytes.
         """
-        if self.store.read(REPORT) is not None:  # `claimed` has compared it
+        if self._is_complete():
             return False
+        if self.continues:
+            self._take_stored_page(report)
         expected = report["outputs"] | {HTML: report["report_html"]}
         present = self.store.names()
         if foreign := sorted(present.keys() - expected.keys() - {CLAIM}):
@@ -157,23 +172,39 @@ class ObjectCopy:
         self.store.end_uploads()
         with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
             copies = {
-                name: pool.submit(self._copy_file, name, digest, name in present) for name, digest in expected.items()
+                name: pool.submit(self._copy_file, name, sha256, name in present)
+                for name, sha256 in report["outputs"].items()
             }
             try:
-                for name in each([*expected], f"copying to {self.url}", "file", size=self._size):
+                for name in each([*copies], f"copying to {self.url}", "file", size=self._size):
                     copies[name].result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-        self._copy_file(REPORT, file_sha256(self.run_folder / REPORT), False)
+        self._copy_file(HTML, expected[HTML], HTML in present)
+        self.store.create_from(REPORT, self.run_folder / REPORT)
+        if not self._is_complete():
+            raise OutputError(f"{self.url}/{REPORT} is missing, though it was written. Run the same command again")
         return True
+
+    def _take_stored_page(self, report: dict[str, Any]) -> None:
+        """Replace the work folder's `report.html` by that of the store, if it has one. The same run has made it in a
+        work folder that is lost: only its times differ. The report follows; after a kill both are replaced again."""
+        page = self.store.read(HTML)
+        if page is None or (stored := hashlib.sha256(page).hexdigest()) == report["report_html"]:
+            return
+        with commit(self.run_folder / HTML) as path:
+            path.write_bytes(page)
+        report["report_html"] = stored
+        report["digest"] = digest(report)
+        write_json(self.run_folder / REPORT, report, indent=True)
 
     def _size(self, name: str) -> int:
         return (self.run_folder / name).stat().st_size
 
-    def _copy_file(self, name: str, digest: str, is_present: bool) -> None:
+    def _copy_file(self, name: str, expected: str, is_present: bool) -> None:
         path = self.run_folder / name
-        if file_sha256(path) != digest:
+        if file_sha256(path) != expected:
             raise IntegrityError(
                 f"{path} has changed: its SHA-256 is not the one in report.json. Delete {self.folder}, give another "
                 "prefix and run again"
@@ -181,10 +212,19 @@ class ObjectCopy:
         size = self._size(name)
         if not is_present:
             self.store.create_from(name, path)
-        if self.store.sha256(name, size) != digest:
+        if self.store.sha256(name, size) != expected:
             raise OutputError(
                 f"{self.url}/{name} has other bytes than {path}. Delete the object, then run the same command again"
             )
+
+
+def _outputs_in(report: bytes) -> Any:
+    """Return the digests in a report; None if it is none, or was changed."""
+    try:
+        content = orjson.loads(report)
+        return content["outputs"] if content["digest"] == digest(content) else None
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
 
 
 def _shown(names: list[str]) -> str:

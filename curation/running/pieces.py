@@ -14,7 +14,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -22,13 +22,13 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from curation.errors import OutOfMemoryError
+from curation.errors import OutOfMemoryError, counted
 from curation.running.map_phase import run_slice
 from curation.running.stored_plan import Plan, Stored, urls_of
 from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import FOLDER_FILES, numbered_folders, numbered_path
 from curation.system.interrupts import check as check_interrupts
-from curation.system.leases import Lease, Leases, guarded_by, lease_path
+from curation.system.leases import Held, Lease, Leases, guarded_by, lease_path
 from curation.system.steps import Count
 
 FIRST_WAIT, MAX_WAIT, LISTING_SHARE = 0.02, 1.0, 20  # listing takes at most 1/20 of a waiting process
@@ -166,13 +166,15 @@ class Board:
     share    where this process begins to take tasks, from 0 to 1
     is_over  function that returns whether this process should stop taking tasks. It may raise an error
     noticed  function that is called with the numbers of tasks that are found done
+    say      function that is called with a line, once for each silent process whose tasks are waited for
     """
 
     def __init__(
         self, leases: Leases, folder: Path, numbers: np.ndarray, share: float, is_over: Callable[[], bool],
-        noticed: Callable[[np.ndarray], object] = len,
+        noticed: Callable[[np.ndarray], object] = len, say: Callable[[str], object] = len,
     ) -> None:  # fmt: skip
         self.leases, self.folder, self.numbers, self.is_over, self.noticed = leases, folder, numbers, is_over, noticed
+        self.say, self._said = say, set[str]()  # holders
         self.is_done = np.zeros(len(numbers), bool)
         self.first = int(len(numbers) * share)
         self.done = self.own = 0
@@ -234,14 +236,16 @@ class Board:
         for name, end in names:
             if int(name) not in done:
                 newest[int(name)] = max(newest.get(int(name), 0), int(end))
-        expired = [
-            (number, generation + 1)
+        held = {
+            number: self.leases.held(lease_path(self._folder(number), f"{number:06d}", generation), now)
             for number, generation in sorted(newest.items())
-            if self.leases.is_expired(lease_path(self._folder(number), f"{number:06d}", generation), now)
-        ]
+        }
+        expired = [(number, newest[number] + 1) for number, lease in held.items() if lease and lease.is_expired]
         for number, generation in expired:
             self._check_deaths(number, generation)
         free = self.numbers[~np.isin(self.numbers, [*done, *newest])]
+        if not (len(free) or expired):
+            self._report_late([lease for lease in held.values() if lease and lease.is_late])
         place = int(np.searchsorted(free, self.numbers[self.first])) if len(free) else 0
         self._free = iter([*expired, *((number, 0) for number in np.roll(free, -place).tolist())])
         is_done = np.isin(self.numbers, [*done])
@@ -252,6 +256,13 @@ class Board:
         ended = time.monotonic()
         self._due = ended + max(self._wait, LISTING_SHARE * (ended - started))
         return news
+
+    def _report_late(self, late: Sequence[Held]) -> None:
+        """Say once for each process that does not renew its leases that this one waits for its tasks."""
+        for holder in sorted({lease.holder for lease in late} - self._said):
+            leases = [lease for lease in late if lease.holder == holder]
+            self.say(max(leases, key=lambda lease: lease.silent).explain(counted(len(leases), "task")))
+            self._said.add(holder)
 
     def _names(self) -> Iterator[str]:
         for folder in numbered_folders(self.folder):

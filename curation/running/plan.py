@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import orjson
 
 from curation import __version__
 from curation.errors import IntegrityError, OutputError, RecipeError, near_or_nothing
@@ -90,6 +92,12 @@ class Identity(NamedTuple):
     stage_files: dict[str, dict[str, str]]  # stage -> path -> SHA-256
     tokenizer: dict[str, Any]
     stage_revisions: dict[str, int]  # stage -> revision above 1
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the identity and of this version."""
+        facts = [__version__, *map(msgspec.to_builtins, self)]
+        return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def revisions_of(recipe: Recipe) -> dict[str, int]:
@@ -273,10 +281,11 @@ def check_stages(recipe: Recipe) -> dict[str, dict[str, str]]:
         check_announced(stage)
     _check_columns(recipe)
     inputs, stage_files = input_names(recipe.input), {}
-    for name, stage in zip(recipe.stage_names, recipe.stages, strict=True):
+    for number, (name, stage) in enumerate(zip(recipe.stage_names, recipe.stages, strict=True)):
         stage_for_job(stage)
         with stage_errors(stage):
             stage.check(inputs)
+            stage.check_order(recipe.stages[:number])
         if files := files_of(stage):
             stage_files[name] = files
     return stage_files

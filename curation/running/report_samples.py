@@ -182,8 +182,11 @@ class Sampler(NamedTuple):
 
     def _documents(self, partitions: Partitions, rows: np.ndarray) -> Iterator[_Document]:
         """The documents at rows of a segment, in their order."""
+        opened, table = -1, pa.table({})
         for number, position in zip(*(values.tolist() for values in partitions.locate(rows)), strict=True):
-            row = open_partition(partitions.path(number)).select([ROW, ID, TEXT]).slice(position, 1)
+            if number != opened:  # opening takes as long as the rest
+                opened, table = number, open_partition(partitions.path(number)).select([ROW, ID, TEXT])
+            row = table.slice(position, 1)
             text = pc.fill_null(row.column(TEXT), "")
             characters = int(pc.utf8_length(text)[0].as_py())
             whole = text[0].as_py() if pc.binary_length(text)[0].as_py() <= MAX_COMPARED_BYTES else None

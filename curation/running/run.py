@@ -133,7 +133,9 @@ def _run_alone(call: Call) -> RunResult:
 
 def _run_and_copy(call: Call, copy: ObjectCopy) -> RunResult:
     call.progress.log(f"work folder: {copy.folder}; the finished run is copied to {copy.url}")
-    with copy.claimed(call.recipe.name):
+    with copy.claimed(call.recipe.name, call.checked.identity.digest):
+        if copy.continues:
+            call.progress.log(f"{copy.url} has a part of this run, copied from {copy.continues}: the copy continues")
         finished = _run_alone(call)
         is_new = copy.copy(finished.report)
     return finished._replace(already_complete=not is_new, address=copy.url)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -93,9 +93,18 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         other kernel is compiled when it is first called. Default: none."""
         return ()
 
+    def origin(self) -> dict[str, Any]:
+        """Return the facts on which the vectors that the stage writes depend, such as the digest of its model: name ->
+        value. Vectors are only compared with those in a saved index if the facts are equal. Default: none."""
+        return {}
+
     def check(self, inputs: Sequence[str]) -> None:
         """Check the stage against the names of the inputs, before any input is read. RecipeError for settings that do
         not fit, InputError for files that cannot be used. Default: no check."""
+
+    def check_order(self, earlier: Sequence[Stage]) -> None:
+        """Check the stage against the earlier stages of its recipe, after `check`. RecipeError for those that do not
+        fit. Default: no check. The library, which applies one stage, does not call it."""
 
     def prepare(self, folder: Path) -> Stage:
         """Return the stage that the tasks use; by default this one.
@@ -213,13 +222,19 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         """Return about how many bytes `write_index` writes for so many documents. Default: 0."""
         return 0
 
+    def index_phases(self) -> Sequence[Phase]:
+        """Return the phases that write files in `corpus.scratch` before `write_index`, in order. The corpus has the
+        documents of the index, and the centroids of the stage if it keeps any. Default: none."""
+        return ()
+
     def write_index(
-        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array]
-    ) -> None:
+        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array],
+        earlier: Sequence[Stage] = (),
+    ) -> None:  # fmt: skip
         """Write to `folder` the index of `corpus` with which a later run compares its documents.
 
         `work` is a temporary folder on the same disk. `ids_of` takes rows (int64) and returns their ids as a string
-        array."""
+        array. `earlier` are the earlier stages of the recipe."""
         raise NotImplementedError(f"{type(self).__name__} has no write_index()")
 
 

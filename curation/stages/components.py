@@ -22,14 +22,6 @@ class Components:
         self.rows = rows
         self.parent: np.ndarray = np.arange(len(rows), dtype=position_type(len(rows)))  # a smaller one in the component
 
-    def restore(self, rows: np.ndarray, labels: np.ndarray) -> None:
-        """Join some rows, ascending, as `labels()` of their components has them. No rows are joined yet."""
-        place = np.empty(len(rows), self.parent.dtype)
-        for batch in batches_of(len(rows)):
-            place[batch] = np.searchsorted(self.rows, rows[batch])
-        for batch in batches_of(len(rows)):
-            self.parent[place[batch]] = place[labels[batch]]
-
     def join(self, left: np.ndarray, right: np.ndarray) -> None:
         """Join the components of each pair of rows."""
         for batch in batches_of(len(left)):

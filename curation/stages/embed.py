@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from curation.contract import Engine, Frame
 from curation.errors import counted
-from curation.models.embeddings import dimensions_of, embed_texts, facts_of, load_model
+from curation.models.embeddings import digest_of_model, dimensions_of, embed_texts, facts_of, is_static, load_model
 from curation.models.encoder_files import encoder_digests
 from curation.models.vectors import to_column, type_name
 from curation.stages.base import RowStage
@@ -62,6 +62,16 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
 
     def computed_with(self) -> dict[str, str]:
         return facts_of(self.model)
+
+    def origin(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "model": digest_of_model(self.model),
+            "dimensions": dimensions_of(self.model),
+            "max_characters": self.max_characters,
+        }
+        if is_static(self.model):
+            return facts
+        return facts | {"windows": self.windows, "pooling": self.pooling}
 
     def prepare(self, folder: Path) -> Embed:
         load_model(self.model)  # a model that cannot be used ends the run before its tasks

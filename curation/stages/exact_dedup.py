@@ -14,7 +14,7 @@ from curation.arrays import positions_of
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted
 from curation.kernels.rewrite import RewriteSteps
-from curation.stages.base import CorpusStage, Phase
+from curation.stages.base import CorpusStage, Phase, Stage
 from curation.stages.exact_index import FOLDER as EXACT
 from curation.stages.exact_index import find_equal, open_exact_index, write_hashes
 from curation.stages.key_ranges import (
@@ -98,8 +98,9 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return 20 * documents
 
     def write_index(
-        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array]
-    ) -> None:
+        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array],
+        earlier: Sequence[Stage] = (),
+    ) -> None:  # fmt: skip
         """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
         write_keys = partial(write_hashes, corpus=corpus, columns=COLUMNS)
         write_index(folder, work, self.index_settings(), corpus, ids_of, write_keys)

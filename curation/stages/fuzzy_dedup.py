@@ -5,7 +5,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,10 +15,11 @@ from curation.contract import TEXT, Engine, Frame, position_type
 from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import RewriteSteps
-from curation.stages.base import CorpusStage, Phase
+from curation.stages.base import CorpusStage, Phase, Stage
 from curation.stages.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
-from curation.stages.key_ranges import RUNS, bundle, bundle_count, division_phase, once, owner_count, write_run
+from curation.stages.key_ranges import RUNS, bundle, bundle_count, division_phase, owner_count, runs_path, write_run
 from curation.stages.near_groups import (
+    CHOSEN,
     FIRST_CHECK,
     GROUPS,
     JOINED,
@@ -29,6 +30,11 @@ from curation.stages.near_groups import (
     check_counts,
     check_others,
     check_stars,
+    choose_kept,
+    choose_tasks,
+    group_phases,
+    group_tasks,
+    join_phases,
     join_tasks,
     measure,
     other_tasks,
@@ -151,13 +157,13 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             return self.bands or self.permutations // self.rows, self.rows
         if self.bands:
             return self.bands, max(self.permutations // self.bands, 1)
-        for rows in range(self.permutations, 0, -1):
-            if share_probability(self.threshold, self.permutations // rows, rows) >= RECALL:
-                return self.permutations // rows, rows
-        raise ValueError(
-            f"with {self.permutations} permutations no bands find {RECALL:.1%} of the pairs at threshold "
-            f"{self.threshold}; raise permutations, or set bands and rows"
-        )
+        rows = _most_rows(self.permutations, self.threshold)
+        if not rows:
+            raise ValueError(
+                f"with {self.permutations} permutations no bands find {RECALL:.1%} of the pairs at threshold "
+                f"{self.threshold}; raise permutations, or set bands and rows"
+            )
+        return self.permutations // rows, rows
 
     def kernels(self) -> tuple[str, ...]:
         by_check = {"exact": ("shingles", "file_ranges"), "signature": ("signatures",), "none": ()}
@@ -232,8 +238,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return self.scratch_bytes(documents, text_bytes) + 12 * self.banding[0] * documents
 
     def write_index(
-        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array]
-    ) -> None:
+        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array],
+        earlier: Sequence[Stage] = (),
+    ) -> None:  # fmt: skip
         """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
 
         def write_keys(keys_folder: Path) -> None:
@@ -253,9 +260,12 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             (SPLITS, split_tasks, self._split_crowds),
             (SIMILARITY, bundle_count, self._write_candidates),
             (FIRST_CHECK, bundle_count, self._check_stars),
+            *join_phases(),
             (JOINED, join_tasks, write_joined),
             (SECOND_CHECK, other_tasks, self._check_others),
-            (GROUPS, once, self._write_groups),
+            *group_phases(),
+            (GROUPS, group_tasks, self._write_groups),
+            *([] if self.keep == "first" else [(CHOSEN, choose_tasks, self._choose_kept)]),
             (VALUES, bundle_count, self._measure),
         ]
         return (division_phase(self.banding[0]), *(Phase(*task, durable=True) for task in tasks))
@@ -289,11 +299,12 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         split_crowds(engine, corpus, task, self.banding[0])
 
     def _write_candidates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the data by which the candidates of a bundle are compared."""
+        """Write the data by which the candidates of a bundle are compared. Its keys are not needed any more."""
         rows = candidate_rows(corpus, task)
         with commit_folder(similarity_folder(corpus, task)) as folder:
             self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)
             write_candidates(folder, rows)
+        runs_path(corpus, task).unlink(missing_ok=True)
 
     def _check_stars(self, engine: Engine, corpus: Corpus, task: int) -> None:
         check_stars(corpus, self._opener(engine, corpus), task, self.threshold)
@@ -303,6 +314,9 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
         write_groups(engine, corpus, partial(self._kept, engine, corpus))
+
+    def _choose_kept(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        choose_kept(corpus, task, partial(self._kept, engine, corpus))
 
     def _measure(self, engine: Engine, corpus: Corpus, task: int) -> None:
         measure(corpus, self._opener(engine, corpus), task)
@@ -371,6 +385,15 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
 def _matches_path(corpus: Corpus, bundle: int) -> Path:
     return corpus.scratch / INDEX / f"{bundle:06d}.npz"
+
+
+@lru_cache(maxsize=64)
+def _most_rows(permutations: int, threshold: float) -> int:
+    """Return the largest number of rows per band that finds RECALL of the pairs, or 0. A run asks for it per task."""
+    for rows in range(permutations, 0, -1):
+        if share_probability(threshold, permutations // rows, rows) >= RECALL:
+            return rows
+    return 0
 
 
 def share_probability(jaccard: float, bands: int, rows: int) -> float:

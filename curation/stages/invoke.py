@@ -63,9 +63,9 @@ def as_column(engine: Engine, frame: Frame, values: Any) -> Any:
     return column
 
 
-def _phases_of(stage: CorpusStage) -> Sequence[Phase]:
-    """Return the phases of a stage. StageError for duplicate or invalid names."""
-    phases = stage.phases()
+def _phases_of(stage: CorpusStage, saving: bool) -> Sequence[Phase]:
+    """Return the phases of a stage, or those that save its index. StageError for duplicate or invalid names."""
+    phases = stage.index_phases() if saving else stage.phases()
     names = [phase.name for phase in phases]
     if len({*names}) < len(names) or not all(name.isidentifier() for name in names):
         raise StageError(f"phases must have different names of letters, digits and '_', not {names}")
@@ -77,10 +77,12 @@ def _record(folder: Path, number: int) -> Path:
     return folder / f"{number:06d}.done"
 
 
-def run_phase_task(stage: CorpusStage, engine: Engine, corpus: Corpus, phase_number: int, number: int) -> None:
-    """Run one task of a phase, unless it has a done-record, and write the record."""
+def run_phase_task(
+    stage: CorpusStage, engine: Engine, corpus: Corpus, phase_number: int, number: int, saving: bool = False
+) -> None:
+    """Run one task of a phase, or of one that saves the index, unless it has a done-record, and write the record."""
     with stage_errors(stage):
-        phase = stage.phases()[phase_number]
+        phase = _phases_of(stage, saving)[phase_number]
         folder = corpus.scratch / phase.name
         record = _record(folder, number)
         if record.exists():
@@ -92,10 +94,13 @@ def run_phase_task(stage: CorpusStage, engine: Engine, corpus: Corpus, phase_num
             path.touch()
 
 
-def run_phases(stage: CorpusStage, corpus: Corpus, run: Callable[[int, Sequence[int]], None]) -> None:
-    """Call `run(phase, tasks)` for each phase with the numbers of its tasks that have no done-record, in any order."""
+def run_phases(
+    stage: CorpusStage, corpus: Corpus, run: Callable[[int, Sequence[int]], None], saving: bool = False
+) -> None:
+    """Call `run(phase, tasks)` for each phase, or for each that saves the index, with the numbers of its tasks that
+    have no done-record, in any order."""
     with stage_errors(stage):
-        phases = _phases_of(stage)
+        phases = _phases_of(stage, saving)
     for place, phase in enumerate(phases):
         folder = corpus.scratch / phase.name
         with stage_errors(stage):

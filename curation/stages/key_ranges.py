@@ -233,6 +233,7 @@ __all__ = [
     "read_cell",
     "read_keys_of",
     "row_type",
+    "runs_path",
     "write_cells",
     "write_run",
 ]

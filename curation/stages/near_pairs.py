@@ -70,7 +70,7 @@ class _PairSet:
 
     def sorted(self) -> np.ndarray:
         """Return the pairs by left and right row: shape (2, n)."""
-        self.pieces, self.pending = [_unique_pairs(self.pieces)], 0
+        self.pieces, self.pending = [unique_pairs(self.pieces)], 0
         return self.pieces[0]
 
 
@@ -140,7 +140,7 @@ class _Found:
         write_cells(path, cells(), KINDS * (len(starts) - 1) + 1)
 
 
-def _unique_pairs(pieces: list[np.ndarray]) -> np.ndarray:
+def unique_pairs(pieces: list[np.ndarray]) -> np.ndarray:
     """Return pairs by left and right row, each once: shape (2, n). `pieces` may be emptied, to save memory."""
     if pieces[0].dtype == np.int32:  # both rows fit one integer
         codes = np.empty(sum(piece.shape[1] for piece in pieces), np.int64)
@@ -328,6 +328,7 @@ __all__ = [
     "pairs_of",
     "split_crowds",
     "split_tasks",
+    "unique_pairs",
     "write_crowd_keys",
     "write_pairs",
 ]

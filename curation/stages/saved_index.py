@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The saved indexes of a run: files by which a later run removes duplicates and near-duplicates of its documents.
 
-`exact_index.py` has the one of exact duplicates. This is the one of near-duplicates, and what both share.
+`exact_index.py` has the one of exact duplicates, `vector_index.py` the one of close vectors. This is the one of
+near-duplicates, and what all share.
 
 Documents are numbered in the order of `doc`. All numbers are little-endian; files are read through memory maps:
 
@@ -68,6 +69,8 @@ def write_index(
     corpus: Corpus,
     ids_of: Callable[[np.ndarray], pa.Array],
     write_keys: Callable[[Path], None],
+    *,
+    begun: bool = False,
 ) -> None:
     """Write the index of all documents of `corpus` to `folder`, as a whole or not at all.
 
@@ -75,8 +78,10 @@ def write_index(
     settings    settings of the stage that a later run must share
     ids_of      function that returns the ids of rows
     write_keys  function that writes to a folder what documents are found and compared by
+    begun       whether tasks have already written files to `work`
     """
-    remove(work)
+    if not begun:
+        remove(work)
     make_folder(work)
     documents = len(corpus.rows)
     with commit(work / IDS) as path, pa.ipc.new_file(str(path), pa.schema([(ID, pa.large_string())])) as writer:

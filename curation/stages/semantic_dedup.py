@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from curation.arrays import sorted_unique
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, as_share, counted
 from curation.models.vectors import UNITS, cosines, from_column, units_of, vector_hashes
-from curation.stages.base import Clustered, CorpusStage, Phase
+from curation.stages.base import Clustered, CorpusStage, Phase, Stage
 from curation.stages.components import Components
 from curation.stages.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
 from curation.stages.key_ranges import (
@@ -31,6 +32,7 @@ from curation.stages.key_ranges import (
     write_run,
 )
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
+from curation.stages.saved_index import DESCRIPTION, Matches, write_index
 from curation.stages.vector_clusters import (
     ASSIGNED,
     CENTROIDS,
@@ -48,11 +50,34 @@ from curation.stages.vector_clusters import (
     recall_of,
     write_centroids,
 )
+from curation.stages.vector_index import (
+    FOLDER as SEMANTIC,
+)
+from curation.stages.vector_index import (
+    INDEX,
+    INDEX_RECALL,
+    PARTS,
+    SORTED,
+    VERSION,
+    VectorIndex,
+    files_folder,
+    index_details,
+    match_bundle,
+    matches_path,
+    measure_index_recall,
+    part_count,
+    sort_by_cluster,
+    write_clusters,
+    write_part,
+)
 from curation.stages.vector_store import COLUMNS, EQUAL, VECTORS, VectorStore, equal_of, write_equal, write_vectors
 from curation.system.files import known_sha256
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 KEEP = ("first", "longest", "nearest", "farthest")
-REASON = "semantic_duplicate"
+REASON, INDEX_REASON = "semantic_duplicate", "semantic_duplicate_of_index"
 GROUPS, VALUES = "groups", "values"  # phases
 MAX_CLUSTERS = 1 << 24
 BYTES_PER_VECTOR = 1 << 10  # of scratch, at 768 dimensions
@@ -77,6 +102,9 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
                come last
     centroids  file `centroids.npz` of an earlier run, which makes results of both engines equal; "" to fit centroids
     seed       seed of the sample to which k-means is fitted, below 2^64
+    index      folder `index` of an earlier run with `output: {index: true}` and vectors of the same model. Documents
+               that are close to one in it are removed first, with the reason `semantic_duplicate_of_index`. They are
+               compared in its clusters: the nearest one and `probe` others; "" for none
 
     In `removed/` the value is the cosine to the kept document. It is below `threshold` if only a chain joins the two.
     """
@@ -88,6 +116,10 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     keep: str | list[str] = "first"
     centroids: str = ""
     seed: int = 1
+    index: str = ""
+
+    indexes: ClassVar[bool] = True
+    index_folder: ClassVar[str] = SEMANTIC
 
     def __post_init__(self) -> None:
         if self.column in ("", TEXT, ID):
@@ -112,13 +144,32 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return ("leaders", "pairs")
 
     def files(self) -> dict[str, str]:
-        return {self.centroids: known_sha256(self.centroids)} if self.centroids else {}
+        files = {self.centroids: known_sha256(self.centroids)} if self.centroids else {}
+        if self.index:
+            index = VectorIndex(self.index)
+            files[str(index.folder / DESCRIPTION)] = index.digest
+        return files
 
     def check(self, inputs: Sequence[str]) -> None:
-        """Check `keep` and `centroids`: RecipeError for an unknown input, InputError for a file of no centroids."""
+        """Check `keep`, `centroids` and `index`: RecipeError for an unknown input or no index, InputError for a file
+        of no centroids, IntegrityError for a damaged index."""
         check_inputs(self.keep, inputs)
         if self.centroids:
             Clusters.given(Path(self.centroids))
+        if self.index:
+            index = VectorIndex(self.index)
+            index.check_content()
+            index.check_origin({})
+
+    def check_order(self, earlier: Sequence[Stage]) -> None:
+        """RecipeError if the index has vectors of another model than the stage that writes the column."""
+        if self.index:
+            VectorIndex(self.index).check_origin(self._origin(earlier))
+
+    def _origin(self, earlier: Sequence[Stage]) -> dict[str, Any]:
+        """Return the facts of the vectors, from the stage that writes them; none for vectors of the input."""
+        writers = [stage for stage in earlier if self.column in stage.writes()]
+        return writers[-1].origin() if writers else {}
 
     def explain(self) -> list[str]:
         where = f"centroids of {self.centroids}" if self.centroids else f"clusters {self.clusters}"
@@ -132,13 +183,20 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         sizes = [group["documents"] for group in details["largest_groups"]]
         largest = f", the largest of {sizes[0]:,}" if sizes else ""
         recall, pairs = details["recall"], f"{details['pairs_compared']:,} pairs compared"
-        lines = [f"{count.removed:,} removed of {details['groups']:,} groups{largest}; {pairs}"]
+        removed = count.reasons.get(REASON, 0)
+        lines = [f"{removed:,} removed of {details['groups']:,} groups{largest}; {pairs}"]
         if recall["pairs"]:
             share = recall["found"] / recall["pairs"]
             lines.append(
                 f"recall {share:.2%}: {recall['found']:,} of {counted(recall['pairs'], 'close pair')} of "
                 f"{counted(recall['documents'], 'document')} found in {counted(details['clusters'], 'cluster')}"
             )
+        if "index" in details:
+            index = details["index"]
+            found = index["recall"]
+            share = f", recall {found['found'] / found['pairs']:.2%}" if found["pairs"] else ""
+            removed = count.reasons.get(INDEX_REASON, 0)
+            lines.append(f"{removed:,} close to one of {counted(index['documents'], 'document')} of the index{share}")
         if details["without_vector"]:
             lines.append(f"{counted(details['without_vector'], 'document')} without a vector kept")
         return lines
@@ -164,7 +222,10 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return {name: hashes[:, place] for place, name in enumerate(COLUMNS)}
 
     def phases(self) -> Sequence[Phase]:
+        recall = (INDEX_RECALL, lambda corpus: VectorIndex(self.index).parts, self._measure_index_recall)
+        index = [(INDEX, bundle_count, self._match_index), recall] if self.index else []
         tasks = [
+            *index,
             (RUNS, bundle_count, self._write_run),
             (EQUAL, owner_count, write_equal),
             (VECTORS, bundle_count, self._write_vectors),
@@ -178,13 +239,29 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return (division_phase(1), *(Phase(*task, durable=True) for task in tasks))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        write_run(corpus, bundle(corpus, task), task, [COLUMNS], skip_zeros=True)
+        write_run(corpus, self._part(corpus, task), task, [COLUMNS], skip_zeros=True)
+
+    def _part(self, corpus: Corpus, number: int) -> Corpus:
+        """Return the documents of a bundle, without those that match the index."""
+        part = bundle(corpus, number)
+        if not self.index:
+            return part
+        return part.of(np.setdiff1d(part.rows, Matches.load(matches_path(corpus, number)).position))
+
+    def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        index, units = VectorIndex(self.index), units_of(self.threshold)
+        match_bundle(engine, corpus, task, index, self.column, self.probe, units, self.seed)
+
+    def _measure_index_recall(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        measure_index_recall(engine, corpus, task, VectorIndex(self.index), units_of(self.threshold), self.seed)
 
     def _write_vectors(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        write_vectors(corpus, task, self.column)
+        write_vectors(corpus, self._part(corpus, task), task, self.column)
 
     def _write_centroids(self, engine: Engine, corpus: Corpus, task: int) -> None:
         clusters = 0 if isinstance(self.clusters, str) else self.clusters
+        if self.index:  # few documents may be left
+            clusters = min(clusters, VectorStore(corpus).count)
         write_centroids(engine, corpus, self.column, clusters, self.seed, self.centroids)
 
     def _assign(self, engine: Engine, corpus: Corpus, task: int) -> None:
@@ -242,10 +319,12 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         value = np.frombuffer(b"".join(read_cell(_values_path(corpus, number), 0) for number in numbers), np.float64)
         store, clusters = VectorStore(corpus), Clusters.load(centroids_path(corpus))
         compared, close = pair_counts(corpus)
+        matches = [Matches.load(matches_path(corpus, number)) for number in numbers] if self.index else []
+        matched = sum(len(entry.position) for entry in matches)
         details: dict[str, Any] = {
             "vectors": store.count,
             "equal_vectors": store.present - store.count,
-            "without_vector": len(corpus.rows) - store.present,
+            "without_vector": len(corpus.rows) - store.present - matched,
             "clusters": len(clusters.centroids),
             "largest_cluster": int(cluster_sizes(store, len(clusters.centroids)).max(initial=0)),
             "pairs_compared": compared,
@@ -254,7 +333,33 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
             "removed_by_chain": int(np.count_nonzero(value < units_of(self.threshold) / UNITS)),
             **group_sizes(partner),
         }
-        return Decision((Drops(row, REASON, value, partner),), details=details)
+        drops = Drops(row, REASON, value, partner)
+        if not self.index:
+            return Decision((drops,), details=details)
+        index = VectorIndex(self.index)
+        details["index"] = index_details(corpus, index, matches, self.seed)
+        position, number, cosine = (np.concatenate([entry[side] for entry in matches]) for side in range(3))
+        return Decision((drops, Drops(position, INDEX_REASON, cosine, number, str(index.folder))), details=details)
+
+    def index_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of the vectors, and of the copies from which they are sorted."""
+        return 2 * BYTES_PER_VECTOR * documents
+
+    def index_phases(self) -> Sequence[Phase]:
+        tasks = [(SORTED, bundle_count, self._sort_by_cluster), (PARTS, part_count, write_part)]
+        return (division_phase(1), *(Phase(*task, durable=True) for task in tasks))
+
+    def _sort_by_cluster(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        sort_by_cluster(engine, corpus, task, self.column)
+
+    def write_index(
+        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array],
+        earlier: Sequence[Stage] = (),
+    ) -> None:  # fmt: skip
+        """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
+        settings = {"vectors": VERSION} | self._origin(earlier)
+        write_keys = partial(write_clusters, corpus=corpus)
+        write_index(folder, files_folder(corpus), settings, corpus, ids_of, write_keys, begun=True)
 
 
 def _groups_path(corpus: Corpus) -> Path:

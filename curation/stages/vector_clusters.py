@@ -16,9 +16,10 @@ import numpy as np
 from curation.arrays import seeded_hashes, sorted_unique
 from curation.contract import position_type
 from curation.errors import InputError, counted
-from curation.models.vectors import UNITS, cosines, dots, quantised, squared_norms, unit_vectors
+from curation.models.vectors import dots, quantised, squared_norms, unit_vectors
 from curation.stages.components import Components
 from curation.stages.key_ranges import bundle_count, read_cell, row_type, write_cells
+from curation.stages.vector_crowds import Stars
 from curation.stages.vector_store import VectorStore, save, vector_path
 from curation.system.files import commit, read_json, write_json
 from curation.system.steps import each
@@ -313,7 +314,8 @@ def compared_path(corpus: Corpus, owner: int) -> Path:
 
 
 def compare(engine: Engine, corpus: Corpus, owner: int, units: int) -> None:
-    """Compare the vectors of each cluster of an owner with each other and with the visitors of the cluster."""
+    """Compare the vectors of each cluster of an owner with each other and with the visitors of the cluster; those in
+    crowds as `Stars` does."""
     store = VectorStore(corpus)
     members, visitors = _read_kind(store, owner, 0), _read_kind(store, owner, 1)
     forest, counts = _Forest(engine, position_type(int(corpus.storage.starts[-1]))), np.zeros(2, np.int64)
@@ -322,33 +324,24 @@ def compare(engine: Engine, corpus: Corpus, owner: int, units: int) -> None:
             numbers[slice(*np.searchsorted(clusters, [cluster, cluster + 1]))]
             for clusters, numbers in (members, visitors)
         )
+        stars = Stars(engine, store, mine, units)
+        stars.join(theirs)
+        near, far, compared = stars.found()
+        counts += np.array([compared, len(near)])
+        forest.add(store.at(near, "rows"), store.at(far, "rows"))
+        mine = stars.rest
         counts[0] += len(mine) * (len(mine) - 1) // 2 + len(mine) * len(theirs)
         for start in range(0, len(mine), AT_ONCE):
             left = mine[start : start + AT_ONCE]
             for first, others in ((start, mine[start:]), (-1, theirs)):
                 for low in range(0, len(others), AT_ONCE):
-                    i, j = _close(engine, store, left, others[low : low + AT_ONCE], units)
+                    i, j = store.close(engine, left, others[low : low + AT_ONCE], units)
                     if first >= 0 and low == 0:  # a block with itself
                         i, j = i[i < j], j[i < j]
                     near, far = left[i], others[low : low + AT_ONCE][j]
                     counts[1] += len(i) - (_found_before(store, near, far, cluster) if first < 0 else 0)
                     forest.add(store.at(near, "rows"), store.at(far, "rows"))
     write_cells(compared_path(corpus, owner), [*([rows] for rows in forest.pairs()), [counts]], 3)
-
-
-def _close(
-    engine: Engine, store: VectorStore, left: np.ndarray, right: np.ndarray, units: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of positions in `left` and `right` (vector numbers) whose cosine is at least `units`."""
-    norms = [store.at(side, "norms") for side in (left, right)]
-    roots = [np.sqrt(side.astype(np.float64)) for side in norms]
-    # Bounds are a little too low, by more than float32 can round. The exact cosine decides.
-    low = (roots[0] * (units / UNITS * (1 - 1e-5))).astype(np.float32)
-    i, j, dot = engine.close_vectors(
-        store.at(left, "vectors"), store.at(right, "vectors"), low, roots[1].astype(np.float32)
-    )
-    close = cosines(dot, norms[0][i], norms[1][j]) >= units
-    return i[close], j[close]
 
 
 def _found_before(store: VectorStore, member: np.ndarray, visitor: np.ndarray, cluster: int) -> int:
@@ -385,7 +378,7 @@ def measure_recall(engine: Engine, corpus: Corpus, number: int, units: int) -> N
     numbers = np.arange(store.starts[number], store.starts[number + 1])
     for start in range(0, len(numbers), AT_ONCE):
         block = numbers[start : start + AT_ONCE]
-        i, j = _close(engine, store, sample, block, units)
+        i, j = store.close(engine, sample, block, units)
         left, right = sample[i], block[j]
         other = left != right
         left, right = left[other], right[other]

@@ -17,7 +17,7 @@ import numpy as np
 
 from curation.arrays import map_file, positions_of, write_array
 from curation.errors import InputError, counted
-from curation.models.vectors import dots, from_column, squared_norms
+from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms
 from curation.stages.key_ranges import (
     bundle,
     bundle_count,
@@ -81,9 +81,9 @@ def vector_path(corpus: Corpus, number: int, name: str) -> Path:
     return corpus.scratch / VECTORS / f"{number:06d}.{name}"
 
 
-def write_vectors(corpus: Corpus, number: int, column: str) -> None:
-    """Write the distinct vectors of a bundle, their rows, norms and hashes, and how many documents have a vector."""
-    part = bundle(corpus, number)
+def write_vectors(corpus: Corpus, part: Corpus, number: int, column: str) -> None:
+    """Write the distinct vectors of the bundle `part`, their rows, norms and hashes, and how many documents have a
+    vector. Without the documents that match an index, the bundle may have none."""
     hashes = part.column(COLUMNS[0])
     present = hashes != 0
     later = equal_of(corpus, number)[0]
@@ -101,6 +101,7 @@ def write_vectors(corpus: Corpus, number: int, column: str) -> None:
     save(vector_path(corpus, number, "hashes"), hashes[positions])
     save(vector_path(corpus, number, "rows"), part.rows[positions].astype(row_type(corpus)))
     facts = {"dimensions": dimensions, "vectors": len(positions), "documents": len(part.rows)}
+    facts |= {"matched": len(bundle(corpus, number).rows) - len(part.rows)}
     write_json(vector_path(corpus, number, "json"), facts | {"present": int(np.count_nonzero(present))})
 
 
@@ -136,7 +137,7 @@ class VectorStore:
                 check_dimensions(column, known, fact["dimensions"])
                 known = fact["dimensions"]
         documents = sum(fact["documents"] for fact in self.facts)
-        if documents and not self.count:
+        if documents and not self.count and not any(fact["matched"] for fact in self.facts):
             raise InputError(
                 f"column {column!r} has no vector in any of {counted(documents, 'document')}. Name the column of the "
                 "vectors"
@@ -194,10 +195,31 @@ class VectorStore:
         order = np.lexsort((np.concatenate(numbers), np.concatenate(hashes)))[:count]
         return np.asarray(np.concatenate(numbers)[order])
 
+    def close(self, engine: Engine, left: np.ndarray, right: np.ndarray, units: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs of positions in `left` and `right` (vector numbers) whose cosine is at least `units`."""
+        sides = [(self.at(side, "vectors"), self.at(side, "norms")) for side in (left, right)]
+        i, j, _ = close_pairs(engine, sides[0], sides[1], units)
+        return i, j
+
     def cosines(self, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return dot product and squared norms of pairs of vectors by number."""
         sides: Sequence[np.ndarray] = [self.at(side, "vectors") for side in (left, right)]
         return dots(*sides), self.at(left, "norms"), self.at(right, "norms")
+
+
+def close_pairs(
+    engine: Engine, left: tuple[np.ndarray, np.ndarray], right: tuple[np.ndarray, np.ndarray], units: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the pairs of positions whose cosine is at least `units`, and the cosines in UNITS. Both sides are vectors
+    and their squared norms."""
+    norms = left[1], right[1]
+    roots = [np.sqrt(side.astype(np.float64)) for side in norms]
+    # Bounds are a little too low, by more than float32 can round. The exact cosine decides.
+    low = (roots[0] * (units / UNITS * (1 - 1e-5))).astype(np.float32)
+    i, j, dot = engine.close_vectors(left[0], right[0], low, roots[1].astype(np.float32))
+    cosine = cosines(dot, norms[0][i], norms[1][j])
+    close = cosine >= units
+    return i[close], j[close], cosine[close]
 
 
 __all__ = [
@@ -205,6 +227,7 @@ __all__ = [
     "EQUAL",
     "VECTORS",
     "VectorStore",
+    "close_pairs",
     "equal_of",
     "save",
     "vector_path",

@@ -31,6 +31,7 @@ from curation.system.steps import Every
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 POLL_SECONDS = 5
 BUNDLES_PER_THREAD, MIN_WINDOW = 4, 16  # handed to the scheduler
+MESSAGES = 4  # that fill a window: a thread still has three bundles when the next one is sent
 BUNDLES_LEFT, MAX_BUNDLE = 2, 32  # a bundle has half of the tasks left per thread: the last ones have one task
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)  # the terminal sends them to every process of its group
 CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
@@ -185,6 +186,10 @@ class ClusterExecutor:
             self.threads = self._count_threads()
         return max(BUNDLES_PER_THREAD * self.threads, MIN_WINDOW)
 
+    @property
+    def message(self) -> int:
+        return max(BUNDLES_PER_THREAD * self.threads, MIN_WINDOW) // MESSAGES
+
     def bundle(self, waiting: int) -> int:
         return bundle_of(waiting, self.threads)
 
@@ -192,12 +197,14 @@ class ClusterExecutor:
         with _explained(self.client):
             return sum(self.client.nthreads().values())
 
-    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
-        self.submitted += 1
-        key = (f"curate-{self.run}", self.submitted)  # one group of tasks for the scheduler
+    def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
+        """Begin `function(item)` for each item, by one message to the scheduler."""
+        first, self.submitted = self.submitted, self.submitted + len(items)
+        keys = [(f"curate-{self.run}", first + place) for place in range(len(items))]  # one group of tasks
         with _explained(self.client):
-            future = self.live[key] = self.client.submit(function, item, key=key, pure=False)
-        return future
+            futures = self.client.map(function, items, key=keys, pure=False)
+        self.live.update(zip(keys, futures, strict=True))
+        return futures
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
         self.idle_seconds = 0.0

@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
@@ -36,6 +37,7 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 SYNC_FILE_RANGE_WRITE = 2
 _LIBC = ctypes.CDLL(None)
 _open_temporaries: set[Path] = set()  # of this process
+_unsynced: set[Path] = set()  # folders of `unsynced_folder` in this process
 
 
 @contextmanager
@@ -59,8 +61,7 @@ def commit_all(*paths: Path) -> Iterator[list[Path]]:
     try:
         yield temporaries
         for temporary in temporaries:
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())
+            _sync_file(temporary)
         for temporary, path in zip(temporaries, paths, strict=True):
             os.replace(temporary, path)
     except BaseException:
@@ -83,6 +84,23 @@ def temporary_folder(path: Path) -> Iterator[Path]:
         yield temporary
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def unsynced_folder() -> Iterator[Path]:
+    """Yield an empty folder among the temporary files of the system, and remove it at the end. This process syncs
+    nothing below it: a file that no later process reads need not survive a crash."""
+    with TemporaryDirectory(prefix="gpu-pipeline-") as name:
+        folder = Path(name)
+        _unsynced.add(folder)
+        try:
+            yield folder
+        finally:
+            _unsynced.discard(folder)
+
+
+def _is_unsynced(path: Path) -> bool:
+    return bool(_unsynced) and not _unsynced.isdisjoint(path.parents)
 
 
 @contextmanager
@@ -188,8 +206,16 @@ def check_name(folder: Path, name: str, what: str) -> None:
             )
 
 
+def _sync_file(path: Path) -> None:
+    if not _is_unsynced(path):
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+
+
 def sync_folder(folder: Path) -> None:
     """Sync a folder, so that the names in it survive a crash."""
+    if _is_unsynced(folder / "any"):
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -237,8 +263,7 @@ def sync_files(folder: Path) -> None:
     """Sync every file below a folder, before a record declares them complete."""
     for path in folder.rglob("*"):
         if path.is_file():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+            _sync_file(path)
 
 
 def file_sha256(path: Path) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 
@@ -57,6 +57,36 @@ class Lease:
 def lease_path(folder: Path, name: str, generation: int) -> Path:
     """Return the file of a lease."""
     return folder / f"{name}.{generation}"
+
+
+class Held(NamedTuple):
+    """A lease that some process holds, or has held when it died.
+
+    holder   the process, for messages
+    silent   seconds since it has renewed the lease
+    expires  seconds without a renewal after which others may take over
+    """
+
+    holder: str
+    silent: float
+    expires: float
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether another process may take over."""
+        return self.silent > self.expires
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the holder has missed a renewal, but may still come back."""
+        return 2 * self.expires / RENEWALS < self.silent <= self.expires
+
+    def explain(self, what: str) -> str:
+        """Return the line of a process that waits for `what`, such as "2 tasks"."""
+        return (
+            f"waiting for {what} of {self.holder}: no sign of it for {self.silent:.0f} s. After {self.expires:g} s "
+            "another process takes over"
+        )
 
 
 class Leases:
@@ -117,20 +147,21 @@ class Leases:
             self._held.add(lease)
         return lease
 
-    def is_expired(self, path: Path, now: float) -> bool:
-        """Return whether the holder of a lease's file has not renewed it in time, at the time `now`.
+    def held(self, path: Path, now: float) -> Held | None:
+        """Return who holds a lease's file, at the time `now`; None if its task is done.
 
         The file is opened first: network file systems then ask the server for its time.
         """
         try:
             with open(path, "rb") as file:
-                modified, terms = os.fstat(file.fileno()).st_mtime, file.read()
+                modified, data = os.fstat(file.fileno()).st_mtime, file.read()
         except FileNotFoundError:
-            return False  # its task is done
-        seconds = self.expire_seconds
+            return None
+        holder, seconds = "another process", self.expire_seconds
         with suppress(orjson.JSONDecodeError, KeyError, TypeError):  # the holder writes it right now
-            seconds = float(orjson.loads(terms)["seconds"])
-        return now - modified > seconds
+            terms = orjson.loads(data)
+            holder, seconds = str(terms["holder"]), float(terms["seconds"])
+        return Held(holder, now - modified, seconds)
 
     def newest(self, folder: Path, name: str) -> int:
         """Return the generation of the present or last holder of a lease; -1 if there was none."""
@@ -172,4 +203,4 @@ def fence() -> None:
         guard()
 
 
-__all__ = ["ARRAY", "EXPIRE_SECONDS", "Lease", "LeaseLostError", "Leases", "fence", "guarded_by", "lease_path"]
+__all__ = ["ARRAY", "EXPIRE_SECONDS", "Held", "Lease", "LeaseLostError", "Leases", "fence", "guarded_by", "lease_path"]

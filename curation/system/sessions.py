@@ -3,12 +3,14 @@
 
 A session hands an executor only some tasks at a time, the next one when one has ended. So memory, here and in the
 scheduler of a cluster, does not depend on the number of tasks. A cluster gets *bundles* of tasks, which become smaller
-towards the end: a task costs its client and its scheduler a millisecond or more.
+towards the end: a task costs its client and its scheduler a millisecond or more. A message has several bundles.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -17,6 +19,7 @@ from typing import Any, Protocol
 from curation.system.interrupts import Stop, run_task, wait_for
 
 POLL_SECONDS = 5
+LINGER_SECONDS = 0.05  # for the ends of other bundles, whose results and successors share a message
 
 
 class Executor(Protocol):
@@ -27,13 +30,19 @@ class Executor(Protocol):
         """The number of bundles to hand over before the first one ends."""
         ...
 
+    @property
+    def message(self) -> int:
+        """The number of bundles to hand over at once: 1 if each may be handed over alone, without a cost."""
+        ...
+
     def bundle(self, waiting: int) -> int:
         """Return the number of tasks in the next bundle. `waiting` tasks are not handed over; 0: their number is not
         known."""
         ...
 
-    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
-        """Begin `function(item)` and return its future. Tasks begin in the order in which they are submitted."""
+    def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
+        """Begin `function(item)` for each item and return their futures. Tasks begin in the order in which they are
+        submitted."""
         ...
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
@@ -52,12 +61,14 @@ class Executor(Protocol):
 class LocalExecutor:
     """An executor of `workers` tasks at once on a pool of this machine."""
 
+    message = 1
+
     def __init__(self, pool: Any, workers: int) -> None:
         self.pool = pool
         self.window = 2 * workers
 
-    def submit(self, function: Callable[[Any], Any], item: Any) -> Any:
-        return self.pool.submit(function, item)
+    def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
+        return [self.pool.submit(function, item) for item in items]
 
     def bundle(self, waiting: int) -> int:
         return 1
@@ -114,15 +125,22 @@ class TaskSession:
         waiting, left = enumerate(items), len(items) if isinstance(items, Sized) else 0
         try:
             while not stop.is_set():
-                window = self.executor.window
-                while len(running) < window and (tasks := [*islice(waiting, self.executor.bundle(left))]):
-                    left = max(left - len(tasks), 0)
-                    future = self.executor.submit(partial(_run_bundle, function), [item for _, item in tasks])
-                    running[tasks[0][0]] = future, tasks
-                    future.add_done_callback(partial(_note_end, ended, tasks[0][0]))
+                window, message, bundles = self.executor.window, self.executor.message, list[list[tuple[int, Any]]]()
+                if window - len(running) >= message or not running:
+                    while len(running) + len(bundles) < window:
+                        if not (tasks := [*islice(waiting, self.executor.bundle(left))]):
+                            break
+                        left = max(left - len(tasks), 0)
+                        bundles.append(tasks)
+                if bundles:
+                    batches = [[item for _, item in tasks] for tasks in bundles]
+                    futures = self.executor.submit(partial(_run_bundle, function), batches)
+                    for future, tasks in zip(futures, bundles, strict=True):
+                        running[tasks[0][0]] = future, tasks
+                        future.add_done_callback(partial(_note_end, ended, tasks[0][0]))
                 if not running:
                     return
-                firsts = self._wait(ended)
+                firsts = self._wait(ended, min(message, len(running)))
                 results = self.executor.results([running[first][0] for first in firsts])
                 for first, found in zip(firsts, results, strict=True):
                     for (number, item), result in zip(running.pop(first)[1], found, strict=True):
@@ -130,16 +148,20 @@ class TaskSession:
         finally:
             self.executor.cancel([future for future, _ in running.values()])
 
-    def _wait(self, ended: SimpleQueue[int]) -> list[int]:
-        """Return the first tasks of the bundles that have ended, at least one."""
+    def _wait(self, ended: SimpleQueue[int], wanted: int) -> list[int]:
+        """Return the first tasks of the bundles that have ended, at least one; `wanted` if they end soon."""
         while True:
             try:
                 numbers = [ended.get(timeout=POLL_SECONDS)]
                 break
             except Empty:
                 self.executor.check()
-        while not ended.empty():
-            numbers.append(ended.get())
+        until = time.monotonic() + LINGER_SECONDS
+        with suppress(Empty):
+            while len(numbers) < wanted:
+                numbers.append(ended.get(timeout=max(until - time.monotonic(), 0)))
+            while True:
+                numbers.append(ended.get_nowait())
         return numbers
 
 

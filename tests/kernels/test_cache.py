@@ -20,6 +20,11 @@ offsets = np.frombuffer(np.array([0, 10]).tobytes(), np.int64)  # read-only, as 
 hash_rows(data, offsets, np.ones(1, bool), 0, out)
 print(*out[0], sum(hash_rows.stats.cache_hits.values()), hash_rows.py_func.__code__.co_filename)
 """
+EXTENSIONS = """
+import sys
+from numba.core import entrypoints
+print(entrypoints._already_initialized, "awkward" in sys.modules)
+"""
 
 
 @pytest.fixture
@@ -37,15 +42,26 @@ def environment_of(folder: Path) -> dict[str, str]:
     return kept | own
 
 
-def hash_in_new_process(folder: Path) -> tuple[tuple[int, int], bool]:
-    """The hash of a text by the packages in a folder, and whether its kernel was compiled before."""
-    command = [sys.executable, "-c", HASH]
-    environment = environment_of(folder)
+def output_of(code: str, folder: Path) -> list[str]:
+    """The words that a new process prints, with the packages in a folder."""
+    command, environment = [sys.executable, "-c", code], environment_of(folder)
     finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
-    high, low, hits, source = finished.stdout.split()
+    return finished.stdout.split()
+
+
+def hash_in_new_process(folder: Path) -> tuple[tuple[int, int], bool]:
+    """The hash of a text by the packages in a folder, and whether its kernel was compiled before."""
+    high, low, hits, source = output_of(HASH, folder)
     assert Path(source) == folder / "cpu_fallback" / "kernels.py"
     return (int(high), int(low)), int(hits) > 0
+
+
+def test_extensions_of_numba_are_loaded_to_compile_alone(copy: Path):
+    results = [output_of(HASH + EXTENSIONS, copy) for _ in range(2)]
+    assert results[0][:2] == results[1][:2]
+    assert [(found[2], found[4]) for found in results] == [("0", "True"), ("1", "False")]
+    assert results[1][5] == "False"
 
 
 def test_an_edited_callee_takes_effect(copy: Path):

@@ -80,8 +80,10 @@ def tiktoken_cache(monkeypatch):
 def fake(monkeypatch):
     """A tokenizer of one byte per token whose fast half can be told to lie."""
 
+    monkeypatch.setattr(encoder_pool.EncoderPool, "_takes_batches", lambda pool, texts: False)
+
     def build(lie=None, size=256, eod=0, special=("<|x|>",), fast=True):
-        engine = SimpleNamespace(encode_batch=lambda texts, parallel: _encode_bytes(texts, lie))
+        engine = SimpleNamespace(encode=lambda text: _encode_one(text, lie))
         vocabulary = vocabularies.Vocabulary(
             kind="tiktoken",
             size=size,
@@ -105,16 +107,21 @@ def _refuse():
     raise RuntimeError("no such model")
 
 
-def _encode_bytes(texts, lie):
-    import awkward as ak
+def _encode_one(text, lie):
+    ids = np.frombuffer(text, np.uint8).astype(np.uint32)
+    if lie and lie.encode() in text:
+        ids[0] ^= 1
+    return ids
 
-    documents = [list(text.encode()) for text in ak.to_list(texts)]
-    for document in documents:
-        if lie and lie.encode() in bytes(document):
-            document[0] ^= 1
-    counts = np.cumsum([0, *map(len, documents)])
-    content = ak.contents.NumpyArray(np.array(list(chain.from_iterable(documents)), np.uint32))
-    return ak.Array(ak.contents.ListOffsetArray(ak.index.Index64(counts), content))
+
+def encoded_both_ways(tokenizer, texts):
+    """The ids of each text, which gigatoken, if it encodes, gives alone and in a batch."""
+    found = documents_of(*tokenizer.encode(strings(texts)))
+    for way in (encoder_pool._encode_each, encoder_pool._encode_batch) if tokenizer.fast else ():
+        idle = [engine for engine, _ in tokenizer._pool._idle]
+        engine = idle[-1] if idle else tokenizer._source.build_fast()
+        assert documents_of(*way(engine, strings(texts))) == found
+    return found
 
 
 # ---- the same ids
@@ -149,19 +156,36 @@ def test_ids_equal_tiktoken_on_real_text(name, tiktoken_cache, real_texts):
     assert tokenizer.fast == (name != "p50k_base")
     assert ("gigatoken" in tokenizer.versions) == tokenizer.fast
     texts = real_texts[:120] + NASTY
-    assert documents_of(*tokenizer.encode(strings(texts))) == [reference.encode_ordinary(text) for text in texts]
+    assert encoded_both_ways(tokenizer, texts) == [reference.encode_ordinary(text) for text in texts]
     assert tokenizer.vocabulary == reference.n_vocab
     assert tokenizer.eod == reference.eot_token
 
 
 def test_long_runs_equal_tiktoken(gpt2, gpt2_reference):
     assert gpt2.fast
-    assert documents_of(*gpt2.encode(strings(LONG))) == [gpt2_reference.encode_ordinary(text) for text in LONG]
+    assert encoded_both_ways(gpt2, LONG) == [gpt2_reference.encode_ordinary(text) for text in LONG]
 
 
 @given(texts=st.lists(st.text(st.characters(codec="utf-8"), max_size=60), max_size=8))
 def test_any_text_equals_tiktoken(gpt2, gpt2_reference, texts):
-    assert documents_of(*gpt2.encode(strings(texts))) == [gpt2_reference.encode_ordinary(text) for text in texts]
+    assert encoded_both_ways(gpt2, texts) == [gpt2_reference.encode_ordinary(text) for text in texts]
+
+
+def test_batches_come_after_so_many_bytes(gpt2, monkeypatch):
+    ways = []
+    for name in ("_encode_each", "_encode_batch"):
+        way = getattr(encoder_pool, name)
+        monkeypatch.setattr(encoder_pool, name, lambda *args, way=way, name=name: (ways.append(name), way(*args))[1])
+    monkeypatch.setattr(gpt2._pool, "_singly_left", 12)
+    modules: dict[str, object] = {}
+    monkeypatch.setattr(encoder_pool, "sys", SimpleNamespace(modules=modules))
+    for text in ("eight bytes", "two", "last"):
+        assert gpt2.decode(gpt2.encode(strings([text]))[0]) == text
+    assert ways == ["_encode_each", "_encode_batch", "_encode_batch"]
+    monkeypatch.setattr(gpt2._pool, "_singly_left", 12)
+    modules["awkward"] = None
+    gpt2.encode(strings(["imported"]))
+    assert ways[3:] == ["_encode_batch"]
 
 
 def test_slices_chunks_and_small_strings_are_taken(gpt2):
@@ -509,7 +533,7 @@ def test_ids_equal_sentencepiece(piece_models, model, fast):
     assert tokenizer.special_tokens == ["<s>", "</s>"]
     texts = [*NASTY, "the quick brown fox", "a <s> b </s>", "  two  spaces  "]
     expected = [reference.encode(text) for text in texts]
-    assert documents_of(*tokenizer.encode(strings(texts))) == expected
+    assert encoded_both_ways(tokenizer, texts) == expected
     packed = tokenizer.pack(strings(texts))
     assert packed.ids.tolist() == list(chain.from_iterable([1, *ids, 2] for ids in expected if ids))
     assert tokenizer.count_specials(strings(texts)) == 2

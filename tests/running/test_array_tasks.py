@@ -25,6 +25,7 @@ from curation.errors import EngineError, InputError, OutOfMemoryError, OutputErr
 from curation.running import map_phase, phases, pieces
 from curation.running.array_tasks import parse_array_task
 from curation.running.pieces import decode_phase, published
+from curation.running.progress import Progress
 from curation.running.report import write_report
 from curation.running.run import RunResult, run
 from curation.running.stored_plan import Stored
@@ -318,6 +319,61 @@ def test_only_functions_of_this_package_are_published_and_called(tmp_path: Path)
     with pytest.raises(TypeError, match="is not a function or a class of this package"):
         published(partial(map_phase.run_stored, os.remove, map_phase.SliceJob, stored, stored), {0: (0,)}, 0, "cpu")
     assert pieces._named("os:remove") is None and pieces._named("curation.missing:remove") is None
+
+
+DEAD = "array task 2/3, process 7 on node7"
+
+
+def test_a_process_that_waits_for_a_silent_one_says_so_once(tmp_path: Path):
+    lines: list[str] = []
+    with Leases(tmp_path, "mine", 60) as leases:
+        dead = Leases(tmp_path, DEAD, 60)  # renews nothing
+        held = [dead.take(tmp_path, f"{number:06d}") for number in range(3)]
+        board = pieces.Board(leases, tmp_path, np.arange(4), 0.0, lambda: False, say=lines.append)
+
+        def list_after(seconds: float) -> None:
+            for number, lease in enumerate(held):
+                assert lease
+                os.utime(lease.path, (leases.now() - seconds + number,) * 2)
+            board._list()
+
+        list_after(30)
+        assert lines == []  # a task is free
+        assert leases.take(tmp_path, "000003")
+        list_after(19)
+        assert lines == []  # a renewal may be late
+        list_after(30)
+        list_after(40)
+        assert lines == [
+            f"waiting for 3 tasks of {DEAD}: no sign of it for 30 s. After 60 s another process takes over"
+        ]
+        lease = board.next() if list_after(70) is None else None
+        assert lease and (lease.name, lease.generation) == ("000000", 1)
+
+
+class Noting(Progress):
+    """Notes the lines. Lets the lease of a driver expire some time after its line."""
+
+    def __init__(self, driver: Path) -> None:
+        self.driver, self.lines = driver, list[str]()
+
+    def log(self, line: str) -> None:
+        self.lines.append(line)
+        if line.startswith("waiting for"):
+            threading.Timer(0.5, os.utime, (self.driver, (0, 0))).start()
+
+
+def test_a_process_that_waits_for_a_silent_driver_says_so_once(place: Place):
+    folder = place.folder / "silent" / "_work" / "array"
+    folder.mkdir(parents=True)
+    lease = Leases(folder, DEAD, 60).take(folder, "driver")
+    assert lease
+    os.utime(lease.path, (time.time() - 25,) * 2)
+    progress = Noting(lease.path)
+    assert not place.run("silent", array_task="1/2", progress=progress).already_complete
+    [line] = [line for line in progress.lines if line.startswith("waiting")]
+    found = re.fullmatch(r"waiting for the part of the driver of (.*): no sign of it for \d\d s\. After 60 s .*", line)
+    assert found and found[1] == DEAD
 
 
 def test_a_task_that_ends_every_process_ends_the_run(tmp_path: Path):

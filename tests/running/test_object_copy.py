@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from curation.cli import main
 from curation.errors import IntegrityError, OutputError
 from curation.running import object_store
 from curation.running.progress import Progress
+from curation.running.report import digest
 from curation.running.run import run
 from tests.runs import made_texts, recipe_of, records_of
 
@@ -278,6 +280,102 @@ def test_a_work_folder_without_its_run_does_not_continue_a_finished_copy(store: 
     with pytest.raises(OutputError, match=rf"{URL} holds a finished run, and .*/w/run holds another one or none\."):
         run_to(work="w")
     assert not Path("w/run").exists()
+
+
+class Killed(BaseException):
+    """What no code of the project catches."""
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the object", "after the object"])
+def test_the_same_run_continues_the_copy_of_work_folders_that_are_lost(
+    store: MemoryFileSystem, after: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Each attempt is killed at an object that no earlier one has reached, and its work folder is deleted."""
+    monkeypatch.setattr("curation.running.object_copy.FILES_AT_ONCE", 1)
+    original, reached, attempts = MemoryFileSystem.put_file, list[str](), 0
+
+    def put(self: MemoryFileSystem, local: str, path: str, **more: Any) -> None:
+        if path in reached:
+            return original(self, local, path, **more)
+        reached.append(path)
+        if after:
+            original(self, local, path, **more)
+        raise Killed
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", put)
+    shown = Noting()
+    while True:
+        attempts += 1
+        try:
+            finished = run_to(work="lost", progress=shown)
+            break
+        except Killed:
+            if reached[-1].endswith("/report.json") and after:
+                break
+            there = {path: store.created(path) for path in store.find(ROOT)}
+            assert f"{ROOT}/report.json" not in there
+            shutil.rmtree("lost")
+    assert attempts > 3 and len(reached) == len(store.find(ROOT)) - 1  # all but the claim
+    assert {path: store.created(path) for path in there} == there
+    assert curation.verify(URL) == [] == curation.verify("lost/run")
+    assert store.cat(f"{ROOT}/report.json") == Path("lost/run/report.json").read_bytes()
+    assert f"{URL} has a part of this run, copied from {Path.cwd()}/lost on " in "".join(shown.lines)
+    if not after:
+        assert finished.report == json.loads(Path("lost/run/report.json").read_bytes())
+        assert run_to(work="lost").already_complete
+
+
+def cut_copy(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    """Copy all but the report, and lose the work folder."""
+    with monkeypatch.context() as cut:
+        fail(cut, "put_file", lambda path, number: KeyboardInterrupt() if "report.json" in path else None)
+        with pytest.raises(KeyboardInterrupt):
+            run_to(work=work)
+    shutil.rmtree(work)
+
+
+def test_another_run_does_not_continue_a_copy(store: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch):
+    cut_copy(monkeypatch, "lost")
+    before = dict(store.store)
+    path = re.escape(f"{Path.cwd()}/lost")
+    with pytest.raises(OutputError, match=rf"{URL} holds the run .*, or --work {path}: it is the same run, so it"):
+        run_to(work="elsewhere")
+    time = Path("a.jsonl").stat().st_mtime_ns + 1
+    os.utime("a.jsonl", ns=(time, time))
+    with pytest.raises(OutputError, match=rf"{URL} holds the run .* in the work folder {path} .*with the folder of"):
+        run_to(work="lost")
+    assert store.store == before and not Path("lost/run").exists()
+
+
+@pytest.mark.parametrize("case", ["equal", "other outputs", "changed"])
+def test_a_copy_that_another_process_finishes_first_is_complete_if_its_outputs_are_equal(
+    store: MemoryFileSystem, case: str, monkeypatch: pytest.MonkeyPatch
+):
+    run_to(work="lost")
+    first = store.cat(f"{ROOT}/report.json")
+    if case == "other outputs":
+        content = json.loads(first)
+        content["outputs"]["rejected.jsonl"] = "0" * 64
+        first = json.dumps(content | {"digest": digest(content)}).encode()
+    elif case == "changed":
+        first = first.replace(b'"cpu"', b'"gpu"')
+    store.rm(f"{ROOT}/report.json")
+    shutil.rmtree("lost")
+    put = MemoryFileSystem.put_file
+
+    def meanwhile(self: MemoryFileSystem, local: str, path: str, **more: Any) -> None:
+        if path.endswith("/report.json"):
+            self.pipe_file(path, first)
+        put(self, local, path, **more)
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", meanwhile)
+    if case == "equal":
+        run_to(work="lost")
+        assert curation.verify(URL) == []
+    else:
+        with pytest.raises(OutputError, match=rf"{URL} holds a finished run, and .*/lost/run holds another one"):
+            run_to(work="lost")
+    assert store.cat(f"{ROOT}/report.json") == first
 
 
 def test_an_object_that_is_not_part_of_the_run_ends_the_copy(store: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch):

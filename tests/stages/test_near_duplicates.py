@@ -121,7 +121,7 @@ def test_pairs_of_rows_beyond_int32_equal_those_below():
     pieces = [chance.integers(0, 30, (2, count)) for count in (0, 50, 200)]
     expected = sorted({*zip(*np.concatenate(pieces, axis=1).tolist(), strict=True)})
     for kind in (np.int32, np.int64):
-        found = near_pairs._unique_pairs([piece.astype(kind) for piece in pieces])
+        found = near_pairs.unique_pairs([piece.astype(kind) for piece in pieces])
         assert found.dtype == kind and [*zip(*found.tolist(), strict=True)] == expected
 
 

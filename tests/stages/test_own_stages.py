@@ -470,7 +470,7 @@ def test_a_kill_while_what_phases_left_is_deleted(tmp_path: Path, monkeypatch: p
 
     def stop(path: Path) -> None:
         if path.name == "stage-0":
-            (path / "groups" / "groups.bin").unlink()
+            (path / "groups" / "groups-000000.bin").unlink()
             raise KeyboardInterrupt
         remove(path)
 

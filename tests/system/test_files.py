@@ -36,6 +36,25 @@ def test_new_folders_last(tmp_path: Path, synced: list[Path]):
         assert synced[4:] == [tmp_path, tmp_path / "x"]
 
 
+def test_temporary_files_of_a_library_call_are_not_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    with files.unsynced_folder() as folder:
+        for outside in (False, True):
+            place = tmp_path if outside else folder
+            files.write_json(place / "a" / "b.json", 1)
+            with files.commit_folder(place / "c") as new:
+                (new / "d").touch()
+            assert (place / "a" / "b.json").read_bytes() == b"1\n" and (place / "c" / "d").exists()
+            assert bool(synced) == outside
+        assert not any(name.startswith(str(folder)) for name in synced)
+    assert not folder.exists()
+    synced.clear()
+    files.write_json(folder / "again.json", 1)  # the name is free again, and another file may have it
+    assert any(name.startswith(str(folder)) for name in synced)
+    files.remove(folder)
+
+
 def test_a_folder_that_is_a_file(tmp_path: Path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):

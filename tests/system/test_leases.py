@@ -25,6 +25,11 @@ def age(path: Path, seconds: float) -> None:
     os.utime(path, (modified, modified))
 
 
+def is_expired(leases: Leases, path: Path) -> bool:
+    held = leases.held(path, leases.now())
+    return held is not None and held.is_expired
+
+
 def test_one_of_many_takes_a_lease(leases: Leases, tmp_path: Path):
     together = Barrier(8)
 
@@ -39,11 +44,11 @@ def test_one_of_many_takes_a_lease(leases: Leases, tmp_path: Path):
 def test_a_lease_expires_by_the_terms_of_its_holder(leases: Leases, tmp_path: Path):
     with Leases(tmp_path, "second", 5) as others:
         lease = others.take(tmp_path, "driver")
-        assert lease and not leases.is_expired(lease.path, leases.now())
+        assert lease and not is_expired(leases, lease.path)
         age(lease.path, 4)
-        assert not leases.is_expired(lease.path, leases.now())
+        assert not is_expired(leases, lease.path)
         age(lease.path, 2)
-        assert leases.is_expired(lease.path, leases.now())
+        assert is_expired(leases, lease.path)
 
 
 def test_the_clock_of_this_machine_does_not_count(leases: Leases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -51,9 +56,9 @@ def test_the_clock_of_this_machine_does_not_count(leases: Leases, tmp_path: Path
     assert lease
     for name in ("time", "monotonic"):
         monkeypatch.setattr(time, name, lambda: 1e12)
-    assert not leases.is_expired(lease.path, leases.now())
+    assert not is_expired(leases, lease.path)
     age(lease.path, 61)
-    assert leases.is_expired(lease.path, leases.now())
+    assert is_expired(leases, lease.path)
 
 
 def test_held_leases_are_renewed_and_lost_ones_are_noticed(tmp_path: Path):
@@ -61,7 +66,7 @@ def test_held_leases_are_renewed_and_lost_ones_are_noticed(tmp_path: Path):
         lease = leases.take(tmp_path, "driver")
         assert lease
         time.sleep(0.6)
-        assert not leases.is_expired(lease.path, leases.now()) and lease.is_held()
+        assert not is_expired(leases, lease.path) and lease.is_held()
         assert leases.take(tmp_path, "driver") is None and leases.newest(tmp_path, "driver") == 0
         assert leases.take(tmp_path, "driver", 1) and not lease.is_held()
         with pytest.raises(LeaseLostError):
@@ -70,17 +75,17 @@ def test_held_leases_are_renewed_and_lost_ones_are_noticed(tmp_path: Path):
 
 def test_a_lease_that_is_given_back_is_free_at_once(leases: Leases, tmp_path: Path):
     with Leases(tmp_path, "second", 60) as others:
-        assert others.take(tmp_path, "driver")
-    assert leases.is_expired(lease_path(tmp_path, "driver", 0), leases.now())
+        lease = others.take(tmp_path, "driver")
+    assert lease and is_expired(leases, lease.path)
     assert not [path.name for path in tmp_path.glob("clock-*")][1:]
 
 
 def test_a_lease_whose_content_is_not_written_yet_counts(leases: Leases, tmp_path: Path):
     path = lease_path(tmp_path, "driver", 0)
     path.touch()
-    assert not leases.is_expired(path, leases.now())
+    assert not is_expired(leases, path)
     age(path, 61)
-    assert leases.is_expired(path, leases.now())
+    assert is_expired(leases, path)
 
 
 def test_who_has_lost_the_lease_of_a_run_deletes_nothing(leases: Leases, tmp_path: Path):

@@ -2,6 +2,7 @@
 """Sessions hand over a few tasks at a time, and take the next items when tasks have ended."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -18,20 +19,22 @@ class Backwards:
 
     window = 7
 
-    def __init__(self, bundle: int = 1) -> None:
+    def __init__(self, bundle: int = 1, message: int = 1) -> None:
         self.size, self.bundles = bundle, list[int]()
+        self.message, self.messages = message, list[int]()
         self.waiting: list[tuple[Future[Any], Callable[[Any], Any], Any]] = []
         self.most = self.checks = 0
         self.cancelled: list[Any] = []
 
-    def submit(self, function: Callable[[Any], Any], item: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        self.waiting.append((future, function, item))
+    def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Future[Any]]:
+        made: list[Future[Any]] = [Future() for _ in items]
+        self.waiting += zip(made, [function] * len(items), items, strict=True)
         self.most = max(self.most, len(self.waiting))
-        self.bundles.append(len(item))
-        if len(self.waiting) == self.window or "last" in item:
+        self.bundles += map(len, items)
+        self.messages.append(len(items))
+        if len(self.waiting) == self.window or "last" in items[-1]:
             threading.Thread(target=self._end_one).start()
-        return future
+        return made
 
     def _end_one(self) -> None:
         while self.waiting:
@@ -70,6 +73,58 @@ def test_bundles_become_smaller_towards_the_end_and_results_stay_with_their_item
     counted = Backwards(bundle=8)
     assert TaskSession(counted).map(str, Counted(iter(items), 101)) == [*map(str, items)]
     assert counted.bundles == executor.bundles
+
+
+class OneByOne(Backwards):
+    """An executor that ends one bundle per millisecond, in the order of their begin."""
+
+    window = 8
+
+    def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Future[Any]]:
+        self.bundles += map(len, items)
+        self.messages.append(len(items))
+        made: list[Future[Any]] = [Future() for _ in items]
+        self.waiting += zip(made, [function] * len(items), items, strict=True)
+        threading.Thread(target=self._end_these, args=(len(items),)).start()
+        return made
+
+    def _end_these(self, count: int) -> None:
+        for _ in range(count):
+            time.sleep(0.001)
+            future, function, item = self.waiting.pop(0)
+            future.set_result(function(item))
+
+    def results(self, futures: Sequence[Any]) -> list[Any]:
+        self.checks += 1
+        return super().results(futures)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 10.0])
+def test_a_message_has_several_bundles_and_is_sent_before_the_others_have_ended(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+):
+    monkeypatch.setattr(sessions, "LINGER_SECONDS", seconds)
+    executor, begun = OneByOne(message=4), []
+    TaskSession(executor).run(begun.append, range(50))
+    assert begun == [*range(50)] and executor.messages[0] == 8
+    assert all(count >= 4 for count in executor.messages[:-1]) and sum(executor.messages) == 50
+    assert executor.checks <= 50 // 4 + 1 or not seconds  # results come together too
+
+
+def test_a_bundle_that_ends_alone_is_noticed_soon():
+    executor, release = OneByOne(message=4), threading.Event()
+    ended, waited = list[int](), list[bool]()
+
+    def task(item: int) -> None:
+        if item == 1:
+            waited.append(release.wait(10))
+
+    def done(number: int, item: int, result: None) -> None:
+        ended.append(item)
+        release.set()
+
+    TaskSession(executor).run(task, range(5), done)
+    assert ended == [*range(5)] and waited == [True]
 
 
 @pytest.mark.parametrize(
