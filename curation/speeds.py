@@ -33,16 +33,16 @@ OTHER_RATE = 276  # intermediate files, digests, joining of tokens (benchmarks/L
 COPY_RATE = 11_500
 # MB of text per second of one H200: the table of functions in docs/gpu.md, modelled
 DEVICE_RATES = {
-    "parse": 151_000,
-    "rewrite": 147_000,
-    "measure": 56_700,
-    "filter": 56_700,
+    "parse": 159_000,
+    "rewrite": 156_000,
+    "measure": 90_600,
+    "filter": 90_600,
     "exact_dedup": 383_000,
-    "fuzzy_dedup": 146_000,
-    "language": 78_800,
-    "classify": 78_800,
-    "decontaminate": 242_000,
-    "tokens": 93_200,
+    "fuzzy_dedup": 150_000,
+    "language": 79_700,
+    "classify": 79_700,
+    "decontaminate": 255_000,
+    "tokens": 97_700,
 }
 BUS_RATE = 25_000  # MB/s between page-locked memory and a device; assumed
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens

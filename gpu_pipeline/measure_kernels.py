@@ -53,6 +53,7 @@ from curation.kernels.measures import (
     ends_in_sentence_mark,
     line_end_bits,
     line_start_bits,
+    listed_bits,
     url_start,
 )
 from curation.kernels.spans import (
@@ -79,8 +80,8 @@ from curation.kernels.spans import (
     last_other_character,
     may_have_ellipsis,
     segment_of,
+    span_state,
     text_bits,
-    word_bits,
 )
 from curation.kernels.words import (
     HIGH_BITS,
@@ -91,6 +92,7 @@ from curation.kernels.words import (
     mark_capitals,
     mark_letters,
     mark_spaces,
+    word_state,
 )
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
@@ -98,6 +100,7 @@ from numba import cuda, types  # isort: skip - after curation.kernels, which set
 LANES = 32  # threads of a warp
 ALL_LANES = 0xFFFFFFFF
 BYTE_PIECE, WORD_PIECE = 4096, 512  # bytes and words of a document that one warp takes
+SHORT_WORD = 7  # bytes; with the length they fit a uint64
 LONG_WORD = LONG_PIECE = 2048  # bytes; longer words are cut into pieces
 NO_URL = np.int32(0x7FFFFFFF)
 _OF_LANES = (
@@ -143,6 +146,14 @@ def rank(bits, ranks, mask, i):
     return ranks[mask, at(i >> 5)] + np.int32(cuda.popc(np.uint32(below)))
 
 
+@cuda.jit(device=True)
+def row_rank(bits, ranks, i):
+    """`rank`, in one row of the arrays."""
+    c = np.uint32(i) >> np.uint32(5)
+    below = np.uint32(bits[c] & bits_below(np.int32(i & 31)))
+    return np.int32(ranks[c] + np.int32(cuda.popc(below)))
+
+
 @cuda.jit(cache=True)
 def mark_text(data, blocks, origin, marks, pages, records, flags, lanes, bytes_of_bits):
     """Per eight bytes: a byte of each mask that is read from the text; `marks` says whether ADDRESS is wanted."""
@@ -151,9 +162,10 @@ def mark_text(data, blocks, origin, marks, pages, records, flags, lanes, bytes_o
         i = origin + 8 * k
         solid = leads = breaks = letters = addresses = 0
         if i < data.size:
-            solid, leads, breaks, letters = text_bits(data, blocks, i, pages, records, flags, lanes)
+            block = np.uint64(block_at(data, blocks, i))
+            solid, leads, breaks, letters = text_bits(data, block, i, pages, records, flags, lanes)
             if marks:
-                addresses = address_bits(data, blocks, i)
+                addresses = address_bits(data, block, i)
         bytes_of_bits[SOLID, at(k)] = solid
         bytes_of_bits[LEAD, at(k)] = leads
         bytes_of_bits[BREAK, at(k)] = breaks
@@ -192,34 +204,30 @@ def rank_documents(offsets, origin, bits, ranks, row_ranks):
 
 @cuda.jit(device=True)
 def lowest_bit(bits):
-    """Number of the lowest set bit of a uint32."""
-    return cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
+    """Number of the lowest set bit of a uint32; 32 for none."""
+    return cuda.clz(cuda.brev(np.uint32(bits)))
 
 
 @cuda.jit(cache=True)
 def place_words(bits, ranks, word_starts, word_ends):
-    """Per 16 bytes: the places where words start and end. The two masks have the same order: a word that is open
+    """Per 32 bytes: the places where words start and end. The two masks have the same order: a word that is open
     before a byte ends there or later."""
-    b = cuda.grid(1)
-    while b < 2 * bits.shape[1]:
-        c, shift = b >> 1, 16 * (b & 1)
-        starts, ends, solid = bits[WORD, at(c)], bits[END, at(c)], bits[SOLID, at(c)]
-        k = ranks[WORD, at(c)] + cuda.popc(np.uint32(starts & bits_below(shift)))
-        if shift:
-            j = k - np.int64(solid >> np.uint32(shift - 1) & np.uint32(1))
-        else:
-            j = k - np.int64(bits[SOLID, at(c - 1)] >> np.uint32(31) if c > 0 else np.uint32(0))
-        starts = np.uint32(starts >> np.uint32(shift)) & np.uint32(0xFFFF)
-        ends = np.uint32(ends >> np.uint32(shift)) & np.uint32(0xFFFF)
+    c = cuda.grid(1)
+    while c < bits.shape[1]:
+        starts, ends = bits[WORD, at(c)], bits[END, at(c)]
+        k = j = np.int64(ranks[WORD, at(c)])
+        if c > 0:
+            j -= np.int64(bits[SOLID, at(c - 1)] >> np.uint32(31))
+        place = np.int32(32 * c)
         while starts:
-            word_starts[at(k)] = 16 * b + lowest_bit(starts)
-            starts &= np.uint32(starts - np.uint32(1))
+            word_starts[at(k)] = np.int32(place + lowest_bit(starts))
+            starts = np.uint32(starts & np.uint32(starts - np.uint32(1)))
             k += 1
         while ends:
-            word_ends[at(j)] = 16 * b + lowest_bit(ends)
-            ends &= np.uint32(ends - np.uint32(1))
+            word_ends[at(j)] = np.int32(place + lowest_bit(ends))
+            ends = np.uint32(ends & np.uint32(ends - np.uint32(1)))
             j += 1
-        b += cuda.gridsize(1)
+        c += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
@@ -236,8 +244,9 @@ def place_breaks(bits, ranks, breaks):
 
 
 @cuda.jit(cache=True)
-def place_urls(data, offsets, valid, origin, bits, ranks, pages, records, lanes, url_starts):
-    """Per 32 bytes: the start of the first URL of each word; NO_URL where no thread writes."""
+def count_urls(data, offsets, valid, origin, bits, ranks, word_ends, pages, records, lanes, url_starts, out):
+    """Per 32 bytes: words with a URL, and their visible characters from the first one on. `url_starts` has the start of
+    the first URL found so far in each word, at first NO_URL: a thread that finds an earlier one adds the difference."""
     c = cuda.grid(1)
     while c < bits.shape[1]:
         found = bits[ADDRESS, at(c)]
@@ -248,8 +257,15 @@ def place_urls(data, offsets, valid, origin, bits, ranks, pages, records, lanes,
             if row >= 0 and row + 1 < offsets.size and valid[row]:
                 back = url_start(data, i, offsets[row], offsets[row + 1], pages, records, lanes)
                 if back > 0:
-                    k = rank(bits, ranks, WORD, i - back - origin + 1) - 1
-                    cuda.atomic.min(url_starts, k, np.int32(i - back - origin))
+                    start = np.int32(i - back - origin)
+                    k = rank(bits, ranks, WORD, start + 1) - 1
+                    known = cuda.atomic.min(url_starts, k, start)
+                    if known == NO_URL:
+                        cuda.atomic.add(out, (M_URLS, row), 1)
+                        known = word_ends[k]
+                    if start < known:
+                        characters = rank(bits, ranks, VISIBLE, known) - rank(bits, ranks, VISIBLE, start)
+                        cuda.atomic.add(out, (M_URL_CHARS, row), characters)
         c += cuda.gridsize(1)
 
 
@@ -305,61 +321,65 @@ def count_classes(data, blocks, offsets, pieces, rows, pages, records, lanes, by
 
 @cuda.jit(cache=True)
 def measure_words(
-    data, blocks, origin, bits, ranks, row_ranks, pieces, rows, word_starts, word_ends, url_starts, word_hash,
-    word_end, long_words, num_long, out,
+    data, blocks, origin, bits, ranks, row_ranks, pieces, rows, word_starts, word_ends, word_hash, word_end,
+    long_words, num_long, out,
 ):  # fmt: skip
     """One warp per piece of a document, one thread per word. Words above LONG_WORD bytes are listed in `long_words`
     (number and row of each): `measure_pieces` hashes them and finds their ends.
 
-    url_starts   of `place_urls`, or empty
-    word_end     becomes the visible characters before the end of each word, from the start of the batch
+    word_end   becomes the visible characters before the end of each word, from the start of the batch
     """
     lane, piece = cuda.grid(1) % LANES, cuda.grid(1) // LANES
+    visible_bits, visible_ranks, letter_bits, letter_ranks = bits[VISIBLE], ranks[VISIBLE], bits[LETTER], ranks[LETTER]
     while piece < rows.size:
         row = rows[piece]
         k = row_ranks[WORD, row] + (piece - pieces[row]) * WORD_PIECE
         end = min(k + WORD_PIECE, row_ranks[WORD, row + 1])
         last_word = row_ranks[WORD, row + 1] - 1
         k += lane
-        counts = longest = listed = 0
+        counts = longest = listed = np.int32(0)
         while k < end:
             start, stop = word_starts[at(k)], word_ends[at(k)]
-            num_bytes = stop - start
-            visible = rank(bits, ranks, VISIBLE, stop)
+            num_bytes = np.int64(stop - start)
+            visible = row_rank(visible_bits, visible_ranks, stop)
             word_end[at(k)] = visible
             if num_bytes > LONG_WORD:
                 place = cuda.atomic.add(num_long, 0, 1)
                 long_words[place, 0], long_words[place, 1] = k, row
                 word_hash[at(k)] = np.uint64(0)
-                characters = visible - rank(bits, ranks, VISIBLE, start)
-                has_letter = rank(bits, ranks, LETTER, stop) != rank(bits, ranks, LETTER, start)
-                counts += int(has_letter)
+                characters = np.int32(visible - row_rank(visible_bits, visible_ranks, start))
+                letters = row_rank(letter_bits, letter_ranks, start)
+                counts += np.int32(row_rank(letter_bits, letter_ranks, stop) != letters)
             else:
-                hashed, rest, dots = hash_span(data, blocks, origin + start, origin + stop)
+                state, rest, dots = span_state(data, blocks, origin + start, origin + stop)
                 rest = np.uint64(rest)
-                word_hash[at(k)] = hashed
+                key, found = np.uint64(rest | np.uint64(num_bytes) << np.uint64(56)), np.int32(0)
+                if num_bytes <= SHORT_WORD:
+                    found = np.int32(listed_bits(key))
+                else:
+                    key = np.uint64(word_state(np.uint64(state), rest, num_bytes))
+                word_hash[at(k)] = mix64(key)
                 if num_bytes <= 8 and rest & HIGH_BITS == np.uint64(0):
-                    characters = num_bytes
+                    characters = np.int32(num_bytes)
                     has_letter = mark_letters(rest) != np.uint64(0)
                 else:
-                    characters = visible - rank(bits, ranks, VISIBLE, start)
-                    has_letter = rank(bits, ranks, LETTER, stop) != rank(bits, ranks, LETTER, start)
+                    characters = np.int32(visible - row_rank(visible_bits, visible_ranks, start))
+                    letters = row_rank(letter_bits, letter_ranks, start)
+                    has_letter = row_rank(letter_bits, letter_ranks, stop) != letters
                 last = np.int64(rest >> np.uint64(8 * (num_bytes - 1 & 7)) & np.uint64(0xFF))
                 is_end = ends_sentence(data, origin + start, origin + stop, last) or k == last_word
-                found = word_bits(rest, num_bytes)
                 listed |= found
-                counts += int(has_letter) + (int(is_end) << COUNT_BITS)
+                counts += np.int32(has_letter) + (np.int32(is_end) << COUNT_BITS)
                 counts += (found >> NUM_STOP_WORDS) << 2 * COUNT_BITS
                 if may_have_ellipsis(rest, dots):
                     ellipses = count_ellipses(data, origin + start, origin + stop, 0)
                     if ellipses:
                         cuda.atomic.add(out, (M_ELLIPSES, row), ellipses)
             longest = max(longest, characters)
-            if url_starts.size and url_starts[at(k)] != NO_URL:
-                cuda.atomic.add(out, (M_URLS, row), 1)
-                cuda.atomic.add(out, (M_URL_CHARS, row), visible - rank(bits, ranks, VISIBLE, url_starts[at(k)]))
             k += LANES
-        counts, longest, listed = warp_sum(counts), warp_max(longest), warp_or(listed)
+        counts = np.int32(warp_sum(np.int32(counts)))
+        longest = np.int32(warp_max(np.int32(longest)))
+        listed = np.int32(warp_or(np.int32(listed)))
         if lane == 0:
             cuda.atomic.add(out, (M_WITH_LETTER, row), counts & COUNT_MASK)
             cuda.atomic.add(out, (M_SENTENCES, row), counts >> COUNT_BITS & COUNT_MASK)
@@ -390,7 +410,7 @@ def measure_pieces(data, blocks, origin, long_words, pieces, piece_words, word_s
         word, stop = origin + word_starts[k], origin + word_ends[k]
         start = character_start(data, word + number * LONG_PIECE, stop)
         end = character_start(data, min(word + (number + 1) * LONG_PIECE, stop), stop)
-        hashed, _, _ = hash_span(data, blocks, start, end)
+        hashed = hash_span(data, blocks, start, end)
         cuda.atomic.add(word_hash, k, numbered(hashed, number))
         others[0, piece] = after_last_other_byte(data, start, end)
         others[1, piece] = last_other_character(data, start, end)
@@ -481,7 +501,7 @@ def measure_lines(
                             long_lines[place, 2] = limit - origin
                             line_hash[k] = np.uint64(0)
                         else:
-                            line_hash[k], _, _ = hash_span(data, blocks, line, limit)
+                            line_hash[k] = hash_span(data, blocks, line, limit)
         if hashed:
             line_mark[k] = mark
         k += cuda.gridsize(1)
@@ -496,7 +516,7 @@ def hash_pieces(data, blocks, origin, long_lines, pieces, piece_lines, line_hash
         number = piece - pieces[j]
         start = origin + long_lines[j, 1] + number * LONG_PIECE
         end = min(start + LONG_PIECE, origin + long_lines[j, 2])
-        hashed, _, _ = hash_span(data, blocks, start, end)
+        hashed = hash_span(data, blocks, start, end)
         cuda.atomic.add(line_hash, long_lines[j, 0], numbered(hashed, number))
         piece += cuda.gridsize(1)
 
@@ -554,9 +574,9 @@ def _signatures():
         rank_documents: (i64, number, bits, ranks, ranks),
         place_words: (bits, ranks, i32, i32),
         place_breaks: (bits, ranks, i32),
-        place_urls: (u8, i64, mask, number, bits, ranks, *classes, i32),
+        count_urls: (u8, i64, mask, number, bits, ranks, i32, *classes, i32, out),
         count_classes: (*text, i64, i64, i64, *classes, u64, out),
-        measure_words: (*text, number, bits, ranks, ranks, i64, i64, i32, i32, i32, u64, i32, listed, i32, out),
+        measure_words: (*text, number, bits, ranks, ranks, i64, i64, i32, i32, u64, i32, listed, i32, out),
         measure_pieces: (*text, number, listed, i64, i64, i32, i32, u64, others),
         finish_pieces: (u8, number, ranks, listed, i64, i64, i32, i32, others, out),
         measure_lines: (

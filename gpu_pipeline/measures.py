@@ -16,6 +16,7 @@ from gpu_pipeline import kernels
 from gpu_pipeline import long_repetition_kernels as long_repetition
 from gpu_pipeline import measure_kernels as parts
 from gpu_pipeline import repetition_kernels as repetition
+from gpu_pipeline import word_kernels as team
 from gpu_pipeline.buffers import eight_byte_blocks
 
 OF_TOPS = tuple(f"top_{n}gram_characters" for n in (2, 3, 4))  # int64: they may exceed the bytes of the text
@@ -68,18 +69,15 @@ def _find_spans(data, offsets, valid, properties, lanes, marks: bool) -> Spans:
     kernels.launch(parts.rank_documents, offsets.size, offsets, origin, bits, ranks, row_ranks)
     words = int(ranks[WORD, -1])
     word_starts, word_ends = (kernels.empty(offsets, np.int32, words) for _ in range(2))
-    kernels.launch_shared(parts.place_words, 2 * size, bits, ranks, word_starts, word_ends)
+    kernels.launch_shared(parts.place_words, size, bits, ranks, word_starts, word_ends)
     return Spans(data, blocks, offsets, valid, origin, bits, ranks, row_ranks, word_starts, word_ends)
 
 
-def _url_starts(spans: Spans, classes: tuple) -> cp.ndarray:
-    """Where the first URL of each word starts; empty if no word has one."""
-    if not spans.bits[ADDRESS].any():
-        return cp.zeros(0, np.int32)
-    starts = cp.full(spans.word_starts.size, parts.NO_URL, np.int32)
-    arguments = spans.data, spans.offsets, spans.valid, spans.origin, spans.bits, spans.ranks, *classes, starts
-    kernels.launch_shared(parts.place_urls, spans.bits.shape[1], *arguments)
-    return starts
+def _count_urls(spans: Spans, classes: tuple, out: cp.ndarray) -> None:
+    if spans.bits[ADDRESS].any():
+        starts = cp.full(spans.word_starts.size, parts.NO_URL, np.int32)
+        arguments = spans.data, spans.offsets, spans.valid, spans.origin, spans.bits, spans.ranks, spans.word_ends
+        kernels.launch_shared(parts.count_urls, spans.bits.shape[1], *arguments, *classes, starts, out)
 
 
 def _measure_long(spans: Spans, long_words: cp.ndarray, word_hash: cp.ndarray, out: cp.ndarray) -> None:
@@ -97,18 +95,17 @@ def _measure_long(spans: Spans, long_words: cp.ndarray, word_hash: cp.ndarray, o
     )
 
 
-def _measure_words(spans: Spans, classes: tuple, marks: bool, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
+def _measure_words(spans: Spans, out: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
     """(hash of each word, visible characters before its end)."""
     words = spans.word_starts.size
     word_hash, word_end = kernels.empty(out, np.uint64, words), kernels.empty(out, np.int32, words)
-    url_starts = _url_starts(spans, classes) if marks else cp.zeros(0, np.int32)
     longest = int(spans.offsets[-1] - spans.offsets[0]) // parts.LONG_WORD + 1
     long_words, num_long = kernels.empty(out, np.int32, (longest, 2)), cp.zeros(1, np.int32)
     counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
     pieces, rows = pieces_of(counts, parts.WORD_PIECE)
     launch_warps(
-        parts.measure_words, rows, spans.data, spans.blocks, *spans[4:8], pieces, rows, *spans[8:], url_starts,
-        word_hash, word_end, long_words, num_long, out,
+        parts.measure_words, rows, spans.data, spans.blocks, *spans[4:8], pieces, rows, *spans[8:], word_hash,
+        word_end, long_words, num_long, out,
     )  # fmt: skip
     if int(num_long[0]):
         _measure_long(spans, long_words[: int(num_long[0])], word_hash, out)
@@ -194,13 +191,15 @@ def _count_words(
     counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
     top_characters = cp.zeros((3, counts.size), np.int64)
     words = word_hash.size
-    hashes = kernels.empty(out, np.uint64, 2 * words)
-    group, firsts, active = (kernels.empty(out, np.int32, size) for size in (words, words, 2 * words))
-    arguments = spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end, hashes, group, firsts, active
-    small, large, long = _in_classes(counts, (repetition.SMALL_SLOTS // 2, repetition.LARGE_SLOTS // 2))
-    launch_teams(repetition.repeat_words_small, repetition.SMALL_THREADS, small, *arguments, top_characters, out)
-    launch_teams(repetition.repeat_words_large, repetition.LARGE_THREADS, large, *arguments, top_characters, out)
-    del hashes, group, firsts, active
+    arguments = spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end
+    small, medium, large, long = _in_classes(counts, (team.SMALL_WORDS, team.MEDIUM_WORDS, team.LARGE_WORDS))
+    launch_teams(team.repeat_words_small, team.SMALL_THREADS, small, *arguments, top_characters, out)
+    launch_teams(team.repeat_words_medium, team.MEDIUM_THREADS, medium, *arguments, top_characters, out)
+    if large.size:
+        word_group, group, firsts, active = (kernels.empty(out, np.int32, words) for _ in range(4))
+        scratch = word_group, group, kernels.empty(out, np.uint32, words), firsts, active
+        launch_teams(team.repeat_words_large, team.LARGE_THREADS, large, *arguments, *scratch, top_characters, out)
+        del word_group, group, firsts, active, scratch
     if long.size == 0:
         return top_characters, long
     return top_characters, _count_long(spans, plan, counts, long, word_hash, word_end, top_characters, out)
@@ -325,7 +324,9 @@ def measure_batch(
     marks, plan = any(name in OF_MARKS for name in names), wanted(tuple(names))
     classes = *unicode[:2], lanes[0]
     spans = _find_spans(data, offsets, valid, unicode[:3], lanes[0], marks)
-    word_hash, word_end = _measure_words(spans, classes, marks, out)
+    word_hash, word_end = _measure_words(spans, out)
+    if marks:
+        _count_urls(spans, classes, out)
     top_characters, unsettled = None, cp.zeros(0, np.int64)
     if plan.distinct or plan.max_ngram:
         top_characters, unsettled = _count_words(spans, plan, word_hash, word_end, out)

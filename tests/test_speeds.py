@@ -51,11 +51,11 @@ def test_seconds_by_hand():
     work = Work(898 * 10**6, ("filter", "my_stage", "write"), 2)
     host, copies, bus = (1 + 898 / 271 + 898 / 276) / 2, 898 * 3 / 11_500 / 2, 898 * 3 / 25_000
     assert engine_seconds("cpu", work) == pytest.approx(1.2 + host + 898 / 172 / 2)
-    assert engine_seconds("gpu", work) == pytest.approx(15 + host + copies + bus + 898 / 56_700)
+    assert engine_seconds("gpu", work) == pytest.approx(15 + host + copies + bus + 898 / 90_600)
     assert engine_seconds("gpu", work, {"filter": 898}) == pytest.approx(15 + host + copies + bus + 1)
     times = engine_times("gpu", work)
-    assert times == pytest.approx((host + copies, bus, 898 / 56_700))
-    assert times.at_most(8) == pytest.approx(host + copies + (bus + 898 / 56_700) / 8)
+    assert times == pytest.approx((host + copies, bus, 898 / 90_600))
+    assert times.at_most(8) == pytest.approx(host + copies + (bus + 898 / 90_600) / 8)
     assert times.at_least() == pytest.approx(host + copies)
     assert engine_times("gpu", Work(10**9, ("filter",), 64), {"filter": 10}).at_least(2) == 50
 
@@ -63,7 +63,7 @@ def test_seconds_by_hand():
 def test_a_device_that_parses_leaves_bytes_to_the_host():
     parsed, read = (engine_times("gpu", Work(2_100 * 10**6, (*steps, "filter"), 1)) for steps in (("parse",), ()))
     assert read.host - parsed.host == pytest.approx(2_100 / 898 - 1)
-    assert parsed.device - read.device == pytest.approx(2_100 / 151_000)
+    assert parsed.device - read.device == pytest.approx(2_100 / 159_000)
     assert engine_times("cpu", Work(898 * 10**6, ("parse",), 1)).host == pytest.approx(1 + 898 / 276)
 
 

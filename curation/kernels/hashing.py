@@ -10,6 +10,7 @@ MURMUR_C2 = np.uint64(0x4CF5AD432745937F)
 FMIX_1 = np.uint64(0xFF51AFD7ED558CCD)
 FMIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+PAIR_MULTIPLIER = np.uint32(0x9E3779B1)
 
 
 @kernel
@@ -132,6 +133,12 @@ def find_slot(keys, stamps, generation, mask, key):
     while stamps[slot] == generation and keys[slot] != key:
         slot = (slot + np.uint64(1)) & mask
     return slot
+
+
+@kernel
+def slot_of_pair(key, shift):
+    """The first slot (uint32) of a key (uint32) in a table of 2^(32 - shift) slots."""
+    return np.uint32(np.uint32(key * PAIR_MULTIPLIER) >> shift)
 
 
 @kernel

@@ -10,8 +10,8 @@ import numpy as np
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import combine64, load_tail
-from curation.kernels.items import GATHER, at, block_at, is_solid
-from curation.kernels.measures import ends_in_sentence_mark, is_closing, listed_bits
+from curation.kernels.items import GATHER, at, is_solid
+from curation.kernels.measures import ends_in_sentence_mark, is_closing
 from curation.kernels.tables import LINE_BREAK
 from curation.kernels.utf8 import byte_at
 from curation.kernels.words import (
@@ -21,6 +21,7 @@ from curation.kernels.words import (
     LANE_HASH_SIGN,
     LANE_VISIBLE,
     finish_word,
+    first_mark,
     low_bytes,
     mark_equal,
     mark_letters,
@@ -34,7 +35,7 @@ MASKS, RANKED = 8, 5
 BLANKS = np.uint64(0x2020202020202020)
 LOW_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
 MAX_CODE_POINT = 0x10FFFF
-FULL_STOP, COLON, LINE_FEED, RETURN = 46, 58, 10, 13
+FULL_STOP, COLON, SLASH, SMALL_W, LINE_FEED, RETURN = 46, 58, 47, 119, 10, 13
 ELLIPSIS, OPEN_ANGLE, CLOSE_ANGLE = 0x2026, 0x27E8, 0x27E9
 # Classes are counted in the lanes of `words`, but for two of them: letters and visible characters have masks.
 LANE_SIGN, LANE_ELLIPSIS = LANE_ALPHABETIC, LANE_VISIBLE  # "#" and "…"
@@ -75,10 +76,9 @@ def record_at(data, i, pages, records):
 
 
 @kernel
-def text_bits(data, blocks, i, pages, records, flags, lanes):
+def text_bits(data, block, i, pages, records, flags, lanes):
     """Bits of the block at `i`: (SOLID, LEAD, BREAK, LETTER); of a character, SOLID for all of its bytes, the others
     for the first one."""
-    block = block_at(data, blocks, i)
     if block & HIGH_BITS == np.uint64(0):
         letters = bits_of(mark_letters(block))
         if (block - BLANKS) & ~block & HIGH_BITS == np.uint64(0):  # no control character
@@ -111,16 +111,21 @@ def _may_be_address(data, i):
 
 
 @kernel
-def address_bits(data, blocks, i):
+def address_bits(data, block, i):
     """A bit for each colon or full stop of the block at `i` that may belong to the start of a URL."""
-    block = block_at(data, blocks, i)
-    found = bits_of(mark_bytes_equal(block, 46) | mark_bytes_equal(block, 58))
+    stops, colons = mark_bytes_equal(block, FULL_STOP), mark_bytes_equal(block, COLON)
+    if stops | colons == np.uint64(0):
+        return 0
+    # A full stop follows a "w", a colon precedes a "/"; what the block does not show is looked at below.
+    stops &= mark_bytes_equal(block, SMALL_W) << np.uint64(8) | np.uint64(0x80)
+    colons &= mark_bytes_equal(block, SLASH) >> np.uint64(8) | np.uint64(0x80 << 56)
+    marks = stops | colons
     kept = 0
-    for k in range(8):
-        if found >> k == 0:
-            break
-        if found >> k & 1 and _may_be_address(data, i + k):
+    while marks:
+        k = first_mark(marks)
+        if _may_be_address(data, i + k):
             kept |= 1 << k
+        marks &= marks - np.uint64(1)
     return kept
 
 
@@ -161,12 +166,22 @@ def join_blocks(low, high, shift):
 
 
 @kernel
-def hash_span(data, blocks, start, end):
-    """(Hash of the bytes, for use within a batch; the last 1 to 8 of them; whether the others have a full stop)."""
+def span_state(data, blocks, start, end):
+    """(State of a hash after all but the last 1 to 8 bytes; these bytes; whether the others have a full stop)."""
     state = dots = np.uint64(0)
     shift = np.uint64(start & 7) * np.uint64(8)
     k, left = start >> 3, end - start
     low = aligned_block(data, blocks, k)
+    inner = min((left - 1) >> 3, blocks.size - 1 - k)  # blocks that need no test for the end of the text
+    while inner > 0:
+        k += 1
+        high = blocks[at(k)]
+        block = join_blocks(low, high, shift)
+        dots |= mark_bytes_equal(block, FULL_STOP)
+        state = combine64(state + np.uint64(1), block)
+        low = high
+        left -= 8
+        inner -= 1
     while left > 8:
         k += 1
         high = aligned_block(data, blocks, k)
@@ -179,15 +194,14 @@ def hash_span(data, blocks, start, end):
     if shift + np.uint64(8 * left) > np.uint64(64):
         rest = join_blocks(low, aligned_block(data, blocks, k + 1), shift)
     rest &= low_bytes(left)
-    return finish_word(state, rest, end - start), rest, dots != np.uint64(0)
+    return state, rest, dots != np.uint64(0)
 
 
 @kernel
-def word_bits(rest, num_bytes):
-    """The bits of `listed_bits` of a word, from its last 1 to 8 bytes."""
-    if num_bytes > 7:
-        return 0
-    return listed_bits(rest | np.uint64(num_bytes) << np.uint64(56))
+def hash_span(data, blocks, start, end):
+    """The hash of the bytes, for use within a batch."""
+    state, rest, _ = span_state(data, blocks, start, end)
+    return finish_word(state, rest, end - start)
 
 
 @kernel

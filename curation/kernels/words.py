@@ -102,9 +102,15 @@ def mark_spaces(block):
 
 
 @kernel
+def word_state(state, pending, num_bytes):
+    """`finish_word` before its last step."""
+    return combine64(state, pending) + np.uint64(num_bytes) * GOLDEN
+
+
+@kernel
 def finish_word(state, pending, num_bytes):
     """The hash (uint64) of a word from its whole 8-byte blocks (`state`), its last bytes (`pending`) and its length."""
-    return mix64(combine64(state, pending) + np.uint64(num_bytes) * GOLDEN)
+    return mix64(word_state(state, pending, num_bytes))
 
 
 @kernel

@@ -38,7 +38,7 @@ LAUNCHED = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels, 
 SIGNATURES = {kernel: signature for module in LAUNCHED for kernel, signature in module.SIGNATURES.items()}
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
-OF_MEASURES = measure_kernels, kernels.repetition_kernels, kernels.long_repetition_kernels
+OF_MEASURES = measure_kernels, kernels.word_kernels, kernels.repetition_kernels, kernels.long_repetition_kernels
 WARP_MODULES = *OF_MEASURES, rewrite_kernels, model_kernels  # with kernels for warps of LANES threads
 KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels, json_kernels
 
@@ -74,8 +74,14 @@ class FakeCuda:
     def clz(self, bits):
         return 32 - int(bits).bit_length()
 
+    def brev(self, bits):
+        return int(f"{int(bits):032b}"[::-1], 2)
+
     def ballot_sync(self, lanes, flag):
         return int(flag)
+
+    def match_any_sync(self, lanes, value):
+        return 1
 
     def shfl_sync(self, lanes, value, lane):
         return value

@@ -75,6 +75,7 @@ def test_some_measures(gpu_text, names):
 
 def test_a_walk_that_is_not_settled_is_walked_by_one_thread(gpu_text, monkeypatch):
     monkeypatch.setattr(kernels.repetition_kernels, "WALK_ROUNDS", 0)
+    monkeypatch.setattr(kernels.word_kernels, "WALK_ROUNDS", 0)
     chance = random.Random(3)
     texts = [" ".join(chance.choices("ab", k=size)) for size in (0, 1, 20, 200, 600)]
     assert_same_measures(gpu_text, texts, [name for name in NAMES if "gram_" in name])
@@ -83,8 +84,9 @@ def test_a_walk_that_is_not_settled_is_walked_by_one_thread(gpu_text, monkeypatc
 @pytest.fixture
 def all_long(gpu_text, monkeypatch):
     """Documents of a word or a line are long."""
-    for name in ("SMALL_SLOTS", "LARGE_SLOTS"):
-        monkeypatch.setattr(kernels.repetition_kernels, name, 0)
+    monkeypatch.setattr(kernels.repetition_kernels, "SMALL_SLOTS", 0)
+    for name in ("SMALL_WORDS", "MEDIUM_WORDS", "LARGE_WORDS"):
+        monkeypatch.setattr(kernels.word_kernels, name, 0)
 
 
 def test_measures_of_long_documents(gpu_text, all_long):

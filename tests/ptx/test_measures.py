@@ -11,7 +11,7 @@ import pytest
 import cpu_fallback
 from curation.contract import TEXT
 from curation.measures import Measure
-from gpu_pipeline import long_repetition_kernels, measure_kernels, repetition_kernels
+from gpu_pipeline import long_repetition_kernels, measure_kernels, repetition_kernels, word_kernels
 from tests.conftest import frame_of
 from tests.ptx.engine import install_engine, kernels
 from tests.ptx.test_kernels import SOME_SEEDS
@@ -42,7 +42,12 @@ LONG = {
     "short words": repeated("a ", SIZE),
     "two words at random": " ".join(random.Random(1).choices("ab", k=SIZE // 2)),
 }
+OF_A_BLOCK = word_kernels.SMALL_WORDS, word_kernels.MEDIUM_WORDS, word_kernels.LARGE_WORDS
+LONG |= {f"{size} equal words": "a " * size for size in OF_A_BLOCK}
+DENSE = {f"{size} words of two": " ".join(random.Random(1).choices("ab", k=size)) for size in OF_A_BLOCK}
+MOST_DENSE = 400_000  # instructions of a thread, above which no document of a block may go
 WORDS = random.Random(2)
+PASSAGE = [f"word{k}" for k in range(20)]  # twice 17 words are 32 pairs that repeat: what one warp takes
 CUTS = [
     *("w" * size for size in range(PIECE - 1, PIECE + 2)),
     *("x" * size + "..." for size in range(PIECE - 4, PIECE + 2)),
@@ -52,7 +57,10 @@ CUTS = [
     *("a b " * size for size in range(62, 67)),
     *("é" * size for size in range(126, 131)),
     *(" ".join(WORDS.choices("abcd", k=size)) for size in (2, 31, 32, 33, 64, 300, 511, 512, 513, 900)),
-    *(" ".join(WORDS.choices("ab", k=size)) for size in (511, 4095, 4096, 4097)),
+    *(" ".join(WORDS.choices("ab", k=size)) for size in (511, 2047, 2048, 2049, 4095, 4096, 4097)),
+    *(" ".join([*PASSAGE[:size], "x", *PASSAGE[:size]]) for size in (15, 16, 17, 18, 19)),
+    "see http://www.a.org www.http://b xhttps://é.www.c://d http:// www. end",
+    " ".join(f"{'x' * size}www.{'y' * 40}http://{'z' * 40}www.end" for size in range(32)),
     *("\n".join(WORDS.choices("abcd", k=size)) for size in (511, 512, 513)),
     "\n\n".join(("p\nq\nr", "p\nq", "p\r\nq\r\nr", "p\nr\nq", "p\nq\nr")),
     "",
@@ -80,6 +88,15 @@ def test_no_thread_is_long(monkeypatch):
         assert max(longest.values()) < LONGEST_THREAD, (name, longest)
 
 
+def test_threads_of_blocks_are_bounded_for_the_densest_documents(monkeypatch):
+    """Nearly all n-grams repeat, and the walk takes many rounds."""
+    engine, device = install_engine(monkeypatch, None)
+    for text in DENSE.values():
+        assert_same_measures(engine, frame_of(engine, [text])[TEXT])
+    longest = max(device.counts.items(), key=lambda pair: pair[1].longest)
+    assert longest[0].startswith("repeat_words") and LONGEST_THREAD < longest[1].longest < MOST_DENSE
+
+
 REPEATED = {
     "equal words": lambda size: "a " * (size // 2),
     "equal lines": lambda size: "a\n" * (size // 2),
@@ -105,8 +122,9 @@ def test_no_thread_grows_with_repeated_words_or_lines(monkeypatch):
 @pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_documents_of_any_length_as_long_ones(monkeypatch, seed):
     engine, _ = install_engine(monkeypatch, seed)
-    for name in ("SMALL_SLOTS", "LARGE_SLOTS"):
-        monkeypatch.setattr(repetition_kernels, name, 0)
+    monkeypatch.setattr(repetition_kernels, "SMALL_SLOTS", 0)
+    for name in ("SMALL_WORDS", "MEDIUM_WORDS", "LARGE_WORDS"):
+        monkeypatch.setattr(word_kernels, name, 0)
     chance = random.Random(seed)
     texts = [" ".join(chance.choices("abc", k=chance.choice((1, 9, 31, 32, 33, 300, 1500)))) for _ in range(40)]
     assert_same_measures(engine, frame_of(engine, [*texts, *CUTS, None])[TEXT])

@@ -79,10 +79,11 @@ def real_texts(path: Path) -> list[str]:
 
 
 def longest_made() -> list[str]:
-    """A document of more words, and one of more lines, than a table in shared memory has room for; both repeat."""
+    """A document of more words, and one of more lines, than a table in shared memory has room for; both repeat. One of
+    fewer words, of which only the table has."""
     text = "\n".join(made_texts(30))
     text += "\n" + text[: len(text) // 4]
-    return [text, text.replace(" ", "\n")]
+    return [text, text.replace(" ", "\n"), " ".join(text.split()[:3000])]
 
 
 def shifted_column(pieces: Sequence[bytes], nulls: Sequence[int], shift: int) -> pa.LargeStringArray:
