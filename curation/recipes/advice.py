@@ -19,7 +19,8 @@ from curation.recipes.settings import structures_below
 from curation.rules.keywords import as_rule
 from curation.stages import STAGES, Filter
 
-EXPECTED = re.compile(r"Expected `(\w+)(?: \| \w+)*`, got `(\w+)`(?: - at `\$(.*)`)?")
+EXPECTED = re.compile(r"Expected `(?:object \| (?=array))?(\w+)(?: \| \w+)*`, got `(\w+)`(?: - at `\$(.*)`)?")
+KEY = re.compile(r"Expected `str`, got `\w+` - at `key` in `\$(.*?)`(?: - at `\$(.*)`)?")
 UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?")
 MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$(.*)`)?")
 STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
@@ -60,6 +61,8 @@ def advice_for(message: str, content: Any, recipe: type[msgspec.Struct]) -> str:
         return _for_unknown(match[1], _steps(match[2]), content, recipe)
     if match := MISSING.match(message):
         return _for_missing(match[1], _value_at(content, _steps(match[2])), recipe, _steps(match[2]))
+    if match := KEY.match(message):
+        return _for_key(_steps(match[2]) + _steps(match[1]), content)
     if match := EXPECTED.match(message):
         return _for_type(match[1], match[2], _steps(match[3]), content)
     return ""
@@ -168,8 +171,27 @@ def _for_type(expected: str, got: str, steps: Sequence[str | int], content: Any)
     if expected in ("int", "float") and isinstance(value, str):
         return _for_number(expected, value)
     if expected == "str":
-        return ". Write a value after the colon, or leave it out" if value is None else f". Quote it: {name}: '{value}'"
+        return _for_text(name, value)
     return ". Write true or false" if expected == "bool" else ""
+
+
+def _for_key(steps: Sequence[str | int], content: Any) -> str:
+    """The remedy for a key that is no text."""
+    mapping = _value_at(content, steps)
+    keys = [key for key in mapping if not isinstance(key, str)] if isinstance(mapping, dict) else []
+    if not keys:
+        return ""
+    shown = f": {{'{keys[0]}': ...}}" if type(keys[0]) in (int, float) else ""  # YAML reads `no` as False
+    return f". Quote the keys of {steps[-1]}{shown}"
+
+
+def _for_text(name: str, value: Any) -> str:
+    if isinstance(value, dict):  # the message does not name the entry
+        entries = [(key, entry) for key, entry in value.items() if isinstance(entry, int | float)]
+        return f". Quote it: {name}: {{{entries[0][0]}: '{entries[0][1]}'}}" if entries else ""
+    if isinstance(value, list):
+        return ""
+    return ". Write a value after the colon, or leave it out" if value is None else f". Quote it: {name}: '{value}'"
 
 
 def _for_list(name: str, value: Any) -> str:
