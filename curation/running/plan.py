@@ -298,24 +298,27 @@ def _check_columns(recipe: Recipe) -> None:
         for column in stage.reads():
             for name, entry in entries_by_name(recipe.input).items():
                 if column not in earlier and column not in entry.columns:
-                    advice = _advice(column, number, [*entry.columns, *earlier], recipe)
+                    carry = f"columns: [{column}] to the input"
+                    if isinstance(entry.columns, dict):
+                        carry = f"{column}: {column} to the columns of the input"
+                    advice = _advice(column, number, [*entry.columns, *earlier], recipe, carry)
                     raise RecipeError(
                         f"stage {recipe.stage_names[number]} reads the column {column!r}, which the input {name} "
                         f"({shown(entry.path)}) does not carry{advice}"
                     )
 
 
-def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe) -> str:
-    """The remedy for a missing column."""
+def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe, carry: str) -> str:
+    """The remedy for a missing column. `carry` is what to add to the input."""
     later = [stage.kind for stage in recipe.stages[number + 1 :] if column in stage.writes()]
     if later:
         return f". Put the stage {later[0]}, which writes it, before this one"
     if close := near_or_nothing(column, known):
-        return f"{close} Or add columns: [{column}] to the input"
+        return f"{close} Or add {carry}"
     if measures := similar_measures(column):
-        return f"; did you mean the measure {measures[0]}? Or add columns: [{column}] to the input"
+        return f"; did you mean the measure {measures[0]}? Or add {carry}"
     if WORD_LENGTHS.fullmatch(column):
-        return f"; did you mean the ratio word_characters/words? Or add columns: [{column}] to the input"
+        return f"; did you mean the ratio word_characters/words? Or add {carry}"
     if column in LANGUAGE_COLUMNS:
-        return f". Put a language stage before this one, or add columns: [{column}] to the input"
-    return f". Add columns: [{column}] to the input"
+        return f". Put a language stage before this one, or add {carry}"
+    return f". Add {carry}"
