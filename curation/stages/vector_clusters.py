@@ -99,9 +99,13 @@ class Clusters(NamedTuple):
         try:
             with np.load(path, allow_pickle=False) as stored:
                 clusters = cls(*(stored[name] for name in cls._fields))
+        except FileNotFoundError:
+            raise InputError(
+                f"centroids: {path} does not exist. Give centroids/stage-N.npz of an earlier run"
+            ) from None
         except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
             raise InputError(
-                f"centroids: {path} is not a file of centroids ({error}). Give centroids.npz of an earlier run"
+                f"centroids: {path} is not a file of centroids ({error}). Give centroids/stage-N.npz of an earlier run"
             ) from None
         return clusters
 
@@ -113,7 +117,9 @@ class Clusters(NamedTuple):
         fits = centroids.ndim == 2 and len(centroids) > 0 and bool(centroids.dtype == tops.dtype == np.int8)
         fits = fits and tops.ndim == 2 and bool(centroids.any(axis=1).all() and tops.any(axis=1).all())
         if not fits or (len(tops) and (len(starts) != len(tops) + 1 or tops.shape[1] != centroids.shape[1])):
-            raise InputError(f"centroids: {path} does not hold int8 centroids. Give centroids.npz of an earlier run")
+            raise InputError(
+                f"centroids: {path} does not hold int8 centroids. Give centroids/stage-N.npz of an earlier run"
+            )
         return clusters
 
 
