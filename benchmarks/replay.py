@@ -23,21 +23,29 @@ from pathlib import Path
 from typing import Any
 
 from curation.recipes.recipe import load_recipe
+from curation.running import totals
+from curation.running.deletion import MAX_TASK_FILES, MIN_TASK_FILES
+from curation.running.deletion import TASKS_PER_WORKER as DELETIONS_PER_WORKER
 from curation.running.progress import Progress
+from curation.running.row_sums import TASK_PARTITIONS, TASK_ROWS
 from curation.running.run import run
+from curation.running.totals import TASK_SLICES
 from curation.stages import ExactDedup, FuzzyDedup
 from curation.stages.key_ranges import MAX_BUNDLE_ROWS, MIN_BUNDLE_ROWS, TASKS_PER_WORKER
 from curation.system.cluster import bundle_of
 from curation.system.sessions import TaskSession
 
 ONE_TASK = ("division", "joined", "groups")  # phases of one task, whatever the size
+SIDE_PHASES = {"delete_share": "deletion", "run_sums": "sums of rows", "run_totals": "sums of records"}
+MEASURED_SLICES = 4  # of a task that adds up records, so that the measured run has such tasks
+FILES_PER_SLICE = 8  # in `_work/`, with those of output parts and tasks
 SIZES = {"1 TB": 1e12, "15 TB": 15e12, "60 TB": 60e12}
 NODES = (1, 10, 100, 1000)
 THREADS = 64
 TASK_BYTES = 32 << 20  # of input, in a task of the map phase
 FINISH_BYTES = 2.5e9  # of input, per task: a pair of 10 GB, or 250,000 rows of `removed/`
 MAX_TASKS = 30_000  # simulated: longer phases have tasks of the same total
-SUBMIT_SECONDS = 0.0037  # per bundle of tasks, `bench_driver scheduler 10000` before there were bundles
+SUBMIT_SECONDS = 0.0021  # per bundle of one task: processor time of the scheduler, the longest of three runs
 
 
 class Labels(Progress):
@@ -73,6 +81,7 @@ def measure(corpus: Path) -> dict[str, Any]:
             phases.setdefault(name, []).extend(value * factor for value in seconds)
 
     TaskSession.run = timed  # type: ignore[method-assign]
+    totals.TASK_SLICES = MEASURED_SLICES
     folder = Path(tempfile.mkdtemp())
     before, moved = time.process_time(), bytes_moved()
     try:
@@ -92,6 +101,8 @@ def measure(corpus: Path) -> dict[str, Any]:
 def phase_name(label: str, function: Any) -> str:
     """Return the label of a phase; with the name of the step if it is one of a corpus stage."""
     stages: dict[str, ExactDedup | FuzzyDedup] = {"exact_dedup": ExactDedup(), "fuzzy_dedup": FuzzyDedup()}
+    if function.func.__name__ in SIDE_PHASES:
+        return SIDE_PHASES[function.func.__name__]
     if label not in stages:
         return label
     return f"{label}: {stages[label].phases()[function.args[1]].name}"
@@ -118,6 +129,14 @@ def count_tasks(name: str, size: float, documents: float, threads: int) -> int:
     """Return the tasks of a phase for an input of `size` bytes."""
     if name == "finish":
         return max(round(size / FINISH_BYTES), 1)
+    if name == "deletion":
+        files = FILES_PER_SLICE * size / TASK_BYTES
+        per_task = min(max(files / (DELETIONS_PER_WORKER * threads), MIN_TASK_FILES), MAX_TASK_FILES)
+        return max(round(files / per_task), 1)
+    if name == "sums of rows":
+        return max(round(size / TASK_BYTES / TASK_PARTITIONS), round(documents / TASK_ROWS), 1)
+    if name == "sums of records":
+        return max(round(size / TASK_BYTES / TASK_SLICES), 1)
     if ": " not in name:
         return max(round(size / TASK_BYTES), 1)
     bundle = min(max(documents / (TASKS_PER_WORKER * threads), MIN_BUNDLE_ROWS), MAX_BUNDLE_ROWS)
@@ -166,7 +185,8 @@ def shown(seconds: float) -> str:
 
 
 def table(times: dict[str, Any]) -> None:
-    """Print wall times by size and nodes, the largest part of each, and the bytes per second of the file system."""
+    """Print wall times by size and nodes, the parts of the run's process and of the longest phase, and the bytes per
+    second of the file system."""
     large = times["large"]
     print(f"{large['bytes'] / 1e6:,.0f} MB, {large['documents']['read']:,} documents, {large['seconds']:.1f} CPU s\n")
     print("| phase | tasks | CPU s per GB |\n|---|---:|---:|")
@@ -179,9 +199,10 @@ def table(times: dict[str, Any]) -> None:
             for size in SIZES.values():
                 found = simulate(times, size, nodes, submit)
                 wall = sum(found.values())
-                longest = max(found, key=lambda name: found[name])
                 rate = large["moved"] / large["bytes"] * size / wall / 1e9
-                cells.append(f"{shown(wall)} ({longest} {found[longest] / wall:.0%}; {rate:,.1f} GB/s)")
+                own = found.pop("own") / wall
+                longest = max(found, key=lambda name: found[name])
+                cells.append(f"{shown(wall)} ({own:.0%}; {longest} {found[longest] / wall:.0%}; {rate:,.1f} GB/s)")
             print(f"| {nodes:,} | " + " | ".join(cells) + " |")
 
 

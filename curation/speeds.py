@@ -39,8 +39,8 @@ DEVICE_RATES = {
     "filter": 56_700,
     "exact_dedup": 383_000,
     "fuzzy_dedup": 146_000,
-    "language": 63_400,
-    "classify": 63_400,
+    "language": 78_800,
+    "classify": 78_800,
     "decontaminate": 242_000,
     "tokens": 93_200,
 }

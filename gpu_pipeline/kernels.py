@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
-from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import murmur3_x64_128
 from curation.kernels.items import (
     LAST_BIT,
@@ -25,11 +24,10 @@ from curation.kernels.items import (
     lead_bits,
     solid_bits,
 )
-from curation.kernels.language_model import score_document
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.utf8 import prefix_end
-from gpu_pipeline import measure_kernels, repetition_kernels
+from gpu_pipeline import long_repetition_kernels, measure_kernels, repetition_kernels
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
@@ -50,30 +48,6 @@ def hash_rows(data, offsets, valid, order, max_characters, out):
         start = offsets[row]
         end = prefix_end(data, start, offsets[row + 1], max_characters) if valid[row] else start
         out[row, 0], out[row, 1] = murmur3_x64_128(data, start, end)
-
-
-@cuda.jit(cache=True)
-def classify_rows(
-    data, offsets, valid, order, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree,
-    scratch, label, score,
-):  # fmt: skip
-    k = cuda.grid(1)
-    if k < order.size:
-        row = order[k]
-        end = offsets[row + 1] if valid[row] else offsets[row]
-        label[row], score[row] = classify_document(
-            data, offsets[row], end, max_characters, settings, slots, word_bytes, word_ends, index, rows, output, tree,
-            scratch[k],
-        )  # fmt: skip
-
-
-@cuda.jit(cache=True)
-def score_rows(data, offsets, valid, order, settings, entries, scratch, out):
-    k = cuda.grid(1)
-    if k < order.size:
-        row = order[k]
-        end = offsets[row + 1] if valid[row] else offsets[row]
-        score_document(data, offsets[row], end, settings, entries, scratch[k], out[row])
 
 
 @cuda.jit(cache=True)
@@ -109,7 +83,7 @@ def mark_items(solid, origin, start, end, by_character, stops, starts, counts):
         i = origin + 32 * c
         here = solid[at(c)]
         if i < start:
-            here &= ~bits_below(start - i)
+            here &= ~np.uint32(bits_below(start - i))
         if end < i + 32:
             here &= bits_below(max(end - i, 0))
         found = here
@@ -148,6 +122,19 @@ def place_items(origin, block, end_block, starts, ranks, base, places):
         b += cuda.gridsize(1)
 
 
+@cuda.jit(device=True)
+def end_of_item(stops, origin, i, most_bytes):
+    """The next stop after the byte `i`, or any byte above i + most_bytes if it is farther."""
+    j = i + 1 - origin
+    bits = np.uint32(stops[at(j >> 5)] >> np.uint32(j & 31))
+    while bits == np.uint32(0):
+        j = ((j >> 5) + 1) << 5
+        if origin + j - i > most_bytes:
+            return origin + j
+        bits = stops[at(j >> 5)]
+    return origin + j + cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
+
+
 @cuda.jit(cache=True)
 def hash_items(data, blocks, origin, stops, by_character, items):
     """Per item: its place in `items` becomes its hash. A word ends at the next bit of `stops`, which has one at the
@@ -158,13 +145,7 @@ def hash_items(data, blocks, origin, stops, by_character, items):
         if by_character:
             items[at(k)] = hash_character(data, i)
         else:
-            j = i + 1 - origin
-            bits = np.uint32(stops[at(j >> 5)] >> np.uint32(j & 31))
-            while bits == np.uint32(0):
-                j = ((j >> 5) + 1) << 5
-                bits = stops[at(j >> 5)]
-            end = origin + j + cuda.popc(np.uint32(~bits & np.uint32(bits - np.uint32(1))))
-            items[at(k)] = hash_word(data, blocks, i, end)
+            items[at(k)] = hash_word(data, blocks, i, end_of_item(stops, origin, i, data.size))
         k += cuda.gridsize(1)
 
 
@@ -251,11 +232,8 @@ def _signatures():
     )
     number, flag = types.int64, types.bool_
     documents = u8, i64, mask, i64
-    model = i64, i32, u8, i64, u64, i32, i32, i32
     return {
         hash_rows: (*documents, number, types.uint64[:, ::1]),
-        classify_rows: (*documents, number, *model, types.int64[:, ::1], i32, i64),
-        score_rows: (*documents, i64, u64, types.int64[:, ::1], types.int64[:, ::1]),
         mark_bytes: (u8, u64, number, flag, u16, u16, u32, u8),
         mark_rows: (i64, number, u32),
         mark_items: (u32, *[number] * 3, flag, u32, u32, i64),
@@ -272,7 +250,8 @@ def _signatures():
 
 
 # Types that the launches pass; a test compiles with them, without a GPU.
-SIGNATURES = {**_signatures(), **measure_kernels.SIGNATURES, **repetition_kernels.SIGNATURES}
+_OF_MEASURES = measure_kernels, repetition_kernels, long_repetition_kernels
+SIGNATURES = _signatures() | {k: types for module in _OF_MEASURES for k, types in module.SIGNATURES.items()}
 
 
 def _viewed(argument):
@@ -364,12 +343,17 @@ def find_items(data, blocks, offsets, by_character: bool, properties) -> Items:
 
     properties   pages, records and flags of `tables.UnicodeTables`
     """
-    start, end = int(offsets[0]), int(offsets[-1])
     origin, stops = find_borders(offsets)
-    size = stops.size
-    solid, starts = (empty(offsets, np.uint32, size) for _ in range(2))
+    solid = empty(offsets, np.uint32, stops.size)
+    launch_shared(mark_bytes, 4 * stops.size, data, blocks, origin, by_character, *properties, solid.view(np.uint8))
+    return number_items(blocks, offsets, origin, stops, solid, by_character)
+
+
+def number_items(blocks, offsets, origin: int, stops, solid, by_character: bool) -> Items:
+    """The items of a mask of their bytes; of a character, of its first byte only. `stops` has the borders."""
+    start, end, size = int(offsets[0]), int(offsets[-1]), stops.size
+    starts = empty(offsets, np.uint32, size)
     counts, row_starts = (empty(offsets, np.int64, items) for items in (size, offsets.size))
-    launch_shared(mark_bytes, 4 * size, data, blocks, origin, by_character, *properties, solid.view(np.uint8))
     launch_shared(mark_items, size, solid, origin, start, end, by_character, stops, starts, counts)
     ranks = starts_of(counts)
     launch(rank_rows, offsets.size, offsets, origin, starts, ranks, row_starts)

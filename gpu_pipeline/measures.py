@@ -13,6 +13,7 @@ from curation.kernels.spans import ADDRESS, BREAK, LEAD, LETTER, MASKS, RANKED, 
 from curation.kernels.tables import UnicodeTables
 from curation.measures import NUM_MEASURES, OF_CLASSES, OF_MARKS, Measure, Wanted, wanted
 from gpu_pipeline import kernels
+from gpu_pipeline import long_repetition_kernels as long_repetition
 from gpu_pipeline import measure_kernels as parts
 from gpu_pipeline import repetition_kernels as repetition
 from gpu_pipeline.buffers import eight_byte_blocks
@@ -155,21 +156,22 @@ def _in_classes(counts: cp.ndarray, limits: Sequence[int]) -> list[cp.ndarray]:
 
 
 def _table(counts: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
-    """(start of the table of each document, all tables) for documents of so many items."""
+    """(start of the table of each document, all tables, empty) for documents of so many items."""
     starts = kernels.starts_of(kernels.table_slots(counts))
-    return starts, kernels.empty(counts, np.uint32, int(starts[-1]))
+    return starts, cp.full(int(starts[-1]), repetition.EMPTY, np.uint32)
 
 
 def _count_items(
     item_starts: cp.ndarray, hashes: cp.ndarray, lengths: cp.ndarray, measure: Measure, out: cp.ndarray
 ) -> None:
     counts = item_starts[1:] - item_starts[:-1]
-    small, huge = _in_classes(counts, (repetition.SMALL_SLOTS // 2,))
+    small, long = _in_classes(counts, (repetition.SMALL_SLOTS // 2,))
     items = item_starts, hashes, lengths
     launch_teams(repetition.repeat_items_small, repetition.SMALL_THREADS, small, *items, int(measure), out)
-    if huge.size:
-        table = _table(counts[huge])
-        launch_teams(repetition.repeat_items_huge, repetition.HUGE_THREADS, huge, *items, *table, int(measure), out)
+    if long.size:
+        pieces, docs = pieces_of(counts[long], long_repetition.PIECE)
+        arguments = item_starts, pieces, docs, long, *_table(counts[long]), hashes, lengths, int(measure), out
+        launch_warps(long_repetition.repeat_long_items, docs, *arguments)
 
 
 def _count_lines(item_starts: cp.ndarray, line_hash: cp.ndarray, line_mark: cp.ndarray, out: cp.ndarray) -> None:
@@ -186,23 +188,109 @@ def _count_lines(item_starts: cp.ndarray, line_hash: cp.ndarray, line_mark: cp.n
 
 def _count_words(
     spans: Spans, plan: Wanted, word_hash: cp.ndarray, word_end: cp.ndarray, out: cp.ndarray
-) -> cp.ndarray:
-    """Write the measures of words and n-grams that repeat; return the characters of the top 2- to 4-grams."""
+) -> tuple[cp.ndarray, cp.ndarray]:
+    """Write the measures of words and n-grams that repeat. Return the characters of the top 2- to 4-grams, and the
+    documents that the device could not measure."""
     counts = cp.where(spans.valid, spans.row_ranks[WORD, 1:] - spans.row_ranks[WORD, :-1], 0).astype(np.int64)
     top_characters = cp.zeros((3, counts.size), np.int64)
     words = word_hash.size
     hashes = kernels.empty(out, np.uint64, 2 * words)
     group, firsts, active = (kernels.empty(out, np.int32, size) for size in (words, words, 2 * words))
     arguments = spans.row_ranks, plan.max_ngram, plan.coverage, word_hash, word_end, hashes, group, firsts, active
-    small, large, huge = _in_classes(counts, (repetition.SMALL_SLOTS // 2, repetition.LARGE_SLOTS // 2))
+    small, large, long = _in_classes(counts, (repetition.SMALL_SLOTS // 2, repetition.LARGE_SLOTS // 2))
     launch_teams(repetition.repeat_words_small, repetition.SMALL_THREADS, small, *arguments, top_characters, out)
     launch_teams(repetition.repeat_words_large, repetition.LARGE_THREADS, large, *arguments, top_characters, out)
-    if huge.size:
-        mask_starts = kernels.starts_of(counts[huge] // 32 + 2)
-        masks = kernels.empty(out, np.uint32, repetition.MASKS * int(mask_starts[-1]))
-        more = mask_starts, masks, *_table(counts[huge]), top_characters, out
-        launch_teams(repetition.repeat_words_huge, repetition.HUGE_THREADS, huge, *arguments, *more)
-    return top_characters
+    del hashes, group, firsts, active
+    if long.size == 0:
+        return top_characters, long
+    return top_characters, _count_long(spans, plan, counts, long, word_hash, word_end, top_characters, out)
+
+
+class _Long(NamedTuple):
+    """The long documents of a batch, as the first arguments of kernels; `long_repetition_kernels` says what each is."""
+
+    firsts: cp.ndarray
+    counts: cp.ndarray
+    starts: cp.ndarray
+    chunks: cp.ndarray
+    pieces: cp.ndarray
+    docs: cp.ndarray
+
+
+def _visit(n: int, repeated: cp.ndarray, seen: cp.ndarray, visited: cp.ndarray) -> None:
+    """Mark the n-grams that the walk visits if `seen` is right."""
+    functions = [cp.empty(seen.size, np.uint64)]
+    kernels.launch(long_repetition.leave_chunks, seen.size, n, seen, functions[0])
+    while functions[-1].size > 1:
+        functions.append(cp.empty(-(-functions[-1].size // long_repetition.FAN), np.uint64))
+        kernels.launch(long_repetition.compose_functions, functions[-1].size, n, *functions[-2:])
+    entries = cp.zeros(1, np.int32)
+    for level in functions[-2::-1]:
+        entries_of_each = cp.empty(level.size, np.int32)
+        kernels.launch(long_repetition.enter_functions, entries.size, level, entries, entries_of_each)
+        entries = entries_of_each
+    kernels.launch(long_repetition.visit_chunks, seen.size, n, repeated, seen, entries, visited)
+
+
+def _walk(
+    n: int, long: _Long, repeated: cp.ndarray, group: cp.ndarray, lowest: cp.ndarray
+) -> tuple[cp.ndarray, cp.ndarray, cp.ndarray]:
+    """(n-grams that the greedy walk visits, n-grams seen before, documents in which WALK_ROUNDS rounds were too few).
+    See `repetition_kernels.add_duplicates`."""
+    seen, visited = (cp.zeros(repeated.size, np.uint32) for _ in range(2))
+    changed = cp.zeros(long.counts.size, bool)
+    places = long[1:]
+    launch_warps(long_repetition.note_visits, long.docs, *places, repeated, group, lowest)
+    launch_warps(long_repetition.note_seen, long.docs, *places, repeated, visited, group, lowest, seen, changed)
+    changed[:] = True
+    for _ in range(repetition.WALK_ROUNDS):
+        _visit(n, repeated, seen, visited)
+        lowest.fill(repetition.NOT_VISITED)
+        changed[:] = False
+        launch_warps(long_repetition.note_visits, long.docs, *places, visited, group, lowest)
+        launch_warps(long_repetition.note_seen, long.docs, *places, repeated, visited, group, lowest, seen, changed)
+        if not changed.any():
+            break
+    return visited, seen, changed
+
+
+def _count_long(
+    spans: Spans, plan: Wanted, counts: cp.ndarray, rows: cp.ndarray, word_hash: cp.ndarray, word_end: cp.ndarray,
+    top_characters: cp.ndarray, out: cp.ndarray,
+) -> cp.ndarray:  # fmt: skip
+    """`_count_words` for documents that are too long for a block; returns those whose greedy walk did not settle."""
+    counts, firsts = counts[rows], spans.row_ranks[WORD][rows].astype(np.int64)
+    starts, chunks = kernels.starts_of(counts), kernels.starts_of(counts // 32 + 2)
+    long = _Long(firsts, counts, starts, chunks, *pieces_of(counts, long_repetition.PIECE))
+    words, size = int(starts[-1]), int(chunks[-1])
+    table, hashes = _table(counts), kernels.empty(out, np.uint64, words)
+    group, lowest = (kernels.empty(out, np.int32, words) for _ in range(2))
+    tops = cp.full((rows.size, 3), repetition.ONE_FIRST, np.int64)
+    active, unsettled = cp.zeros(0, np.uint32), cp.zeros(rows.size, bool)
+    texts = *long[:2], *long[3:], rows, spans.row_ranks
+    for n in range(1, max(plan.max_ngram, 1) + 1):
+        repeated, found = cp.zeros(size, np.uint32), cp.zeros(1, np.int32)
+        lowest.fill(0 if n <= 4 else repetition.NOT_VISITED)
+        keys = word_hash if n == 1 else hashes
+        arguments = rows, *table, n, keys, active, group, lowest, repeated, found, out
+        launch_warps(long_repetition.claim_ngrams, long.docs, *long, *arguments)
+        if not int(found[0]):
+            break
+        if 2 <= n <= 4:
+            launch_warps(long_repetition.find_tops, long.docs, *long[1:], n, repeated, group, lowest, tops)
+        if n > 4:
+            if plan.coverage:
+                launch_warps(long_repetition.add_covered, long.docs, *texts, n, word_end, repeated, out)
+            visited, seen, changed = _walk(n, long, repeated, group, lowest)
+            unsettled |= changed
+            launch_warps(long_repetition.add_duplicates, long.docs, *texts, n, word_end, visited, seen, out)
+        following = cp.zeros(size, np.uint32)
+        arguments = *table, n, word_hash, active, repeated, group, hashes, following
+        launch_warps(long_repetition.prepare_ngrams, long.docs, *long, *arguments)
+        active = following
+    arguments = plan.max_ngram, word_end, tops, top_characters, out
+    kernels.launch(long_repetition.write_long_tops, rows.size, firsts, counts, rows, spans.row_ranks, *arguments)
+    return rows[unsettled]
 
 
 def launch_teams(kernel: Any, threads: int, rows: cp.ndarray, *arguments: Any) -> None:
@@ -228,8 +316,8 @@ def _sum_ranks(spans: Spans, out: cp.ndarray) -> None:
 
 def measure_batch(
     data: cp.ndarray, offsets: cp.ndarray, valid: cp.ndarray, unicode: UnicodeTables, lanes: tuple, names: Sequence[str]
-) -> cp.ndarray:
-    """The measures `names` (int64, (names, rows)).
+) -> tuple[cp.ndarray, cp.ndarray]:
+    """The measures `names` (int64, (names, rows)), and the documents that the device could not measure.
 
     unicode, lanes   the tables of `tables` and `words.character_lanes`, on the device
     """
@@ -238,9 +326,9 @@ def measure_batch(
     classes = *unicode[:2], lanes[0]
     spans = _find_spans(data, offsets, valid, unicode[:3], lanes[0], marks)
     word_hash, word_end = _measure_words(spans, classes, marks, out)
-    top_characters = None
+    top_characters, unsettled = None, cp.zeros(0, np.int64)
     if plan.distinct or plan.max_ngram:
-        top_characters = _count_words(spans, plan, word_hash, word_end, out)
+        top_characters, unsettled = _count_words(spans, plan, word_hash, word_end, out)
     if any(name in OF_CLASSES or name in OF_SYMBOLS for name in names):
         _count_classes(spans, classes, lanes[1], out)
     if any("line" in name or "paragraph" in name for name in names):
@@ -252,4 +340,4 @@ def measure_batch(
     for k, name in enumerate(names):
         if top_characters is not None and name in OF_TOPS:
             result[k] = top_characters[OF_TOPS.index(name)]
-    return result
+    return result, unsettled

@@ -2,8 +2,8 @@
 """CUDA kernels of the measures of repetition: one block per document, its threads take words, n-grams or lines.
 
 A table has a slot (uint32) per item at most: the item's position, and bits of its hash above it. The item that claims a
-slot first stands for all items of its hash; which one is first differs between runs, results do not. Tables of short
-documents are in shared memory.
+slot first stands for all items of its hash; which one is first differs between runs, results do not. Tables are in
+shared memory; `long_repetition_kernels` takes longer documents.
 
 `word_hash` and `word_end` are those of `measure_kernels`. The n-grams of a size that may repeat are an unordered list:
 `active` (int32) has the position of each, `hashes` (uint64) its hash, `group` (int32) the place in the list of the one
@@ -23,7 +23,7 @@ from gpu_pipeline.measure_kernels import ALL_LANES, lowest_bit
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
 SMALL_SLOTS, LARGE_SLOTS = 1024, 8192  # of tables in shared memory
-SMALL_THREADS, LARGE_THREADS, HUGE_THREADS = 64, 128, 512  # of a block
+SMALL_THREADS, LARGE_THREADS = 64, 128  # of a block
 LANES = 32  # threads of a warp
 EMPTY = np.uint32(0xFFFFFFFF)
 NOT_VISITED = np.int32(0x7FFFFFFF)
@@ -89,6 +89,23 @@ def set_bit(mask, k):
 def end_before(word_end, base, k):
     """Visible characters before word `k`."""
     return word_end[at(k - 1)] if k > 0 else base
+
+
+@cuda.jit(device=True)
+def characters_of(word_end, base, first, after):
+    """Characters of the words first to after - 1."""
+    return word_end[at(after - 1)] - end_before(word_end, base, first)
+
+
+@cuda.jit(device=True)
+def covered_from(repeated, n, k):
+    """The first word of the repeated n-gram at `k` that the repeated one before it does not have."""
+    shift = k & 31
+    window = np.uint32(repeated[at(k >> 5)] << np.uint32(32 - shift)) if shift else np.uint32(0)
+    if k >= 32:
+        window = np.uint32(window | repeated[at((k >> 5) - 1)] >> np.uint32(shift))
+    distance = cuda.clz(window) + 1  # to the repeated n-gram before; 33 for none near
+    return k + max(0, n - distance)
 
 
 @cuda.jit(device=True)
@@ -233,13 +250,7 @@ def add_covered(n, count, word_end, base, active, repeated, out, row):
     while c < count:
         k = np.int64(active[at(c)])
         if has_bit(repeated, k):
-            shift = k & 31
-            window = np.uint32(repeated[at(k >> 5)] << np.uint32(32 - shift)) if shift else np.uint32(0)
-            if k >= 32:
-                window = np.uint32(window | repeated[at((k >> 5) - 1)] >> np.uint32(shift))
-            distance = cuda.clz(window) + 1  # to the repeated n-gram before; 33 for none near
-            first = k + max(0, n - distance)
-            characters += word_end[at(k + n - 1)] - end_before(word_end, base, first)
+            characters += characters_of(word_end, base, covered_from(repeated, n, k), k + n)
         c += cuda.blockDim.x
     if characters:
         cuda.atomic.add(out, (M_COVERED + n - 5, row), characters)
@@ -341,7 +352,7 @@ def walk_alone(n, words, word_end, base, groups, firsts, repeated):
     for k in range(words):
         if k >= free and has_bit(repeated, k):
             if firsts[at(groups[at(k)])] < k:
-                characters += word_end[at(k + n - 1)] - end_before(word_end, base, k)
+                characters += characters_of(word_end, base, k, k + n)
                 free = k + n
             else:
                 firsts[at(groups[at(k)])] = k
@@ -397,7 +408,7 @@ def add_duplicates(
         while c < count:
             k = np.int64(active[at(c)])
             if has_bit(visited, k) and has_bit(seen, k):
-                characters += word_end[at(k + n - 1)] - end_before(word_end, base, k)
+                characters += characters_of(word_end, base, k, k + n)
             c += cuda.blockDim.x
     if characters:
         cuda.atomic.add(out, (M_DUP_NGRAM + n - 5, row), characters)
@@ -493,45 +504,6 @@ def repeat_words_large(
         place += cuda.gridDim.x
 
 
-@cuda.jit(cache=True)
-def repeat_words_huge(
-    listed,
-    row_ranks,
-    max_ngram,
-    coverage,
-    word_hash,
-    word_end,
-    hashes,
-    group,
-    firsts,
-    active,
-    mask_starts,
-    all_masks,
-    slot_starts,
-    all_slots,
-    top_characters,
-    out,
-):
-    """One block per listed document, with masks and a table in global memory."""
-    totals = cuda.shared.array(3, types.int32)
-    tops = cuda.shared.array(3, types.int64)
-    functions = cuda.shared.array(HUGE_THREADS, types.uint64)
-    entries = cuda.shared.array(HUGE_THREADS, types.int32)
-    place = cuda.blockIdx.x
-    while place < listed.size:
-        row = listed[place]
-        first, last = row_ranks[WORD, row], row_ranks[WORD, row + 1]
-        masks = all_masks[MASKS * mask_starts[place] : MASKS * mask_starts[place + 1]]
-        slots = all_slots[slot_starts[place] : slot_starts[place + 1]]
-        count_document(
-            row, np.int64(last - first), max_ngram, coverage, word_hash[first:last], word_end[first:last],
-            row_ranks[VISIBLE, row], hashes[2 * first : 2 * last], group[first:last], firsts[first:last],
-            active[2 * first : 2 * last], masks, functions, entries, slots, totals, tops, top_characters, out,
-        )  # fmt: skip
-        cuda.syncthreads()
-        place += cuda.gridDim.x
-
-
 @cuda.jit(device=True)
 def count_items(row, items, hashes, lengths, slots, totals, measure, out):
     """Add the items that equal another one before them to a measure, and their characters to the next measure. Items of
@@ -568,32 +540,15 @@ def repeat_items_small(listed, item_starts, hashes, lengths, measure, out):
         place += cuda.gridDim.x
 
 
-@cuda.jit(cache=True)
-def repeat_items_huge(listed, item_starts, hashes, lengths, slot_starts, all_slots, measure, out):
-    """One block per listed document, with a table in global memory."""
-    totals = cuda.shared.array(2, types.int32)
-    place = cuda.blockIdx.x
-    while place < listed.size:
-        row = listed[place]
-        first, last = item_starts[row], item_starts[row + 1]
-        slots = all_slots[slot_starts[place] : slot_starts[place + 1]]
-        count_items(row, np.int64(last - first), hashes[first:last], lengths[first:last], slots, totals, measure, out)
-        cuda.syncthreads()
-        place += cuda.gridDim.x
-
-
 def _signatures():
-    i32, i64, u32, u64 = (kind[::1] for kind in (types.int32, types.int64, types.uint32, types.uint64))
+    i32, i64, u64 = (kind[::1] for kind in (types.int32, types.int64, types.uint64))
     number, flag, ranks, out = types.int64, types.bool_, types.int32[:, ::1], types.int32[:, ::1]
     words = i64, ranks, number, flag, u64, i32, u64, i32, i32, i32
     items = i64, i64, u64, i32
-    table = i64, u32
     return {
         repeat_words_small: (*words, types.int64[:, ::1], out),
         repeat_words_large: (*words, types.int64[:, ::1], out),
-        repeat_words_huge: (*words, *table, *table, types.int64[:, ::1], out),
         repeat_items_small: (*items, number, out),
-        repeat_items_huge: (*items, *table, number, out),
     }
 
 

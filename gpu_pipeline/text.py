@@ -26,7 +26,7 @@ from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, pla
 from curation.kernels.words import character_lanes
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
-from gpu_pipeline import kernels, measures, text_kernels
+from gpu_pipeline import kernels, measures, models, text_kernels
 from gpu_pipeline import rewrite_kernels as rewriting
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, series_of, string_array
 from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
@@ -182,22 +182,26 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
 # Measures
 
 
-def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarray) -> None:
-    """Write one row of `result` per name, but for the long documents."""
+def _measure_on_device(column: Column, names: tuple[str, ...], result: np.ndarray) -> np.ndarray:
+    """Write one row of `result` per name; return the documents for which the CPU engine must do that."""
     unicode, lanes = _device_tables()
     valid = column.valid.copy()
     valid[cp.asarray(column.long)] = False
+    others = [column.long]
 
     def run(first: int, last: int) -> None:
         if not valid[first:last].any():
             return
         documents = column.data, column.offsets[first : last + 1], valid[first:last]
-        result[:, first:last] = cp.asnumpy(measures.measure_batch(*documents, unicode, lanes, names))
+        found, unsettled = measures.measure_batch(*documents, unicode, lanes, names)
+        result[:, first:last] = cp.asnumpy(found)
+        others.append(cp.asnumpy(unsettled) + first)
 
     byte_starts = cp.asnumpy(column.offsets) * measures.BATCH_BYTES
     _in_batches(
         byte_starts + np.arange(len(byte_starts)) * measures.ROW_BYTES, column.bytes, run, measures.BATCH_BYTES << 30
     )
+    return np.concatenate(others)
 
 
 @on_device()
@@ -205,11 +209,11 @@ def measure(text: "cudf.Series", names: Sequence[str]) -> dict[str, np.ndarray]:
     result = np.zeros((len(names), len(text)), np.int64)
     if result.size:
         column = _load(text, LONG_MEASURED_BYTES)
-        _measure_on_device(column, tuple(names), result)
-        if len(column.long):
-            found = _on_cpu(text, column.long, lambda engine, frame: engine.measure(frame[TEXT], names))
+        rows = _measure_on_device(column, tuple(names), result)
+        if len(rows):
+            found = _on_cpu(text, rows, lambda engine, frame: engine.measure(frame[TEXT], names))
             for name, values in zip(names, result, strict=True):
-                values[column.long] = found[name]
+                values[rows] = found[name]
     return dict(zip(names, result, strict=True))
 
 
@@ -249,44 +253,35 @@ def spread_bytes(text: "cudf.Series", count: int) -> np.ndarray:
     return cp.asnumpy(cp.where(lengths[:, None] > 0, found, 0).astype(np.uint8))
 
 
-@shared(8)
-def _device_model(model: Classifier | LanguageModel) -> tuple[cp.ndarray, ...]:
-    return tuple(map(cp.asarray, model.tables))
-
-
 @on_device()
 def classify(text: "cudf.Series", model: Classifier, max_characters: int) -> tuple[np.ndarray, np.ndarray]:
-    column = _load(text)
-    tables_of_model = _device_model(model)
-    label, score = cp.zeros(len(text), np.int32), cp.zeros(len(text), np.int64)
-    *buffers, order = column.documents(0, len(text))
+    column, on_device = _load(text, NO_LIMIT), models.device_classifier(model)
+    label, score, unknown = np.empty(len(text), np.int32), np.empty(len(text), np.int64), np.zeros(len(text), bool)
+    properties = _device_tables()[0][:3]
 
     def run(first: int, last: int) -> None:
-        scratch = cp.empty((last - first, model.scratch_items), np.int64)
-        arguments = order[first:last], max_characters, *tables_of_model, scratch, label, score
-        kernels.launch(kernels.classify_rows, last - first, *buffers, *arguments)
+        documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
+        found = models.classify_batch(*documents, on_device, max_characters, properties)
+        for values, batch_values in zip((label, score, unknown), found, strict=True):
+            values[first:last] = cp.asnumpy(batch_values)
 
-    _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
-    result = cp.asnumpy(label), cp.asnumpy(score)
-    _add_long(text, column.long, result, lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
-    return result
+    _in_batches(models.classifier_bytes(cp.asnumpy(column.offsets), model), column.bytes, run)
+    rows = np.flatnonzero(unknown)
+    _add_long(text, rows, (label, score), lambda engine, frame: engine.classify(frame[TEXT], model, max_characters))
+    return label, score
 
 
 @on_device()
 def score_text(text: "cudf.Series", model: LanguageModel) -> np.ndarray:
-    column = _load(text)
-    tables_of_model = _device_model(model)
-    out = cp.zeros((len(text), NUM_RESULTS), np.int64)
-    *buffers, order = column.documents(0, len(text))
+    column, on_device = _load(text, NO_LIMIT), models.device_language_model(model)
+    out = np.empty((len(text), NUM_RESULTS), np.int64)
 
     def run(first: int, last: int) -> None:
-        scratch = cp.empty((last - first, model.scratch_items), np.int64)
-        kernels.launch(kernels.score_rows, last - first, *buffers, order[first:last], *tables_of_model, scratch, out)
+        documents = column.data, column.offsets[first : last + 1], column.valid[first:last]
+        out[first:last] = cp.asnumpy(models.score_batch(*documents, on_device, len(model.counts)))
 
-    _in_batches(np.arange(order.size + 1) * (8 * model.scratch_items), column.bytes, run)
-    result = cp.asnumpy(out)
-    _add_long(text, column.long, [result], lambda engine, frame: [engine.score_text(frame[TEXT], model)])
-    return result
+    _in_batches(models.language_model_bytes(cp.asnumpy(column.offsets), model), column.bytes, run)
+    return out
 
 
 # Near-duplicates

@@ -52,12 +52,13 @@ THRESHOLD = round(1e-5 * CERTAIN)  # the search skips less likely branches of th
 LN2 = 1488522236  # ln 2 as a 31-bit fraction
 LARGEST = 22  # e^-22 is below 2^-31
 SCORE_UNITS = 1_000_000  # scores are in millionths
+UNKNOWN, SKIPPED = -1, -2  # numbers of tokens that are no word of the model, and of labels
 
 
 @kernel
 def hash_byte(h, byte):
     """One step of fastText's 32-bit FNV-1a, which takes bytes as signed."""
-    return ((h ^ np.uint64(np.int64(np.int8(byte)))) * FNV_PRIME) & LOW_32
+    return np.uint64(np.uint32((h ^ np.uint64(np.int64(np.int8(byte)))) * FNV_PRIME))
 
 
 @kernel
@@ -114,6 +115,15 @@ def is_label(data, first, last):
 
 
 @kernel
+def number_of_token(data, first, last, h, settings, slots, word_bytes, word_ends):
+    """The number of the token's word (int64); UNKNOWN if the model does not have it, SKIPPED for a label."""
+    word = np.int64(slots[find_word_slot(data, first, last, h, slots, word_bytes, word_ends)])
+    if word >= settings[NUM_WORDS] or (word < 0 and is_label(data, first, last)):
+        return np.int64(SKIPPED)
+    return word
+
+
+@kernel
 def is_end(data, first, last):
     """Whether the token is `</s>`."""
     return (
@@ -161,14 +171,31 @@ def add_row(rows, row, dimensions, scratch):
 @kernel
 def remainder(h, divisor, reciprocal):
     """h mod divisor for h below 2^32, without a division: `reciprocal` is (2^32 - 1) // divisor."""
-    rest = h - ((h * reciprocal) >> np.uint64(32)) * divisor
-    return rest - divisor if rest >= divisor else rest
+    quotient = (np.uint64(np.uint32(h)) * np.uint64(np.uint32(reciprocal))) >> np.uint64(32)
+    rest = np.uint32(h - quotient * divisor)
+    return np.uint64(rest - np.uint32(divisor) if rest >= divisor else rest)
+
+
+@kernel
+def add_character(data, first, last, i, h):
+    """(hash of an n-gram with the character of `<token>` at `i`, the position after it). Positions first - 1 and last
+    are `<` and `>`."""
+    if i < first:
+        h = hash_byte(h, 0x3C)
+    elif i == last:
+        h = hash_byte(h, 0x3E)
+    else:
+        h = hash_byte(h, data[np.uint64(i)])
+    i += 1
+    while i < last and byte_at(data, i) & 0xC0 == 0x80:
+        h = hash_byte(h, data[np.uint64(i)])
+        i += 1
+    return h, i
 
 
 @kernel
 def add_character_ngrams(data, first, last, settings, index, rows, scratch):
-    """Add the rows of the character n-grams of `<token>`; return their number. Positions first - 1 and last are `<` and
-    `>`."""
+    """Add the rows of the character n-grams of `<token>`; return their number."""
     min_characters, max_characters = settings[MIN_CHARACTERS], settings[MAX_CHARACTERS]
     num_words, dimensions = settings[NUM_WORDS], settings[DIMENSIONS]
     buckets = np.uint64(settings[BUCKETS])
@@ -180,16 +207,7 @@ def add_character_ngrams(data, first, last, settings, index, rows, scratch):
         j = i
         n = 0
         while n < max_characters and j <= last:
-            if j < first:
-                h = hash_byte(h, 0x3C)
-            elif j == last:
-                h = hash_byte(h, 0x3E)
-            else:
-                h = hash_byte(h, data[np.uint64(j)])
-            j += 1
-            while j < last and byte_at(data, j) & 0xC0 == 0x80:
-                h = hash_byte(h, data[np.uint64(j)])
-                j += 1
+            h, j = add_character(data, first, last, j, h)
             n += 1
             if n >= min_characters and (n > 1 or (i >= first and j <= last)):
                 row = row_of_bucket(remainder(h, buckets, reciprocal), index, num_words)
@@ -203,16 +221,34 @@ def add_character_ngrams(data, first, last, settings, index, rows, scratch):
 
 
 @kernel
+def code_of_word(h):
+    """The hash of a word as word n-grams use it: 32 bits, signed (as uint64)."""
+    return np.uint64(np.int64(np.int32(h)))
+
+
+@kernel
+def add_word(h, code):
+    """Hash of a word n-gram with one word more."""
+    return h * WORD_NGRAM_PRIME + code
+
+
+@kernel
+def row_of_word_ngram(h, settings, index):
+    """The row of a word n-gram; -1 if pruning removed it."""
+    return row_of_bucket(h % np.uint64(settings[BUCKETS]), index, settings[NUM_WORDS])
+
+
+@kernel
 def add_word_ngrams(h, tokens, settings, index, rows, scratch):
     """Add the rows of the n-grams of two or more words that end with word number `tokens` (from 0), whose hash is `h`;
     return their number. The ring in `scratch` holds the running hash of each of the last words."""
     ring, places = settings[RING], settings[WORD_NGRAMS] - 1
-    code = np.uint64(np.int64(np.int32(h)))  # 32 bits, signed, as in fastText
+    code = code_of_word(h)
     count = 0
     for back in range(1, min(places, tokens) + 1):
         place = ring + (tokens - back) % places
-        scratch[place] = np.int64(np.uint64(scratch[place]) * WORD_NGRAM_PRIME + code)
-        row = row_of_bucket(np.uint64(scratch[place]) % np.uint64(settings[BUCKETS]), index, settings[NUM_WORDS])
+        scratch[place] = np.int64(add_word(np.uint64(scratch[place]), code))
+        row = row_of_word_ngram(np.uint64(scratch[place]), settings, index)
         if row >= 0:
             add_row(rows, row, settings[DIMENSIONS], scratch)
             count += 1
@@ -227,12 +263,12 @@ def add_token(data, first, last, ends, tokens, settings, slots, word_bytes, word
     `ends` marks the token `</s>`, which has no character n-grams. Return (number of rows, whether it counts as a word).
     """
     h = hash_bytes(data, first, last)
-    word = slots[find_word_slot(data, first, last, h, slots, word_bytes, word_ends)]
-    if word >= settings[NUM_WORDS] or (word < 0 and is_label(data, first, last)):
+    word = number_of_token(data, first, last, h, settings, slots, word_bytes, word_ends)
+    if word == SKIPPED:
         return 0, False
     count = 0
     if word >= 0:
-        add_row(rows, np.int64(word), settings[DIMENSIONS], scratch)
+        add_row(rows, word, settings[DIMENSIONS], scratch)
         count = 1
     if settings[MAX_CHARACTERS] > 0 and not ends:
         count += add_character_ngrams(data, first, last, settings, index, rows, scratch)
@@ -346,6 +382,16 @@ def score_of_leaf(settings, output, tree, scratch):
 
 
 @kernel
+def share_of_label(settings, scratch, label, total):
+    """(label, its score) of a softmax, from the likeliest label and the sum of exponentials that are 1 for it."""
+    dimensions, shift, wanted = settings[DIMENSIONS], settings[SHIFT], settings[WANTED]
+    if wanted < 0:
+        return label, (CERTAIN // total + TINY) << 31
+    share = exp_minus(scratch[dimensions + label] - scratch[dimensions + wanted], shift)
+    return wanted, (share * ONE // total + TINY) << 31
+
+
+@kernel
 def score_output(settings, output, scratch):
     """(label, its score) of a softmax: the wanted label, or else the likeliest."""
     dimensions, labels, shift = settings[DIMENSIONS], settings[NUM_LABELS], settings[SHIFT]
@@ -357,11 +403,23 @@ def score_output(settings, output, scratch):
     total = 0
     for k in range(labels):
         total += exp_minus(scratch[dimensions + label] - scratch[dimensions + k], shift)
-    wanted = settings[WANTED]
-    if wanted < 0:
-        return label, (CERTAIN // total + TINY) << 31
-    share = exp_minus(scratch[dimensions + label] - scratch[dimensions + wanted], shift)
-    return wanted, (share * ONE // total + TINY) << 31
+    return share_of_label(settings, scratch, label, total)
+
+
+@kernel
+def score_tree(settings, output, tree, scratch):
+    """(label, its score) of a hierarchical softmax: the wanted label, or else the likeliest."""
+    if settings[WANTED] >= 0:
+        return settings[WANTED], score_of_leaf(settings, output, tree, scratch)
+    return best_leaf(settings, output, tree, scratch)
+
+
+@kernel
+def in_millionths(label, score):
+    """A label and its score; (-1, 0) for no label."""
+    if label < 0:
+        return label, np.int64(0)
+    return label, ((score >> 31) * SCORE_UNITS + (ONE >> 1)) >> 31
 
 
 @kernel
@@ -381,12 +439,8 @@ def classify_document(
         return np.int64(-1), np.int64(0)
     for k in range(settings[DIMENSIONS]):
         scratch[k] //= count
-    if not settings[HIERARCHICAL]:
-        label, score = score_output(settings, output, scratch)
-    elif settings[WANTED] >= 0:
-        label, score = settings[WANTED], score_of_leaf(settings, output, tree, scratch)
+    if settings[HIERARCHICAL]:
+        label, score = score_tree(settings, output, tree, scratch)
     else:
-        label, score = best_leaf(settings, output, tree, scratch)
-    if label < 0:
-        return label, np.int64(0)
-    return label, ((score >> 31) * SCORE_UNITS + (ONE >> 1)) >> 31
+        label, score = score_output(settings, output, scratch)
+    return in_millionths(label, score)

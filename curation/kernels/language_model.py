@@ -23,7 +23,8 @@ from curation.kernels.utf8 import byte_at
 
 # Positions in `settings` (int64).
 ORDER, CLOSED, BEGIN, END, UNKNOWN = 0, 1, 2, 3, 4  # the last three are hashes of words
-NUM_SETTINGS = 5
+LONGEST = 5  # bytes; no word of the model is longer
+NUM_SETTINGS = 6
 
 UNITS = 10_000_000  # of a logarithm
 DIGITS = 7
@@ -92,15 +93,20 @@ def back_off(weights):
 
 
 @kernel
+def word_of(data, first, last, settings, entries):
+    """Hash of the word data[first:last], or that of the unknown word if the model does not have it."""
+    if last - first > settings[LONGEST]:
+        return np.uint64(settings[UNKNOWN])
+    word = hash_span(data, first, last)
+    return word if weights_of(entries, word) != np.uint64(0) else np.uint64(settings[UNKNOWN])
+
+
+@kernel
 def score_word(word, history, settings, entries, scratch):
-    """(log probability of a word after the `history` words in `scratch`, whether the model knows it). Adds the word to
-    the words before: there are min(history + 1, order - 1) then."""
+    """The log probability of a word of the model after the `history` words in `scratch`. Adds the word to the words
+    before: there are min(history + 1, order - 1) then."""
     order = settings[ORDER]
     best = weights_of(entries, word)
-    if best == np.uint64(0):
-        word = np.uint64(settings[UNKNOWN])
-        best = weights_of(entries, word)
-    known = word != np.uint64(settings[UNKNOWN])
     key = word
     length = 1
     scratch[2 * order] = back_off(best)
@@ -126,7 +132,7 @@ def score_word(word, history, settings, entries, scratch):
     for n in range(order - 2, 0, -1):
         scratch[n] = scratch[n - 1]
     scratch[0] = np.int64(word)
-    return score, known
+    return score
 
 
 @kernel
@@ -149,8 +155,7 @@ def score_document(data, start, end, settings, entries, scratch, result):
     while i <= end:
         byte = byte_at(data, i) if i < end else 0x0A
         if byte == 0x0A and history >= 0:
-            score, _ = score_word(np.uint64(settings[END]), history, settings, entries, scratch)
-            total += score
+            total += score_word(np.uint64(settings[END]), history, settings, entries, scratch)
             lines += 1
             history = -1
         if is_space(byte):
@@ -162,15 +167,27 @@ def score_document(data, start, end, settings, entries, scratch, result):
         if history < 0:
             begin_sentence(settings, entries, scratch)
             history = min(1, longest)
-        score, known = score_word(hash_span(data, first, i), history, settings, entries, scratch)
+        word = word_of(data, first, i, settings, entries)
+        total += score_word(word, history, settings, entries, scratch)
         history = min(history + 1, longest)
-        total += score
         words += 1
-        unknown += 0 if known else 1
+        unknown += 0 if word != np.uint64(settings[UNKNOWN]) else 1
     result[TOTAL], result[WORDS], result[LINES], result[UNKNOWN_WORDS] = total, words, lines, unknown
 
 
 # Reading, on the host only
+
+
+@kernel
+def longest_word(data, first, last):
+    """Length of the longest run of bytes of data[first:last] without white space."""
+    longest, start = 0, first
+    for i in range(first, last):
+        if is_space(data[i]):
+            start = i + 1
+        else:
+            longest = max(longest, i + 1 - start)
+    return longest
 
 
 @kernel

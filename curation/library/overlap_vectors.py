@@ -21,7 +21,7 @@ import numpy as np
 
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.models.embeddings import dimensions_of, embed_texts
-from curation.models.encoder_files import encoder_digests
+from curation.models.transformers import transformer_digests
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms
 from curation.running.results import FinishedRun
 from curation.system.steps import each
@@ -149,7 +149,7 @@ def stored_column(run: FinishedRun, model: str) -> str:
 
     The model counts by the SHA-256 of its files. The vectors are not used if a later stage changed texts, or if they
     are those of a part of the texts that differs from what is compared here."""
-    wanted = _by_name(encoder_digests(model))
+    wanted = _by_name(transformer_digests(model))
     found = ""
     for number, stage in enumerate(run.report["stages"]):
         settings = run.report["recipe"]["stages"][number]

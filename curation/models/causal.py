@@ -24,6 +24,7 @@ from curation.models.encoders import (
     activate,
     check_packages,
     fixed_batches,
+    one_thread,
     padded,
     read_weights,
     tokenizer_of,
@@ -105,9 +106,6 @@ def load_causal(model: str) -> Causal:
 
 @lru_cache(MODELS_KEPT)
 def _load(model: str, digests: tuple[tuple[str, str], ...], device: str) -> Causal:
-    import torch
-
-    torch.set_num_threads(1)
     return Causal(open_causal(model), device)
 
 
@@ -143,7 +141,7 @@ class Causal:
         length - 1). What follows the end of a window is unspecified."""
         import torch
 
-        with torch.inference_mode():
+        with one_thread(), torch.inference_mode():
             given = torch.from_numpy(padded(windows, rows, length, 0)).to(self.device)
             hidden, head = self.network.hidden(given), self.network.head
             hidden, wanted = hidden[:, :-1].reshape(-1, hidden.shape[-1]), given[:, 1:].reshape(-1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors of texts by an encoder or by static embeddings, quantised to int8 (`curation.models.vectors`)."""
+"""Vectors of texts by a transformer or by static embeddings, quantised to int8 (`curation.models.vectors`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from curation.models.encoder_files import encoder_digests, open_encoder
-from curation.models.encoders import Encoder, device_facts, load_encoder
+from curation.models.encoder_files import EncoderFiles
+from curation.models.encoders import Encoder
+from curation.models.onnx_encoder import OnnxEncoder
+from curation.models.onnx_files import onnx_path
 from curation.models.static_vectors import StaticVectors, load_static, static_dimensions, static_facts
+from curation.models.transformers import load_transformer, open_transformer, transformer_digests, transformer_facts
 from curation.models.vectors import quantised
 from curation.models.windows import Windows, pool, results_of
 
@@ -32,28 +35,31 @@ class Embedded(NamedTuple):
 
 def dimensions_of(model: str) -> int:
     """Return the dimensions of the vectors of a model, without loading it. InputError for a folder that is none."""
-    return static_dimensions(model) or open_encoder(model).config.hidden_size
+    if is_static(model):
+        return static_dimensions(model)
+    files = open_transformer(model)
+    return files.config.hidden_size if isinstance(files, EncoderFiles) else files.width
 
 
 def is_static(model: str) -> bool:
     """Return whether a folder holds static embeddings, which read whole texts."""
-    return bool(static_dimensions(model))
+    return onnx_path(model) is None and static_dimensions(model) > 0
 
 
 def digest_of_model(model: str) -> str:
     """Return one SHA-256 for the files of a model, wherever its folder is."""
-    lines = sorted(f"{digest}  {Path(path).name}\n" for path, digest in encoder_digests(model).items())
+    lines = sorted(f"{digest}  {Path(path).name}\n" for path, digest in transformer_digests(model).items())
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def facts_of(model: str) -> dict[str, str]:
     """Return what the vectors of a model depend on besides it."""
-    return static_facts() if static_dimensions(model) else device_facts()
+    return static_facts() if is_static(model) else transformer_facts(model)
 
 
-def load_model(model: str) -> Encoder | StaticVectors:
+def load_model(model: str) -> Encoder | OnnxEncoder | StaticVectors:
     """Return the model of a folder. InputError for a folder that holds none, EngineError for missing packages."""
-    return load_static(model) if static_dimensions(model) else load_encoder(model, False)
+    return load_static(model) if is_static(model) else load_transformer(model, False)
 
 
 def embed_texts(texts: Sequence[str | None], model: str, windows: int, pooling: str) -> Embedded:

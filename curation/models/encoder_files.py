@@ -38,8 +38,17 @@ class Family(msgspec.Struct):
     model_type: str = ""
 
 
-class EncoderConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The values of `config.json` that the forward pass needs; others are ignored."""
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of `config.json` that name the outputs; others are ignored."""
+
+    pad_token_id: int = 0
+    architectures: list[str] = []
+    problem_type: str | None = None
+    id2label: dict[str, str] = {}
+
+
+class EncoderConfig(ModelConfig, frozen=True, kw_only=True):
+    """The values of `config.json` that the forward pass needs."""
 
     model_type: str
     vocab_size: Size
@@ -51,10 +60,6 @@ class EncoderConfig(msgspec.Struct, frozen=True, kw_only=True):
     hidden_act: str = "gelu"
     layer_norm_eps: float = 1e-12
     position_embedding_type: str = "absolute"
-    pad_token_id: int = 0
-    architectures: list[str] = []
-    problem_type: str | None = None
-    id2label: dict[str, str] = {}
 
 
 class _Module(msgspec.Struct):
@@ -74,15 +79,15 @@ class _Pooling(msgspec.Struct):
     pooling_mode_lasttoken: bool = False
 
 
-class EncoderFiles(msgspec.Struct, frozen=True):
-    """The checked folder of an encoder.
+class ModelFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The checked folder of a transformer.
 
     max_tokens  tokens of a window, with the special ones
     by_mean     whether the vector of a window is the mean of its tokens; else it is the first one
     """
 
     folder: Path
-    config: EncoderConfig
+    config: ModelConfig
     max_tokens: int
     by_mean: bool
 
@@ -100,9 +105,15 @@ class EncoderFiles(msgspec.Struct, frozen=True):
         return self.config.problem_type == "regression" or len(self.labels) == 1
 
 
+class EncoderFiles(ModelFiles, frozen=True, kw_only=True):
+    """The checked folder of a BERT or RoBERTa in safetensors."""
+
+    config: EncoderConfig
+
+
 def is_encoder_path(model: str) -> bool:
-    """Return whether a path names the folder of a transformer, as opposed to the file of a fastText model."""
-    return os.path.isdir(model) or model.endswith((".safetensors", *PICKLES[1:]))
+    """Return whether a path names a transformer, as opposed to the file of a fastText model."""
+    return os.path.isdir(model) or model.endswith((".safetensors", ".onnx", *PICKLES[1:]))
 
 
 def open_encoder(model: str) -> EncoderFiles:
@@ -179,12 +190,17 @@ def _open(folder: Path, stamps: tuple[tuple[int, int], ...]) -> EncoderFiles:
     positions = config.max_position_embeddings
     if config.model_type in OFFSET_FAMILIES:
         positions -= config.pad_token_id + 1
-    _check_modules(folder / MODULES)
+    max_tokens = tokens_of(folder, positions)
+    return EncoderFiles(folder=folder, config=config, max_tokens=max_tokens, by_mean=is_by_mean(folder))
+
+
+def tokens_of(folder: Path, positions: int) -> int:
+    """Return the tokens of a window, with the special ones: `positions`, or fewer if sentence-transformers says so."""
     sentence = decoded(folder / SENTENCE, _Sentence) if (folder / SENTENCE).is_file() else _Sentence()
     max_tokens = min(positions, sentence.max_seq_length or positions)
     if max_tokens < MIN_TOKENS:
         raise InputError(f"{folder}: its windows have {max_tokens} tokens, expected {MIN_TOKENS} or more")
-    return EncoderFiles(folder, config, max_tokens, _by_mean(folder / POOLING))
+    return max_tokens
 
 
 def decoded(path: Path, kind: type[Kind]) -> Kind:
@@ -209,20 +225,24 @@ def _check(path: Path, config: EncoderConfig) -> None:
         raise unsupported(
             path, "hidden_size", config.hidden_size, f"a multiple of its {config.num_attention_heads} heads"
         )
+    check_labels(path, config)
+
+
+def check_labels(path: Path, config: ModelConfig) -> None:
+    """InputError for labels of other outputs than 0, 1, ..."""
     if sorted(config.id2label) != sorted(map(str, range(len(config.id2label)))):
         raise unsupported(path, "id2label", config.id2label, "names of the labels 0, 1, ...")
 
 
-def _check_modules(path: Path) -> None:
-    """InputError for a folder of sentence-transformers with further layers, such as Dense."""
+def is_by_mean(folder: Path) -> bool:
+    """Return whether the vector of a window is the mean of its tokens; else it is the first one. InputError for a
+    folder of sentence-transformers with further layers, such as Dense, or another pooling."""
+    path = folder / MODULES
     modules = decoded(path, list[_Module]) if path.is_file() else []
     for name in (module.type.rpartition(".")[2] for module in modules):
         if name not in SUPPORTED_MODULES:
             raise InputError(f"{path} has the module {name}; {', '.join(SUPPORTED_MODULES)} are supported")
-
-
-def _by_mean(path: Path) -> bool:
-    """Whether a folder of sentence-transformers pools tokens by their mean, as folders without this file do."""
+    path = folder / POOLING
     if not path.is_file():
         return True
     pooling = msgspec.structs.asdict(decoded(path, _Pooling))
@@ -233,6 +253,6 @@ def _by_mean(path: Path) -> bool:
 
 
 __all__ = [
-    "EncoderConfig", "EncoderFiles", "Family", "Size", "check_folder", "decoded", "encoder_digests", "is_encoder_path",
-    "open_encoder", "unsupported",
+    "EncoderConfig", "EncoderFiles", "Family", "ModelConfig", "ModelFiles", "Size", "check_folder", "check_labels",
+    "decoded", "encoder_digests", "is_by_mean", "is_encoder_path", "open_encoder", "tokens_of", "unsupported",
 ]  # fmt: skip

@@ -2,8 +2,8 @@
 """The forward pass of BERT and RoBERTa in PyTorch, from safetensors: scores of a head, or one vector per window.
 
 A window runs in a batch whose shape depends on the window's own length and on the device alone, so its result depends
-neither on slices nor on workers. The rest of a batch is filled with empty windows. PyTorch gets one thread: workers use
-the processors. bfloat16 on a GPU, float32 on a CPU.
+neither on slices nor on workers. The rest of a batch is filled with empty windows. A batch gets one thread of PyTorch:
+workers use the processors. bfloat16 on a GPU, float32 on a CPU.
 
 The package transformers would do the same for 135 MB more, and its batches are those of its caller.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -90,11 +91,34 @@ def load_encoder(model: str, with_head: bool) -> Encoder:
 
 @lru_cache(MODELS_KEPT)
 def _load(model: str, digests: tuple[tuple[str, str], ...], with_head: bool, device: str) -> Encoder:
-    import torch
-
-    torch.set_num_threads(1)
     files = open_encoder(model)
     return Encoder(files, read_weights(files.folder / WEIGHTS), with_head, device)
+
+
+class _OneThread:
+    """The threads of this process that compute with one thread of PyTorch, and the number that PyTorch had before."""
+
+    def __init__(self) -> None:
+        self.lock, self.users, self.before = threading.Lock(), 0, 1
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """PyTorch has one thread in this context, and the number of before after it."""
+        import torch
+
+        with self.lock:  # the number belongs to a thread, but a new thread begins with the last one that was set
+            self.before = self.before if self.users else torch.get_num_threads()
+            self.users += 1
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.users -= 1
+                torch.set_num_threads(self.before)
+
+
+one_thread = _OneThread()
 
 
 def read_weights(path: Path) -> dict[str, torch.Tensor]:
@@ -165,7 +189,7 @@ class Encoder:
         ids = padded(windows, rows, length, self.config.pad_token_id)
         sizes = np.ones(rows, np.int64)  # a window of one padding token fills the batch: attention needs one
         sizes[: len(windows)] = [len(window) for window in windows]
-        with torch.inference_mode():
+        with one_thread(), torch.inference_mode():
             on_device = torch.from_numpy(ids).to(self.device), torch.from_numpy(sizes).to(self.device)
             result = self.forward(*on_device)[: len(windows)].to(torch.float32).cpu().numpy()
         return np.asarray(result)
@@ -342,5 +366,6 @@ def tokenizer_of(folder: Path, vocab_size: int) -> Any:
 
 __all__ = [
     "LOADING", "Encoder", "Tensors", "activate", "check_packages", "device_facts", "fixed_batches", "load_encoder",
-    "package_versions", "padded", "padded_lengths", "read_tokenizer", "read_weights", "tokenizer_of", "torch_device",
+    "one_thread", "package_versions", "padded", "padded_lengths", "read_tokenizer", "read_weights", "tokenizer_of",
+    "torch_device",
 ]  # fmt: skip

@@ -148,23 +148,26 @@ def _parse(path: str, data: np.ndarray) -> LanguageModel:
     counts, position = _read_counts(path, data)
     order = len(counts)
     entries = np.zeros(2 * (3 * (sum(counts) + 1) // 2 + 1), np.uint64)
-    closed = True
+    closed, longest = True, 0
     for size, count in enumerate(counts, 1):
         heading = f"\\{size}-grams:"
         line, position = _next_line(data, position)
         if line != heading:
             raise _wrong(path, f"expected the line {heading}, not {line[:SHOWN]!r}")
-        fault, position, has_suffixes = kernel.parse_section(data, position, size, count, entries)
+        start = position
+        fault, position, has_suffixes = kernel.parse_section(data, start, size, count, entries)
         if fault == kernel.TOO_FEW:
             raise _wrong(path, f"it announces {count:,} {size}-grams and has fewer")
         if fault != kernel.SOUND:
             line, _ = _next_line(data, position)
             raise _wrong(path, f"{FAULTS[fault].format(order=size)} in the {size}-gram {line[:SHOWN]!r}")
         closed = closed and has_suffixes
+        if size == 1:  # words that only longer n-grams have are unknown
+            longest = kernel.longest_word(data, start, position)
     line, _ = _next_line(data, position)
     if line != "\\end\\":
         raise _wrong(path, f"expected \\end\\ after {counts[-1]:,} {order}-grams, not {line[:SHOWN]!r}")
-    return _build(path, counts, entries, closed)
+    return _build(path, counts, entries, closed, longest)
 
 
 def _read_counts(path: str, data: np.ndarray) -> tuple[tuple[int, ...], int]:
@@ -197,7 +200,7 @@ def _next_line(data: np.ndarray, position: int) -> tuple[str, int]:
     return "", len(data)
 
 
-def _build(path: str, counts: tuple[int, ...], entries: np.ndarray, closed: bool) -> LanguageModel:
+def _build(path: str, counts: tuple[int, ...], entries: np.ndarray, closed: bool, longest: int) -> LanguageModel:
     hashes = {name: _hash(name) for name in ("<s>", "</s>", "<unk>", "<UNK>")}
     for name in ("<s>", "</s>"):
         if not kernel.weights_of(entries, hashes[name]):
@@ -209,7 +212,7 @@ def _build(path: str, counts: tuple[int, ...], entries: np.ndarray, closed: bool
         entries[slot] = unknown
         entries[slot + 1] = kernel.USED | np.uint64(MISSING_UNKNOWN) << np.uint64(32)
     settings = np.zeros(kernel.NUM_SETTINGS, np.int64)
-    settings[kernel.ORDER], settings[kernel.CLOSED] = len(counts), closed
+    settings[kernel.ORDER], settings[kernel.CLOSED], settings[kernel.LONGEST] = len(counts), closed, longest
     words = {kernel.BEGIN: hashes["<s>"], kernel.END: hashes["</s>"], kernel.UNKNOWN: unknown}
     for place, value in words.items():
         settings.view(np.uint64)[place] = value

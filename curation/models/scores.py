@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from curation.errors import InputError, nearest
-from curation.models.encoder_files import EncoderFiles, open_encoder
-from curation.models.encoders import load_encoder
+from curation.models.encoder_files import ModelFiles
+from curation.models.transformers import load_transformer, open_transformer
 from curation.models.windows import Windows, pool, results_of
 
 SCORE_UNITS = 10_000
@@ -34,9 +34,9 @@ class Scores(NamedTuple):
     windows: Windows
 
 
-def head_of(model: str) -> EncoderFiles:
+def head_of(model: str) -> ModelFiles:
     """Return the folder of a classifier or regressor. InputError for an encoder without a head."""
-    files = open_encoder(model)
+    files = open_transformer(model)
     if not files.labels:
         raise InputError(
             f"{model} has no head of a classifier or regressor: its config.json names no architecture that ends in "
@@ -60,9 +60,9 @@ def score_texts(texts: Sequence[str | None], model: str, label: str, windows: in
     windows  windows per document; 0: all
     pooling  how windows become one score: first, mean or max
 
-    Raises InputError for a model that gives NaN, and the errors of `load_encoder`.
+    Raises InputError for a model that gives NaN, and the errors of `load_transformer`.
     """
-    encoder = load_encoder(model, True)
+    encoder = load_transformer(model, True)
     files = head_of(model)
     read = encoder.windows(texts, windows)
     values = _scores(files, results_of(encoder, read, model))
@@ -73,7 +73,7 @@ def score_texts(texts: Sequence[str | None], model: str, label: str, windows: in
     return Scores(np.rint(np.where(known, pooled, 0) * SCORE_UNITS).astype(np.int64), known, read)
 
 
-def _scores(files: EncoderFiles, outputs: np.ndarray) -> np.ndarray:
+def _scores(files: ModelFiles, outputs: np.ndarray) -> np.ndarray:
     """Probabilities, or the numbers of a regressor, from the outputs of a head."""
     if files.is_regressor:
         return outputs

@@ -108,14 +108,18 @@ class Reader(Protocol):
 
 
 def results_of(reader: Reader, windows: Windows, model: str) -> np.ndarray:
-    """Return the results of all windows: float64 of shape (windows, width).
+    """Return the results of all windows: float64 of shape (windows, width). Equal windows are read once.
 
     `model` is its path, for messages. InputError for a model that gives NaN or infinite numbers."""
-    values, done = np.zeros((len(windows.ids), reader.width)), 0
-    for numbers, results in reader.run(windows.ids):
-        values[numbers] = results
+    places: dict[bytes, int] = {}
+    place = np.array([places.setdefault(window.tobytes(), len(places)) for window in windows.ids], np.int64)
+    _, first = np.unique(place, return_index=True)
+    found, done = np.zeros((len(first), reader.width)), 0
+    for numbers, results in reader.run([windows.ids[number] for number in first.tolist()]):
+        found[numbers] = results
         done += len(numbers)
-        note_share(done / len(windows.ids))
+        note_share(done / len(first))
+    values = found[place]
     wrong = ~np.isfinite(values).all(axis=1)
     if wrong.any():
         documents = len(np.unique(windows.document[wrong]))

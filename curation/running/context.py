@@ -16,6 +16,7 @@ from curation.running.stored_plan import Plan, Stored
 if TYPE_CHECKING:
     from curation.running.intermediate import Partitions
     from curation.running.removed import RemovedRows
+    from curation.running.row_sums import RowSums
 
 WORK = RUN_PLAN[0]
 
@@ -63,6 +64,7 @@ class SegmentState(NamedTuple):
     bytes: np.ndarray
     cuts: Path | None
     removed: list[RemovedRows]
+    sums: RowSums
     copies: Path | None = None
 
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from shutil import copyfile
 from typing import Any, NamedTuple, cast
@@ -21,13 +22,15 @@ from curation.errors import counted
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import saves_index
 from curation.running.context import RunContext, SegmentState
+from curation.running.deletion import delete_scratch
 from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceTotals
 from curation.running.map_phase import CUT, Segment, cuts_in, load_job, store_job
-from curation.running.masks import removed_by_partition, row_batches, write_mask
+from curation.running.masks import row_batches, write_mask
 from curation.running.plan import check_stage_files
 from curation.running.removed import RemovedRows
+from curation.running.row_sums import RowSums, SumsJob, divide_partitions, sum_rows
 from curation.running.stored_plan import Stored
 from curation.stages import CorpusStage, Stage
 from curation.stages.invoke import decide, prepare_stage, run_phase_task, run_phases
@@ -175,22 +178,46 @@ def run_corpus_stages(
     mask, cuts, copies = context.work / f"barrier-{segment.number}.npy", None, None
     documents, sizes = totals.documents.copy(), totals.bytes.copy()
     removed: list[RemovedRows] = []
+    decisions: list[StoredDecision] = []
     for number in segment.corpus_stages:
-        decision = _decide(context, number, cast(CorpusStage, prepared[number]), partitions, removed)
-        counts[number].documents_in, counts[number].bytes_in = int(documents.sum()), int(sizes.sum())
-        for rows in decision.removed:
-            lost, lost_bytes = removed_by_partition(partitions, rows.row)
-            documents -= lost
-            sizes -= lost_bytes
-        counts[number].documents_out, counts[number].bytes_out = int(documents.sum()), int(sizes.sum())
-        _count(counts[number], decision)
-        removed += decision.removed
-        copies = decision.copies
-        if decision.cuts:  # the last stage of its segment
+        decisions.append(_decide(context, number, cast(CorpusStage, prepared[number]), partitions, removed))
+        removed += decisions[-1].removed
+        copies = decisions[-1].copies
+        if decisions[-1].cuts:  # the last stage of its segment
             cuts = decision_path(context, number)
     if not mask.exists():
         write_mask(mask, len(partitions), [rows.row for rows in removed])
-    return SegmentState(partitions, mask, documents, sizes, cuts, removed, copies)
+    is_last = segment.last + len(segment.corpus_stages) == len(context.plan.recipe.stages)
+    sums = _sum_rows(context, segment, partitions, decisions, (copies or mask) if is_last else None)
+    lost = iter(sums.lost)
+    for number, decision in zip(segment.corpus_stages, decisions, strict=True):
+        counts[number].documents_in, counts[number].bytes_in = int(documents.sum()), int(sizes.sum())
+        for lost_documents, lost_bytes in islice(lost, len(decision.removed)):
+            documents -= lost_documents
+            sizes -= lost_bytes
+        counts[number].documents_out, counts[number].bytes_out = int(documents.sum()), int(sizes.sum())
+        _count(counts[number], decision)
+    return SegmentState(partitions, mask, documents, sizes, cuts, removed, sums, copies)
+
+
+def _sum_rows(
+    context: RunContext, segment: Segment, partitions: Partitions, decisions: Sequence[StoredDecision],
+    written: Path | None,
+) -> RowSums:  # fmt: skip
+    """Add up the rows that stages removed, and the sizes of those that are written, if this segment is the last one."""
+    files = [
+        _rows_path(decision_path(context, number), "row", place)
+        for number, decision in zip(segment.corpus_stages, decisions, strict=True)
+        for place in range(len(decision.removed))
+    ]
+    job = SumsJob(
+        partitions=partitions,
+        removed=files,
+        written=written,
+        bounds=divide_partitions(partitions.starts, input_spans(context.plan.slices, partitions)),
+        folder=context.work / f"sums-{segment.number}",
+    )
+    return sum_rows(context, segment.number, job)
 
 
 def _count(count: StageCount, decision: StoredDecision) -> None:
@@ -237,7 +264,8 @@ def _decide(
             save_decision(path, decision, time.perf_counter() - started)
             del corpus, decision
         remove(mask)
-    remove(partitions.scratch(number))  # after the decision is stored: a kill in between leaves records without files
+    # After the decision is stored: a kill in between leaves records without files
+    delete_scratch(context, number, partitions.scratch(number))
     return load_decision(path, partitions, number)
 
 

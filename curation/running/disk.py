@@ -56,7 +56,7 @@ from curation.stages import CorpusStage, Mix
 
 MARGIN, FIXED_BYTES = 1.1, 200_000
 CANDIDATES = 0.65  # share of the text that a corpus stage compares
-ROW_BYTES = 80  # in `_work`, per document read: records of removed documents, decisions, masks
+ROW_BYTES = 80  # in `_work`, per document read: records of removed documents, decisions, masks, sums of sizes
 REMOVED_BYTES, REJECTED_BYTES = 30, 400
 IDX_BYTES, LENGTH_BYTES, FORM_BYTES = 20, 4, 16  # per document
 EXPORT_RATIO, EXPORT_BYTES = 1.05, 60

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last phase of tasks: Megatron pairs, other forms, `removed/` and `cleaned/`, each file with its digest.
+"""The last phase of tasks: Megatron pairs, other forms, `removed/`, `rejected.jsonl`, `measures/` and `cleaned/`, each
+file with its digest.
 
 The files are cut before, from counts and sizes. So they do not depend on each other, and tasks write them at once.
 """
@@ -23,8 +24,10 @@ from curation.running.exports import CleanedFile, write_cleaned_file
 from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import KeptIds
 from curation.running.masks import kept_sizes
+from curation.running.measure_files import FOLDER as MEASURES
+from curation.running.measure_files import write_measures
 from curation.running.places import Places
-from curation.running.removed import RemovedFile, RemovedStore, look_up_ids
+from curation.running.removed import RemovedFile, RemovedStore, look_up_ids, write_rejected
 from curation.running.task_phase import run_tasks
 from curation.running.task_records import Counts, Decoder
 from curation.stages.base import noted_columns
@@ -68,6 +71,8 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     removed: RemovedJob
     folder: Path  # of the run
     outputs: Path  # raw ids
+    lines: np.ndarray  # int64: lines of each slice; empty without rejected records
+    has_rejected: np.ndarray  # int64, 0 or 1 per slice; empty without rejected records
     parts: list[tuple[int, str]]  # number and input of each output part
     work: Path
 
@@ -123,14 +128,14 @@ def sizes_path(work: Path, task: int) -> Path:
 class Step(NamedTuple):
     """A file or folder of the last phase: what it is, how to write it, and its bytes or documents."""
 
-    kind: str  # pair, shuffled, form, removed or cleaned
+    kind: str  # pair, shuffled, form, removed, rejected, measures or cleaned
     item: Any
     size: int = 1
 
 
 ITEM_TYPES: dict[str, Any] = {
     "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str], "form": str, "removed": RemovedFile,
-    "cleaned": CleanedFile,
+    "rejected": str, "measures": RemovedFile, "cleaned": CleanedFile,
 }  # fmt: skip
 
 
@@ -156,6 +161,15 @@ def finish(plan: Plan, job: FinishJob, number: int) -> Counts:
             kept_ids = [KeptIds(folder) for folder in job.removed.kept_ids]
             name = f"removed/{item.name}"
             record["digests"] = {name: store.write(job.folder / "removed", item, kept_ids)}
+        case "rejected":
+            numbering = Numbering(plan.slices, job.removed.offsets)
+            segment = job.removed.segments[0]
+            record["digests"] = {
+                item: write_rejected(job.folder / item, segment, numbering, job.lines, job.has_rejected)
+            }
+        case "measures":
+            numbering = Numbering(plan.slices, job.removed.offsets)
+            record["digests"] = write_measures(job.folder / MEASURES, item, recipe, numbering, job.removed.segments)
         case "cleaned":
             record["digests"] = write_cleaned_file(recipe.output, job.folder, item)
     write_json(numbered_path(job.work, number, ".json"), record)
@@ -202,9 +216,14 @@ def pair_steps(recipe: Recipe, joined: Joined, tokens: int) -> list[Step]:
     return [Step("pair", (joined.source, joined.split, dtype, pair), pair.size()) for pair in joined.pairs]
 
 
-def removed_steps(files: Sequence[RemovedFile]) -> list[Step]:
-    """Return the steps of `removed/`."""
-    return [Step("removed", file, 100 * file.rows) for file in files]
+def removed_steps(files: Sequence[RemovedFile], kind: str = "removed") -> list[Step]:
+    """Return the steps of the files of `removed/`, or of `measures/`."""
+    return [Step(kind, file, 100 * file.rows) for file in files]
+
+
+def rejected_step(rejected: int) -> Step:
+    """Return the step of `rejected.jsonl`, with so many records."""
+    return Step("rejected", "rejected.jsonl", 1000 * rejected)
 
 
 def cleaned_steps(

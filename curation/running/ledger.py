@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -47,42 +47,105 @@ SUMMED = ("rows", "lines", "rejected", "unsampled", "repaired", "documents", "re
           "read_seconds", "write_seconds")  # fmt: skip
 
 
+class Group(NamedTuple):
+    """A record of SliceTotals: its slice, whether it is a sum or only the damage of that slice, and the record."""
+
+    slice: int
+    is_sum: bool
+    record: SliceRecord
+
+
+class PartialTotals(msgspec.Struct, kw_only=True):
+    """The done-records of some consecutive slices, added up.
+
+    columns  COLUMNS of each slice
+    groups   the sums, and damaged slices, in the order of their slices
+    stages   the sums of the counts of stages
+    """
+
+    columns: list[list[int]]
+    groups: list[Group]
+    stages: list[StageCount]
+
+
+COLUMNS = ("rows", "lines", "read", "documents", "bytes", "measured", "has_rejected", "has_marks")
+
+
+def _columns_of(record: SliceRecord) -> tuple[int, ...]:
+    read = record.rows - record.rejected - record.unsampled
+    measured = sum(stage.documents_in for stage in record.stages if stage.tallies)
+    return (
+        record.rows, record.lines, read, record.documents, record.bytes_kept, measured, record.rejected > 0,
+        record.marks > 0,
+    )  # fmt: skip
+
+
+def add_up(slices: Sequence[Slice], numbers: range, records: Iterable[SliceRecord]) -> PartialTotals:
+    """Return the totals of the slices with these numbers; `records` yields a record for each."""
+    groups: list[Group] = []
+    stages: list[StageCount] = []
+    columns: list[tuple[int, ...]] = []
+    places: dict[Key, SliceRecord] = {}
+    for number, record in zip(numbers, records, strict=True):
+        columns.append(_columns_of(record))
+        stages = stages or [StageCount(kind=stage.kind, name=stage.name) for stage in record.stages]
+        for total, part in zip(stages, record.stages, strict=True):
+            total.add(part)
+        key = _key_of(slices[number])
+        if key not in places:
+            groups.append(Group(number, True, places.setdefault(key, SliceRecord())))
+        if record.damaged:
+            groups.append(Group(number, False, SliceRecord(damaged=record.damaged)))
+        _add(places[key], record)
+    return PartialTotals(
+        columns=[list(map(int, column)) for column in zip(*columns, strict=True)], groups=groups, stages=stages
+    )
+
+
+Key = tuple[str, frozenset[str]]
+
+
+def _key_of(input_slice: Slice) -> Key:
+    """Slices with equal keys have one sum."""
+    return input_slice.source, frozenset(part.file.format for part in input_slice.ranges)
+
+
 class SliceTotals:
-    """The done-records of the slices of a segment, added up as they are read: 42 bytes per slice are kept.
+    """The done-records of the slices of a segment, added up: 66 bytes per slice are kept.
 
     rows, lines, documents, bytes  int64, one per slice, as in `SliceRecord`; `bytes` are those kept
     read                           int64, one per slice: documents that the segment read
+    measured                       int64, one per slice: rows of `measures/`
     has_rejected, has_marks        bool, one per slice
     slices, records                the sums per input, as a few slices and a record for each: the slices of an input
                                    with files of the same formats have one, and so has each slice with a damaged file
     """
 
-    def __init__(self, slices: Sequence[Slice], records: Iterable[SliceRecord], stages: Sequence[StageCount]) -> None:
-        """Add up `records`, and their stages to `stages`, in place."""
-        self.rows, self.lines, self.read, self.documents, self.bytes = np.zeros((5, len(slices)), np.int64)
-        self.has_rejected, self.has_marks = np.zeros((2, len(slices)), bool)
+    def __init__(self, slices: Sequence[Slice], parts: Iterable[PartialTotals], stages: Sequence[StageCount]) -> None:
+        """Add up `parts`, which have all slices in order, and their stages to `stages`, in place."""
+        columns = np.zeros((len(COLUMNS), len(slices)), np.int64)
         self.slices: list[Slice] = []
         self.records: list[SliceRecord] = []
-        places: dict[tuple[str, frozenset[str]], int] = {}
-        for input_slice, record in zip(slices, records, strict=True):
-            at = input_slice.index
-            self.rows[at], self.lines[at], self.documents[at] = record.rows, record.lines, record.documents
-            self.bytes[at], self.read[at] = record.bytes_kept, record.rows - record.rejected - record.unsampled
-            self.has_rejected[at], self.has_marks[at] = record.rejected > 0, record.marks > 0
-            for total, part in zip(stages, record.stages, strict=True):
-                total.add(part)
-            place = places.setdefault(
-                (input_slice.source, frozenset(part.file.format for part in input_slice.ranges)), len(self.slices)
-            )
-            if place == len(self.slices):
-                self._append(input_slice, SliceRecord())
-            if record.damaged:
-                self._append(input_slice, SliceRecord(damaged=record.damaged))
-            _add(self.records[place], record)
-
-    def _append(self, input_slice: Slice, record: SliceRecord) -> None:
-        self.slices.append(input_slice)
-        self.records.append(record)
+        places: dict[Key, SliceRecord] = {}
+        done = 0
+        for part in parts:
+            count = len(part.columns[0]) if part.columns else 0
+            for place, values in enumerate(part.columns):
+                columns[place, done : done + count] = values
+            done += count
+            for total, added in zip(stages, part.stages, strict=True) if part.stages else ():
+                total.add(added)
+            for group in part.groups:
+                key = _key_of(slices[group.slice])
+                if group.is_sum and key in places:
+                    _add(places[key], group.record)
+                    continue
+                self.slices.append(slices[group.slice])
+                self.records.append(group.record)
+                if group.is_sum:
+                    places[key] = group.record
+        self.rows, self.lines, self.read, self.documents, self.bytes, self.measured = columns[:6]
+        self.has_rejected, self.has_marks = columns[6:].astype(bool)
 
 
 def _add(total: SliceRecord, record: SliceRecord) -> None:

@@ -21,20 +21,22 @@ from curation.rules.decide import BLOCK_ROWS
 from curation.rules.grammar import Rule
 from curation.running.exports import part_files
 from curation.running.intermediate import Numbering, open_partition, with_ids
+from curation.running.removed import RemovedFile
 from curation.running.results import FinishedRun, open_finished
 from curation.running.slice_notes import MEASURES, measured_names
 from curation.stages import RowStage
 from curation.system.files import commit, file_sha256, numbered_path
-from curation.system.steps import each
+from curation.system.interrupts import check as check_interrupts
 
 FOLDER = "measures"
-FILE_ROWS = 250_000
 MARGIN = 1e-9  # of a bound
 COLUMNS = ("doc", ID, "source", "stage")
 
 
-def write_measures(folder: Path, recipe: Recipe, numbering: Numbering, segments: Sequence[Path]) -> dict[str, str]:
-    """Write `measures/part-*.parquet`, at least one file; return path -> SHA-256.
+def write_measures(
+    folder: Path, file: RemovedFile, recipe: Recipe, numbering: Numbering, segments: Sequence[Path]
+) -> dict[str, str]:
+    """Write a file of `measures/`; return path -> SHA-256.
 
     A row is a document that reached a filter, in the order of `doc`: `doc`, `id`, `source`, the `stage`, and an int64
     column per measure, null for a measure that only other filters compute.
@@ -54,20 +56,16 @@ def write_measures(folder: Path, recipe: Recipe, numbering: Numbering, segments:
         place = rows.column_names.index("stage")
         return rows.set_column(place, "stage", stage_names.take(rows.column("stage"))).cast(schema)
 
-    digests: dict[str, str] = {}
-    pending = [schema.empty_table()]
-    slices = range(len(numbering.slices))
-    for number in each(slices, "writing measures/", "slice"):
-        pending.append(rows_of(number))
-        last = number == len(slices) - 1
-        while (size := sum(map(len, pending))) >= FILE_ROWS or (last and (size > 0 or not digests)):
-            rows = pa.concat_tables(pending)
-            path = folder / f"part-{len(digests):05d}.parquet"
-            with commit(path) as temporary:
-                pq.write_table(rows.slice(0, FILE_ROWS).combine_chunks(), temporary, compression="zstd")
-            digests[f"{folder.name}/{path.name}"] = file_sha256(path)
-            pending = [rows.slice(FILE_ROWS)]
-    return digests
+    tables, number = [schema.empty_table()], file.first_slice
+    while sum(map(len, tables)) < file.skip + file.rows:
+        check_interrupts()
+        tables.append(rows_of(number))
+        number += 1
+    rows = pa.concat_tables(tables).slice(file.skip, file.rows)
+    path = folder / file.name
+    with commit(path) as temporary:
+        pq.write_table(rows.combine_chunks(), temporary, compression="zstd")
+    return {f"{folder.name}/{path.name}": file_sha256(path)}
 
 
 class StageEffect(NamedTuple):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
@@ -36,6 +36,7 @@ from curation.running.finish_phase import (
     Step,
     cleaned_steps,
     pair_steps,
+    rejected_step,
     removed_sizes,
     removed_steps,
     run_looks,
@@ -46,15 +47,14 @@ from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord, SliceTotals, check_ledger
 from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice, slice_counts
-from curation.running.measure_files import FOLDER as MEASURES
-from curation.running.measure_files import write_measures
 from curation.running.places import Places
-from curation.running.removed import RemovedFile, RemovedRows, plan_kept_ids, plan_removed, write_rejected
+from curation.running.removed import RemovedFile, RemovedRows, plan_kept_ids, plan_removed
 from curation.running.report import build, check_minima
 from curation.running.report_samples import Sampler
 from curation.running.stored_plan import urls_of
 from curation.running.task_phase import run_tasks
 from curation.running.task_records import Decoder
+from curation.running.totals import add_records
 from curation.running.write_phase import (
     OutputJob,
     OutputPart,
@@ -66,7 +66,7 @@ from curation.running.write_phase import (
 from curation.stages import Stage
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
-from curation.system.files import make_folder, read_json, sync_folder
+from curation.system.files import make_folder, read_json
 
 SLICE_RECORDS = Decoder(lambda content: msgspec.convert(content, SliceRecord), slice_counts, removes=True)
 PART_RECORDS: Decoder[dict[str, Any]] = Decoder(dict, part_counts, removes=False)
@@ -90,10 +90,13 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     removed: list[RemovedRows] = []
     decisions: list[tuple[Path, int, Partitions]] = []
     first: SliceTotals | None = None
+    measured = np.zeros(len(context.plan.slices), np.int64)  # rows of measures/ of each slice
     for segment in segments:
         prepared = prepare_stages(context, segment)
-        records = _run_segment(context, segment, prepared, state)
-        totals = SliceTotals(context.plan.slices, records, [counts[k] for k in segment.row_stages])
+        _run_segment(context, segment, prepared, state)
+        row_counts = [counts[k] for k in segment.row_stages]
+        totals = add_records(context, segment.number, segment_folder(context, segment.number), row_counts)
+        measured += totals.measured
         if first is None:
             first = totals
             check_minima(recipe.input, recipe.budget, totals.slices, totals.records)
@@ -115,10 +118,12 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         has_marks=places.has_marks.astype(np.int64),
     )
     with ThreadPoolExecutor(1) as background:
-        side_files = background.submit(copy_context().run, _write_side_files, context, folders, numbering, first)
+        raw = background.submit(copy_context().run, write_raw, context, numbering) if recipe.output.raw else None
         files = _plan_removed(context, removed_job, removed, numbering, first.read - state.documents)
-        tokens, digests = _finish(context, files, state, parts, part_records)
-    digests |= side_files.result() | centroid_digests(context.folder)
+        steps = [*removed_steps(files[1]), rejected_step(sum(record.rejected for record in first.records))]
+        steps += removed_steps(plan_removed(measured), "measures") if recipe.output.measures else []
+        tokens, digests = _finish(context, files[0], first, steps, state, parts, part_records)
+    digests |= (raw.result() if raw else {}) | centroid_digests(context.folder)
     if recipe.output.sample.batches:
         digests |= write_sample(recipe.output.sample, context.folder, recipe.seed)
     if recipe.output.index:
@@ -145,7 +150,7 @@ def _name_groups(counts: Sequence[StageCount], removed: Sequence[RemovedRows], n
 
 def _run_segment(
     context: RunContext, segment: Segment, prepared: Mapping[int, Stage], state: SegmentState | None
-) -> Iterator[SliceRecord]:
+) -> None:
     slices = context.plan.slices
     job = SliceJob(
         segment=segment,
@@ -165,7 +170,7 @@ def _run_segment(
         urls = urls_of(slices[number]) if state is None else ()
         return (urls,) if urls else ()
 
-    return run_tasks(context, label, run_slice, job, job.folder, slices.stored_sizes(), SLICE_RECORDS, arguments)
+    run_tasks(context, label, run_slice, job, job.folder, slices.stored_sizes(), SLICE_RECORDS, arguments)
 
 
 def _outputs_folder(context: RunContext) -> Path:
@@ -201,20 +206,6 @@ def _write_documents(
     return parts, records
 
 
-def _write_side_files(
-    context: RunContext, folders: Sequence[Path], numbering: Numbering, totals: SliceTotals
-) -> dict[str, str]:
-    """Write `rejected.jsonl`, measures and `raw/`; return path -> SHA-256."""
-    digests = {"rejected.jsonl": write_rejected(context.folder / "rejected.jsonl", folders[0], numbering, totals)}
-    recipe = context.plan.recipe
-    if recipe.output.measures:
-        digests |= write_measures(context.folder / MEASURES, recipe, numbering, folders)
-    if recipe.output.raw:
-        digests |= write_raw(context, numbering)
-    sync_folder(context.folder)
-    return digests
-
-
 def _plan_removed(
     context: RunContext, job: RemovedJob, removed: Sequence[RemovedRows], numbering: Numbering, counts: np.ndarray
 ) -> tuple[RemovedJob, list[RemovedFile]]:
@@ -236,10 +227,11 @@ def _plan_removed(
 
 
 def _finish(
-    context: RunContext, removed: tuple[RemovedJob, list[RemovedFile]], state: SegmentState,
+    context: RunContext, removed: RemovedJob, totals: SliceTotals, others: Sequence[Step], state: SegmentState,
     parts: Sequence[OutputPart], records: Sequence[dict[str, Any]],
 ) -> tuple[Written, dict[str, str]]:  # fmt: skip
-    """Write pairs, other forms, `removed/` and `cleaned/`; return token outputs, and path -> SHA-256 of the rest."""
+    """Write pairs, other forms, the steps `others`, and `cleaned/`; return token outputs, and path -> SHA-256 of the
+    rest."""
     recipe, work = context.plan.recipe, _outputs_folder(context)
     numbered = [(part.number, part.source) for part in parts]
     forms = [form.name for form in recipe.output.chosen()]
@@ -252,9 +244,16 @@ def _finish(
     total = sum(record["tokens"] for record in records)
     steps = [step for each in joined for step in pair_steps(recipe, each, total)]
     steps += [Step("form", name, 2 * total) for name in forms]
-    steps += [*removed_steps(removed[1]), *cleaned_steps(context, state, parts, records)]
+    steps += [*others, *cleaned_steps(context, state, parts, records)]
+    has_rejected = totals.has_rejected.any()
     job = FinishJob(
-        removed=removed[0], folder=context.folder, outputs=work, parts=numbered, work=context.work / "finish"
+        removed=removed,
+        folder=context.folder,
+        outputs=work,
+        lines=totals.lines if has_rejected else np.zeros(0, np.int64),
+        has_rejected=totals.has_rejected.astype(np.int64) if has_rejected else np.zeros(0, np.int64),
+        parts=numbered,
+        work=context.work / "finish",
     )
     pairs: list[TrainingPair] = []
     digests: dict[str, str] = {}

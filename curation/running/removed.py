@@ -19,14 +19,13 @@ from curation.contract import ID, ROW
 from curation.reading.source_files import Slice
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
 from curation.running.kept_ids import KeptIds, ids_by_slice
-from curation.running.ledger import SliceTotals
 from curation.running.places import Places, name_of
 from curation.running.removed_texts import FILE_BYTES, SIZE, Texts
 from curation.stages.saved_index import SavedIndex
 from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
 
-MAX_REMOVED_ROWS = 250_000  # in one file of removed/
+MAX_REMOVED_ROWS = 250_000  # in one file of removed/ or measures/
 REMOVED_OUTPUT = pa.schema(
     [
         ("doc", pa.int64()),
@@ -64,7 +63,8 @@ class RemovedRows(NamedTuple):
 
 
 class RemovedFile(NamedTuple):
-    """A file of `removed/`: `rows` removed rows in the order of `doc`, after `skip` of those of the first slice."""
+    """A file of `removed/` or `measures/`: `rows` rows in the order of `doc`, after `skip` of those of the first
+    slice."""
 
     number: int
     first_slice: int
@@ -77,9 +77,9 @@ class RemovedFile(NamedTuple):
 
 
 def plan_removed(counts: np.ndarray, sizes: Iterable[np.ndarray] | None = None) -> list[RemovedFile]:
-    """Return the files of `removed/`, at least one if there is a slice.
+    """Return the files of `removed/` or `measures/`, at least one if there is a slice.
 
-    counts  int64: removed rows of each slice
+    counts  int64: rows of each slice
     sizes   the bytes of the text of each removed row (int64), in arrays in the order of `doc`; None: without texts
     """
     ends = np.cumsum(counts)
@@ -283,19 +283,24 @@ def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_bef
     return orjson.dumps(record | {"doc": base + entry["row"], "error": entry["error"]}) + b"\n"
 
 
-def write_rejected(path: Path, segment: Path, numbering: Numbering, totals: SliceTotals) -> str:
+def write_rejected(path: Path, segment: Path, numbering: Numbering, lines: np.ndarray, has_rejected: np.ndarray) -> str:
     """Write `rejected.jsonl` and return its SHA-256.
 
     A line has source, file, line (from 1), byte offset (text formats only), `doc` and error of a rejected record.
-    `segment` is the folder of the first segment, `totals` are its counts.
+
+    segment       the folder of the first segment
+    lines         lines of each slice
+    has_rejected  whether a slice has rejected records
     """
     with commit(path) as temporary, open(temporary, "wb") as out:
         before, file = 0, ""  # lines in earlier slices of the file
-        for input_slice, base in zip(numbering.slices, numbering.offsets.tolist(), strict=True):
+        slices = zip(numbering.slices, numbering.offsets.tolist(), strict=True) if np.any(has_rejected) else ()
+        for input_slice, base in slices:
             number, first = input_slice.index, input_slice.ranges[0]
             before = before if first.file.path == file and first.start else 0
-            if totals.has_rejected[number]:
+            if has_rejected[number]:
+                check_interrupts()
                 with open(numbered_path(segment, number, ".rejected.jsonl"), "rb") as entries:
                     out.writelines(_output_line(orjson.loads(entry), input_slice, base, before) for entry in entries)
-            before, file = before + int(totals.lines[number]), first.file.path
+            before, file = before + int(lines[number]), first.file.path
     return file_sha256(path)

@@ -29,10 +29,9 @@ from curation.running.places import Places
 from curation.running.removed import RemovedRows
 from curation.running.report_clusters import POINTS, cluster_map
 from curation.running.similarity import jaccard
-from curation.running.slice_notes import SAMPLES
+from curation.running.totals import candidates
 from curation.stages import Filter
 from curation.stages.outcome import StageCount
-from curation.system.files import numbered_path
 
 if TYPE_CHECKING:
     from curation.running.context import RunContext, SegmentState
@@ -129,13 +128,9 @@ class Sampler(NamedTuple):
     def _by_rules(self, samples: int, shown: set[tuple[int, str]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
         """The samples of documents that row stages removed, by stage and reason."""
         tables: list[pa.Table] = []
-        for number in range(len(self.numbering.slices)):
-            for segment in self.segments:
-                rows = open_partition(numbered_path(segment, number, SAMPLES))
-                if len(rows):
-                    tables.append(rows.append_column("slice", pa.array(np.full(len(rows), number))))
-            if len(tables) > len(self.segments) + 1:
-                tables = [chosen_of(pa.concat_tables(tables), samples)]
+        for number, segment in enumerate(self.segments):
+            for rows in candidates(self.context, number, segment):
+                tables = [chosen_of(pa.concat_tables([*tables, rows]), samples)]
         found: dict[tuple[int, str], list[dict[str, Any]]] = {}
         rows_found = chosen_of(pa.concat_tables(tables), samples).to_pylist() if tables else []
         for row in sorted(rows_found, key=lambda row: row["hash"]):

@@ -27,6 +27,7 @@ from curation.running.arguments import LOCAL, Call, check_alone, check_session, 
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
 from curation.running.context import WORK, RunContext
+from curation.running.deletion import delete_work, stored_report
 from curation.running.disk import check_disk
 from curation.running.finished import RunResult
 from curation.running.memory import Resources, explain_memory_errors, read_processors
@@ -47,7 +48,7 @@ from curation.running.run_folder import (
 from curation.running.stored_plan import Plan, Stored
 from curation.running.stream_inputs import clear_work, collect
 from curation.running.warm_up import warm_up_recipe
-from curation.system.files import local_output, remove
+from curation.system.files import local_output, read_json, remove, write_json
 from curation.system.interrupts import begin_writing
 from curation.system.leases import EXPIRE_SECONDS
 from curation.system.steps import each, shown_by
@@ -171,14 +172,19 @@ def drive(call: Call, array: Driver | None = None) -> dict[str, Any]:
             workers=resources.workers * processes,
             batch_bytes=resources.batch_bytes,
         )
-        content = _run_phases(context, call.checked.tokenizer)
+        content = read_json(stored_report(folder))  # of a run that was killed while it deleted its work folder
+        if content is None:
+            content = _run_phases(context, call.checked.tokenizer)
+            content = {"engine": call.choice.name, "engine_reason": call.choice.reason} | content
+            content["seconds"] = round(time.perf_counter() - call.started, 3)
+            content["batch_bytes"] = resources.batch_bytes
+            content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            if array:
+                content = array.agree(content)
+        if not recipe.output.keep_work:
+            write_json(stored_report(folder), content)
+            delete_work(context)
     sweep(folder)  # dead workers of a cluster leave temporary files
-    content = {"engine": call.choice.name, "engine_reason": call.choice.reason} | content
-    content["seconds"] = round(time.perf_counter() - call.started, 3)
-    content["batch_bytes"] = resources.batch_bytes
-    content["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    if array:
-        content = array.agree(content)
     write_report(folder, content)
     if not recipe.output.keep_work:
         remove(folder / WORK)

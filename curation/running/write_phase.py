@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curation.arrays import as_one_array, cut_spans, cut_tables
+from curation.arrays import as_one_array, cut_tables
 from curation.contract import ID, ROW, TEXT
 from curation.engine import load_engine
 from curation.errors import IntegrityError
@@ -35,7 +35,7 @@ from curation.running.documents_schema import (
     in_schema,
 )
 from curation.running.intermediate import Partitions, open_partition, with_ids
-from curation.running.masks import kept_sizes
+from curation.running.row_sums import cut_pieces
 from curation.running.task_records import Counts, RunningNote
 from curation.stages import Language, Stage
 from curation.stages.base import added_columns
@@ -68,7 +68,7 @@ def cut_output_parts(
     """Return the parts of `documents/`.
 
     A part has one source, at most `part_documents` kept documents and at most `part_bytes` of text, but at least one
-    document. Parts of a source are about equal, so no worker waits long for the last part. Sizes are read in batches.
+    document. Parts of a source are about equal, so no worker waits long for the last part.
 
     state    the result of the last segment
     sources  (name, first row, row after the last) of each input
@@ -81,8 +81,7 @@ def cut_output_parts(
     for name, low, high in sources:
         total = int(state.bytes[slice(*np.searchsorted(first_rows, [low, high]))].sum())
         target = -(-total // max(-(-total // output.part_bytes), 1))
-        batches = kept_sizes(state.partitions, state.mask, low, high)
-        spans = list(cut_spans(batches, target, output.part_documents))
+        spans = list(cut_pieces(state.sums.pieces(low, high), target, output.part_documents))
         for copy in range(copies.get(name, 1)):
             parts += [OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)]
     return parts
@@ -94,10 +93,9 @@ def _cut_drawn_parts(state: SegmentState, sources: Sequence[tuple[str, int, int]
     parts: list[OutputPart] = []
     for name, low, high in sources:
         for copy in count():
-            total = sum(int(sizes.sum()) for _, sizes in kept_sizes(state.partitions, state.copies, low, high, copy))
+            total = sum(int(ends[-1]) for _, _, ends in state.sums.pieces(low, high, copy) if len(ends))
             target = -(-total // max(-(-total // output.part_bytes), 1))
-            batches = kept_sizes(state.partitions, state.copies, low, high, copy)
-            spans = list(cut_spans(batches, target, output.part_documents))
+            spans = list(cut_pieces(state.sums.pieces(low, high, copy), target, output.part_documents))
             if not spans:
                 break
             parts += [OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)]

@@ -13,9 +13,9 @@ from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted, nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.models import scores
-from curation.models.encoder_files import encoder_digests, is_encoder_path
-from curation.models.encoders import device_facts, load_encoder
+from curation.models.encoder_files import is_encoder_path
 from curation.models.fasttext import describe_model, label_names, load_classifier
+from curation.models.transformers import load_transformer, transformer_digests, transformer_facts
 from curation.stages.base import RowStage
 from curation.stages.language import check_new_column
 from curation.stages.outcome import Outcome, StageCount
@@ -32,7 +32,7 @@ class Classify(RowStage, frozen=True, kw_only=True, tag="classify"):
 
     model           path of a supervised fastText model, `.bin` or `.ftz`, such as one of `curate train classifier`; or
                     a local folder with a BERT or RoBERTa classifier or regressor: `config.json`, `model.safetensors`,
-                    `tokenizer.json`
+                    `tokenizer.json`; or a transformer in ONNX (`model.onnx` or `onnx/model.onnx`) that gives `logits`
     label           label of the model, without `__label__`; required, except for a regressor, which has one output
     column          name of the new column in `documents/`: float64, null for a text without anything the model knows
     max_characters  number of characters (code points) classified, from the start; 0: all; line ends count as spaces
@@ -42,7 +42,8 @@ class Classify(RowStage, frozen=True, kw_only=True, tag="classify"):
     Probabilities of fastText are computed in integers, with a resolution of 0.000001. They equal those of the package
     fasttext within 0.00001. Scores of transformers are rounded to 0.0001 and stored. Their last digits depend on the
     device and on libraries, so a run on another device does not resume. ValueError for a label that the model does not
-    have, InputError for a model that cannot be used, EngineError without the packages of the extra `models`.
+    have, InputError for a model that cannot be used, EngineError without the packages of the extra `models`,
+    or for ONNX of `embeddings`.
     """
 
     removes: ClassVar[bool] = False
@@ -84,16 +85,16 @@ class Classify(RowStage, frozen=True, kw_only=True, tag="classify"):
 
     def files(self) -> dict[str, str]:
         if self._is_encoder:
-            return encoder_digests(self.model)
+            return transformer_digests(self.model)
         model = describe_model(self.model)
         return {model["file"]: model["sha256"]}
 
     def computed_with(self) -> dict[str, str]:
-        return device_facts() if self._is_encoder else {}
+        return transformer_facts(self.model) if self._is_encoder else {}
 
     def prepare(self, folder: Path) -> Classify:
         if self._is_encoder:
-            load_encoder(self.model, True)  # a model that cannot be used ends the run before its tasks
+            load_transformer(self.model, True)  # a model that cannot be used ends the run before its tasks
         return self
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:

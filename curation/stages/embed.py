@@ -11,7 +11,7 @@ import numpy as np
 from curation.contract import Engine, Frame
 from curation.errors import counted
 from curation.models.embeddings import digest_of_model, dimensions_of, embed_texts, facts_of, is_static, load_model
-from curation.models.encoder_files import encoder_digests
+from curation.models.transformers import transformer_digests
 from curation.models.vectors import to_column, type_name
 from curation.stages.base import RowStage
 from curation.stages.language import check_new_column
@@ -23,7 +23,8 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
     """Write a vector of the meaning of each text into a column. No document is removed.
 
     model           local folder with a BERT or RoBERTa encoder (`config.json`, `model.safetensors`, `tokenizer.json`),
-                    or with static embeddings in the form of model2vec, which need no GPU
+                    with a transformer in ONNX (`model.onnx` or `onnx/model.onnx`), or with static embeddings in the
+                    form of model2vec, which need no GPU; or an `.onnx` file in such a folder
     column          name of the new column in `documents/`: a list of int8 of fixed size, null for a text without
                     anything the model knows
     windows         parts of a text that an encoder reads, from its start; 0: the whole text. Static embeddings always
@@ -34,7 +35,7 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
     A vector is the mean of its tokens, or the first one if the folder says so. Its largest absolute value becomes 127
     and the others are rounded: `curation.models.vectors`. The last digits of an encoder depend on the device and on
     libraries, so a run on another device does not resume. InputError for a model that cannot be used, EngineError
-    without the packages of the extra `models`.
+    without the packages of the extra `models`, or for ONNX of `embeddings`.
     """
 
     removes: ClassVar[bool] = False
@@ -58,7 +59,7 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
         return {self.column: type_name(dimensions_of(self.model))}
 
     def files(self) -> dict[str, str]:
-        return encoder_digests(self.model)
+        return transformer_digests(self.model)
 
     def computed_with(self) -> dict[str, str]:
         return facts_of(self.model)

@@ -117,7 +117,7 @@ def row_type(corpus: Corpus) -> str:
 # Files of cells
 
 
-def write_cells(path: Path, cells: Iterable[Sequence[np.ndarray]], count: int) -> None:
+def write_cells(path: Path, cells: Iterable[Iterable[np.ndarray]], count: int) -> None:
     """Write the arrays of `count` cells to a file: the byte at which each cell begins (int64, and the end of the last),
     then the arrays."""
     bounds = np.full(count + 1, 8 * (count + 1), np.int64)

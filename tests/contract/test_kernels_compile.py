@@ -15,10 +15,9 @@ INSTALL = "pip install 'numba-cuda[cu13]<0.31'"
 pytest.importorskip("numba_cuda", reason=f"numba-cuda is not installed: {INSTALL}")
 pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
 pytest.importorskip("numba.cuda")
-kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels = (
-    pytest.importorskip(f"gpu_pipeline.{name}")
-    for name in ("kernels", "text_kernels", "rewrite_kernels", "token_kernels", "json_kernels")
-)
+NAMES = "kernels", "text_kernels", "rewrite_kernels", "token_kernels", "json_kernels", "model_kernels"
+LAUNCHED = [pytest.importorskip(f"gpu_pipeline.{name}") for name in NAMES]
+kernels = LAUNCHED[0]
 
 from tests.ptx.build import other_toolchain, ptx_of  # noqa: E402 - needs the packages above
 from tests.ptx.parse import parse  # noqa: E402
@@ -26,9 +25,8 @@ from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 
 RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read_bytes())
 MORE_REGISTERS = 1.1  # that another version of the linker may use
-FIVE = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels
-SIGNATURES = {kernel: signature for module in FIVE for kernel, signature in module.SIGNATURES.items()}
-MODULES = *FIVE, kernels.measure_kernels, kernels.repetition_kernels
+SIGNATURES = {kernel: signature for module in LAUNCHED for kernel, signature in module.SIGNATURES.items()}
+MODULES = *LAUNCHED, kernels.measure_kernels, kernels.repetition_kernels, kernels.long_repetition_kernels
 KERNELS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
 
 

@@ -33,11 +33,13 @@ token_kernels = pytest.importorskip("gpu_pipeline.token_kernels")
 text_kernels = pytest.importorskip("gpu_pipeline.text_kernels")
 rewrite_kernels = pytest.importorskip("gpu_pipeline.rewrite_kernels")
 json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
-LAUNCHED = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels
+model_kernels = pytest.importorskip("gpu_pipeline.model_kernels")
+LAUNCHED = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels, model_kernels
 SIGNATURES = {kernel: signature for module in LAUNCHED for kernel, signature in module.SIGNATURES.items()}
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
-WARP_MODULES = measure_kernels, kernels.repetition_kernels, rewrite_kernels  # with kernels for warps of LANES threads
+OF_MEASURES = measure_kernels, kernels.repetition_kernels, kernels.long_repetition_kernels
+WARP_MODULES = *OF_MEASURES, rewrite_kernels, model_kernels  # with kernels for warps of LANES threads
 KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels, json_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
@@ -278,7 +280,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(module, "LANES", 1)  # a warp of one thread waits for no other
     for name, number in NO_WARPS.items():
         monkeypatch.setattr(token_kernels, name, number)
-    for name in ("measures", "lines"):
+    for name in ("measures", "models", "lines"):
         monkeypatch.setitem(sys.modules, f"gpu_pipeline.{name}", load(name))
         monkeypatch.setattr(gpu_pipeline, name, sys.modules[f"gpu_pipeline.{name}"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)

@@ -5,6 +5,7 @@ What this cannot show is the device itself.
 """
 
 import random
+import re
 import sys
 import tracemalloc
 
@@ -19,11 +20,15 @@ from curation.kernels.hashing import table_mask
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
+from curation.models.ngrams import load_language_model
 from tests.corpus import NASTY
 from tests.gpu.stand_ins import install, kernels, rubbish
+from tests.oracle.fasttext_reference import HIERARCHICAL, as_bytes, model_of
+from tests.stages.test_perplexity import made_arpa
 
 NAMES = tuple(measure.name for measure in Measure)
 TEXTS = [*(text for text in NASTY if len(text) < 20_000), None, None, "e\u0301 ﬁ Σ <b>İ</b>  x" * 50]
+SHORT_TEXTS = [text for text in TEXTS if text is None or len(text) < 200]
 STEPS = [
     RewriteSteps(unicode="nfc"),
     RewriteSteps(lowercase=True),
@@ -73,6 +78,30 @@ def test_a_walk_that_is_not_settled_is_walked_by_one_thread(gpu_text, monkeypatc
     chance = random.Random(3)
     texts = [" ".join(chance.choices("ab", k=size)) for size in (0, 1, 20, 200, 600)]
     assert_same_measures(gpu_text, texts, [name for name in NAMES if "gram_" in name])
+
+
+@pytest.fixture
+def all_long(gpu_text, monkeypatch):
+    """Documents of a word or a line are long."""
+    for name in ("SMALL_SLOTS", "LARGE_SLOTS"):
+        monkeypatch.setattr(kernels.repetition_kernels, name, 0)
+
+
+def test_measures_of_long_documents(gpu_text, all_long):
+    chance = random.Random(7)
+    texts = [" ".join(chance.choices("abc", k=size)) for size in (1, 31, 32, 33, 64, 300)]
+    assert_same_measures(gpu_text, [*SHORT_TEXTS[::9], *texts, None, "a\n\nb\na\n\nb\n" * 40])
+    assert_same_measures(gpu_text, texts, ["distinct_words"])
+
+
+def test_a_long_walk_that_is_not_settled_is_left_to_the_cpu_engine(gpu_text, all_long, monkeypatch):
+    rows, on_cpu = [], gpu_text._on_cpu
+    monkeypatch.setattr(gpu_text, "_on_cpu", lambda text, chosen, use: rows.extend(chosen) or on_cpu(text, chosen, use))
+    monkeypatch.setattr(kernels.repetition_kernels, "WALK_ROUNDS", 1)
+    chance = random.Random(3)
+    texts = [" ".join(chance.choices("ab", k=size)) for size in (0, 3, 20, 200, 600)]
+    assert_same_measures(gpu_text, [None, *texts, "one two three"])
+    assert {5} <= set(rows) <= {3, 4, 5}
 
 
 @pytest.fixture(params=["large batches", "small batches"])
@@ -209,10 +238,54 @@ def test_classify(gpu_text, batches, long_documents, max_characters):
     except InputError as error:
         pytest.skip(str(error))
     expected, actual = (
-        engine.classify(column(TEXTS), model, max_characters) for engine in (cpu_fallback.text, gpu_text)
+        engine.classify(column(SHORT_TEXTS), model, max_characters) for engine in (cpu_fallback.text, gpu_text)
     )
     np.testing.assert_array_equal(actual[0], expected[0], strict=True)
     np.testing.assert_array_equal(actual[1], expected[1], strict=True)
+
+
+MARKS = ["a </s> b", "</s>", "x</s> </s>x", "__label__x __label__l1 a", "__label__" + "é" * 40, "a\0b \x85c", "漢字 漢"]
+
+
+@pytest.mark.parametrize("max_characters", [0, 7])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"word_ngrams": 3, "width": 7}, {"low": 1, "high": 3, "loss": HIERARCHICAL}, {"word_ngrams": 2, "high": 2}],
+    ids=["words", "n-grams of words", "characters", "both"],
+)
+def test_classify_by_small_models(gpu_text, batches, tmp_path, settings, max_characters):
+    (tmp_path / "model.bin").write_bytes(as_bytes(model_of(**{"buckets": 50} | settings)))
+    model = load_classifier(str(tmp_path / "model.bin"))
+    texts = column([*SHORT_TEXTS[::3], *MARKS, *(mark * 9 for mark in MARKS), None])
+    expected, actual = (engine.classify(texts, model, max_characters) for engine in (cpu_fallback.text, gpu_text))
+    np.testing.assert_array_equal(actual[0], expected[0], strict=True)
+    np.testing.assert_array_equal(actual[1], expected[1], strict=True)
+
+
+def test_tokens_that_are_too_long_for_word_ngrams_are_left_to_the_cpu_engine(gpu_text, tmp_path, monkeypatch):
+    rows, on_cpu = [], gpu_text._on_cpu
+    monkeypatch.setattr(gpu_text, "_on_cpu", lambda text, chosen, use: rows.extend(chosen) or on_cpu(text, chosen, use))
+    (tmp_path / "model.bin").write_bytes(as_bytes(model_of(buckets=50, word_ngrams=2)))
+    model = load_classifier(str(tmp_path / "model.bin"))
+    texts = column(["the of", "the " + "x" * 5000, "__label__" + "x" * 5000, "é" * 2048, "é" * 2048 + "!"])
+    expected, actual = (engine.classify(texts, model, 0) for engine in (cpu_fallback.text, gpu_text))
+    np.testing.assert_array_equal(actual, expected)
+    assert rows == [1, 4]
+
+
+LINES = ["the of\nthe the\n\n\r\n of", "<s> the </s> of <unk>", "\n \n", "the", "the of " * 50, "of the\0\x0b\x0cthe"]
+
+
+@pytest.mark.parametrize(("order", "closed"), [(1, True), (2, False), (3, True), (5, False)])
+def test_score_text(gpu_text, batches, tmp_path, order, closed):
+    (tmp_path / "model.arpa").write_bytes(made_arpa(order, closed))
+    words = re.findall(rb"\t(\S+)", made_arpa(1, True))
+    chance = random.Random(order)
+    made = [b" ".join(chance.choices([*words, b"\n", b"zz"], k=size)).decode() for size in (1, 5, 80, 300)]
+    model = load_language_model(str(tmp_path / "model.arpa"))
+    texts = column([*SHORT_TEXTS[::3], *LINES, *made, None])
+    expected, actual = (engine.score_text(texts, model) for engine in (cpu_fallback, gpu_text))
+    np.testing.assert_array_equal(actual, expected, strict=True)
 
 
 MINHASH = np.array([3, 5, 2**32 - 1, 7, 9, 11, 13], np.uint32), np.arange(7, dtype=np.uint32) * np.uint32(2**29)

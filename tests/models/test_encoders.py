@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,32 @@ def test_all_batches_of_a_length_have_one_shape(folder: Path, monkeypatch: pytes
     assert shapes == {(32, 16), (16, 32), (12, 40)}
 
 
+def test_a_batch_has_one_thread_and_gives_the_others_back(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    encoder = encoders.load_encoder(str(folder), True)
+    windows, forward, seen = encoder.windows(["good text"], 1).ids, encoder.forward, []
+    both = threading.Barrier(2, timeout=20)
+
+    def watched(ids: Any, sizes: Any) -> Any:
+        both.wait()  # the two batches overlap, so the second one finds the thread count of the first
+        seen.append(torch.get_num_threads())
+        return forward(ids, sizes)
+
+    monkeypatch.setattr(encoder, "forward", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            assert len([*pool.map(lambda each: results(encoder, each), [windows, windows])]) == 2
+            counts = {pool.submit(torch.get_num_threads).result() for _ in range(4)}
+        assert (seen, counts, torch.get_num_threads()) == ([1, 1], {3}, 3)
+        monkeypatch.setattr(encoder, "forward", lambda ids, sizes: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            results(encoder, windows)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_windows_cover_a_text_from_its_start(folder: Path):
     encoder = encoders.load_encoder(str(folder), True)
     text = LETTERS * 20  # 220 tokens
@@ -98,6 +126,21 @@ def test_a_text_is_tokenised_as_far_as_its_windows_reach(folder: Path):
     encoder = encoders.load_encoder(str(folder), True)
     text = LETTERS * 5000
     assert encoder.windows([text], 1).ids[0].tolist() == encoder.windows([text], 0).ids[0].tolist()
+
+
+def test_equal_windows_are_read_once():
+    class Sums:
+        width, read = 1, 0
+
+        def run(self, given: list[np.ndarray]) -> Any:
+            self.read += len(given)
+            yield np.arange(len(given)), np.array([[float(window.sum())] for window in given])
+
+    texts = [[1, 2], [7], [1, 2], [3], [7], [2, 1]]
+    ids = [np.array(text, np.int32) for text in texts]
+    reader, counts = Sums(), np.arange(6)
+    found = windows.results_of(reader, Windows(ids, counts, counts, counts), "")
+    assert found[:, 0].tolist() == [sum(text) for text in texts] and reader.read == 4
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_columns_pass_barriers_and_do_not_show_how_the_work_was_cut(tmp_path: Pa
     assert data_digests(tmp_path / "one") == data_digests(tmp_path / "many")
 
 
-@pytest.mark.parametrize("place", ["run_corpus_stages", "_write_documents", "_write_side_files"])
+@pytest.mark.parametrize("place", ["run_corpus_stages", "_write_documents", "_finish"])
 def test_a_run_that_was_stopped_has_them_too(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, place: str):
     chosen = recipe(corpus, *CHAIN)
     go(tmp_path / "whole", chosen, slice_bytes=2000)

@@ -11,16 +11,17 @@ import pytest
 import cpu_fallback
 from curation.contract import TEXT
 from curation.measures import Measure
-from gpu_pipeline import measure_kernels
+from gpu_pipeline import long_repetition_kernels, measure_kernels, repetition_kernels
 from tests.conftest import frame_of
-from tests.ptx.engine import install_engine
+from tests.ptx.engine import install_engine, kernels
+from tests.ptx.test_kernels import SOME_SEEDS
 from tests.ptx.workload import shifted_column
 
 NAMES = tuple(measure.name for measure in Measure)
 SIZE = 1 << 20 if "PTX_ALL_SEEDS" in os.environ else 1 << 15  # bytes of a long document; `make ptx` sets it
 PIECE = measure_kernels.LONG_PIECE
 LONGEST_THREAD = 100_000
-GROWING = {"repeat_words_huge"}  # one block takes all n-grams of a long document
+OF_LONG = [kernel.py_func.__name__ for kernel in long_repetition_kernels.SIGNATURES]
 
 
 def repeated(unit: str, size: int) -> str:
@@ -75,8 +76,40 @@ def test_no_thread_is_long(monkeypatch):
     for name, text in LONG.items():
         device.counts = {}
         assert_same_measures(engine, frame_of(engine, [text])[TEXT])
-        longest = {kernel: counts.longest for kernel, counts in device.counts.items() if kernel not in GROWING}
+        longest = {kernel: counts.longest for kernel, counts in device.counts.items()}
         assert max(longest.values()) < LONGEST_THREAD, (name, longest)
+
+
+REPEATED = {
+    "equal words": lambda size: "a " * (size // 2),
+    "equal lines": lambda size: "a\n" * (size // 2),
+    "two words": lambda size: " ".join(random.Random(1).choices("ab", k=size // 2)),
+    "a long period": lambda size: " ".join(f"w{k % 997}" for k in range(size // 5)),
+}
+
+
+def test_no_thread_grows_with_repeated_words_or_lines(monkeypatch):
+    engine, device = install_engine(monkeypatch, None)
+    monkeypatch.setattr(kernels, "MIN_BLOCKS", 1)  # a thread has as many items in both
+    longest = []
+    for size in (SIZE, 4 * SIZE):
+        device.counts = {}
+        assert_same_measures(engine, frame_of(engine, [made(size) for made in REPEATED.values()])[TEXT])
+        longest.append({name: device.counts[name].longest for name in OF_LONG})
+    small, large = longest
+    assert max(large.values()) < LONGEST_THREAD, large
+    grown = {name: (small[name], large[name]) for name in OF_LONG if large[name] > 1.5 * small[name] + 100}
+    assert not grown
+
+
+@pytest.mark.parametrize("seed", SOME_SEEDS)
+def test_documents_of_any_length_as_long_ones(monkeypatch, seed):
+    engine, _ = install_engine(monkeypatch, seed)
+    for name in ("SMALL_SLOTS", "LARGE_SLOTS"):
+        monkeypatch.setattr(repetition_kernels, name, 0)
+    chance = random.Random(seed)
+    texts = [" ".join(chance.choices("abc", k=chance.choice((1, 9, 31, 32, 33, 300, 1500)))) for _ in range(40)]
+    assert_same_measures(engine, frame_of(engine, [*texts, *CUTS, None])[TEXT])
 
 
 @pytest.mark.parametrize(("skipped", "shift"), [(0, 0), (0, 3), (1, 0), (3, 5), (5, 1)])

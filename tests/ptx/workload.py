@@ -29,6 +29,7 @@ from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from tests.conftest import frame_of
+from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.packing.byte_pairs import tokenizer_of
 
 json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
@@ -78,8 +79,9 @@ def real_texts(path: Path) -> list[str]:
 
 
 def longest_made() -> list[str]:
-    """A document of more words, and one of more lines, than a table in shared memory has room for."""
+    """A document of more words, and one of more lines, than a table in shared memory has room for; both repeat."""
     text = "\n".join(made_texts(30))
+    text += "\n" + text[: len(text) // 4]
     return [text, text.replace(" ", "\n")]
 
 
@@ -137,6 +139,13 @@ def measured(engine: ModuleType, texts: Sequence[str]) -> list[Any]:
     return list(engine.measure(frame_of(engine, list(texts))[TEXT], [measure.name for measure in Measure]).values())
 
 
+def classified_by_words(engine: ModuleType, texts: Sequence[str], folder: Path) -> list[Any]:
+    """By a softmax over words and pairs of words."""
+    path = folder / "words.bin"
+    path.write_bytes(as_bytes(model_of(buckets=1000, word_ngrams=2, width=7)))
+    return list(engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(str(path)), 0))
+
+
 def tokens(engine: ModuleType, texts: Sequence[str], pattern: int) -> list[Any]:
     """GPT-2's tokens by a regular expression. A word that no other text has needs a warp."""
     return list(engine.tokenize(frame_of(engine, [*texts, UNKNOWN_WORD])[TEXT], tokenizer_of(pattern)))
@@ -176,11 +185,12 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "measure": lambda engine, texts, folder: measured(engine, texts),
     "measure long documents": lambda engine, texts, folder: measured(engine, [LONG_WORD, *longest_made()]),
     "hash": lambda engine, texts, folder: [engine.hash_text(frame_of(engine, list(texts))[TEXT])],
+    "keys": keys,
     "classify": lambda engine, texts, folder: list(
         engine.classify(frame_of(engine, list(texts))[TEXT], load_classifier(""), MODEL_CHARACTERS)
     ),
+    "classify by words": classified_by_words,
     "score": lambda engine, texts, folder: [engine.score_text(frame_of(engine, list(texts))[TEXT], tiny_model())],
-    "keys": keys,
     "overlap": overlap,
     "hits": hits,
     "tokens": lambda engine, texts, folder: tokens(engine, texts, GPT2),
@@ -195,6 +205,7 @@ FUNCTIONS = {
     "measure": f"measure, all {len(Measure)}",
     "hash": "hash of the text",
     "classify": f"language, {MODEL_CHARACTERS:,} characters",
+    "score": "perplexity, a model of pairs of words",
     "keys": f"keys of near-duplicates, {PERMUTATIONS} permutations",
     "hits": f"{TABLE_NGRAM}-grams: a table of every third text, and lookups",
     "tokens": "tokens, GPT-2's expression",

@@ -15,7 +15,7 @@ from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.running import intermediate, kept_ids, removed
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, TableFile
 from curation.running.kept_ids import ids_of, store_ids
-from curation.running.ledger import SliceRecord, SliceTotals
+from curation.running.ledger import SliceRecord, SliceTotals, add_up
 from curation.running.places import Places
 from tests.runs import removed_rows
 
@@ -77,7 +77,8 @@ def test_slices_are_read_a_few_times_however_many_files_are_written(
         removed.look_up_ids(ids, task, planned[0][1], numbering)
     assert max(opened.values()) == 1
     records = [SliceRecord(rows=IN_SLICE, lines=IN_SLICE)] * slices
-    places = Places.of(partitions.folder, numbering.slices, SliceTotals(numbering.slices, records, []))
+    totals = SliceTotals(numbering.slices, [add_up(numbering.slices, range(slices), records)], [])
+    places = Places.of(partitions.folder, numbering.slices, totals)
     store = removed.RemovedStore(["one", "two"], numbering, [partitions.folder], duplicates, places)
     files = removed.plan_removed(np.full(slices, 2))
     for file in reversed(files):

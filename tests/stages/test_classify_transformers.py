@@ -153,7 +153,7 @@ def test_a_run_does_not_resume_on_another_device(tmp_path: Path, folder: str, mo
             run(recipe(tmp_path, folder), tmp_path / "out", engine="cpu", workers=1, slice_bytes=3000)
     facts = {"device": "NVIDIA H200", "dtype": "bfloat16", "torch": encoders.device_facts()["torch"]}
     with monkeypatch.context() as patch:
-        patch.setattr(classify, "device_facts", lambda: facts | {"tokenizers": encoders.version("tokenizers")})
+        patch.setattr(classify, "transformer_facts", lambda _: facts | {"tokenizers": encoders.version("tokenizers")})
         with pytest.raises(curation.OutputError) as caught:
             run(recipe(tmp_path, folder), tmp_path / "out", engine="cpu", workers=1)
     assert "began to compute the stage classify with device CPU " in str(caught.value)
@@ -163,13 +163,13 @@ def test_a_run_does_not_resume_on_another_device(tmp_path: Path, folder: str, mo
 
 def test_a_finished_run_is_complete_on_any_device(tmp_path: Path, folder: str, monkeypatch: Any):
     run(recipe(tmp_path, folder), tmp_path / "out", engine="cpu")
-    monkeypatch.setattr(classify, "device_facts", lambda: {"device": "another"})
+    monkeypatch.setattr(classify, "transformer_facts", lambda model: {"device": "another"})
     assert run(recipe(tmp_path, folder), tmp_path / "out", engine="cpu").already_complete
 
 
 def test_a_worker_with_another_device_ends_the_run(tmp_path: Path, folder: str, monkeypatch: Any):
     answers = iter([{"device": "one"}])
-    monkeypatch.setattr(classify, "device_facts", lambda: next(answers, {"device": "two"}))
+    monkeypatch.setattr(classify, "transformer_facts", lambda model: next(answers, {"device": "two"}))
     with pytest.raises(curation.OutputError, match="the run of this worker began to compute the stage classify"):
         run(recipe(tmp_path, folder), tmp_path / "out", engine="cpu", workers=1)
 

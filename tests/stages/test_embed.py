@@ -154,6 +154,8 @@ def broken(folder: Path, name: str) -> None:
         case "layers":
             (folder / "config.json").write_text('{"model_type": "bert"}')
             write_safetensors(folder / "model.safetensors", {"weight": TABLE})
+        case "no ONNX":
+            (folder / "model.safetensors").rename(folder / "model.onnx")
         case "dense":
             from tests.models.tiny_encoder import write_encoder
 
@@ -168,6 +170,7 @@ def broken(folder: Path, name: str) -> None:
         ("none", "it has no model.safetensors. The folder needs config.json"),
         ("pickle", "its weights pytorch_model.bin are a pickle, which can run code"),
         ("neither", "config.json has model_type 'model2vec', which is not supported; expected one of bert"),
+        ("no ONNX", "model.onnx is no ONNX file, or a part of one: "),
         ("rows", "has vectors for 5 tokens, and its tokenizer has 28"),
         ("mapping", "its mapping names rows outside its 28 vectors"),
         ("NaN", "has NaN or infinite values: its training has failed"),

@@ -67,6 +67,21 @@ def test_scores_do_not_depend_on_the_other_texts(model: tuple[str, str]):
             assert again.tokens.tolist() == whole.tokens[part].tolist()
 
 
+def test_the_threads_of_pytorch_are_given_back(model: tuple[str, str], monkeypatch: pytest.MonkeyPatch):
+    import torch
+
+    network, seen = load_causal(model[0]).network, []
+    hidden = network.hidden
+    monkeypatch.setattr(network, "hidden", lambda ids: seen.append(torch.get_num_threads()) or hidden(ids))
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        score_texts(TEXTS, model[0], 0, 0)
+        assert set(seen) == {1} and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_without_a_begin_token_the_first_token_is_not_predicted(tmp_path: Path):
     folder = tiny.write_causal(tmp_path / "m", "gpt2", bos_token_id=None)
     found = score_texts(["good text", "good", ""], folder, 0, 0)
