@@ -20,16 +20,17 @@ from curation.rules.keywords import as_rule
 from curation.stages import STAGES, Filter
 
 EXPECTED = re.compile(r"Expected `(?:object \| (?=array))?(\w+)(?: \| \w+)*`, got `(\w+)`(?: - at `\$(.*)`)?")
-KEY = re.compile(r"Expected `str`, got `\w+` - at `key` in `\$(.*?)`(?: - at `\$(.*)`)?")
 UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?")
 MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$(.*)`)?")
 STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
+KEY = re.compile(r"Expected `str`, got `\w+` - at `key` in `\$(.*?)`(?: - at `\$(.*)`)?")
 NUMBER = re.compile(r"[-+]?[\d_]*\.?\d+")
 PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT])(?:i?[bB])?")
 UNITS = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 EXAMPLE = "stages: [exact_dedup]"
+COLUMNS = "Write a list, columns: [score], or a mapping with all names, columns: {new_name: field, score: score}"
 HYDRA = "_target_"
 PARTS = {"input": "an input", "tokenizer": "tokenizer:", "output": "output:", "budget": "budget:"}
 REQUIRED = {  # examples of settings without a default
@@ -186,10 +187,13 @@ def _for_key(steps: Sequence[str | int], content: Any) -> str:
 
 
 def _for_text(name: str, value: Any) -> str:
-    if isinstance(value, dict):  # the message does not name the entry
-        entries = [(key, entry) for key, entry in value.items() if isinstance(entry, int | float)]
-        return f". Quote it: {name}: {{{entries[0][0]}: '{entries[0][1]}'}}" if entries else ""
-    if isinstance(value, list):
+    entries = value.items() if isinstance(value, dict) else ()
+    numbers = [(key, entry) for key, entry in entries if isinstance(entry, int | float)]
+    if numbers:  # the message does not name the entry
+        return f". Quote it: {name}: {{{numbers[0][0]}: '{numbers[0][1]}'}}"
+    if name == "columns":
+        return f". {COLUMNS}"
+    if isinstance(value, dict | list):
         return ""
     return ". Write a value after the colon, or leave it out" if value is None else f". Quote it: {name}: '{value}'"
 

@@ -83,7 +83,7 @@ def _lengths(suggested: SuggestedInput) -> str:
     [column] = columns or [""]
     if column not in others:
         return ""
-    rest = [f"{name} ({size:,.0f})" for name, size in others.items() if name != column][:MAX_SHOWN]
+    rest = [f"{name} ({size:,.0f} bytes)" for name, size in others.items() if name != column][:MAX_SHOWN]
     alternatives = f"; other columns: {', '.join(rest)}" if rest else ""
     return f"; {column} has {others[column]:,.0f} bytes on average{alternatives}"
 

@@ -17,7 +17,7 @@ from curation.measures import WORD_LENGTHS, similar_measures
 from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
-from curation.reading.inputs import entries_by_name, input_names, is_hub
+from curation.reading.inputs import RESERVED, entries_by_name, input_names, is_hub
 from curation.reading.paths import find_files
 from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import Slice, SourceFile
@@ -44,6 +44,7 @@ from curation.stages.own_code import check_class, files_of, stage_for_job
 FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
 MAX_SHOWN_CHANGES = 10
 LANGUAGE_COLUMNS = ("language", "language_probability")  # of a language stage with its default column
+VECTOR_STAGES = ("semantic_dedup", "assign_clusters")  # read what an embed stage writes
 
 
 def find_tokenizer(recipe: Recipe, folder: Path) -> Tokenizer | None:
@@ -313,6 +314,10 @@ def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe, carr
     later = [stage.kind for stage in recipe.stages[number + 1 :] if column in stage.writes()]
     if later:
         return f". Put the stage {later[0]}, which writes it, before this one"
+    if column in RESERVED:
+        return (
+            f". The outputs have their own {column}. Add columns: {{input_{column}: {column}}}, and name input_{column}"
+        )
     if close := near_or_nothing(column, known):
         return f"{close} Or add {carry}"
     if measures := similar_measures(column):
@@ -321,4 +326,6 @@ def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe, carr
         return f"; did you mean the ratio word_characters/words? Or add {carry}"
     if column in LANGUAGE_COLUMNS:
         return f". Put a language stage before this one, or add {carry}"
+    if recipe.stages[number].kind in VECTOR_STAGES:
+        return f". Put an embed stage before this one, or add {carry}"
     return f". Add {carry}"

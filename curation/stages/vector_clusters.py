@@ -98,17 +98,16 @@ class Clusters(NamedTuple):
     @classmethod
     def load(cls, path: Path) -> Clusters:
         """Read what `save` wrote."""
+        remedy = "Give centroids/stage-N.npz of an earlier run"
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
                 clusters = cls(*(stored[name] for name in cls._fields))
+        except FileNotFoundError:
+            raise InputError(f"centroids: {path} does not exist. {remedy}") from None
         except OSError as error:
-            raise InputError(
-                f"centroids: {path} cannot be read ({error.strerror or error}). Give centroids.npz of an earlier run"
-            ) from None
+            raise InputError(f"centroids: {path} cannot be read ({error.strerror or error}). {remedy}") from None
         except (ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error):
-            raise InputError(
-                f"centroids: {path} is not a file of centroids, or is damaged. Give centroids.npz of an earlier run"
-            ) from None
+            raise InputError(f"centroids: {path} is not a file of centroids, or is damaged. {remedy}") from None
         return clusters
 
     @classmethod
@@ -123,7 +122,9 @@ class Clusters(NamedTuple):
             ends = fits and starts[0] == 0 and starts[-1] == len(centroids)
             fits = bool(ends and (np.diff(starts) > 0).all())
         if not fits:
-            raise InputError(f"centroids: {path} does not hold int8 centroids. Give centroids.npz of an earlier run")
+            raise InputError(
+                f"centroids: {path} does not hold int8 centroids. Give centroids/stage-N.npz of an earlier run"
+            )
         return clusters
 
 

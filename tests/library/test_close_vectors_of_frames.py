@@ -126,7 +126,7 @@ BAD = {
     "many": (lambda: curation.clusters(ONE, clusters=2), "clusters: 2 are more than the 1 different vectors"),
     "no file": (
         lambda: curation.clusters(ONE, centroids="no.npz"),
-        "no.npz cannot be read (No such file",
+        "no.npz does not exist. Give centroids/stage-N.npz",
     ),
     "dimensions": (
         lambda: curation.align(ONE, pd.DataFrame({"embedding": [[1.0]]})),
