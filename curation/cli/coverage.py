@@ -49,7 +49,7 @@ def _lines(found: TokenCoverage, top: int) -> list[str]:
         for row in rows
     ]
     if len(found.groups) > SHOWN_GROUPS:
-        lines.append(f"{len(found.groups) - SHOWN_GROUPS:,} smaller groups more")
+        lines.append(f"{len(found.groups) - SHOWN_GROUPS:,} smaller groups not shown")
     unused, size = found.unused, found.tokenizer.vocabulary
     lines.append(
         f"{found.tokenizer.name}: {len(unused):,} of {size:,} tokens ({len(unused) / size:.1%}) occur in no text"

@@ -37,6 +37,7 @@ def init(options: argparse.Namespace) -> int:
     from curation.recipes.survey import survey
     from curation.system.files import commit, local_output
     from curation.system.os_errors import explain
+    from curation.system.terminal import printable_line
 
     path = local_output(options.output)
     if path.suffix.lower() not in SUFFIXES:
@@ -65,7 +66,7 @@ def init(options: argparse.Namespace) -> int:
         settings = ", ".join(f"{name} {value}" for name, value in suggested.settings.items() if name != "path")
         console.info(f"  {suggested.settings['path']}{f' ({settings})' if settings else ''}")
         for line in describe(suggested):
-            console.info(f"    {line}")
+            console.info(f"    {printable_line(line)}")  # names of columns may have line ends
     if surveyed.unused:
         named, more = ", ".join(list(surveyed.unused)[:MAX_SHOWN_UNUSED]), len(surveyed.unused) - MAX_SHOWN_UNUSED
         console.info(f"not read: {named}{f' and {more:,} more' if more > 0 else ''}; the recipe has the reasons")

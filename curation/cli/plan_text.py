@@ -55,10 +55,9 @@ def _kind_line(kind: FileKind) -> str:
     facts = []
     if kind.text_column:
         facts = [f"text in {kind.text_column}", f"ids in {kind.id_column}" if kind.id_column else "ids are made"]
-    others = ", ".join(kind.columns[:SHOWN_COLUMNS]) + (", ..." if len(kind.columns) > SHOWN_COLUMNS else "")
-    facts += [f"other columns: {others}"] if others else []
-    own = [name for name in kind.columns if name in RESERVED]
-    facts += [f"not kept unless renamed: {', '.join(own)}"] if own else []
+    shown = [f"{name} (rename it)" if name in RESERVED else name for name in kind.columns[:SHOWN_COLUMNS]]
+    others = ", ".join(shown) + (", ..." if len(kind.columns) > SHOWN_COLUMNS else "")
+    facts += [f"`columns` can carry: {others}"] if others else []
     return f"  {kind.input} ({format_}): {counted(kind.files, 'file')}, {_size(kind.bytes)}; {'; '.join(facts)}"
 
 

@@ -136,12 +136,13 @@ def clusters(
     for name, number, least in (("central", central, 1), ("words", words, 0)):
         if number < least:
             raise RecipeError(f"{name} must be at least {least}, not {number}")
+    target = _npz(save) if save else None
     engine = engine_of(frame)
     texts = _texts(engine, frame, text_column) if words else []
     vectors, rows = _vectors(engine, frame, column)
     found = _clusters_of(engine, vectors, 0 if isinstance(clusters, str) else clusters, seed, os.fspath(centroids))
-    if save:
-        found.save(_npz(save))
+    if target:
+        found.save(target)
     nearest = [found.nearest(engine, vectors[block], 1)[:, 0] for block in _blocks(len(vectors))]
     home = np.concatenate([np.zeros(0, np.int32), *nearest])
     norms, own = squared_norms(vectors), squared_norms(found.centroids)

@@ -158,6 +158,8 @@ def _check_names(names: Sequence[str], file: SourceFile) -> None:
         if column not in names and column != file.id_column:
             option = "text_column" if column == file.text_column else "columns"
             near = near_or_nothing(column, names) or "."
+            if column.rpartition(".")[0].partition(".")[0] in names:
+                near = ". Only JSON Lines have dotted paths into nested fields: write the field to a column of its own."
             raise InputError(f"column {column!r} not found in {where}; it has {shown_names(names)}{near} {SET[option]}")
 
 

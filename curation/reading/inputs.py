@@ -57,11 +57,11 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ValueError for a setting out of range. The files of a plan skip this check."""
         if self.text_column == self.id_column:
             raise ValueError(f"text_column and id_column are both {self.text_column!r}")
-        for column in self.columns:
+        for column, field in self.carried.items():
             if column in RESERVED:
                 raise ValueError(
                     f"columns may not name {column!r}: the outputs have their own column of that name. Leave it "
-                    f"out, or give it another name: columns: {{input_{column}: {column}}}"
+                    f"out, or give it another name: columns: {{input_{column}: {field}}}"
                 )
         if len(self.carried) < len(self.columns):
             twice = next(name for place, name in enumerate(self.columns) if name in [*self.columns][:place])

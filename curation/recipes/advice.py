@@ -19,16 +19,18 @@ from curation.recipes.settings import structures_below
 from curation.rules.keywords import as_rule
 from curation.stages import STAGES, Filter
 
-EXPECTED = re.compile(r"Expected `(\w+)(?: \| \w+)*`, got `(\w+)`(?: - at `\$(.*)`)?")
+EXPECTED = re.compile(r"Expected `(?:object \| (?=array))?(\w+)(?: \| \w+)*`, got `(\w+)`(?: - at `\$(.*)`)?")
 UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`(?: - at `\$(.*)`)?")
 MISSING = re.compile(r"Object missing required field `(.*?)`(?: - at `\$(.*)`)?")
 STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 EXPONENT = re.compile(r"[-+]?\d+\.?\d*[eE][-+]?\d{1,2}")
+KEY = re.compile(r"Expected `str`, got `\w+` - at `key` in `\$(.*?)`(?: - at `\$(.*)`)?")
 NUMBER = re.compile(r"[-+]?[\d_]*\.?\d+")
 PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kKMGT])(?:i?[bB])?")
 UNITS = {"k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 EXAMPLE = "stages: [exact_dedup]"
+COLUMNS = "Write a list, columns: [score], or a mapping with all names, columns: {new_name: field, score: score}"
 HYDRA = "_target_"
 PARTS = {"input": "an input", "tokenizer": "tokenizer:", "output": "output:", "budget": "budget:"}
 REQUIRED = {  # examples of settings without a default
@@ -60,6 +62,8 @@ def advice_for(message: str, content: Any, recipe: type[msgspec.Struct]) -> str:
         return _for_unknown(match[1], _steps(match[2]), content, recipe)
     if match := MISSING.match(message):
         return _for_missing(match[1], _value_at(content, _steps(match[2])), recipe, _steps(match[2]))
+    if match := KEY.match(message):
+        return _for_key(_steps(match[2]) + _steps(match[1]), content)
     if match := EXPECTED.match(message):
         return _for_type(match[1], match[2], _steps(match[3]), content)
     return ""
@@ -168,8 +172,30 @@ def _for_type(expected: str, got: str, steps: Sequence[str | int], content: Any)
     if expected in ("int", "float") and isinstance(value, str):
         return _for_number(expected, value)
     if expected == "str":
-        return ". Write a value after the colon, or leave it out" if value is None else f". Quote it: {name}: '{value}'"
+        return _for_text(name, value)
     return ". Write true or false" if expected == "bool" else ""
+
+
+def _for_key(steps: Sequence[str | int], content: Any) -> str:
+    """The remedy for a key that is no text."""
+    mapping = _value_at(content, steps)
+    keys = [key for key in mapping if not isinstance(key, str)] if isinstance(mapping, dict) else []
+    if not keys:
+        return ""
+    shown = f": {{'{keys[0]}': ...}}" if type(keys[0]) in (int, float) else ""  # YAML reads `no` as False
+    return f". Quote the keys of {steps[-1]}{shown}"
+
+
+def _for_text(name: str, value: Any) -> str:
+    entries = value.items() if isinstance(value, dict) else ()
+    numbers = [(key, entry) for key, entry in entries if isinstance(entry, int | float)]
+    if numbers:  # the message does not name the entry
+        return f". Quote it: {name}: {{{numbers[0][0]}: '{numbers[0][1]}'}}"
+    if name == "columns":
+        return f". {COLUMNS}"
+    if isinstance(value, dict | list):
+        return ""
+    return ". Write a value after the colon, or leave it out" if value is None else f". Quote it: {name}: '{value}'"
 
 
 def _for_list(name: str, value: Any) -> str:

@@ -202,11 +202,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def _check_columns(self) -> None:
         """ValueError for an input with a column that a stage writes."""
         for entry, stage in itertools.product(self.input, self.stages):
-            for name in entry.columns:
+            for name, field in entry.carried.items():
                 if name in stage.writes():
                     raise ValueError(
-                        f"columns of {shown(entry.path)} has {name!r}, which a {stage.kind} stage writes; leave it "
-                        "out, or change the settings of the stage"
+                        f"columns of {shown(entry.path)} has {name!r}, which the stage {stage.kind} writes; leave it "
+                        f"out, give it another name, such as columns: {{input_{name}: {field}}}, or change the "
+                        "settings of the stage"
                     )
         if self.input:
             carried = [name for entry in self.input for name in entry.columns]

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from curation.errors import counted
+from curation.reading.inputs import RESERVED
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
 from curation.recipes.survey import SuggestedInput, Survey
 from curation.stages import FuzzyDedup
@@ -61,10 +62,11 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
     if suggested.files:
         size = f"{suggested.bytes / 1e6:,.1f} MB" if suggested.bytes >= 1e5 else counted(suggested.bytes, "byte")
         yield f"{counted(suggested.files, 'file')}, {size}{_lengths(suggested)}"
-    numbers = list(dict.fromkeys(name for facts in suggested.facts for name in facts.numbers))
+    numbers = list(dict.fromkeys(name for facts in suggested.facts for name in facts.numbers if name))
     if numbers:
+        columns = {f"input_{numbers[0]}": numbers[0]} if numbers[0] in RESERVED else [numbers[0]]
         named = ", ".join([*numbers[:MAX_SHOWN], "..."] if len(numbers) > MAX_SHOWN else numbers)
-        yield f"columns with numbers: {named}; carry one with columns: {_flow([numbers[0]])} for rules, select or mix"
+        yield f"columns with numbers: {named}; carry one with columns: {_flow(columns)} for rules, select or mix"
     encoding = suggested.settings.get("encoding", "")
     if encoding in GUESSED:
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
@@ -81,7 +83,7 @@ def _lengths(suggested: SuggestedInput) -> str:
     [column] = columns or [""]
     if column not in others:
         return ""
-    rest = [f"{name} ({size:,.0f})" for name, size in others.items() if name != column][:MAX_SHOWN]
+    rest = [f"{name} ({size:,.0f} bytes)" for name, size in others.items() if name != column][:MAX_SHOWN]
     alternatives = f"; other columns: {', '.join(rest)}" if rest else ""
     return f"; {column} has {others[column]:,.0f} bytes on average{alternatives}"
 

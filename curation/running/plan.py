@@ -17,7 +17,7 @@ from curation.measures import WORD_LENGTHS, similar_measures
 from curation.packing.blends import check_folder
 from curation.packing.forms.writing import check_forms
 from curation.packing.tokenization import Tokenizer, load_tokenizer
-from curation.reading.inputs import entries_by_name, input_names, is_hub
+from curation.reading.inputs import RESERVED, entries_by_name, input_names, is_hub
 from curation.reading.paths import find_files
 from curation.reading.slice_table import SliceTable
 from curation.reading.source_files import Slice, SourceFile
@@ -44,6 +44,7 @@ from curation.stages.own_code import check_class, files_of, stage_for_job
 FACTS_OF_FILES = {"bytes": "size", "modified_ns": "modified time"}
 MAX_SHOWN_CHANGES = 10
 LANGUAGE_COLUMNS = ("language", "language_probability")  # of a language stage with its default column
+VECTOR_STAGES = ("semantic_dedup", "assign_clusters")  # read what an embed stage writes
 
 
 def find_tokenizer(recipe: Recipe, folder: Path) -> Tokenizer | None:
@@ -298,24 +299,33 @@ def _check_columns(recipe: Recipe) -> None:
         for column in stage.reads():
             for name, entry in entries_by_name(recipe.input).items():
                 if column not in earlier and column not in entry.columns:
-                    advice = _advice(column, number, [*entry.columns, *earlier], recipe)
+                    carry = f"columns: [{column}] to the input"
+                    if isinstance(entry.columns, dict):
+                        carry = f"{column}: {column} to the columns of the input"
+                    advice = _advice(column, number, [*entry.columns, *earlier], recipe, carry)
                     raise RecipeError(
                         f"stage {recipe.stage_names[number]} reads the column {column!r}, which the input {name} "
                         f"({shown(entry.path)}) does not carry{advice}"
                     )
 
 
-def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe) -> str:
-    """The remedy for a missing column."""
+def _advice(column: str, number: int, known: Sequence[str], recipe: Recipe, carry: str) -> str:
+    """The remedy for a missing column. `carry` is what to add to the input."""
     later = [stage.kind for stage in recipe.stages[number + 1 :] if column in stage.writes()]
     if later:
         return f". Put the stage {later[0]}, which writes it, before this one"
+    if column in RESERVED:
+        return (
+            f". The outputs have their own {column}. Add columns: {{input_{column}: {column}}}, and name input_{column}"
+        )
     if close := near_or_nothing(column, known):
-        return f"{close} Or add columns: [{column}] to the input"
+        return f"{close} Or add {carry}"
     if measures := similar_measures(column):
-        return f"; did you mean the measure {measures[0]}? Or add columns: [{column}] to the input"
+        return f"; did you mean the measure {measures[0]}? Or add {carry}"
     if WORD_LENGTHS.fullmatch(column):
-        return f"; did you mean the ratio word_characters/words? Or add columns: [{column}] to the input"
+        return f"; did you mean the ratio word_characters/words? Or add {carry}"
     if column in LANGUAGE_COLUMNS:
-        return f". Put a language stage before this one, or add columns: [{column}] to the input"
-    return f". Add columns: [{column}] to the input"
+        return f". Put a language stage before this one, or add {carry}"
+    if recipe.stages[number].kind in VECTOR_STAGES:
+        return f". Put an embed stage before this one, or add {carry}"
+    return f". Add {carry}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from curation.contract import ID, ROW, TEXT, Engine
 from curation.models.cluster_words import ClusterWords, plane
@@ -37,7 +38,8 @@ def cluster_map(
         if present[0]:
             vectors.append(vector[0])
             id_ = name(number, row.column(ROW)[0].as_py(), row.column(ID)[0].as_py())
-            documents.append((id_, row.column(TEXT)[0].as_py() or ""))
+            text = pc.utf8_slice_codeunits(row.column(TEXT), 0, COUNTED_CHARACTERS)  # texts may have 100 MB each
+            documents.append((id_, text[0].as_py() or ""))
     if len(vectors) < 3:
         return None
     found = Clusters.given(centroids)
@@ -45,7 +47,7 @@ def cluster_map(
     home = found.nearest(engine, stacked, 1)[:, 0].tolist()
     words = ClusterWords()
     for cluster, (_, text) in zip(home, documents, strict=True):
-        words.add(cluster, text[:COUNTED_CHARACTERS])
+        words.add(cluster, text)
     typical = words.typical(WORDS)
     sizes = np.bincount(home, minlength=len(found.centroids))
     shown = [int(k) for k in np.argsort(-sizes, kind="stable")[:SHOWN_CLUSTERS] if sizes[k]]

@@ -131,10 +131,9 @@ def index_digests(folder: Path) -> dict[str, str]:
 # Reading
 
 
-def missing_index(folder: str | Path, stage: str = "") -> str:
-    """Return the message about a folder without an index, or without that of a stage."""
-    run = f"a run with {stage} and" if stage else "a run with"
-    return f"index: {folder} has no {DESCRIPTION}; give {FOLDER}/ of {run} output: {{index: true}}"
+def missing_index(folder: str | Path, stage: str) -> str:
+    """Return the message about a folder without the index of a stage."""
+    return f"index: {folder} has no {DESCRIPTION}; give {FOLDER}/ of a run with {stage} and output: {{index: true}}"
 
 
 class SavedIndex:
@@ -146,7 +145,7 @@ class SavedIndex:
         try:
             data = (self.folder / DESCRIPTION).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
-            raise RecipeError(missing_index(folder)) from None
+            raise RecipeError(missing_index(folder, "fuzzy_dedup")) from None
         try:
             self.content = orjson.loads(data)
             made = self.content["format"]

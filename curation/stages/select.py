@@ -167,7 +167,7 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
         missing = count.details["missing"]
         return [
             *lines,
-            *([f"{counted(others, 'smaller group')} more"] if others else []),
+            *([f"{counted(others, 'smaller group')} not shown"] if others else []),
             *([f"{counted(missing, 'document')} without a number removed"] if missing else []),
         ]
 

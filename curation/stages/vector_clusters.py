@@ -7,9 +7,11 @@ integers, so it depends on the centroids alone.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -96,13 +98,16 @@ class Clusters(NamedTuple):
     @classmethod
     def load(cls, path: Path) -> Clusters:
         """Read what `save` wrote."""
+        remedy = "Give centroids/stage-N.npz of an earlier run"
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
                 clusters = cls(*(stored[name] for name in cls._fields))
-        except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-            raise InputError(
-                f"centroids: {path} is not a file of centroids ({error}). Give centroids.npz of an earlier run"
-            ) from None
+        except FileNotFoundError:
+            raise InputError(f"centroids: {path} does not exist. {remedy}") from None
+        except OSError as error:
+            raise InputError(f"centroids: {path} cannot be read ({error.strerror or error}). {remedy}") from None
+        except (ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error):
+            raise InputError(f"centroids: {path} is not a file of centroids, or is damaged. {remedy}") from None
         return clusters
 
     @classmethod
@@ -112,8 +117,14 @@ class Clusters(NamedTuple):
         centroids, tops, starts = clusters
         fits = centroids.ndim == 2 and len(centroids) > 0 and bool(centroids.dtype == tops.dtype == np.int8)
         fits = fits and tops.ndim == 2 and bool(centroids.any(axis=1).all() and tops.any(axis=1).all())
-        if not fits or (len(tops) and (len(starts) != len(tops) + 1 or tops.shape[1] != centroids.shape[1])):
-            raise InputError(f"centroids: {path} does not hold int8 centroids. Give centroids.npz of an earlier run")
+        if fits and len(tops):
+            fits = starts.shape == (len(tops) + 1,) and starts.dtype == np.int64 and tops.shape[1] == centroids.shape[1]
+            ends = fits and starts[0] == 0 and starts[-1] == len(centroids)
+            fits = bool(ends and (np.diff(starts) > 0).all())
+        if not fits:
+            raise InputError(
+                f"centroids: {path} does not hold int8 centroids. Give centroids/stage-N.npz of an earlier run"
+            )
         return clusters
 
 

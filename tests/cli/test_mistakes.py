@@ -193,6 +193,10 @@ MISTAKES = {
     ),
     "stages as text": recipe("stages: exact_dedup", "$.stages", "Write a list: stages: [exact_dedup]"),
     "stages as mapping": recipe("stages: {kind: filter}", "$.stages", "Write a list: - before each entry"),
+    "columns as text": recipe("input: [{path: a, columns: b}]", "$.input", "Write a list: columns: [b]"),
+    "number as a column": recipe("input: [{path: a, columns: {b: 3}}]", "columns[...]", "Quote it: columns: {b: '3'}"),
+    "number as a key": stage("{kind: mix, weights: {0: 1}}", "$.weights", "Quote the keys of weights: {'0': ...}"),
+    "no as a key": stage("{kind: mix, weights: {no: 1}}", "got `bool`", "Quote the keys of weights"),
     "stages left empty": recipe("stages:\n", "$.stages", "Write stages: [] for none"),
     "input as text": recipe("input: made.jsonl", "$.input", "Write input: [{path: made.jsonl}]"),
     "stage at the top": recipe("filter: {rules: gopher}", "`filter`", "is a stage", "stages: [{kind: filter"),
@@ -236,6 +240,42 @@ MISTAKES = {
         PLAN,
         ("'language'", "Put the stage language, which writes it, before this one"),
         {"r.yaml": "stages: [{filter: {rules: {language: {in: [en]}}}}, {language: {keep: [en]}}]"},
+    ),
+    "column of the outputs": Mistake(
+        PLAN,
+        ("'source'", "The outputs have their own source. Add columns: {input_source: source}, and name input_source"),
+        {"r.yaml": "stages: [{filter: {rules: [{column: source, in: [web]}]}}]"},
+    ),
+    "vectors without a stage": Mistake(
+        PLAN, ("'embedding'", "Put an embed stage before this one, or add"), {"r.yaml": "stages: [semantic_dedup]"}
+    ),
+    "clusters without vectors": Mistake(
+        PLAN,
+        ("'embedding'", "Put an embed stage before this one, or add"),
+        {"r.yaml": "stages: [{assign_clusters: {centroids: made.jsonl}}]"},
+    ),
+    "list and mapping of columns": Mistake(
+        "plan r.yaml",
+        ("got `object`", "$.input[0].columns[1]", "columns: {new_name: field, score: score}"),
+        {"r.yaml": "input: [{path: made.jsonl, columns: [score, {domain: source}]}]"},
+    ),
+    "column without its field": Mistake(
+        "plan r.yaml",
+        ("got `null`", "$.input[0].columns", "columns: {new_name: field, score: score}"),
+        {"r.yaml": "input: [{path: made.jsonl, columns: {domain: source, score}}]"},
+    ),
+    "weights of numbers": Mistake(
+        PLAN,
+        ("$.stages[0]", "Quote the keys of weights"),
+        {"r.yaml": "stages: [{mix: {by: topic, weights: {0: 0.3, 1: 0.7}}}]"},
+    ),
+    "missing centroids": Mistake(
+        "plan r.yaml",
+        ("no.npz does not exist", "Give centroids/stage-N.npz of an earlier run"),
+        {
+            "r.yaml": "input: [{path: made.jsonl, columns: [v]}]\n"
+            "stages: [{assign_clusters: {vectors: v, centroids: no.npz}}]"
+        },
     ),
 }
 

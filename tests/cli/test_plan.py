@@ -71,7 +71,7 @@ def test_the_plan_has_the_numbers_of_the_run_if_all_documents_are_sampled(corpus
 def test_the_plan_names_columns_whose_names_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "a.jsonl").write_bytes(records_of(["one text"], source="web", url="x"))
     _, out, _ = curate(capsys, "plan", "-i", str(tmp_path / "a.jsonl"))
-    assert "; other columns: source, url; not kept unless renamed: source\n" in out
+    assert "; `columns` can carry: source (rename it), url\n" in out
 
 
 def test_the_plan_names_the_columns_of_each_kind_of_file(corpus: Path, capsys: pytest.CaptureFixture[str]):
@@ -79,8 +79,8 @@ def test_the_plan_names_the_columns_of_each_kind_of_file(corpus: Path, capsys: p
     assert (code, err) == (0, "")
     for line in (
         "  in (jsonl): 1 file, ", "  in (jsonl, gzip): 1 file, ", "; text in text; ids are made",
-        "  in (parquet): 1 file, ", "; text in body; ids are made; other columns: url",
-        "; text in text; ids are made; other columns: n", "  in (text): 60 files, ", "other columns: path",
+        "  in (parquet): 1 file, ", "; text in body; ids are made; `columns` can carry: url",
+        "; text in text; ids are made; `columns` can carry: n", "  in (text): 60 files, ", "`columns` can carry: path",
     ):  # fmt: skip
         assert line in out
     assert "documents: about 298 with " in out and "all of them read for this estimate" in out

@@ -122,8 +122,12 @@ BAD = {
         lambda: curation.clusters(ONE.assign(body=1), words=3, text_column="body"),
         "column 'body' holds int64, but words are counted in strings. Set text_column",
     ),
+    "save": (lambda: curation.clusters(ONE, clusters=2, save="x"), "save is x, expected a name that ends in .npz"),
     "many": (lambda: curation.clusters(ONE, clusters=2), "clusters: 2 are more than the 1 different vectors"),
-    "no file": (lambda: curation.clusters(ONE, centroids="no.npz"), "no.npz is not a file of centroids"),
+    "no file": (
+        lambda: curation.clusters(ONE, centroids="no.npz"),
+        "no.npz does not exist. Give centroids/stage-N.npz",
+    ),
     "dimensions": (
         lambda: curation.align(ONE, pd.DataFrame({"embedding": [[1.0]]})),
         "column 'embedding' has 2 dimensions on the left and 1 on the right",

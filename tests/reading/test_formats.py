@@ -272,6 +272,8 @@ def test_carried_columns_with_other_names(tmp_path: Path):
         assert found["text"] == found["words"] == texts and "source" not in found
     with pytest.raises(InputError, match=r"column 'sauce' not found in .*; did you mean source\? Set columns"):
         read(tmp_path / "a.parquet", columns={"domain": "sauce"})
+    with pytest.raises(InputError, match=r"'source\.name' not found in .*\. Only JSON Lines have dotted paths"):
+        read(tmp_path / "a.parquet", columns={"domain": "source.name"})
     wet = tmp_path / "a.wet"
     wet.write_bytes(record(0, b"text"))
     (tmp_path / "a.txt").write_text("text")

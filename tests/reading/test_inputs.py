@@ -421,7 +421,7 @@ WRONG_INPUTS = {
     "name 'inf' looks like a number": {"name": "inf"},
     "text_column and id_column are both 'id'": {"text_column": "id"},
     "columns may not name 'source': the outputs have their own column of that name. Leave": {"columns": ["source"]},
-    r"or give it another name: columns: \{input_bytes: bytes\}": {"columns": {"bytes": "size"}},
+    r"or give it another name: columns: \{input_bytes: size\}": {"columns": {"bytes": "size"}},
     "columns may not name 'a' twice": {"columns": ["a", "a"]},
     "columns has an empty name. Write names of fields, or a mapping": {"columns": {"a": ""}},
     "max_documents is for data sets of Hugging Face .* for files set sample to read a part": {"max_documents": 5},

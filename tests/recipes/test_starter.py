@@ -250,6 +250,14 @@ def test_columns_with_numbers_are_listed():
     ]
 
 
+def test_columns_with_numbers_and_reserved_or_odd_names(capsys: pytest.CaptureFixture[str]):
+    Path("a.jsonl").write_text(f'{{"text": "{STORY}", "": 1, "bytes": 5, "n\\nm": 6}}\n')
+    assert main(["init", "a.jsonl", "-o", "r.yaml"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "columns with numbers" in line]
+    named = "columns with numbers: bytes, n\\nm; carry one with columns: {input_bytes: bytes} for rules, select or mix"
+    assert line.strip() == named
+
+
 def test_names_of_files_and_columns_cannot_end_a_comment():
     Path("data").mkdir()
     Path("data/a\nstages: [].bin").write_text("x")

@@ -5,18 +5,24 @@ from __future__ import annotations
 
 import html
 import json
+import tracemalloc
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import orjson
+import pyarrow as pa
 import pytest
 
+from curation.engine import load_engine
 from curation.running import report_clusters
+from curation.running.report_clusters import cluster_map
 from curation.running.report_html import as_html
 from curation.running.run import run
 from curation.running.verify import verify
+from curation.stages.base import Clustered
 from curation.stages.vector_clusters import Clusters
 from tests.models.tiny_files import LETTERS, WORDS, write_static
 from tests.running.test_report_html import ATTRIBUTES, CHROMIUM, HOSTILE, TAGS, Reader, check_widths, made_hostile
@@ -86,6 +92,19 @@ def test_the_map_of_a_stage_that_finds_clusters_has_numbers_and_any_slices(
     sliced = reported(folder, tmp_path / "sliced", stages=2, workers=2, slice_bytes=2_000)["texts"]["clusters"]
     assert sliced == whole and whole[0]["stage"] == "semantic_dedup"
     assert whole[0]["clusters"][0]["name"] in "01" and {point[2] for point in whole[0]["points"]} == {0, -1}
+
+
+def test_the_map_holds_the_starts_of_long_texts_alone(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    rows = pa.table({"row": [0, 1, 2], "id": ["a", "b", "c"], "text": ["x " * 5_000_000] * 3, "v": [[1, 2, 3, 4]] * 3})
+    monkeypatch.setattr(report_clusters, "open_partition", lambda path: rows)
+    partitions: Any = SimpleNamespace(locate=lambda rows: (rows * 0, rows), path=str)
+    clustered = Clustered("v", (), str(folder / "c.npz"))
+    tracemalloc.start()
+    try:
+        found = cluster_map(load_engine("cpu"), clustered, folder / "c.npz", partitions, np.arange(3), lambda *key: "")
+        assert found and len(found["points"]) == 3 and tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_no_samples_and_few_vectors_give_no_map(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -127,7 +127,7 @@ def test_indexes_that_do_not_fit_are_refused(old: Path, tmp_path: Path):
     )
     with pytest.raises(RecipeError, match=message):
         finish(tmp_path / "new", path, EXACT | {"index": str(fuzzy)})
-    with pytest.raises(RecipeError, match=r"index: .*old/index has no index\.json; give index/ of a run with output"):
+    with pytest.raises(RecipeError, match=r"index: .*old/index has no index\.json; give index/ of a run with fuzzy"):
         finish(tmp_path / "new", path, FUZZY | index)
     assert not (tmp_path / "new").exists()
     finish(tmp_path / "new", path, EXACT | index)

@@ -202,7 +202,8 @@ def test_a_column_of_an_input_is_not_written_over(tmp_path: Path):
     path.write_bytes(records_of(["a b"], words=5))
     entry = {"path": str(path), "columns": ["words"]}
     with pytest.raises(
-        RecipeError, match="'words', which a measure stage writes; leave it out, or change the settings of"
+        RecipeError,
+        match=r"the stage measure writes; leave it out, give .* columns: \{input_words: words\}, or change",
     ):
         recipe_of(entry, stages=[{"kind": "measure"}])
     recipe = recipe_of(entry, stages=[{"kind": "measure", "names": ["characters"]}], output=NO_TOKENS)

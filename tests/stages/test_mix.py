@@ -201,6 +201,20 @@ def test_wrong_settings_and_groups_are_refused(tmp_path: Path, settings: dict[st
         run_mix(tmp_path / "run", settings, force_disk=True)
 
 
+def test_a_missing_column_is_added_to_the_list_or_the_mapping_of_the_input(tmp_path: Path):
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\n')
+    for columns, remedy in (
+        (["n"], r"Add columns: \[of\] to the input"),
+        ({"n": "of"}, "Add of: of to the columns of"),
+    ):
+        recipe = recipe_of(
+            {"path": str(tmp_path / "a.jsonl"), "columns": columns},
+            stages=[{"kind": "mix", "by": "of", "weights": {"a": 1}}],
+        )
+        with pytest.raises(RecipeError, match=remedy):
+            run(recipe, tmp_path / "out", engine="cpu")
+
+
 def test_a_mix_that_does_not_fit_the_recipe_is_refused():
     mixed = {"kind": "mix", "weights": {"a": 1}}
     with pytest.raises(RecipeError, match="mix must be the last stage, but exact_dedup comes after mix"):

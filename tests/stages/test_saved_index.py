@@ -264,7 +264,9 @@ def test_an_index_of_another_version(old, tmp_path, capsys):
 
 def test_no_index_and_damaged_ones(old, tmp_path):
     for folder in (tmp_path / "none", old.parent, tmp_path / "old.jsonl"):
-        with pytest.raises(RecipeError, match=r"has no index.json; give index/ of a run with output: \{index: true\}"):
+        with pytest.raises(
+            RecipeError, match=r"has no index.json; give index/ of a run with fuzzy_dedup and output: \{"
+        ):
             SavedIndex(folder)
     whole = (old / "offsets.bin").read_bytes()
     (old / "offsets.bin").write_bytes(whole[:-8])

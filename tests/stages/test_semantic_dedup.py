@@ -300,7 +300,17 @@ def test_centroids_that_do_not_fit(centroids: Path, tmp_path: Path):
         curation.semantic_dedup(frame, centroids=centroids)
     (tmp_path / "no.npz").write_bytes(b"no")
     np.savez(tmp_path / "zeros.npz", centroids=np.zeros((2, 2), np.int8), tops=np.zeros((0, 2), np.int8), starts=[])
-    for name, message in (("no.npz", "is not a file of centroids"), ("zeros.npz", "does not hold int8 centroids")):
+    whole = {"centroids": np.ones((3, 2), np.int8), "tops": np.ones((2, 2), np.int8), "starts": np.array([0, 3, 3])}
+    np.savez(tmp_path / "ends.npz", **whole)
+    data = (tmp_path / "ends.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(data[: len(data) // 2])
+    for name, message in (
+        ("no.npz", "is not a file of centroids, or is damaged. Give"),
+        ("cut.npz", "is not a file of centroids, or is damaged. Give"),
+        ("none.npz", r"cannot be read \(No such file or directory\)"),
+        ("zeros.npz", "does not hold int8 centroids"),
+        ("ends.npz", "does not hold int8 centroids"),
+    ):
         with pytest.raises(InputError, match=message):
             curation.semantic_dedup(frame, centroids=tmp_path / name)
 

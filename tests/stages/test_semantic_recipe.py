@@ -99,9 +99,9 @@ def test_both_stages_keep_the_same_documents_for_any_slices_and_workers(
 
 
 def stages_of(page: str) -> list[dict[str, Any]]:
-    """The stages of the example with `semantic_dedup` in a page."""
+    """The stages of the example with all usual settings of `semantic_dedup` in a page."""
     blocks = (ROOT / page).read_text("utf-8").split("```yaml\n")[1:]
-    (found,) = [block for block in (each.partition("```")[0] for each in blocks) if "semantic_dedup" in block]
+    (found,) = [block for block in (each.partition("```")[0] for each in blocks) if "semantic_dedup, column" in block]
     return list(yaml.safe_load(found)["stages"])
 
 
