@@ -29,7 +29,7 @@ def open_exact_index(folder: str) -> SavedIndex:
     """Return the index of exact duplicates in the folder `index` of a run. RecipeError if it is missing."""
     path = Path(folder) / FOLDER
     if not (path / DESCRIPTION).is_file():
-        raise RecipeError(missing_index(path, "exact_dedup"))
+        raise RecipeError(missing_index(folder, "exact_dedup", FOLDER))
     return SavedIndex(path)
 
 

@@ -131,9 +131,12 @@ def index_digests(folder: Path) -> dict[str, str]:
 # Reading
 
 
-def missing_index(folder: str | Path, stage: str) -> str:
-    """Return the message about a folder without the index of a stage."""
-    return f"index: {folder} has no {DESCRIPTION}; give {FOLDER}/ of a run with {stage} and output: {{index: true}}"
+def missing_index(folder: str | Path, stage: str, within: str = "") -> str:
+    """Return the message about a folder without the index of a stage, which is `within` it."""
+    found = f"index: {Path(folder) / within} has no {DESCRIPTION}"
+    if (Path(folder) / FOLDER / within / DESCRIPTION).is_file():  # the folder of the run itself
+        return f"{found}; did you mean {Path(folder) / FOLDER}?"
+    return f"{found}; give {FOLDER}/ of a run with {stage} and output: {{index: true}}"
 
 
 class SavedIndex:

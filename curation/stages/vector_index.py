@@ -151,7 +151,7 @@ class VectorIndex(SavedIndex):
     def __init__(self, folder: str) -> None:
         path = Path(folder) / FOLDER
         if not (path / DESCRIPTION).is_file():
-            raise RecipeError(missing_index(path, "semantic_dedup"))
+            raise RecipeError(missing_index(folder, "semantic_dedup", FOLDER))
         super().__init__(path)
         self._maps: dict[int, tuple[np.ndarray, ...]] = {}
 

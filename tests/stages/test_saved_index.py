@@ -263,7 +263,9 @@ def test_an_index_of_another_version(old, tmp_path, capsys):
 
 
 def test_no_index_and_damaged_ones(old, tmp_path):
-    for folder in (tmp_path / "none", old.parent, tmp_path / "old.jsonl"):
+    with pytest.raises(RecipeError, match=rf"{old.parent} has no index.json; did you mean {old}\?"):
+        SavedIndex(old.parent)
+    for folder in (tmp_path / "none", tmp_path, tmp_path / "old.jsonl"):
         with pytest.raises(
             RecipeError, match=r"has no index.json; give index/ of a run with fuzzy_dedup and output: \{"
         ):

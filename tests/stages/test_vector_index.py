@@ -302,7 +302,9 @@ def test_folders_that_hold_no_such_index(old: Path, tmp_path: Path):
     recipe = recipe_of(plain, stages=[{"kind": "exact_dedup"}], output={"formats": [], "index": True})
     run(recipe, tmp_path / "exact", engine="cpu")
     message = r"has no index\.json; give index/ of a run with semantic_dedup and output: \{index: true\}"
-    for folder in (tmp_path / "exact" / "index", tmp_path / "none", old.parent, tmp_path / "old.jsonl"):
+    with pytest.raises(RecipeError, match=rf"semantic has no index\.json; did you mean {old}\?"):
+        finish(tmp_path / "new", tmp_path / "old.jsonl", index=old.parent)
+    for folder in (tmp_path / "exact" / "index", tmp_path / "none", tmp_path / "old.jsonl"):
         with pytest.raises(RecipeError, match=message):
             finish(tmp_path / "new", tmp_path / "old.jsonl", index=folder)
     assert not (tmp_path / "new").exists()
