@@ -90,6 +90,8 @@ def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: ty
     owner = _value_at(content, steps)
     fields = [field for kind in _structures_at(steps, content, recipe) for field in kind.__struct_encode_fields__]
     hint = nearest(name, fields)
+    if longer := [field for field in fields if field.startswith(f"{name}_")]:
+        return f"; did you mean {' or '.join(longer)}?"
     owners = _owners(name, recipe)
     if hint.startswith("; did") and not owners:
         return hint

@@ -194,6 +194,7 @@ MISTAKES = {
     "stages as text": recipe("stages: exact_dedup", "$.stages", "Write a list: stages: [exact_dedup]"),
     "stages as mapping": recipe("stages: {kind: filter}", "$.stages", "Write a list: - before each entry"),
     "columns as text": recipe("input: [{path: a, columns: b}]", "$.input", "Write a list: columns: [b]"),
+    "start of a name": stage("{kind: select, column: s, keep: 0.5}", "did you mean keep_lowest or keep_highest?"),
     "number as a column": recipe("input: [{path: a, columns: {b: 3}}]", "columns[...]", "Quote it: columns: {b: '3'}"),
     "number as a key": stage("{kind: mix, weights: {0: 1}}", "$.weights", "Quote the keys of weights: {'0': ...}"),
     "no as a key": stage("{kind: mix, weights: {no: 1}}", "got `bool`", "Quote the keys of weights"),

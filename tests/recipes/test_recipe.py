@@ -302,7 +302,7 @@ def test_a_shipped_recipe_takes_inputs(tmp_path: Path):
         (b"a", "got `bytes`"),
         ("", "path is empty"),
         ({"path": "a", "nam": "b"}, "unknown field `nam`"),
-        (Input(path="a", columns=["language"]), "a has 'language', which a language stage writes"),
+        (Input(path="a", columns=["language"]), "a has 'language', which the stage language writes"),
     ],
     ids=repr,
 )
