@@ -176,7 +176,7 @@ def test_a_column_of_an_input_is_not_written_over(tmp_path: Path):
     path = tmp_path / "c.jsonl"
     path.write_bytes(records_of(sentences(3, WORDS), language="english"))
     for name in ("language", "language_probability"):
-        with pytest.raises(RecipeError, match=f"'{name}', which a language stage writes; .* or change the settings"):
+        with pytest.raises(RecipeError, match=f"'{name}', which the stage language writes; .* or change the settings"):
             recipe(path, LANGUAGE, columns=[name])
     go(tmp_path / "out", recipe(path, LANGUAGE | {"column": "detected"}, columns=["language"]))
     rows = table_rows(tmp_path / "out" / "documents", "language", "detected")
