@@ -14,9 +14,10 @@ import os
 import re
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +33,7 @@ from curation.system.path_advice import unreplaced
 
 TEMPORARY = ".tmp"
 FOLDER_FILES = 10_000  # numbers of files in a folder
+REMOVALS = 100  # of a folder into which other processes write, 10 ms apart
 LARGEST_ID = 1 << 22  # maximum process and thread id on Linux
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 SYNC_FILE_RANGE_WRITE = 2
@@ -348,6 +350,14 @@ def remove(path: Path) -> None:
     with ThreadPoolExecutor() as pool:
         for folder, _, names in os.walk(path):  # one folder at a time: a run may have millions of files
             list(pool.map(partial(Path.unlink, missing_ok=True), [Path(folder, name) for name in names]))
+    attempts = 0
     while path.exists():
-        with suppress(FileNotFoundError):  # another process deletes it too
+        try:
             shutil.rmtree(path)
+        except FileNotFoundError:  # another process deletes it too
+            continue
+        except OSError as error:  # another process has just written into it
+            attempts += 1
+            if error.errno != errno.ENOTEMPTY or attempts > REMOVALS:
+                raise
+            time.sleep(0.01)

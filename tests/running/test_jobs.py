@@ -176,12 +176,13 @@ def test_a_slice_of_a_table_equals_the_planned_one(tmp_path: Path):
 def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     corpus = tmp_path / "made.jsonl"
     corpus.write_bytes(records_of(made_texts(300)))
-    sent: list[int] = []
+    sent: dict[str, list[int]] = {}
     slices: list[int] = []
 
     def watched(self: Any, function: Any, items: Any, *done: Any) -> None:
         chosen = list(items)
-        sent.append(len(pickle.dumps(function)))
+        name = next((each.__name__ for each in function.args if callable(each)), function.func.__name__)
+        sent.setdefault(name, []).append(len(pickle.dumps(function)))
         slices.append(len(chosen))
         run_session(self, function, chosen, *done)
 
@@ -190,7 +191,8 @@ def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypat
     for number, slice_bytes in enumerate((1 << 30, 300)):
         run(recipe_of(corpus), tmp_path / str(number), engine="cpu", slice_bytes=slice_bytes)
     assert slices[0] == 1 and max(slices) > 100
-    assert max(sent) < 1000 and max(sent) - min(sent) < 200
+    assert {"run_slice", "write_output_part", "delete_share"} < {*sent}
+    assert all(max(sizes) < 1000 and max(sizes) - min(sizes) < 50 for sizes in sent.values()), sent
     assert data_digests(tmp_path / "0") == data_digests(tmp_path / "1")
 
 

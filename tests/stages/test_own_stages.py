@@ -22,11 +22,11 @@ import curation
 from curation.cli import main
 from curation.errors import OutputError, RecipeError, StageError
 from curation.recipes.recipe import Recipe, convert_recipe
+from curation.running.context import RunContext
 from curation.running.run import run
 from curation.stages.cutting import cut_texts
 from curation.stages.invoke import apply_stage
 from curation.stages.outcome import Cuts
-from curation.system.files import remove
 from tests.runs import digests, made_texts, recipe_of, records_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text("utf-8")
@@ -468,14 +468,13 @@ def test_a_kill_while_what_phases_left_is_deleted(tmp_path: Path, monkeypatch: p
     recipe = made_recipe(tmp_path, curation.FuzzyDedup())
     run(recipe, tmp_path / "whole", engine="cpu")
 
-    def stop(path: Path) -> None:
-        if path.name == "stage-0":
-            (path / "groups" / "groups-000000.bin").unlink()
-            raise KeyboardInterrupt
-        remove(path)
+    def stop(context: RunContext, stage: int, folder: Path) -> None:
+        assert folder.name == "stage-0"
+        (folder / "groups" / "groups-000000.bin").unlink()
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("curation.running.corpus_phase.remove", stop)
+        patched.setattr("curation.running.corpus_phase.delete_scratch", stop)
         with pytest.raises(KeyboardInterrupt):
             run(recipe, tmp_path / "out", engine="cpu")
     run(recipe, tmp_path / "out", engine="cpu")

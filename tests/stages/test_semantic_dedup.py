@@ -307,7 +307,7 @@ def test_centroids_that_do_not_fit(centroids: Path, tmp_path: Path):
     for name, message in (
         ("no.npz", "is not a file of centroids, or is damaged. Give"),
         ("cut.npz", "is not a file of centroids, or is damaged. Give"),
-        ("none.npz", r"cannot be read \(No such file or directory\)"),
+        ("none.npz", "does not exist. Give centroids/stage-N.npz"),
         ("zeros.npz", "does not hold int8 centroids"),
         ("ends.npz", "does not hold int8 centroids"),
     ):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are there whole or not at all, also after a power cut, and on a disk that many hosts share."""
 
+import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,26 @@ def test_temporary_files_of_a_library_call_are_not_synced(tmp_path: Path, monkey
     files.write_json(folder / "again.json", 1)  # the name is free again, and another file may have it
     assert any(name.startswith(str(folder)) for name in synced)
     files.remove(folder)
+
+
+@pytest.mark.parametrize(("writes", "is_deleted"), [(3, True), (4, False)])
+def test_a_folder_into_which_another_process_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: int, is_deleted: bool
+):
+    late = []
+
+    def rmtree(path: Path) -> None:
+        if len(late) < writes:
+            late.append(path)
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+        path.rmdir()
+
+    monkeypatch.setattr(files.shutil, "rmtree", rmtree)
+    monkeypatch.setattr(files, "REMOVALS", 3)
+    (tmp_path / "folder").mkdir()
+    with nullcontext() if is_deleted else pytest.raises(OSError, match="Directory not empty"):
+        files.remove(tmp_path / "folder")
+    assert len(late) == writes and (tmp_path / "folder").exists() == (not is_deleted)
 
 
 def test_a_folder_that_is_a_file(tmp_path: Path):
