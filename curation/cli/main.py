@@ -69,8 +69,8 @@ def _run(words: Sequence[str], console: Console) -> int:
         where = str(options.output) if error.errno in FILLING and "output" in options else ""
         return _fail(console, f"{explain(error, where=where)}{_rerun_advice(error, options)}", 1)
     except KeyboardInterrupt as error:
-        interrupts.announce(console.stopping, lambda code: "")  # the process may be ended later, silently
-        return _fail(console, _interrupted(options), getattr(error, "exit_code", 128 + signal.SIGINT))
+        code = int(getattr(error, "exit_code", 128 + signal.SIGINT))
+        return _fail(console, _interrupted(options), code) if interrupts.take_last_line() else code
 
 
 def _call(options: argparse.Namespace) -> int:

@@ -36,6 +36,7 @@ _writing = _is_installed = _is_listening = False
 _at_end: list[Callable[[], Any]] = []
 _before_answer: list[Callable[[], Any]] = []
 _task = threading.local()
+_last_line = threading.Lock()  # taken by the thread that prints it
 _stopping: Callable[[str], str] = "curate: {}".format
 _ended: Callable[[int], str] = lambda code: "curate: interrupted"  # noqa: E731  a default
 
@@ -86,8 +87,14 @@ def listen() -> None:
 def announce(stopping: Callable[[str], str], ended: Callable[[int], str]) -> None:
     """Set the lines that are printed on standard error: `stopping` of the answer to a signal, and `ended` of the exit
     code if the process is ended before the command returns; "" prints nothing."""
-    global _stopping, _ended
-    _stopping, _ended = stopping, ended
+    global _stopping, _ended, _last_line
+    _stopping, _ended, _last_line = stopping, ended, threading.Lock()
+
+
+def take_last_line() -> bool:
+    """Return whether the caller may print the line of the end: once after `announce`. The command and a second signal
+    may end the process at the same time."""
+    return _last_line.acquire(blocking=False)
 
 
 def at_end(function: Callable[[], Any]) -> None:
@@ -189,7 +196,8 @@ def end(code: int) -> None:
     """Remove incomplete files and end the process."""
     for function in _at_end:
         _call(function, CLEAN_UP_SECONDS)
-    _print(_call(lambda: _ended(code), ANSWER_SECONDS) or "")
+    if take_last_line():
+        _print(_call(lambda: _ended(code), ANSWER_SECONDS) or "")
     os._exit(code)
 
 
@@ -210,5 +218,5 @@ def _print(line: str) -> None:
 
 __all__ = [
     "Interrupted", "Stop", "announce", "at_end", "before_answer", "begin_writing", "check", "end", "install", "listen",
-    "request_stop", "run_task", "wait_for",
+    "request_stop", "run_task", "take_last_line", "wait_for",
 ]  # fmt: skip

@@ -120,6 +120,21 @@ sys.exit(command())
 """
 
 
+def test_the_line_of_the_end_is_printed_once(monkeypatch: pytest.MonkeyPatch):
+    """The command and a second signal may end the process at the same time."""
+    printed: list[str] = []
+    for name in ("_stopping", "_ended", "_last_line"):
+        monkeypatch.setattr(interrupts, name, getattr(interrupts, name))  # put back at the end
+    monkeypatch.setattr(interrupts, "_print", printed.append)
+    monkeypatch.setattr(interrupts, "_at_end", [])
+    monkeypatch.setattr(interrupts.os, "_exit", lambda code: None)
+    for _ in range(2):
+        interrupts.announce(interrupts._stopping, lambda code: f"ended with {code}")
+        interrupts.end(143)
+        interrupts.end(143)
+    assert printed == ["ended with 143"] * 2 and not interrupts.take_last_line()
+
+
 TWICE = """
 import os, signal, sys, threading, time
 from curation.__main__ import command
