@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cluster of documents is about: its typical words, and its place on a map of two dimensions."""
+"""The typical words of clusters of documents, and their places on a map of two dimensions."""
 
 from __future__ import annotations
 

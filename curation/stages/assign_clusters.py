@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, RecipeError, counted
-from curation.models.vectors import from_column
 from curation.stages.base import Clustered, RowStage
 from curation.stages.language import check_new_column
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.vector_clusters import Clusters
+from curation.stages.vector_store import vectors_of
 from curation.system.files import known_sha256
 
 AT_ONCE = 1 << 12  # vectors compared at once
@@ -77,13 +77,7 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         clusters = self._load()
-        column = engine.to_arrow(frame[[self.vectors]]).column(0)
-        try:
-            vectors, present = from_column(column, self.vectors)
-        except InputError:
-            if ID in frame.columns:  # the message names the document
-                from_column(column, self.vectors, engine.to_arrow(frame[[ID]]).column(0).to_pylist())
-            raise
+        vectors, present = vectors_of(engine, frame, self.vectors)
         rows = np.flatnonzero(present)
         if len(rows) and vectors.shape[1] != clusters.centroids.shape[1]:
             raise InputError(

@@ -13,8 +13,8 @@ import numpy as np
 
 from curation.arrays import sorted_unique
 from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import InputError, as_share, counted
-from curation.models.vectors import UNITS, cosines, from_column, units_of, vector_hashes
+from curation.errors import as_share, counted
+from curation.models.vectors import UNITS, cosines, units_of, vector_hashes
 from curation.stages.base import Clustered, CorpusStage, Phase, Stage
 from curation.stages.components import Components
 from curation.stages.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
@@ -70,7 +70,16 @@ from curation.stages.vector_index import (
     write_clusters,
     write_part,
 )
-from curation.stages.vector_store import COLUMNS, EQUAL, VECTORS, VectorStore, equal_of, write_equal, write_vectors
+from curation.stages.vector_store import (
+    COLUMNS,
+    EQUAL,
+    VECTORS,
+    VectorStore,
+    equal_of,
+    vectors_of,
+    write_equal,
+    write_vectors,
+)
 from curation.system.files import known_sha256
 
 if TYPE_CHECKING:
@@ -211,13 +220,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return BYTES_PER_VECTOR * documents
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
-        column = engine.to_arrow(frame[[self.column]]).column(0)
-        try:
-            vectors, present = from_column(column, self.column)
-        except InputError:
-            if ID in frame.columns:  # the message names the document
-                from_column(column, self.column, engine.to_arrow(frame[[ID]]).column(0).to_pylist())
-            raise
+        vectors, present = vectors_of(engine, frame, self.column)
         hashes = np.where(present[:, None], vector_hashes(vectors), np.uint64(0))
         return {name: hashes[:, place] for place, name in enumerate(COLUMNS)}
 

@@ -33,7 +33,7 @@ SLACK = 1e-6  # of angles in radians: an error of 1e-15 of a cosine near 1 is on
 
 
 class Found(NamedTuple):
-    """What a search has found.
+    """The result of a search.
 
     left, right  vector numbers of close pairs that join the same groups as all close pairs do
     compared     number of products

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from curation.arrays import map_file, positions_of, write_array
+from curation.contract import ID
 from curation.errors import InputError, counted
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms
 from curation.stages.key_ranges import (
@@ -31,7 +32,7 @@ from curation.stages.key_ranges import (
 from curation.system.files import commit, read_json, write_json
 
 if TYPE_CHECKING:
-    from curation.contract import Engine
+    from curation.contract import Engine, Frame
     from curation.stages.outcome import Corpus
 
 COLUMNS = ("high", "low")  # keys: the hash of the vector; 0 for a document without one
@@ -40,6 +41,17 @@ TYPES = {"vectors": np.int8, "norms": np.int64, "hashes": np.uint64, "nearest": 
 
 
 # Equal vectors
+
+
+def vectors_of(engine: Engine, frame: Frame, column: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of a frame, as `from_column` does. The InputError names the document, if the frame has ids."""
+    values = engine.to_arrow(frame[[column]]).column(0)
+    try:
+        return from_column(values, column)
+    except InputError:
+        if ID in frame.columns:
+            from_column(values, column, engine.to_arrow(frame[[ID]]).column(0).to_pylist())
+        raise
 
 
 def write_equal(engine: Engine, corpus: Corpus, task: int) -> None:
@@ -231,6 +243,7 @@ __all__ = [
     "equal_of",
     "save",
     "vector_path",
+    "vectors_of",
     "write_equal",
     "write_vectors",
 ]
