@@ -175,6 +175,25 @@ def parquet_groups() -> str:
     return f"{len(frame)} rows of 2 row groups, zstd"
 
 
+def parquet_file() -> str:
+    """A file of documents from the device, as pyarrow reads it."""
+    from curation.running.documents_schema import DOCUMENT_SCHEMA, PARQUET_OPTIONS
+    from gpu_pipeline import parquet_file
+
+    long = ["x" * (40 << 20), None, ""]
+    rows = {"doc": [*range(3)], "id": ["a", "b", None], "source": ["s"] * 3, "text": long}
+    table = pa.table(rows, DOCUMENT_SCHEMA)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.parquet")
+        with parquet_file(path, DOCUMENT_SCHEMA, PARQUET_OPTIONS) as file:
+            for _ in range(4):
+                file.write(table)
+        found = pq.read_table(path)
+        assert found.schema.equals(DOCUMENT_SCHEMA), f"other types: {found.schema}"
+        assert found.equals(pa.concat_tables([table] * 4)), "other rows"
+        return f"{path.stat().st_size} bytes, {pq.read_metadata(path).num_row_groups} row groups"
+
+
 def rate(action: Callable[[], object], amount: float) -> float:
     """`amount` per second of the second of two calls, with waits for the device."""
     import cupy as cp
@@ -261,6 +280,7 @@ PROBES = [
     Probe("string columns", CUDF, True, string_columns),
     Probe("operations on columns", CUDF, True, column_operations),
     Probe("Parquet row groups", CUDF, True, parquet_groups),
+    Probe("Parquet from the device", (*NUMBA, *CUDF), True, parquet_file),
     Probe("transfers, GB/s", ("cupy",), True, transfers),
     Probe("transfers of columns, GB/s", CUDF, True, column_transfers),
     Probe("primitives, 10^9 items/s", ("cupy",), True, primitives),

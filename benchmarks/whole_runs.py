@@ -15,7 +15,11 @@ from curation.speeds import Work, engine_times
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
 START, END = "<!-- whole-runs -->\n", "\n<!-- /whole-runs -->"
 STEPS = ("parse", "rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens")
-OUTPUTS = {"documents and tokens": (*STEPS, "write"), "tokens alone": STEPS}
+OUTPUTS = {
+    "documents and tokens": (*STEPS, "write"),
+    "documents from the device, and tokens": (*STEPS, "encode"),
+    "tokens alone": STEPS,
+}
 MACHINES = ((16, 1), (32, 1), (64, 1), (32, 2), (64, 4), (128, 8))  # processors, GPUs
 GIGABYTE = 10**9
 

@@ -3,6 +3,7 @@
 
 from cpu_fallback.dedup import connected_components, group_leaders, intersection_sizes
 from cpu_fallback.io import filter_rows, from_arrow, read_slice, to_arrow, with_columns
+from cpu_fallback.parquet import parquet_file
 from cpu_fallback.session import batch_bytes, describe, open_session
 from cpu_fallback.text import (
     band_keys,
@@ -38,6 +39,7 @@ __all__ = [
     "nearest_vectors",
     "ngram_hits",
     "open_session",
+    "parquet_file",
     "read_slice",
     "rewrite",
     "score_text",

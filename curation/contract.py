@@ -9,11 +9,13 @@ compute integers and rewritten text; stages decide. Both engines return the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     import pyarrow as pa
 
@@ -98,6 +100,14 @@ class Session(Protocol):
         ...
 
 
+class TableFile(Protocol):
+    """A file of tables."""
+
+    def write(self, table: pa.Table) -> Frame | None:
+        """Append the rows. Return them as a frame if the engine has made one."""
+        ...
+
+
 class Engine(Protocol):
     """The functions of an engine, by module. Functions on texts return one value per document, in order, as NumPy
     arrays on the host. They read a null as an empty text."""
@@ -139,6 +149,18 @@ class Engine(Protocol):
 
     def with_columns(self, frame: Frame, columns: dict[str, Any]) -> Frame:
         """Return a new frame with `columns` (NumPy arrays or texts, one value per row) added or replaced."""
+        ...
+
+    # parquet.py
+
+    def parquet_file(
+        self, path: Path, schema: pa.Schema, options: Mapping[str, Any]
+    ) -> AbstractContextManager[TableFile]:
+        """Open a Parquet file for writing; it is complete when the block ends without an error.
+
+        The engines write the same rows and types, and other bytes. `options` are those of pyarrow's ParquetWriter; the
+        GPU engine follows `compression` and `data_page_size`. It writes strings, integers and bool. EngineError: cuDF
+        cannot write the columns."""
         ...
 
     # text.py
@@ -270,6 +292,7 @@ class Engine(Protocol):
 ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "session": ("describe", "open_session", "batch_bytes"),
     "io": ("read_slice", "from_arrow", "to_arrow", "filter_rows", "with_columns"),
+    "parquet": ("parquet_file",),
     "text": (
         "rewrite", "measure", "byte_lengths", "spread_bytes", "hash_text", "classify", "score_text", "signatures",
         "band_keys",
@@ -281,4 +304,16 @@ ENGINE_FUNCTIONS: dict[str, tuple[str, ...]] = {
     "vectors": ("nearest_vectors", "close_vectors", "fit_centroids"),
 }  # fmt: skip
 
-__all__ = ["ENGINE_FUNCTIONS", "ID", "ROW", "TEXT", "Batch", "Engine", "Frame", "Rejected", "Session", "position_type"]
+__all__ = [
+    "ENGINE_FUNCTIONS",
+    "ID",
+    "ROW",
+    "TEXT",
+    "Batch",
+    "Engine",
+    "Frame",
+    "Rejected",
+    "Session",
+    "TableFile",
+    "position_type",
+]

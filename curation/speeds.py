@@ -25,6 +25,7 @@ HOST_RATES = {
     "decontaminate": 261,
     "tokens": 302,
     "write": 271,
+    "encode": 271,
 }
 # MB per second of one processor: bytes from the page cache into memory, and from memory into other memory, measured
 # under load (2026-11-23, the lowest of four)
@@ -43,9 +44,11 @@ DEVICE_RATES = {
     "classify": 79_700,
     "decontaminate": 255_000,
     "tokens": 97_700,
+    "encode": 5_000,  # assumed
 }
 BUS_RATE = 25_000  # MB/s between page-locked memory and a device; assumed
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens
+ENCODED_TRANSFERS = 0.5  # more with "encode": a file has half of the text's bytes
 START_SECONDS = {"cpu": 1.2, "gpu": 15.0}  # imports and first use of kernels; of the GPU assumed
 # Rows of benchmarks.gpu_bench, which measures a device
 BENCHMARK_ROWS = {
@@ -65,7 +68,7 @@ class Work(NamedTuple):
 
     bytes        of text, about; inputs of unknown size count as 0
     steps        kinds of its stages; "parse" if a device finds the documents of JSON Lines, "tokens" if it makes the
-                 tokens, "write" for `documents/`
+                 tokens, "write" for `documents/`, "encode" for `documents/` with `output.parquet: gpu`
     processors   of the host
     on_host      steps that the host takes with either engine: "tokens" of other tokenizers
     """
@@ -136,9 +139,10 @@ def engine_times(engine: str, work: Work, measured: dict[str, float] | None = No
     if not on_device:
         return Times(host / work.processors)
     rates = DEVICE_RATES | (measured or {})
-    host += megabytes * TRANSFERS / COPY_RATE
+    moved = megabytes * (TRANSFERS + ENCODED_TRANSFERS * ("encode" in on_device))
+    host += moved / COPY_RATE
     device = sum(megabytes / rates[step] for step in on_device)
-    return Times(host / work.processors, megabytes * TRANSFERS / BUS_RATE, device)
+    return Times(host / work.processors, moved / BUS_RATE, device)
 
 
 def engine_seconds(engine: str, work: Work, measured: dict[str, float] | None = None) -> float:

@@ -26,7 +26,7 @@ from curation.system.files import begin_sync, commit_all, numbered_path
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from curation.contract import Engine
+    from curation.contract import Engine, Text
     from curation.recipes.recipe import Recipe
 
 SHARES = 100  # bins of tokens per byte, as in `curation.rules.tallies`
@@ -72,13 +72,16 @@ class TokenFiles:
         self.shares_counted = np.zeros(SHARES + 1, np.int64)
         self.special_hits = self.tokenised = self.tokenless = 0
 
-    def write(self, text: pa.ChunkedArray) -> None:
-        """Tokenise documents and append their ids and lengths (int32) to the files of their splits."""
+    def write(self, text: pa.ChunkedArray, column: Text | None = None) -> None:
+        """Tokenise documents and append their ids and lengths (int32) to the files of their splits.
+
+        `column` has the same texts in a frame of the engine; None: they are not in a frame yet.
+        """
         import pyarrow as pa
 
-        for chunk in map(as_large_strings, text.chunks):
-            frame = self.engine.from_arrow(pa.table({TEXT: chunk}))
-            all_ids, all_lengths = self.engine.tokenize(frame[TEXT], self.tokenizer)
+        for chunk in map(as_large_strings, [text.combine_chunks()] if column is not None else text.chunks):
+            texts = self.engine.from_arrow(pa.table({TEXT: chunk}))[TEXT] if column is None else column
+            all_ids, all_lengths = self.engine.tokenize(texts, self.tokenizer)
             self._count_shares(chunk, all_lengths)
             self.special_hits += self.tokenizer.count_specials(chunk)
             self.tokenised += int(np.count_nonzero(all_lengths))

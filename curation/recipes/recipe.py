@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from curation.engine import PACKAGES
 from curation.errors import RecipeError, nearest
 from curation.packing.blends import Blend, Megatron
 from curation.packing.forms import Forms
@@ -69,6 +70,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     part_bytes, part_documents   text bytes and documents per file in `documents/`
     documents            `true`: write `documents/`. `false`, for tokens alone: `show`, `verify` and `compare` cannot
                          read the kept documents
+    parquet              what encodes `documents/`: `cpu`; or `gpu`, the device of the GPU engine, with the same rows
+                         and other bytes. The CPU engine writes the same bytes for both
     index                write `index/`: the keys of documents kept by `exact_dedup` and `fuzzy_dedup`, the vectors of
                          those kept by `semantic_dedup`. A later run that names the folder as the `index` of such a
                          stage removes duplicates of them
@@ -87,6 +90,7 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     part_bytes: int = 32_000_000
     part_documents: int = 100_000
     documents: bool = True
+    parquet: str = "cpu"
     index: bool = False
     keep_work: bool = False
     removed: str = "text"
@@ -107,6 +111,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("export_columns is set, but neither raw nor cleaned is. Leave it out, or set one of them")
         if self.removed not in REMOVED:
             raise ValueError(f"removed must be {' or '.join(REMOVED)}, not {self.removed!r}")
+        if self.parquet not in PACKAGES:
+            raise ValueError(f"parquet must be {' or '.join(PACKAGES)}, not {self.parquet!r}")
         check_shares(self.splits)
         self._check_void()
         if not self.documents and not self.formats:
@@ -114,6 +120,8 @@ class Output(Forms, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 "documents is false and formats is empty, so the run would write neither documents nor tokens. Name a "
                 "format, or leave documents out"
             )
+        if not self.documents and self.parquet != "cpu":
+            raise ValueError("parquet is how documents/ is encoded, and documents is false. Leave one of them out")
         if not self.documents and self.cleaned:
             raise ValueError("cleaned has the rows of documents/, and documents is false. Leave one of them out")
         for field, low in (
@@ -209,6 +217,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                         f"out, give it another name, such as columns: {{input_{name}: {field}}}, or change the "
                         "settings of the stage"
                     )
+        for name, kind in added_columns(self.stages).items():
+            if self.output.parquet == "gpu" and "[" in kind:
+                raise ValueError(
+                    f"output.parquet: gpu cannot write {name!r}, a column of vectors. Leave parquet out, which encodes "
+                    "documents/ on the processors"
+                )
         if self.input:
             carried = [name for entry in self.input for name in entry.columns]
             check_columns(self.output.export_columns, bool(self.output.raw), carried, [*added_columns(self.stages)])

@@ -67,7 +67,8 @@ def check_session(workers: int, scheduler: str, slice_bytes: int) -> None:
 
 def work_of(recipe: Recipe, checked: Preflight, workers: int) -> Work:
     """Return what the engine "auto" is chosen by: about how much text there is, and what the run does with it."""
-    steps = [stage.kind for stage in recipe.stages] + (["write"] if recipe.output.documents else [])
+    documents = ["encode" if recipe.output.parquet == "gpu" else "write"] if recipe.output.documents else []
+    steps = [stage.kind for stage in recipe.stages] + documents
     if all(is_plain_lines(file) and not file.compression for file in checked.files):
         steps.append("parse")
     tokens = [] if checked.tokenizer is None else ["tokens"]

@@ -7,7 +7,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from curation.arrays import as_one_array, cut_tables
-from curation.contract import ID, ROW, TEXT
+from curation.contract import ID, ROW, TEXT, Engine, TableFile
 from curation.engine import load_engine
 from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
@@ -39,7 +39,7 @@ from curation.running.row_sums import cut_pieces
 from curation.running.task_records import Counts, RunningNote
 from curation.stages import Language, Stage
 from curation.stages.base import added_columns
-from curation.system.files import begin_sync, commit, file_sha256, numbered_path, write_json
+from curation.system.files import commit, file_sha256, numbered_path, write_json
 from curation.system.interrupts import check as check_interrupts
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
     files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
     with (
         files as tokens,
-        _document_file(path, schema) if path else nullcontext() as file,
+        _document_file(plan.recipe.output, engine, path, schema) if path else nullcontext() as file,
         RunningNote(job.work, number) as note,
     ):
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
@@ -140,8 +140,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
         for table in _row_groups(_kept_documents(plan, job, part, schema)):
             check_interrupts()
-            if file:
-                file.write(table)
+            frame = file.write(table) if file else None
             _digest_documents(digest, table)
             tally["documents"] += len(table)
             sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).to_numpy()
@@ -149,7 +148,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
             lengths.add(tally_of(sizes))
             languages += count_languages(plan.recipe.stages, table)
             if tokens:
-                tokens.write(table.column(TEXT))
+                tokens.write(table.column(TEXT), None if frame is None else frame[TEXT])
             note.write(tally["documents"], tally["bytes"], tally["documents"])
     if tokens:
         tally |= tokens.counts()
@@ -166,23 +165,12 @@ def part_counts(record: dict[str, Any]) -> Counts:
     return Counts(record["documents"], record["bytes"], record["documents"])
 
 
-class _DocumentFile(NamedTuple):
-    """An open file of `documents/`."""
-
-    writer: pq.ParquetWriter
-    descriptor: int
-
-    def write(self, table: pa.Table) -> None:
-        self.writer.write_table(table)
-        begin_sync(self.descriptor)
-
-
 @contextmanager
-def _document_file(path: Path, schema: pa.Schema) -> Iterator[_DocumentFile]:
+def _document_file(output: Output, engine: Engine, path: Path, schema: pa.Schema) -> Iterator[TableFile]:
     """Yield the file; it appears when the block ends without an error."""
-    with ExitStack() as stack:
-        file = stack.enter_context(pa.OSFile(str(stack.enter_context(commit(path))), "wb"))
-        yield _DocumentFile(stack.enter_context(pq.ParquetWriter(file, schema, **PARQUET_OPTIONS)), file.fileno())
+    writer = engine if output.parquet == "gpu" else load_engine("cpu")
+    with commit(path) as temporary, writer.parquet_file(temporary, schema, PARQUET_OPTIONS) as file:
+        yield file
 
 
 def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:

@@ -213,6 +213,9 @@ class Series(pd.Series):
     def null_count(self) -> int:
         return int(self.isna().sum())
 
+    def to_pylibcudf(self):
+        return cpu_fallback.to_arrow(pd.DataFrame(self.rename("")))[""], {}
+
     @classmethod
     def from_arrow(cls, array: pa.Array) -> "Series":
         return cls(cpu_fallback.from_arrow(pa.table({"": array}))[""])
@@ -251,6 +254,77 @@ def pandas_as_cudf() -> ModuleType:
     return stand_in
 
 
+class ChunkedWriter:
+    """pylibcudf's writer of Parquet, its options and their builder. Calls are those of the stubs of 26.10."""
+
+    def __init__(self, sink: list[str]) -> None:
+        self.path, self.set, self.file = sink[0], dict[str, Any](), None
+
+    def __getattr__(self, name: str) -> Callable[[Any], "ChunkedWriter"]:
+        if name not in (
+            "metadata", "key_value_metadata", "compression", "stats_level", "row_group_size_bytes",
+            "row_group_size_rows", "max_page_size_bytes",
+        ):  # fmt: skip
+            raise AttributeError(name)
+        return lambda value: self.set.__setitem__(name, value) or self
+
+    def build(self) -> "ChunkedWriter":
+        return self
+
+    def set_dictionary_policy(self, policy: str) -> None:
+        self.set["dictionary"] = policy
+
+    def write(self, columns: list[pa.ChunkedArray], partitions_info: None = None) -> None:
+        """Strings have 32-bit offsets: only Arrow's schema in the footer tells that they were large."""
+        kinds = [pa.string() if column.type == pa.large_string() else column.type for column in columns]
+        names = [column.name for column in self.set["metadata"].column_metadata]
+        columns = [column.cast(kind) for column, kind in zip(columns, kinds, strict=True)]
+        if self.file is None:
+            assert (self.set["stats_level"], self.set["dictionary"]) == ("STATISTICS_NONE", "NEVER")
+            self.file = pq.ParquetWriter(
+                self.path, pa.schema([*zip(names, kinds, strict=True)]), compression=self.set["compression"].lower(),
+                store_schema=False, write_statistics=False, use_dictionary=False,
+            )  # fmt: skip
+            self.file.add_key_value_metadata(self.set["key_value_metadata"][0])
+        self.file.write_table(pa.table(columns, names), row_group_size=self.set["row_group_size_rows"])
+
+    def close(self, metadata_file_path: list[str]) -> None:
+        assert metadata_file_path == []
+        self.file.close()
+
+
+class ColumnMetadata:
+    def set_name(self, name: str) -> "ColumnMetadata":
+        self.name = name
+        return self
+
+    def set_nullability(self, nullable: bool) -> "ColumnMetadata":
+        assert nullable
+        return self
+
+
+class Names(dict):
+    """An enumeration whose values are their names."""
+
+    __getattr__ = dict.__getitem__
+
+    def __missing__(self, name: str) -> str:
+        return name
+
+
+def arrow_as_pylibcudf() -> SimpleNamespace:
+    kinds = SimpleNamespace(
+        TableInputMetadata=lambda columns: SimpleNamespace(column_metadata=[ColumnMetadata() for _ in columns]),
+        CompressionType=Names(), StatisticsFreq=Names(), DictionaryPolicy=Names(),
+    )  # fmt: skip
+    writing = SimpleNamespace(
+        ChunkedParquetWriterOptions=SimpleNamespace(builder=ChunkedWriter),
+        ChunkedParquetWriter=SimpleNamespace(from_options=lambda options: options),
+    )
+    modules = SimpleNamespace(types=kinds, parquet=writing, SinkInfo=list)
+    return SimpleNamespace(Column=None, Table=list, io=modules)
+
+
 def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     """Puts everything in place; gives what loads a module of the GPU engine."""
 
@@ -265,7 +339,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     for name, stand_in in (
         ("cupy", numpy_as_cupy()),
         ("cudf", pandas_as_cudf()),
-        ("pylibcudf", SimpleNamespace(Column=None)),
+        ("pylibcudf", arrow_as_pylibcudf()),
         ("rmm", SimpleNamespace(__name__="rmm", __version__="0", mr=resources)),
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
@@ -286,7 +360,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setattr(module, "LANES", 1)  # a warp of one thread waits for no other
     for name, number in NO_WARPS.items():
         monkeypatch.setattr(token_kernels, name, number)
-    for name in ("measures", "models", "lines"):
+    for name in ("measures", "models", "lines", "io"):
         monkeypatch.setitem(sys.modules, f"gpu_pipeline.{name}", load(name))
         monkeypatch.setattr(gpu_pipeline, name, sys.modules[f"gpu_pipeline.{name}"], raising=False)
     monkeypatch.setattr(kernels, "launch", fake.run)

@@ -58,3 +58,14 @@ def test_the_same_bytes(
     run(recipe, tmp_path / "out", engine=name, workers=2, scheduler=scheduler, slice_bytes=30_000)
     assert data_digests(tmp_path / "out") == data_digests(expected)
     assert rejected_rows(tmp_path / "out") == rejected_rows(expected)
+
+
+def test_the_same_rows_in_files_that_the_engine_encodes(
+    engine: ModuleType, inputs: list[dict[str, str]], expected: Path, tmp_path: Path
+):
+    name = next(name for name, package in PACKAGES.items() if package == engine.__name__)
+    run(recipe_of(*inputs, stages=STAGES, output={"parquet": "gpu"}), tmp_path / "out", engine=name, workers=2)
+    assert pq.read_table(tmp_path / "out" / "documents").equals(pq.read_table(expected / "documents"))
+    found, wanted = data_digests(tmp_path / "out"), data_digests(expected)
+    others = {path for path in wanted if not path.startswith("documents/")}
+    assert others and {path: found[path] for path in others} == {path: wanted[path] for path in others}

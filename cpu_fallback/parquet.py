@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes Parquet files with Arrow, a row group per table."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curation.system.files import begin_sync
+
+
+class ParquetFile(NamedTuple):
+    """An open file."""
+
+    writer: pq.ParquetWriter
+    descriptor: int
+
+    def write(self, table: pa.Table) -> None:
+        self.writer.write_table(table)
+        begin_sync(self.descriptor)
+
+
+@contextmanager
+def parquet_file(path: Path, schema: pa.Schema, options: Mapping[str, Any]) -> Iterator[ParquetFile]:
+    with pa.OSFile(str(path), "wb") as file, pq.ParquetWriter(file, schema, **options) as writer:
+        yield ParquetFile(writer, file.fileno())
