@@ -19,6 +19,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from curation.running.run import run
 from curation.running.totals import TASK_SLICES
 from curation.stages import ExactDedup, FuzzyDedup
 from curation.stages.key_ranges import MAX_BUNDLE_ROWS, MIN_BUNDLE_ROWS, TASKS_PER_WORKER
-from curation.system.cluster import bundle_of
+from curation.system.cluster import BUNDLE_SECONDS, MAX_MESSAGE, bundle_of
 from curation.system.sessions import TaskSession
 
 ONE_TASK = ("division", "joined", "groups")  # phases of one task, whatever the size
@@ -45,7 +46,6 @@ THREADS = 64
 TASK_BYTES = 32 << 20  # of input, in a task of the map phase
 FINISH_BYTES = 2.5e9  # of input, per task: a pair of 10 GB, or 250,000 rows of `removed/`
 MAX_TASKS = 30_000  # simulated: longer phases have tasks of the same total
-SUBMIT_SECONDS = 0.0021  # per bundle of one task: processor time of the scheduler, the longest of three runs
 
 
 class Labels(Progress):
@@ -157,24 +157,27 @@ def simulate(times: dict[str, Any], size: float, nodes: int, submit: float) -> d
         tasks = count_tasks(name, size, large["documents"]["read"] * factor, nodes * THREADS)
         if submit:
             mean = sum(measured) / len(measured)
-            sizes = bundles(tasks, nodes * THREADS) if name != "finish" else [1] * tasks  # its tasks are uneven
-            lengths = (count * total / tasks * measured[k % len(measured)] / mean for k, count in enumerate(sizes))
+            sizes = bundles(tasks, nodes * THREADS, total / tasks) if name != "finish" else [1] * tasks  # uneven tasks
+            lengths = (size * total / tasks * measured[k % len(measured)] / mean for k, size in enumerate(sizes))
             result[name] = schedule(lengths, nodes * THREADS, submit)
             continue
         scale = max(tasks / MAX_TASKS, 1.0)  # fewer and longer tasks stand for many
-        count = round(tasks / scale)
+        fewer = round(tasks / scale)
         mean = sum(measured) / len(measured)  # tasks differ as the measured ones do
-        seconds = (total / count * measured[number % len(measured)] / mean for number in range(count))
+        seconds = (total / fewer * measured[number % len(measured)] / mean for number in range(fewer))
         result[name] = schedule(seconds, nodes * THREADS, 0.0)
     return result
 
 
-def bundles(tasks: int, threads: int) -> Iterator[int]:
-    """Yield the numbers of tasks in bundles, as a cluster gets them."""
-    while tasks:
-        count = bundle_of(tasks, threads)
-        yield count
-        tasks -= count
+def bundles(tasks: int, threads: int, seconds: float) -> Iterator[int]:
+    """Yield the numbers of tasks in bundles, as a cluster gets them. The mean `seconds` of a task are known after the
+    first two messages."""
+    for number in count(0):
+        if not tasks:
+            break
+        size = bundle_of(tasks, threads, seconds if number >= 2 * MAX_MESSAGE else 0.0)
+        yield size
+        tasks -= size
 
 
 def shown(seconds: float) -> str:
@@ -192,7 +195,7 @@ def table(times: dict[str, Any]) -> None:
     print("| phase | tasks | CPU s per GB |\n|---|---:|---:|")
     for name, measured in [*large["phases"].items(), ("the run's process", [large["own"]])]:
         print(f"| {name} | {len(measured)} | {sum(measured) / large['bytes'] * 1e9:.2f} |")
-    for submit, title in ((SUBMIT_SECONDS, "one client submits bundles of tasks"), (0.0, "submitting takes no time")):
+    for submit, title in ((BUNDLE_SECONDS, "one client submits bundles of tasks"), (0.0, "submitting takes no time")):
         print(f"\n{title}\n\n| nodes | " + " | ".join(SIZES) + " |\n|---:|" + "---:|" * len(SIZES))
         for nodes in NODES:
             cells = []

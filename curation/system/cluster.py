@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.context
@@ -31,8 +32,9 @@ from curation.system.steps import Every
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 POLL_SECONDS = 5
 BUNDLES_PER_THREAD, MIN_WINDOW = 4, 16  # handed to the scheduler
-MESSAGES = 4  # that fill a window: a thread still has three bundles when the next one is sent
-BUNDLES_LEFT, MAX_BUNDLE = 2, 32  # a bundle has half of the tasks left per thread: the last ones have one task
+MESSAGES, MAX_MESSAGE = 4, 256  # messages that fill a window: a thread still has three bundles when one is sent
+BUNDLES_LEFT, MAX_BUNDLE = 2, 64  # a bundle has half of the tasks left per thread: the last ones have one task
+BUNDLE_SECONDS = 0.0021  # from one bundle to the next: processor time of the scheduler (docs/scale.md)
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)  # the terminal sends them to every process of its group
 CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
 # Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
@@ -188,10 +190,10 @@ class ClusterExecutor:
 
     @property
     def message(self) -> int:
-        return max(BUNDLES_PER_THREAD * self.threads, MIN_WINDOW) // MESSAGES
+        return min(max(BUNDLES_PER_THREAD * self.threads, MIN_WINDOW) // MESSAGES, MAX_MESSAGE)
 
-    def bundle(self, waiting: int) -> int:
-        return bundle_of(waiting, self.threads)
+    def bundle(self, waiting: int, seconds: float) -> int:
+        return bundle_of(waiting, self.threads, seconds)
 
     def _count_threads(self) -> int:
         with _explained(self.client):
@@ -247,9 +249,21 @@ class ClusterExecutor:
             raise no_worker(address, self.idle_seconds)
 
 
-def bundle_of(waiting: int, threads: int) -> int:
-    """Return the number of tasks to hand over at once, if so many wait for so many threads."""
-    return min(max(waiting // (BUNDLES_LEFT * max(threads, 1)), 1), MAX_BUNDLE)
+def bundle_of(waiting: int, threads: int, seconds: float = 0.0) -> int:
+    """Return the number of tasks to hand over at once, if so many wait for so many threads: at most MAX_BUNDLE.
+
+    A bundle has half of the tasks left per thread. But many threads with short tasks would wait for the scheduler,
+    which needs BUNDLE_SECONDS for a bundle. It has begun all bundles of k tasks after waiting / k times BUNDLE_SECONDS,
+    and the last one ends k times `seconds` later. The sum is least if both times are equal. A bundle need not be larger
+    than keeps its thread at work while the scheduler begins one bundle for each other thread.
+
+    seconds  mean time of a task; 0.0 if it is not known
+    """
+    size = waiting // (BUNDLES_LEFT * max(threads, 1))
+    if seconds:
+        enough = threads * BUNDLE_SECONDS / seconds
+        size = max(size, int(min(math.sqrt(waiting * BUNDLE_SECONDS / seconds), enough)))
+    return max(min(size, waiting, MAX_BUNDLE), 1)
 
 
 def no_worker(address: str, seconds: float) -> EngineError:

@@ -3,7 +3,8 @@
 
 A session hands an executor only some tasks at a time, the next one when one has ended. So memory, here and in the
 scheduler of a cluster, does not depend on the number of tasks. A cluster gets *bundles* of tasks, which become smaller
-towards the end: a task costs its client and its scheduler a millisecond or more. A message has several bundles.
+towards the end: a bundle costs its client and its scheduler a millisecond or more. A message has several bundles.
+Bundles note the time of their tasks, by which the executor chooses the size of the next ones.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ class Executor(Protocol):
         """The number of bundles to hand over at once: 1 if each may be handed over alone, without a cost."""
         ...
 
-    def bundle(self, waiting: int) -> int:
-        """Return the number of tasks in the next bundle. `waiting` tasks are not handed over; 0: their number is not
-        known."""
+    def bundle(self, waiting: int, seconds: float) -> int:
+        """Return the number of tasks in the next bundle.
+
+        waiting  tasks that are not handed over; 0: their number is not known
+        seconds  mean time of a task so far; 0.0: none has ended
+        """
         ...
 
     def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
@@ -70,7 +74,7 @@ class LocalExecutor:
     def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
         return [self.pool.submit(function, item) for item in items]
 
-    def bundle(self, waiting: int) -> int:
+    def bundle(self, waiting: int, seconds: float) -> int:
         return 1
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
@@ -123,15 +127,17 @@ class TaskSession:
         ended: SimpleQueue[int] = SimpleQueue()
         running: dict[int, tuple[Any, list[tuple[int, Any]]]] = {}  # first task of a bundle -> its future and tasks
         waiting, left = enumerate(items), len(items) if isinstance(items, Sized) else 0
+        times, all_begun = Times(), False
         try:
             while not stop.is_set():
                 window, message, bundles = self.executor.window, self.executor.message, list[list[tuple[int, Any]]]()
-                if window - len(running) >= message or not running:
-                    while len(running) + len(bundles) < window:
-                        if not (tasks := [*islice(waiting, self.executor.bundle(left))]):
-                            break
-                        left = max(left - len(tasks), 0)
-                        bundles.append(tasks)
+                has_room = not all_begun and (window - len(running) >= message or not running)
+                while has_room and len(bundles) < min(message, window - len(running)):
+                    tasks = [*islice(waiting, self.executor.bundle(left, times.mean))]
+                    if all_begun := not tasks:
+                        break
+                    left = max(left - len(tasks), 0)
+                    bundles.append(tasks)
                 if bundles:
                     batches = [[item for _, item in tasks] for tasks in bundles]
                     futures = self.executor.submit(partial(_run_bundle, function), batches)
@@ -140,9 +146,11 @@ class TaskSession:
                         future.add_done_callback(partial(_note_end, ended, tasks[0][0]))
                 if not running:
                     return
-                firsts = self._wait(ended, min(message, len(running)))
-                results = self.executor.results([running[first][0] for first in firsts])
-                for first, found in zip(firsts, results, strict=True):
+                is_full = all_begun or window - len(running) < message
+                firsts = self._wait(ended, min(message, len(running))) if is_full else _take(ended)
+                results = self.executor.results([running[first][0] for first in firsts]) if firsts else []
+                for first, (seconds, found) in zip(firsts, results, strict=True):
+                    times.add(seconds, len(found))
                     for (number, item), result in zip(running.pop(first)[1], found, strict=True):
                         done(number, item, result)
         finally:
@@ -160,13 +168,39 @@ class TaskSession:
         with suppress(Empty):
             while len(numbers) < wanted:
                 numbers.append(ended.get(timeout=max(until - time.monotonic(), 0)))
-            while True:
-                numbers.append(ended.get_nowait())
-        return numbers
+        return numbers + _take(ended)
 
 
-def _run_bundle(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    return [function(item) for item in items]
+class Times:
+    """The times of the tasks of a phase."""
+
+    def __init__(self) -> None:
+        self.seconds, self.tasks = 0.0, 0
+
+    def add(self, seconds: float, tasks: int) -> None:
+        self.seconds += seconds
+        self.tasks += tasks
+
+    @property
+    def mean(self) -> float:
+        """Seconds per task; 0.0 before the first one."""
+        return self.seconds / max(self.tasks, 1)
+
+
+def _take(ended: SimpleQueue[int]) -> list[int]:
+    """Return the first tasks of the bundles that have ended, without waiting."""
+    numbers: list[int] = []
+    with suppress(Empty):
+        while True:
+            numbers.append(ended.get_nowait())
+    return numbers
+
+
+def _run_bundle(function: Callable[[Any], Any], items: Sequence[Any]) -> tuple[float, list[Any]]:
+    """Return the seconds of a bundle, and the result of each task."""
+    begun = time.monotonic()
+    results = [function(item) for item in items]
+    return time.monotonic() - begun, results
 
 
 class Counted:
