@@ -180,12 +180,31 @@ def test_an_input_that_changes_before_raw_is_written(
         run_in(tmp_path / "out", made)
 
 
-def test_fewer_documents_than_before_are_an_error(recipe: Callable[..., Recipe], tmp_path: Path):
+@pytest.fixture
+def write(recipe: Callable[..., Recipe], tmp_path: Path) -> Callable[[int], object]:
+    """Writes so many documents, from the first slice on, as one file of `raw/`."""
     folder = run_in(tmp_path / "out", recipe("jsonl", keep_work=True))
     plan = load_plan(digest_of(folder / "_work" / "plan.json"))
-    files = RawFiles(0, len(plan.slices), 0, 0, [1000])
+    offsets, engine = np.zeros(len(plan.slices), np.int64), load_engine("cpu")
+
+    def call(documents: int) -> object:
+        stop = 1 if documents < 5 else len(plan.slices)
+        return write_raw(plan, tmp_path, RawFiles(0, stop, 0, 0, [documents]), engine, 300, offsets)
+
+    return call
+
+
+def test_fewer_documents_than_before_are_an_error(write: Callable[[int], object]):
     with pytest.raises(IntegrityError, match=r"^raw/: 847 documents fewer than the first time that the inputs were"):
-        write_raw(plan, tmp_path, files, load_engine("cpu"), 10**6, np.zeros(len(plan.slices), np.int64))
+        write(1000)
+
+
+def test_a_change_behind_the_rows_of_a_task_is_an_error(write: Callable[[int], object], tmp_path: Path):
+    assert write(2)
+    data = (tmp_path / "lines.jsonl").read_bytes()
+    (tmp_path / "lines.jsonl").write_bytes(data[:2000] + b"X" + data[2001:])
+    with pytest.raises(InputError, match=r"lines\.jsonl"):
+        write(2)
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=8), st.integers(1, 20), st.integers(1, 9))
