@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 RAW, CLEANED = "raw", "cleaned"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
-# Where a file ends in the middle of a slice, two tasks read it: more slices per task are read less often twice
+# Two tasks read a slice in which the last file of a task ends. With more slices per task, fewer are read twice.
 MANY_SLICES, MAX_RAW_SLICES = 256, 8
 
 
 class RawFiles(NamedTuple):
-    """Consecutive files of `raw/`, which one task writes. They begin in the slices `first` to `stop` (exclusive) or end
-    there; documents as read count from the first one of the slice `first`.
+    """Consecutive files of `raw/`, which one task writes. Their documents are in the slices `first` to `stop`
+    (exclusive).
 
-    skip    documents before the first file
+    skip    documents of the slice `first` that are in earlier files
     number  number of the first file
     rows    documents of each file
     """
