@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -158,6 +158,63 @@ def cut_spans(
         numbers, sizes = numbers[first:], sizes[first:]
 
 
+class Cutter:
+    """Batches of at most the total `size` and `items` items, but at least one item.
+
+    The items come in pieces. Batches do not depend on how they are divided.
+    """
+
+    def __init__(self, size: int, items: int) -> None:
+        self.size, self.items = size, items
+        self.number = self.count = self.taken = 0  # of the batch that is open
+
+    def add(self, ends: np.ndarray, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int, int]]:
+        """Yield (number of the batch, first item, item after the last) of a piece: the items `first` to `last` of those
+        whose sizes have the running sum `ends`."""
+        stop = len(ends) if last is None else last
+        while first < stop:
+            left = self.size - self.taken, self.items - self.count
+            end = min(batch_end_at(ends, first, *left, begun=self.count > 0), stop)
+            if end == first:
+                self.number, self.count, self.taken = self.number + 1, 0, 0
+                continue
+            yield self.number, first, end
+            self.count += end - first
+            self.taken += int(ends[end - 1]) - (int(ends[first - 1]) if first else 0)
+            first = end
+
+    def add_whole(self, count: int, total: int) -> bool:
+        """Add `count` items of the size `total` to the open batch if all of them fit; return whether they do."""
+        fits = not count or (self.count + count <= self.items and self.taken + total <= self.size)
+        if fits:
+            self.count, self.taken = self.count + count, self.taken + total
+        return fits
+
+
+Ends = Iterable[tuple[np.ndarray, int, int]]  # arguments of `Cutter.add`
+
+
+def cut_counts(runs: Iterable[tuple[int, int, Callable[[], Ends]]], size: int, items: int) -> Iterator[int]:
+    """Yield the number of items of each batch of at most `items` items and the total `size`, but at least one item.
+
+    A run of items is their number, their total size, and a function that returns the running sums of their sizes in
+    pieces. It is called only for a run in which a batch ends.
+    """
+    cutter, current, length = Cutter(size, items), 0, 0
+    for count, total, load in runs:
+        if cutter.add_whole(count, total):
+            length += count
+            continue
+        for ends, start, stop in load():
+            for number, first, last in cutter.add(ends, start, stop):
+                if number != current:
+                    yield length
+                    current, length = number, 0
+                length += last - first
+    if length:
+        yield length
+
+
 def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of `tables` in batches: the number of the batch and some of its rows.
 
@@ -166,19 +223,11 @@ def cut_tables(tables: Iterable[pa.Table], documents: int, size: int) -> Iterato
     """
     import pyarrow.compute as pc
 
-    number = rows = taken = 0
+    cutter = Cutter(size, documents)
     for table in tables:
         ends = np.cumsum(pc.binary_length(table.column(TEXT)).to_numpy())
-        first = 0
-        while first < len(table):
-            last = batch_end_at(ends, first, size - taken, documents - rows, begun=rows > 0)
-            if last == first:
-                number, rows, taken = number + 1, 0, 0
-                continue
+        for number, first, last in cutter.add(ends):
             yield number, table.slice(first, last - first)
-            rows += last - first
-            taken += int(ends[last - 1]) - (int(ends[first - 1]) if first else 0)
-            first = last
 
 
 def seeded_hashes(numbers: np.ndarray, seed: int) -> np.ndarray:

@@ -32,9 +32,14 @@ def export_format(value: str) -> str:
     return value.rpartition(".")[2]
 
 
+def is_one_file(value: str) -> bool:
+    """Return whether an export is one file, whose name the value is."""
+    return "." in value
+
+
 def file_name(value: str, number: int) -> str:
     """Return the name of a file of an export: the given one, or `part-NNNNN.FORMAT`."""
-    return value if "." in value else f"part-{number:05d}.{value}"
+    return value if is_one_file(value) else f"part-{number:05d}.{value}"
 
 
 def check_columns(chosen: Sequence[str], raw: bool, carried: Sequence[str], added: Sequence[str]) -> None:
@@ -56,4 +61,4 @@ def check_columns(chosen: Sequence[str], raw: bool, carried: Sequence[str], adde
             raise ValueError(f"output.export_columns has {name!r} twice")
 
 
-__all__ = ["EXPORT_FORMATS", "PATTERN", "check_columns", "check_export", "export_format", "file_name"]
+__all__ = ["EXPORT_FORMATS", "PATTERN", "check_columns", "check_export", "export_format", "file_name", "is_one_file"]

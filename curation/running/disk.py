@@ -9,6 +9,7 @@ bytes per byte of text (or as named), from a survey of the inputs:
                     segment-N/*.keys.arrow              8 + the keys of the segment's stages, per document
                     outputs/*.ids, *.lengths            2 or 4 per token (the tokenizer's dtype), 4 per document
                     records of removed documents        80 + the id, per document read; the text that row stages remove
+                    segment-0/*.read.bin, with `raw`    8 per document read
     documents       *.parquet                           the sample, compressed: 0.38 to 0.45 on English text
     tokens          *.bin, *.idx                        2 or 4 per token, 20 per document
     other forms     *.npy, *.pt                         bytes of the form's dtype per token, 16 per document
@@ -57,6 +58,7 @@ from curation.stages import CorpusStage, Mix
 MARGIN, FIXED_BYTES = 1.1, 200_000
 CANDIDATES = 0.65  # share of the text that a corpus stage compares
 ROW_BYTES = 80  # in `_work`, per document read: records of removed documents, decisions, masks, sums of sizes
+READ_BYTES = 8  # in `_work`, per document read, with `raw`: the running sum of the sizes
 REMOVED_BYTES, REJECTED_BYTES = 30, 400
 IDX_BYTES, LENGTH_BYTES, FORM_BYTES = 20, 4, 16  # per document
 EXPORT_RATIO, EXPORT_BYTES = 1.05, 60
@@ -116,7 +118,7 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
     written = max(kept_share(recipe, survey), 1.0)  # of the documents after the row stages
     kept_documents, kept_bytes = written * survey.kept_documents, written * survey.kept_bytes
     parts = {
-        "_work": sum(survey.segments) + (ROW_BYTES + id_bytes) * documents,
+        "_work": sum(survey.segments) + (ROW_BYTES + READ_BYTES * bool(output.raw) + id_bytes) * documents,
         "documents": written * survey.documents_bytes if output.documents else 0,
         "removed": (REMOVED_BYTES + id_bytes) * documents + REJECTED_BYTES * survey.rejected,
     }

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
+from curation.arrays import cut_tables
 from curation.contract import ID, TEXT
 from curation.models.vectors import arrow_type
 from curation.stages import Stage
@@ -46,6 +49,14 @@ def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
+def row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the same rows, cut at fixed counts of documents and bytes: row groups do not depend on slices and
+    batches."""
+    for _, group in groupby(cut_tables(tables, ROW_GROUP_DOCUMENTS, ROW_GROUP_BYTES), itemgetter(0)):
+        yield pa.concat_tables([rows for _, rows in group]).combine_chunks()
+
+
 __all__ = [
     "DOCUMENT_SCHEMA", "PARQUET_OPTIONS", "ROW_GROUP_BYTES", "ROW_GROUP_DOCUMENTS", "document_schema", "in_schema",
+    "row_groups",
 ]  # fmt: skip

@@ -1,54 +1,153 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exports in CSV, JSON Lines or Parquet: `raw/` holds the documents as read, `cleaned/` the kept ones.
 
-Files are cut at fixed counts of documents and bytes, so they do not depend on slices and workers. Tasks write the files
-of `cleaned/`. The runner writes those of `raw/` one at a time, and a resumed run writes that folder again.
+Files are cut at fixed counts of documents and bytes, so they do not depend on slices and workers. They are cut before
+they are written, so tasks write them. A task of `raw/` reads some slices again and writes all files that begin there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import chain, groupby
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
-from curation.arrays import cut_tables
+from curation.arrays import Ends, cut_counts, map_file
+from curation.errors import IntegrityError, counted
 from curation.packing.samples import SAMPLE_FILES
+from curation.reading.changes import check_unchanged
 from curation.reading.sampling import read_sampled
-from curation.recipes.exports import export_format, file_name
-from curation.running.documents_schema import PARQUET_OPTIONS, document_schema, in_schema
-from curation.running.intermediate import Numbering, with_ids
-from curation.system.files import commit, file_sha256, remove
+from curation.recipes.exports import export_format, file_name, is_one_file
+from curation.running.documents_schema import PARQUET_OPTIONS, document_schema, in_schema, row_groups
+from curation.running.intermediate import with_ids
+from curation.running.slice_notes import READ
+from curation.running.stored_plan import slices_with_urls
+from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
-from curation.system.steps import each
 
 if TYPE_CHECKING:
+    from curation.contract import Engine
     from curation.recipes.recipe import Output
-    from curation.running.context import RunContext
+    from curation.running.ledger import SliceTotals
+    from curation.running.stored_plan import Plan
 
 RAW, CLEANED = "raw", "cleaned"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
+# Two tasks read a slice in which the last file of a task ends. With more slices per task, fewer are read twice.
+MANY_SLICES, MAX_RAW_SLICES = 256, 8
 
 
-def write_raw(context: RunContext, numbering: Numbering) -> dict[str, str]:
-    """Write `raw/part-*`, the documents of all slices before any stage; return path -> SHA-256."""
-    schema = document_schema(context.plan.slices.carried)
-    engine, recipe = context.engine, context.plan.recipe
+class RawFiles(NamedTuple):
+    """Consecutive files of `raw/`, which one task writes. Their documents are in the slices `first` to `stop`
+    (exclusive).
+
+    skip    documents of the slice `first` that are in earlier files
+    number  number of the first file
+    rows    documents of each file
+    """
+
+    first: int
+    stop: int
+    skip: int
+    number: int
+    rows: list[int]
+
+
+def plan_raw(output: Output, segment: Path, totals: SliceTotals) -> Iterator[RawFiles]:
+    """Yield the files of `raw/` in tasks: those that begin in some consecutive slices belong to one task.
+
+    A file has at most `part_documents` documents and `part_bytes` of text, but at least one document. `totals` are the
+    counts of the first segment, whose folder is `segment`.
+    """
+    rows = [int(totals.read.sum())]
+    if not is_one_file(output.raw):
+        counts = zip(totals.read.tolist(), totals.bytes_read.tolist(), strict=True)
+        runs = ((*count, partial(_read_sizes, segment, number)) for number, count in enumerate(counts))
+        rows = list(cut_counts(runs, output.part_bytes, output.part_documents)) or [0]
+    starts, ends = np.cumsum([0, *rows]), np.cumsum(totals.read)
+    firsts = np.searchsorted(ends, starts[:-1], side="right")  # the slice in which each file begins
+    stops = np.searchsorted(ends, starts[1:], side="left") + 1  # the slice after the one in which it ends
+    tasks = firsts // min(max(len(ends) // MANY_SLICES, 1), MAX_RAW_SLICES)
+    for low, high in pairwise([0, *(np.flatnonzero(np.diff(tasks)) + 1).tolist(), len(rows)]):
+        first = min(int(firsts[low]), len(ends))
+        skip = int(starts[low]) - (int(ends[first - 1]) if first else 0)
+        yield RawFiles(first, min(int(stops[high - 1]), len(ends)), skip, low, rows[low:high])
+
+
+def _read_sizes(segment: Path, number: int) -> Ends:
+    """The running sum of the sizes of the texts that were read of a slice."""
+    ends = map_file(numbered_path(segment, number, READ), np.int64)
+    return [(ends, 0, len(ends))]
+
+
+def write_raw(
+    plan: Plan, folder: Path, files: RawFiles, engine: Engine, batch_bytes: int, offsets: np.ndarray,
+    urls: Sequence[str] = (),
+) -> dict[str, str]:  # fmt: skip
+    """Write some files of `raw/`, the documents of the inputs before any stage; return path -> SHA-256.
+
+    offsets  int64: `doc` of the first row of each slice
+    urls     URLs of the slices with their secrets; empty if no URL has a secret
+
+    InputError if an input has changed since planning, IntegrityError if it has fewer documents than the first segment
+    has read.
+    """
+    schema, output = document_schema(plan.slices.carried), plan.recipe.output
 
     def tables() -> Iterator[pa.Table]:
-        for input_slice in each(numbering.slices, "writing raw/", "slice"):
-            base = int(numbering.offsets[input_slice.index])
-            for batch, _ in read_sampled(engine, input_slice, context.batch_bytes, recipe.seed):
-                if len(batch.frame):
-                    yield in_schema(with_ids(engine.to_arrow(batch.frame), input_slice.source, base), schema)
+        skip, missing = files.skip, sum(files.rows)
+        for input_slice in slices_with_urls(plan.slices, files.first, files.stop, urls):
+            base = int(offsets[input_slice.index])
+            for batch, _ in read_sampled(engine, input_slice, batch_bytes, plan.recipe.seed):
+                check_interrupts()
+                low, high = min(skip, len(batch.frame)), min(skip + missing, len(batch.frame))
+                skip, missing = skip - low, missing - (high - low)
+                if low < high:
+                    rows = engine.to_arrow(batch.frame).slice(low, high - low)
+                    yield in_schema(with_ids(rows, input_slice.source, base), schema)
+                del batch
+                if not missing and input_slice.index + 1 == files.stop:  # another task reads the rest
+                    check_unchanged(input_slice)
+                    break
+        if missing:
+            raise IntegrityError(
+                f"raw/: {counted(missing, 'document')} fewer than the first time that the inputs were read. Start over "
+                "with --force"
+            )
 
-    return _write(context.folder / RAW, recipe.output, tables(), schema)
+    found = Rows(tables())
+    digests: dict[str, str] = {}
+    for number, count in enumerate(files.rows, files.number):
+        path, rows = _file(folder / RAW, output.raw, number), found.take(count)
+        digests |= _write_file(path, output, row_groups(rows) if output.raw.endswith("parquet") else rows, schema)
+    found.end()
+    return digests
+
+
+class Rows:
+    """The rows of tables, taken in the order in which they come."""
+
+    def __init__(self, tables: Iterator[pa.Table]) -> None:
+        self.tables, self.rest = tables, pa.table({})
+
+    def take(self, count: int) -> Iterator[pa.Table]:
+        """Yield the next `count` rows."""
+        while count:
+            table = self.rest if len(self.rest) else next(self.tables)
+            rows, self.rest = table.slice(0, count), table.slice(count)
+            count -= len(rows)
+            yield rows
+
+    def end(self) -> None:
+        """Let the iterator of tables end. It has no more rows."""
+        assert not [*self.tables] and not len(self.rest)
 
 
 class CleanedFile(NamedTuple):
@@ -95,21 +194,7 @@ def _file(folder: Path, setting: str, number: int) -> Path:
     return folder / file_name(setting, number)
 
 
-def _write(folder: Path, output: Output, tables: Iterator[pa.Table], schema: pa.Schema) -> dict[str, str]:
-    """Write the tables as files of at most `part_documents` rows and `part_bytes` of text, but at least one row; or as
-    the one file that `output.raw` names."""
-    remove(folder)
-    if "." in output.raw:
-        return _write_file(_file(folder, output.raw, 0), output, tables, schema)
-    digests: dict[str, str] = {}
-    groups = groupby(cut_tables(tables, output.part_documents, output.part_bytes), itemgetter(0))
-    files = ((number, (rows for _, rows in group)) for number, group in groups)
-    for number, rows in chain([next(files, (0, iter(())))], files):  # one empty file if there are no rows
-        digests |= _write_file(_file(folder, output.raw, number), output, rows, schema)
-    return digests
-
-
-def _write_file(path: Path, output: Output, tables: Iterator[pa.Table], schema: pa.Schema) -> dict[str, str]:
+def _write_file(path: Path, output: Output, tables: Iterable[pa.Table], schema: pa.Schema) -> dict[str, str]:
     """Write the chosen columns to a file, and return its path -> SHA-256."""
     names = list(output.export_columns or schema.names)
     with commit(path) as temporary, open(temporary, "wb") as file:

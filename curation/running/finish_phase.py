@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last phase of tasks: Megatron pairs, other forms, `removed/`, `rejected.jsonl`, `measures/` and `cleaned/`, each
-file with its digest.
+"""The last phase of tasks: Megatron pairs, other forms, `removed/`, `rejected.jsonl`, `measures/`, `raw/` and
+`cleaned/`, each file with its digest.
 
 The files are cut before, from counts and sizes. So they do not depend on each other, and tasks write them at once.
 """
@@ -8,26 +8,29 @@ The files are cut before, from counts and sizes. So they do not depend on each o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from curation.arrays import cut_spans, save_array
+from curation.arrays import Ends, cut_counts, save_array
+from curation.engine import load_engine
 from curation.packing.joining import PlannedPair, write_pair
 from curation.packing.token_files import Joined, write_form_of, write_shuffled
 from curation.packing.tokenization import load_tokenizer
+from curation.recipes.exports import is_one_file
 from curation.running.context import RunContext
 from curation.running.corpus_phase import load_removed
-from curation.running.exports import CleanedFile, write_cleaned_file
+from curation.running.exports import CleanedFile, RawFiles, plan_raw, write_cleaned_file, write_raw
 from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import KeptIds
-from curation.running.masks import kept_sizes
 from curation.running.measure_files import FOLDER as MEASURES
 from curation.running.measure_files import write_measures
 from curation.running.places import Places
 from curation.running.removed import RemovedFile, RemovedStore, look_up_ids, write_rejected
+from curation.running.stored_plan import urls_of_slices
 from curation.running.task_phase import run_tasks
 from curation.running.task_records import Counts, Decoder
 from curation.stages.base import noted_columns
@@ -37,6 +40,7 @@ from curation.system.files import commit, make_folder, numbered_path, read_json,
 if TYPE_CHECKING:
     from curation.recipes.recipe import Recipe
     from curation.running.context import SegmentState
+    from curation.running.ledger import SliceTotals
     from curation.running.stored_plan import Plan
     from curation.running.write_phase import OutputPart
 
@@ -75,6 +79,8 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     has_rejected: np.ndarray  # int64, 0 or 1 per slice; empty without rejected records
     parts: list[tuple[int, str]]  # number and input of each output part
     work: Path
+    engine: str
+    batch_bytes: int
 
 
 class Look(NamedTuple):
@@ -128,19 +134,20 @@ def sizes_path(work: Path, task: int) -> Path:
 class Step(NamedTuple):
     """A file or folder of the last phase: what it is, how to write it, and its bytes or documents."""
 
-    kind: str  # pair, shuffled, form, removed, rejected, measures or cleaned
+    kind: str  # pair, shuffled, form, removed, rejected, measures, raw or cleaned
     item: Any
     size: int = 1
 
 
 ITEM_TYPES: dict[str, Any] = {
     "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str], "form": str, "removed": RemovedFile,
-    "rejected": str, "measures": RemovedFile, "cleaned": CleanedFile,
+    "rejected": str, "measures": RemovedFile, "raw": RawFiles, "cleaned": CleanedFile,
 }  # fmt: skip
 
 
-def finish(plan: Plan, job: FinishJob, number: int) -> Counts:
-    """Write a file of the last phase and, last, the done-record with its digests."""
+def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) -> Counts:
+    """Write a file of the last phase and, last, the done-record with its digests. `urls` is what `urls_of_step`
+    returns."""
     recipe = plan.recipe
     kind, content, _ = read_item(job.work, number, Step)
     item = msgspec.convert(content, ITEM_TYPES[kind])
@@ -170,10 +177,25 @@ def finish(plan: Plan, job: FinishJob, number: int) -> Counts:
         case "measures":
             numbering = Numbering(plan.slices, job.removed.offsets)
             record["digests"] = write_measures(job.folder / MEASURES, item, recipe, numbering, job.removed.segments)
+        case "raw":
+            engine, offsets = load_engine(job.engine), job.removed.offsets
+            record["digests"] = write_raw(plan, job.folder, item, engine, job.batch_bytes, offsets, urls)
         case "cleaned":
             record["digests"] = write_cleaned_file(recipe.output, job.folder, item)
     write_json(numbered_path(job.work, number, ".json"), record)
     return NO_COUNTS
+
+
+def urls_of_step(plan: Plan, job: FinishJob, number: int) -> tuple[str, ...]:
+    """Return the URLs with their secrets that a task of the last phase reads; empty if there are none."""
+    return _urls_of(plan, read_item(job.work, number, Step))
+
+
+def _urls_of(plan: Plan, step: Step) -> tuple[str, ...]:
+    if step.kind != "raw":
+        return ()
+    files = msgspec.convert(step.item, RawFiles)
+    return urls_of_slices(plan.slices, files.first, files.stop)
 
 
 def run_looks(context: RunContext, job: RemovedJob, items: Sequence[Look]) -> None:
@@ -198,7 +220,11 @@ def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Ite
     chosen = [steps[place] for place in order]
     sizes = [step.size for step in chosen]
     store_items(job.work, chosen)
-    run_tasks(context, "finish", finish, job, job.work, sizes, RECORDS)
+
+    def arguments(number: int) -> tuple[Any, ...]:
+        return (urls,) if (urls := _urls_of(context.plan, chosen[number])) else ()
+
+    run_tasks(context, "finish", finish, job, job.work, sizes, RECORDS, arguments)
     numbers = np.argsort(order)
     return (read_json(numbered_path(job.work, int(number), ".json")) for number in numbers)
 
@@ -226,6 +252,13 @@ def rejected_step(rejected: int) -> Step:
     return Step("rejected", "rejected.jsonl", 1000 * rejected)
 
 
+def raw_steps(context: RunContext, segment: Path, totals: SliceTotals) -> list[Step]:
+    """Return the steps of `raw/`. `totals` are the counts of the first segment, whose folder is `segment`."""
+    output = context.plan.recipe.output
+    planned = plan_raw(output, segment, totals) if output.raw else ()
+    return [Step("raw", files, 300 * sum(files.rows)) for files in planned]
+
+
 def cleaned_steps(
     context: RunContext, state: SegmentState, parts: Sequence[OutputPart], records: Sequence[Mapping[str, Any]]
 ) -> list[Step]:
@@ -234,22 +267,20 @@ def cleaned_steps(
     if not output.cleaned:
         return []
     firsts = np.cumsum([0, *(record["documents"] for record in records)])
-    if "." in output.cleaned:
+    if is_one_file(output.cleaned):
         return [Step("cleaned", CleanedFile(0, 0, 0, int(firsts[-1])), 100 * int(firsts[-1]))]
-    steps = []
-    for number, (first, last, count) in enumerate(
-        cut_spans(_document_sizes(state, parts), output.part_bytes, output.part_documents)
-    ):
+    runs = (
+        (record["documents"], record["bytes"], partial(_sizes_of, state, part))
+        for part, record in zip(parts, records, strict=False)  # an empty result has a record without a part
+    )
+    steps, first = [], 0
+    for number, count in enumerate(cut_counts(runs, output.part_bytes, output.part_documents)):
         part = int(np.searchsorted(firsts, first, side="right")) - 1
-        steps.append(Step("cleaned", CleanedFile(number, part, first - int(firsts[part]), last - first), 100 * count))
+        steps.append(Step("cleaned", CleanedFile(number, part, first - int(firsts[part]), count), 100 * count))
+        first += count
     return steps or [Step("cleaned", CleanedFile(0, 0, 0, 0))]
 
 
-def _document_sizes(state: SegmentState, parts: Sequence[OutputPart]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the numbers of documents over all output parts, and the bytes of their texts."""
-    done = 0
-    for part in parts:
-        mask, copy = (state.copies, part.copy) if state.copies else (state.mask, 0)
-        for rows, sizes in kept_sizes(state.partitions, mask, part.start, part.stop, copy):
-            yield np.arange(done, done + len(rows)), sizes
-            done += len(rows)
+def _sizes_of(state: SegmentState, part: OutputPart) -> Ends:
+    """The running sums of the sizes of the texts of an output part."""
+    return state.sums.ends_of(part.start, part.stop, part.copy if state.copies else 0)

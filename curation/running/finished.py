@@ -31,7 +31,7 @@ class RunResult(NamedTuple):
 
     report            content of `report.json`
     already_complete  whether an earlier call finished the run
-    folder            its output folder
+    folder            its output folder. Methods read it: it is missing after the work folder of a copy was lost
     address           URL of its copy in an object store; "" if there is none
     """
 

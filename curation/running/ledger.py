@@ -68,15 +68,15 @@ class PartialTotals(msgspec.Struct, kw_only=True):
     stages: list[StageCount]
 
 
-COLUMNS = ("rows", "lines", "read", "documents", "bytes", "measured", "has_rejected", "has_marks")
+COLUMNS = ("rows", "lines", "read", "documents", "bytes", "measured", "bytes_read", "has_rejected", "has_marks")
 
 
 def _columns_of(record: SliceRecord) -> tuple[int, ...]:
     read = record.rows - record.rejected - record.unsampled
     measured = sum(stage.documents_in for stage in record.stages if stage.tallies)
     return (
-        record.rows, record.lines, read, record.documents, record.bytes_kept, measured, record.rejected > 0,
-        record.marks > 0,
+        record.rows, record.lines, read, record.documents, record.bytes_kept, measured, record.bytes_read,
+        record.rejected > 0, record.marks > 0,
     )  # fmt: skip
 
 
@@ -111,11 +111,12 @@ def _key_of(input_slice: Slice) -> Key:
 
 
 class SliceTotals:
-    """The done-records of the slices of a segment, added up: 66 bytes per slice are kept.
+    """The done-records of the slices of a segment, added up: 74 bytes per slice are kept.
 
     rows, lines, documents, bytes  int64, one per slice, as in `SliceRecord`; `bytes` are those kept
     read                           int64, one per slice: documents that the segment read
     measured                       int64, one per slice: rows of `measures/`
+    bytes_read                     int64, one per slice: bytes of the texts that were read of the inputs
     has_rejected, has_marks        bool, one per slice
     slices, records                the sums per input, as a few slices and a record for each: the slices of an input
                                    with files of the same formats have one, and so has each slice with a damaged file
@@ -144,8 +145,8 @@ class SliceTotals:
                 self.records.append(group.record)
                 if group.is_sum:
                     places[key] = group.record
-        self.rows, self.lines, self.read, self.documents, self.bytes, self.measured = columns[:6]
-        self.has_rejected, self.has_marks = columns[6:].astype(bool)
+        self.rows, self.lines, self.read, self.documents, self.bytes, self.measured, self.bytes_read = columns[:7]
+        self.has_rejected, self.has_marks = columns[7:].astype(bool)
 
 
 def _add(total: SliceRecord, record: SliceRecord) -> None:

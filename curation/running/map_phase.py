@@ -36,7 +36,7 @@ from curation.running.ledger import SliceRecord
 from curation.running.places import store_marks
 from curation.running.plan import check_computed_with, check_stage_files
 from curation.running.slice_notes import SliceNotes
-from curation.running.stored_plan import Loaded, Plan, Stored, load_plan, load_shared, with_urls
+from curation.running.stored_plan import Loaded, Plan, Stored, load_plan, load_shared, urls_of, with_urls
 from curation.running.task_records import Counts, RunningNote
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns, noted_columns
@@ -183,13 +183,14 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     check_computed_with(names, [stages[k] for k in task.numbers], plan.computed_with, "the run of this worker")
     record = SliceRecord(stages=_stage_counts(task))
     suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
-    paths = [numbered_path(job.folder, number, suffix) for suffix in (*suffixes, *slice_notes.suffixes(plan.recipe))]
+    noted_suffixes = slice_notes.suffixes(plan.recipe, job.before is None)
+    paths = [numbered_path(job.folder, number, suffix) for suffix in (*suffixes, *noted_suffixes)]
     with (
         commit_all(*paths) as (documents, keys, removed, rejected, *noted),
         PartitionWriter(documents, keys) as partition,
         TableFile(removed, _removed_schema(plan)) as removed_file,
         open(rejected, "wb") as rejected_file,
-        SliceNotes(task.engine, plan.recipe, noted) as notes,
+        SliceNotes(task.engine, plan.recipe, dict(zip(noted_suffixes, noted, strict=True))) as notes,
         RunningNote(job.folder, number) as note,
     ):
         for frame in _frames(task, record, rejected_file, notes):
@@ -209,6 +210,11 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
     store_marks(job.folder, number, notes.marks)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
     return slice_counts(record)
+
+
+def urls_of_slice(plan: Plan, job: SliceJob, number: int) -> tuple[str, ...]:
+    """Return the URLs with their secrets that the task of a slice reads; empty if there are none."""
+    return () if job.before else urls_of(plan.slices[number])
 
 
 def slice_counts(record: SliceRecord) -> Counts:

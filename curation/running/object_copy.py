@@ -8,7 +8,8 @@
 
 `copy.json` has a random number that the work folder keeps. A run from another work folder finds another number, and is
 refused before it reads anything, unless it is the same run: the same identity, in a new folder at the same path. Then
-it continues the copy: it writes the same bytes, except the times in the report. No object is replaced or deleted.
+it continues the copy: it writes the same bytes, except the times in the report. If the copy is complete, the same run
+from any folder without a finished run gets its report and writes nothing. No object is replaced or deleted.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from curation.errors import IntegrityError, OutputError, counted
 from curation.reading.urls import shown
 from curation.running.object_store import ObjectStore, is_object_url
 from curation.running.report import HTML, digest
+from curation.running.report_schema import wrong_in_report
 from curation.running.run_folder import REPORT, locked
 from curation.system.files import as_json, commit, file_sha256, local_output, make_folder, read_json, write_json
 from curation.system.steps import each
@@ -79,6 +81,7 @@ class ObjectCopy:
     def __init__(self, url: str, folder: Path) -> None:
         self.folder = folder
         self.continues = ""  # the work folder that began the copy, if it is not this one
+        self.finished: dict[str, Any] | None = None  # the report of a complete copy, if the work folder has none
         self.store = ObjectStore(url)
 
     @property
@@ -115,7 +118,9 @@ class ObjectCopy:
                     f"{self.url}: the store replaces objects despite If-None-Match, so two runs could mix. Give a "
                     "store with conditional writes, or a local folder"
                 )
-            self._is_complete()
+            self.finished = self._find_finished()
+            if self.finished is None:
+                self._is_complete()
             yield
 
     def _number(self) -> str:
@@ -132,7 +137,7 @@ class ObjectCopy:
             if all(content[key] == own[key] for key in ("format", "recipe", "work")):  # the folder may have moved
                 return
             is_same = all(content.get(key) == own[key] for key in ("format", "recipe", "identity"))
-            if is_same and content.get("path") == own["path"]:
+            if is_same and (content.get("path") == own["path"] or self.store.read(REPORT) is not None):
                 self.continues = content["folder"]
                 return
             of = f"the run of recipe {content['recipe']!r}" if content["recipe"] else "a run"
@@ -142,6 +147,21 @@ class ObjectCopy:
         except (orjson.JSONDecodeError, KeyError, TypeError):
             holds, advice = f"a {CLAIM} that no run wrote", ""
         raise OutputError(f"{self.url} holds {holds}. Give another prefix{advice}")
+
+    def _find_finished(self) -> dict[str, Any] | None:
+        """Return the report of the prefix; None if it has none, or if the work folder has its own.
+
+        OutputError if the report is damaged, or names an object that is missing. No object is read.
+        """
+        if (self.run_folder / REPORT).exists() or (report := self.store.read(REPORT)) is None:
+            return None
+        advice = f"`curate verify {self.url}` names all faults. Give another prefix to run again"
+        content = _content_of(report)
+        if content is None:
+            raise OutputError(f"{self.url}/{REPORT} is not what a run has written. {advice}")
+        if missing := sorted(content["outputs"].keys() - self.store.names().keys()):
+            raise OutputError(f"missing from the finished run in {self.url}: {_shown(missing)}. {advice}")
+        return content
 
     def _is_complete(self) -> bool:
         """Return whether the prefix has a finished run. OutputError if it has other outputs than the work folder."""
@@ -220,11 +240,17 @@ class ObjectCopy:
 
 def _outputs_in(report: bytes) -> Any:
     """Return the digests in a report; None if it is none, or was changed."""
+    content = _content_of(report)
+    return None if content is None else content["outputs"]
+
+
+def _content_of(report: bytes) -> dict[str, Any] | None:
+    """Return the content of a report; None if it is none, or was changed."""
     try:
         content = orjson.loads(report)
-        return content["outputs"] if content["digest"] == digest(content) else None
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+    except orjson.JSONDecodeError:
         return None
+    return None if wrong_in_report(content) or content["digest"] != digest(content) else content
 
 
 def _shown(names: list[str]) -> str:

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,6 @@ from curation.running.corpus_phase import (
     segment_folder,
 )
 from curation.running.documents_schema import document_schema
-from curation.running.exports import write_raw
 from curation.running.finish_phase import (
     FinishJob,
     Look,
@@ -36,6 +33,7 @@ from curation.running.finish_phase import (
     Step,
     cleaned_steps,
     pair_steps,
+    raw_steps,
     rejected_step,
     removed_sizes,
     removed_steps,
@@ -117,13 +115,12 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         lines_before=places.before,
         has_marks=places.has_marks.astype(np.int64),
     )
-    with ThreadPoolExecutor(1) as background:
-        raw = background.submit(copy_context().run, write_raw, context, numbering) if recipe.output.raw else None
-        files = _plan_removed(context, removed_job, removed, numbering, first.read - state.documents)
-        steps = [*removed_steps(files[1]), rejected_step(sum(record.rejected for record in first.records))]
-        steps += removed_steps(plan_removed(measured), "measures") if recipe.output.measures else []
-        tokens, digests = _finish(context, files[0], first, steps, state, parts, part_records)
-    digests |= (raw.result() if raw else {}) | centroid_digests(context.folder)
+    files = _plan_removed(context, removed_job, removed, numbering, first.read - state.documents)
+    steps = [*removed_steps(files[1]), rejected_step(sum(record.rejected for record in first.records))]
+    steps += removed_steps(plan_removed(measured), "measures") if recipe.output.measures else []
+    steps += raw_steps(context, folders[0], first)
+    tokens, digests = _finish(context, files[0], first, steps, state, parts, part_records)
+    digests |= centroid_digests(context.folder)
     if recipe.output.sample.batches:
         digests |= write_sample(recipe.output.sample, context.folder, recipe.seed)
     if recipe.output.index:
@@ -254,6 +251,8 @@ def _finish(
         has_rejected=totals.has_rejected.astype(np.int64) if has_rejected else np.zeros(0, np.int64),
         parts=numbered,
         work=context.work / "finish",
+        engine=context.engine_name,
+        batch_bytes=context.batch_bytes,
     )
     pairs: list[TrainingPair] = []
     digests: dict[str, str] = {}

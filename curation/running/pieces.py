@@ -23,8 +23,9 @@ import msgspec
 import numpy as np
 
 from curation.errors import OutOfMemoryError, counted
-from curation.running.map_phase import run_slice
-from curation.running.stored_plan import Plan, Stored, urls_of
+from curation.running.finish_phase import finish, urls_of_step
+from curation.running.map_phase import load_job, run_slice, urls_of_slice
+from curation.running.stored_plan import Plan, Stored
 from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import FOLDER_FILES, numbered_folders, numbered_path
 from curation.system.interrupts import check as check_interrupts
@@ -35,6 +36,7 @@ FIRST_WAIT, MAX_WAIT, LISTING_SHARE = 0.02, 1.0, 20  # listing takes at most 1/2
 MAX_DEATHS = 4  # of processes that held one task
 MISSES = 16  # tasks found taken, one after the other, before the folder is listed again
 DONE = "done"
+URLS: dict[Any, Callable[[Plan, Any, int], tuple[str, ...]]] = {run_slice: urls_of_slice, finish: urls_of_step}
 LEASE = re.compile(rf"(\d+)\.(\d+|{DONE})")
 
 
@@ -47,7 +49,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     numbers     ranges (first, last + 1) of the numbers of its tasks
     are_tuples  whether items are tuples: a number and further arguments
     arguments   the further arguments of each task, in the order of the numbers; empty if no task has any
-    urls        whether the arguments are the URLs of the slice, which have secrets and are not written
+    urls        whether the arguments are URLs, which have secrets and are not written
     """
 
     serial: int
@@ -69,18 +71,23 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
     def function(self) -> Callable[[Any], Any]:
         """Return the function of the tasks."""
-        first, *parts = [_named(part) if isinstance(part, str) else part for part in self.call]
+        first, *parts = self._parts()
         return partial(cast(Any, first), *parts)
+
+    def _parts(self) -> list[Any]:
+        return [_named(part) if isinstance(part, str) else part for part in self.call]
 
     def items(self, plan: Plan) -> Callable[[int], Any]:
         """Return the function from the number of a task to its item. `plan` has the URLs with their secrets."""
         numbers = in_ranges(self.numbers)
+        called = self._parts()  # `run_stored`, its function, the class of the job, the plan and the job
 
         def item(number: int) -> Any:
             if not self.are_tuples:
                 return number
             if self.urls:
-                return (number, urls) if (urls := urls_of(plan.slices[number])) else (number,)
+                urls = URLS[called[1]](plan, load_job(called[2], called[4]), number)
+                return (number, urls) if urls else (number,)
             place = int(np.searchsorted(numbers, number))
             return (number, *map(_from_json, self.arguments[place])) if self.arguments else (number,)
 
@@ -107,7 +114,7 @@ def published(function: Callable[[Any], Any], items: Mapping[int, Any], serial: 
     numbers = np.array(sorted(items), np.int64)
     ends = np.flatnonzero(np.diff(numbers) != 1)
     ranges = zip(numbers[[0, *(ends + 1)]].tolist(), (numbers[[*ends, -1]] + 1).tolist(), strict=True)
-    urls = run_slice in function.args
+    urls = any(part in URLS for part in function.args)
     has_arguments = are_tuples and not urls and any(len(item) > 1 for item in items.values())
     arguments = [[_to_json(part) for part in items[number][1:]] for number in numbers.tolist()] if has_arguments else []
     return Published(

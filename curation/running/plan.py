@@ -116,7 +116,7 @@ def identity_of(
     return Identity(as_builtins(recipe), shown_files, stage_files, known, revisions_of(recipe))
 
 
-def identity_in(folder: Path, report: dict[str, Any]) -> Identity:
+def identity_in(folder: Path | str, report: dict[str, Any]) -> Identity:
     """Return the identity of the run in a report. OutputError for a report of an earlier version."""
     if "stage_files" not in report:
         version = report.get("versions", {}).get("gpu-pipeline", "an earlier version")
@@ -128,8 +128,10 @@ def identity_in(folder: Path, report: dict[str, Any]) -> Identity:
     return Identity(report["recipe"], files, report["stage_files"], report.get("tokenizer", {}), revisions)
 
 
-def check_same(folder: Path, before: Identity, now: Identity) -> None:
-    """Raise OutputError, naming the changes, if the identity in a folder is not the identity of this run."""
+def check_same(
+    folder: Path | str, before: Identity, now: Identity, advice: str = "Give a new --output, or --force"
+) -> None:
+    """Raise OutputError, naming the changes, if the identity in a folder or prefix is not the identity of this run."""
     files = _without_new_facts(before.files, now.files)
     changes = changed_keys(before.recipe, now.recipe) + _changed_files(before.files, files)
     changes += changed_stage_files(before.stage_files, now.stage_files)
@@ -138,9 +140,7 @@ def check_same(folder: Path, before: Identity, now: Identity) -> None:
         changes += changed_keys(before.stage_revisions, now.stage_revisions, "stage_revisions")
     if changes:
         shown_changes = ", ".join(changes[:MAX_SHOWN_CHANGES]) + (", ..." if len(changes) > MAX_SHOWN_CHANGES else "")
-        raise OutputError(
-            f"{folder} belongs to another recipe or input; changed: {shown_changes}. Give a new --output, or --force"
-        )
+        raise OutputError(f"{folder} belongs to another recipe or input; changed: {shown_changes}. {advice}")
 
 
 def changed_stage_files(before: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:

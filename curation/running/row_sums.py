@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from curation.arrays import batch_end_at, load_mapped, map_file
+from curation.arrays import Cutter, load_mapped, map_file
 from curation.running.intermediate import Partitions
 from curation.running.map_phase import load_job, store_job
 from curation.running.masks import kept_sizes, removed_by_partition, row_batches
@@ -69,6 +69,7 @@ class RowSums:
     def __init__(self, job: SumsJob) -> None:
         self.job = job
         self.lost = np.zeros((len(job.removed), 2, len(job.partitions.starts) - 1), np.int64)
+        self._firsts = job.partitions.starts[job.bounds[:-1]]  # first row of each task
         for number in range(len(job.bounds) - 1):
             first, last = job.bounds[number : number + 2].tolist()
             cells = _cells_of(self._path(number))
@@ -92,6 +93,24 @@ class RowSums:
                 copies = len(cells) // 2
                 if copy < copies:
                     yield start, cells[1 + copies + copy].view(np.uint32), cells[1 + copy].view(np.int64)
+
+    def ends_of(self, low: int, high: int, copy: int = 0) -> Iterator[tuple[np.ndarray, int, int]]:
+        """Yield the documents among the rows `low` to `high` (exclusive) that have a copy, a task at a time.
+
+        A tuple has the running sum of the bytes of all texts of the task that have the copy (int64), the place of the
+        first document in it, and the place after the last.
+        """
+        first = int(np.searchsorted(self._firsts, low, side="right")) - 1
+        for number in range(max(first, 0), len(self._firsts)):
+            start = int(self._firsts[number])
+            if start >= high:
+                return
+            cells = _cells_of(self._path(number))
+            copies = len(cells) // 2
+            if copy < copies:
+                rows = cells[1 + copies + copy].view(np.uint32)
+                bounds = np.clip([low - start, high - start], 0, 2**32 - 1).astype(np.uint32)
+                yield cells[1 + copy].view(np.int64), *np.searchsorted(rows, bounds).tolist()
 
 
 def _cells_of(path: Path) -> list[np.ndarray]:
@@ -170,20 +189,16 @@ class Span(NamedTuple):
 def cut_pieces(pieces: Iterable[tuple[int, np.ndarray, np.ndarray]], size: int, items: int) -> Iterator[Span]:
     """Yield spans of at most `items` documents and the total `size`, but at least one document. `pieces` is as in
     `RowSums.pieces`; the result does not depend on how the documents are divided into pieces."""
-    start = stop = documents = taken = 0
+    cutter, current = Cutter(size, items), 0
+    start = stop = documents = 0
     for base, rows, ends in pieces:
-        at = 0
-        while at < len(ends):
-            end = batch_end_at(ends, at, size - taken, items - documents, begun=documents > 0)
-            if end == at:
+        for number, first, last in cutter.add(ends):
+            if number != current:
                 yield Span(start, stop, documents)
-                documents = taken = 0
-                continue
-            start = start if documents else base + int(rows[at])
-            stop = base + int(rows[end - 1]) + 1
-            documents += end - at
-            taken += int(ends[end - 1]) - (int(ends[at - 1]) if at else 0)
-            at = end
+                current, documents = number, 0
+            start = start if documents else base + int(rows[first])
+            stop = base + int(rows[last - 1]) + 1
+            documents += last - first
     if documents:
         yield Span(start, stop, documents)
 

@@ -135,6 +135,10 @@ def _run_alone(call: Call) -> RunResult:
 def _run_and_copy(call: Call, copy: ObjectCopy) -> RunResult:
     call.progress.log(f"work folder: {copy.folder}; the finished run is copied to {copy.url}")
     with copy.claimed(call.recipe.name, call.checked.identity.digest):
+        if copy.finished is not None:
+            check_same(copy.url, identity_in(copy.url, copy.finished), call.checked.identity, "Give another prefix")
+            call.progress.log(f"{copy.url} has the finished run, and {copy.run_folder} has none: nothing is written")
+            return RunResult(copy.finished, True, copy.run_folder, copy.url)
         if copy.continues:
             call.progress.log(f"{copy.url} has a part of this run, copied from {copy.continues}: the copy continues")
         finished = _run_alone(call)

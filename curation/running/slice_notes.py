@@ -10,8 +10,10 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
+from curation.arrays import write_array
 from curation.contract import ID, ROW, Engine, Frame
 from curation.reading.places import Mark
+from curation.recipes.exports import is_one_file
 from curation.recipes.recipe import Recipe
 from curation.rules.tallies import SIZE, Tallies, Tally, bins_of
 from curation.running.candidates import SCHEMA, Candidates
@@ -19,7 +21,7 @@ from curation.running.intermediate import TableFile
 from curation.running.ledger import SliceRecord
 from curation.stages import RowStage, Stage
 
-SAMPLES, MEASURES = ".samples.arrow", ".measures.arrow"  # suffixes of files
+SAMPLES, MEASURES, READ = ".samples.arrow", ".measures.arrow", ".read.bin"  # suffixes of files
 
 
 def measured_names(stages: list[Stage]) -> list[str]:
@@ -34,9 +36,10 @@ def measures_schema(stages: list[Stage]) -> pa.Schema:
                      + [(name, pa.int64()) for name in measured_names(stages)])  # fmt: skip
 
 
-def suffixes(recipe: Recipe) -> list[str]:
-    """Return the suffixes of the files that the notes of a slice write."""
-    return [SAMPLES, MEASURES] if recipe.output.measures else [SAMPLES]
+def suffixes(recipe: Recipe, is_read: bool) -> list[str]:
+    """Return the suffixes of the files that the notes of a slice write. `is_read`: in the segment that reads inputs."""
+    cuts_raw = is_read and bool(recipe.output.raw) and not is_one_file(recipe.output.raw)
+    return [SAMPLES] + [MEASURES] * recipe.output.measures + [READ] * cuts_raw
 
 
 class SliceNotes:
@@ -44,22 +47,28 @@ class SliceNotes:
 
     engine  the engine of the frames
     recipe  the recipe of the run
-    paths   temporary files, one per suffix
+    paths   suffix -> temporary file
     """
 
-    def __init__(self, engine: Engine, recipe: Recipe, paths: list[Path]) -> None:
+    def __init__(self, engine: Engine, recipe: Recipe, paths: dict[str, Path]) -> None:
         self.engine = engine
         self.candidates = Candidates(recipe.report.samples)
         self.tallies: dict[int, Tallies] = {}
         self.lengths = np.zeros(SIZE, np.int64)
         self.marks: list[Mark] = []
-        self.samples = TableFile(paths[0], SCHEMA)
+        self.samples = TableFile(paths[SAMPLES], SCHEMA)
         self.measures_schema = measures_schema(recipe.stages)
-        self.measures = TableFile(paths[1], self.measures_schema) if recipe.output.measures else None
+        self.measures = TableFile(paths[MEASURES], self.measures_schema) if MEASURES in paths else None
+        self.read = pa.OSFile(str(paths[READ]), "wb") if READ in paths else None
+        self.read_bytes = 0
 
     def add_lengths(self, sizes: np.ndarray) -> None:
-        """Add the bytes of texts that were read."""
+        """Add the bytes of texts that were read. Their running sum (int64) is stored if files of `raw/` are cut by
+        it."""
         self.lengths += np.bincount(bins_of(sizes), minlength=SIZE)
+        if self.read is not None:
+            write_array(self.read, np.cumsum(sizes, dtype=np.int64) + self.read_bytes)
+            self.read_bytes += int(sizes.sum())
 
     def add_measures(self, number: int, stage: RowStage, frame: Frame, measures: Mapping[str, np.ndarray]) -> None:
         """Add the measures that a stage computed."""
@@ -90,9 +99,9 @@ class SliceNotes:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for file in (self.samples, self.measures):
+        for file in (self.samples, self.measures, self.read):
             if file is not None:
                 file.__exit__(*error)
 
 
-__all__ = ["MEASURES", "SAMPLES", "SliceNotes", "measured_names", "suffixes"]
+__all__ = ["MEASURES", "READ", "SAMPLES", "SliceNotes", "measured_names", "suffixes"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
@@ -121,6 +122,20 @@ def urls_of(input_slice: Slice) -> tuple[str, ...]:
     """Return the URLs of a slice's file ranges with their secrets, for its task; empty if there are none."""
     paths = [file_range.file.path for file_range in input_slice.ranges]
     return tuple(paths) if any(path != shown(path) for path in paths) else ()
+
+
+def urls_of_slices(slices: Sequence[Slice], first: int, stop: int) -> tuple[str, ...]:
+    """Return the URLs of the file ranges of the slices `first` to `stop` (exclusive) with their secrets; empty if there
+    are none."""
+    has_secrets = any(urls_of(slices[number]) for number in range(first, stop))
+    return tuple(part.file.path for number in range(first, stop) for part in slices[number].ranges if has_secrets)
+
+
+def slices_with_urls(slices: Sequence[Slice], first: int, stop: int, urls: Sequence[str]) -> Iterator[Slice]:
+    """Yield the slices `first` to `stop` (exclusive) with the URLs that `urls_of_slices` returned."""
+    left = iter(urls)
+    for number in range(first, stop):
+        yield with_urls(slices[number], [*islice(left, len(slices[number].ranges))])
 
 
 def with_urls(input_slice: Slice, urls: Sequence[str]) -> Slice:

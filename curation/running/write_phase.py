@@ -8,8 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import count, groupby
-from operator import itemgetter
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,20 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from curation.arrays import as_one_array, cut_tables
+from curation.arrays import as_one_array
 from curation.contract import ID, ROW, TEXT, Engine, TableFile
 from curation.engine import load_engine
 from curation.errors import IntegrityError
 from curation.packing.token_files import token_files
 from curation.recipes.recipe import Output
 from curation.rules.tallies import Tally, tally_of
-from curation.running.documents_schema import (
-    PARQUET_OPTIONS,
-    ROW_GROUP_BYTES,
-    ROW_GROUP_DOCUMENTS,
-    document_schema,
-    in_schema,
-)
+from curation.running.documents_schema import PARQUET_OPTIONS, document_schema, in_schema, row_groups
 from curation.running.intermediate import Partitions, open_partition, with_ids
 from curation.running.row_sums import cut_pieces
 from curation.running.task_records import Counts, RunningNote
@@ -138,7 +131,7 @@ def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
         if tokens and tokens.tokenizer.identity != plan.tokenizer:
             name = plan.recipe.tokenizer.name
             raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
-        for table in _row_groups(_kept_documents(plan, job, part, schema)):
+        for table in row_groups(_kept_documents(plan, job, part, schema)):
             check_interrupts()
             frame = file.write(table) if file else None
             _digest_documents(digest, table)
@@ -199,12 +192,6 @@ def _kept_documents(plan: Plan, job: OutputJob, part: OutputPart, schema: pa.Sch
             rows = pa.Table.from_batches([batch]).filter(pa.array(kept))
             if len(rows):
                 yield in_schema(with_ids(rows, input_slice.source, int(job.offsets[span.partition])), schema)
-
-
-def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows, cut at fixed counts of documents and bytes: row groups do not depend on slices and batches."""
-    for _, group in groupby(cut_tables(tables, ROW_GROUP_DOCUMENTS, ROW_GROUP_BYTES), itemgetter(0)):
-        yield pa.concat_tables([rows for _, rows in group]).combine_chunks()
 
 
 def _digest_documents(digest: Any, table: pa.Table) -> None:

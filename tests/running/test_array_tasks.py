@@ -35,7 +35,13 @@ from curation.system.leases import Leases
 from tests.runs import STAGES, data_digests, digests, made_texts, recipe_of, records_of
 
 CHAIN = [*STAGES, {"kind": "fuzzy_dedup"}]
-OUTPUT = {"part_documents": 30, "cleaned": "jsonl", "formats": ["megatron", "blocks"], "blocks": {"length": 64}}
+OUTPUT = {
+    "part_documents": 30,
+    "raw": "csv",
+    "cleaned": "jsonl",
+    "formats": ["megatron", "blocks"],
+    "blocks": {"length": 64},
+}
 
 
 class Place:

@@ -2,6 +2,7 @@
 """Workers of a cluster that die in the middle of a run change nothing of it. Where none is left, or one piece of work
 ends them all, one message says so, and the run can go on."""
 
+import importlib
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,11 +21,13 @@ import pytest
 import yaml
 
 from curation.errors import EngineError, OutOfMemoryError
-from curation.recipes.recipe import load_recipe
+from curation.recipes.recipe import Recipe, load_recipe
 from curation.running.run import run
 from curation.running.verify import verify
 from curation.system import cluster as cluster_module
+from tests.models.tiny_files import write_static
 from tests.runs import data_digests, digests, made_texts, recipe_of, records_of
+from tests.stages.test_semantic_recipe import made_texts as letters
 
 pytest.importorskip("distributed", reason="the optional extra `distributed` is not installed")
 
@@ -154,6 +158,92 @@ def test_what_dead_workers_had_done_is_not_redone(survived: Path, cluster: Clust
     written = Counter((cluster.folder / "renamed").read_text().split())
     records = {name: count for name, count in written.items() if name.startswith("segment-0-") and ".json" in name}
     assert {name: count for name, count in records.items() if count > 1} == {}
+
+
+ALL_PHASES: list[tuple[str, str, int]] = [  # small tasks, so that each phase has several
+    ("curation.stages.near_groups", "JOIN_PAIRS", 1), ("curation.stages.key_ranges", "MIN_BUNDLE_ROWS", 40),
+    ("curation.stages.key_ranges", "RANGE_KEYS", 90), ("curation.stages.vector_clusters", "OWNER_VECTORS", 60),
+    ("curation.running.totals", "TASK_SLICES", 3), ("curation.running.row_sums", "TASK_PARTITIONS", 3),
+    ("curation.running.exports", "MANY_SLICES", 5), ("curation.running.finish_phase", "SIZED_SLICES", 3),
+]  # fmt: skip
+
+PHASES = {
+    "segment-1", "totals-1", "sums-1", "joined_large_00", "groups_start_00", "crowds", "compared", "recall", "count_0",
+    "copies", "outputs", "looks", "finish", "removed-part", "measures-part", "raw-part", "cleaned-part",
+}  # fmt: skip
+
+
+def set_constants() -> None:
+    for module, name, value in ALL_PHASES:
+        setattr(importlib.import_module(module), name, value)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A recipe with all kinds of stages that compare documents, and most outputs."""
+    folder = tmp_path_factory.mktemp("everything")
+    write_static(folder / "model")
+    (folder / "letters.jsonl").write_bytes(records_of(letters(150)))
+    words = records_of(made_texts(60)).splitlines(keepends=True)
+    (folder / "words.jsonl").write_bytes(
+        b"".join(line + b"no record\n" * (k % 30 == 0) for k, line in enumerate(words))
+    )
+    stages = [
+        {"kind": "filter", "rules": [{"measure": "words", "min": 4}]},
+        {"kind": "exact_dedup"},
+        {"kind": "fuzzy_dedup", "threshold": 0.9, "ngram": 1},
+        {"kind": "embed", "model": str(folder / "model")},
+        {"kind": "semantic_dedup", "threshold": 0.998},
+        {"kind": "mix", "weights": {"letters": 1, "words": 2}, "documents": 60},
+    ]
+    output = {"raw": "csv", "cleaned": "jsonl", "index": True, "measures": True, "shuffle": True, "part_documents": 20}
+    return recipe_of(folder / "letters.jsonl", folder / "words.jsonl", stages=stages, output=output)
+
+
+@pytest.fixture(scope="module")
+def everything_alone(everything: Recipe, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The outputs of one process, with tasks of the usual sizes."""
+    folder = tmp_path_factory.mktemp("alone")
+    report = run(everything, folder, engine="cpu", workers=1, progress=False).report
+    removed = {stage["kind"]: sum(stage["reasons"].values()) for stage in report["stages"]}
+    assert min(removed.pop(kind) for kind in ("filter", "exact_dedup", "fuzzy_dedup", "semantic_dedup")) > 0
+    assert report["documents"]["copies"] > 0 and report["documents"]["rejected"] > 0
+    assert verify(folder) == []
+    return digests(folder)
+
+
+def test_all_phases_on_a_cluster(
+    cluster: Cluster, everything: Recipe, everything_alone: dict[str, str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    from distributed import Client
+
+    for module, name, value in ALL_PHASES:
+        monkeypatch.setattr(f"{module}.{name}", value)
+    address = cluster.provide(2)
+    log = cluster.folder / "renamed"
+    log.touch()
+    before = len(log.read_text().split())
+    with Client(address) as client:
+        client.run(set_constants)
+    options: dict[str, Any] = {"engine": "cpu", "slice_bytes": 5000, "progress": False}
+    run(everything, tmp_path / "out", scheduler=address, **options)
+    for worker in cluster.workers:  # the next test gets workers with the usual constants
+        worker.kill()
+        worker.wait()
+    assert digests(tmp_path / "out") == everything_alone
+    assert {name.rpartition("-")[0] for name in log.read_text().split()[before:]} >= PHASES
+
+
+def test_all_phases_as_array_tasks(
+    everything: Recipe, everything_alone: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for module, name, value in ALL_PHASES:
+        monkeypatch.setattr(f"{module}.{name}", value)
+    options: dict[str, Any] = {"engine": "cpu", "workers": 1, "slice_bytes": 5000, "progress": False}
+    with ThreadPoolExecutor(2) as pool:
+        [*pool.map(lambda task: run(everything, tmp_path / "out", array_task=task, **options), ("1/2", "2/2"))]
+    assert digests(tmp_path / "out") == everything_alone
 
 
 def test_a_slice_that_ends_every_worker(cluster: Cluster, place: Place):

@@ -55,8 +55,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryFil
     files.pseudo_dirs[:] = [""]
 
 
-def run_to(url: str = URL, **more: Any) -> curation.RunResult:
-    return run(recipe_of(Path("a.jsonl"), name="mine"), url, engine="cpu", workers=1, scheduler="threads", **more)
+def run_to(url: str = URL, seed: int = 0, **more: Any) -> curation.RunResult:
+    recipe = recipe_of(Path("a.jsonl"), name="mine", seed=seed)
+    return run(recipe, url, engine="cpu", workers=1, scheduler="threads", **more)
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, method: str, errors: Callable[[str, int], Exception | None]) -> list[str]:
@@ -157,7 +158,7 @@ def test_a_second_run_to_the_same_prefix_is_refused_before_it_reads(
         rf"{URL} holds the run of recipe 'mine' in the work folder {Path.cwd()}/first-\w+\.work on .*\. Give another"
     )
     with pytest.raises(OutputError, match=message):
-        run_to(work="other")
+        run_to(work="other", seed=int(ends))  # the same run would be complete
     assert store.store == before and not Path("other/run").exists()
 
 
@@ -274,10 +275,42 @@ def test_secrets_of_an_address_are_in_no_file_and_no_line(store: MemoryFileSyste
     assert not any("S3CRET" in text for text in texts) and any("memory://bucket/first" in text for text in texts)
 
 
-def test_a_work_folder_without_its_run_does_not_continue_a_finished_copy(store: MemoryFileSystem):
+@pytest.mark.parametrize(("lost", "work"), [("w/run", "w"), ("w", "w"), ("w", "other")])
+def test_a_finished_copy_is_complete_without_its_work_folder(
+    store: MemoryFileSystem, lost: str, work: str, capsys: pytest.CaptureFixture[str]
+):
+    finished = run_to(work="w")
+    shutil.rmtree(lost)
+    before, shown = dict(store.store), Noting()
+    again = run_to(work=work, progress=shown)
+    assert again.already_complete and again.report == finished.report and again.address == URL
+    assert shown.lines[-1] == f"{URL} has the finished run, and {again.folder} has none: nothing is written"
+    assert store.store == before and not Path(work, "run").exists()
+    refused = (
+        rf"{URL} belongs .*changed: seed\. Give another prefix$|holds the run .*--work with the folder of that run"
+    )
+    with pytest.raises(OutputError, match=refused):
+        run_to(work=work, seed=1)
+    assert store.store == before
+
+
+INCOMPLETE: dict[str, tuple[Callable[[MemoryFileSystem], None], str]] = {
+    "missing": (DAMAGES["missing"][0], rf"^missing from the finished run in {URL}: 'rejected\.jsonl'\. `curate verify"),
+    "report": (
+        DAMAGES["report"][0],
+        rf"^{URL}/report\.json is not what a run has written\. `curate verify {URL}` names",
+    ),
+    "no report": (lambda s: s.pipe_file(f"{ROOT}/report.json", b"[]"), "is not what a run has written"),
+}
+
+
+@pytest.mark.parametrize("damage", INCOMPLETE)
+def test_a_damaged_copy_is_not_complete_without_its_work_folder(store: MemoryFileSystem, damage: str):
     run_to(work="w")
-    shutil.rmtree("w/run")
-    with pytest.raises(OutputError, match=rf"{URL} holds a finished run, and .*/w/run holds another one or none\."):
+    shutil.rmtree("w")
+    change, message = INCOMPLETE[damage]
+    change(store)
+    with pytest.raises(OutputError, match=message):
         run_to(work="w")
     assert not Path("w/run").exists()
 

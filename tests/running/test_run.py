@@ -197,7 +197,7 @@ def test_one_result_for_all_slices_workers_and_compressions(tmp_path: Path, corp
 
 def test_row_groups_do_not_show_the_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path):
     for name, value in (("ROW_GROUP_DOCUMENTS", 7), ("ROW_GROUP_BYTES", 1200)):
-        monkeypatch.setattr(f"curation.running.write_phase.{name}", value)
+        monkeypatch.setattr(f"curation.running.documents_schema.{name}", value)
     monkeypatch.setattr("curation.running.removed.MAX_REMOVED_ROWS", 5)
     for slice_bytes in (1700, 10_000, 10**6):
         cpu(recipe_of(corpus), tmp_path / str(slice_bytes), slice_bytes=slice_bytes)

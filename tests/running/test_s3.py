@@ -6,6 +6,7 @@ others do not.
 """
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -123,6 +124,11 @@ def test_a_copy_in_s3_has_the_bytes_of_the_work_folder_and_no_credentials(
     texts += [path.read_bytes().decode("latin-1") for path in Path().rglob("*") if path.is_file()]
     assert not any(word in text for text in texts for word in (KEY, SECRET))
     assert run_to().already_complete
+    shutil.rmtree(folder.parent)
+    store.requests.clear()
+    again = run_to(work="another")
+    assert again.already_complete and again.report["outputs"].keys() < found.keys() and not again.folder.exists()
+    assert {path for method, path in store.requests if method == "PUT"} == {"/texts/first/copy.json"}  # refused
 
 
 def test_each_request_may_fail_and_the_copy_is_the_same(store: Store):

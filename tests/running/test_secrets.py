@@ -3,13 +3,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from curation.errors import OutputError
-from curation.running import phases
+from curation.running import array_tasks, phases
+from curation.running.pieces import decode_phase
 from curation.running.progress import Progress
 from curation.running.run import run
+from curation.running.stored_plan import load_plan
 from tests.reading.http_files import served
 from tests.runs import data_digests, made_texts, recipe_of, records_of
 
@@ -64,3 +67,25 @@ def test_secrets_are_in_no_file_of_a_run(server: str, scheduler: str, tmp_path: 
     assert data_digests(folder) == data_digests(tmp_path / "local")
     with pytest.raises(OutputError, match=rf"changed: .*file http://{server}/made\.jsonl"):
         run(recipe_of(paths[0], local[0], output=output), folder, engine="cpu")
+
+
+def test_array_tasks_read_urls_with_the_secrets_of_their_own_recipe(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A published phase has no secrets. Each process finds the items of the driver in its own plan."""
+    published, phases_with_urls, plans = array_tasks.published, [], []
+
+    def compared(function: Any, items: Any, *rest: Any) -> Any:
+        phase = published(function, items, *rest)
+        if phase.urls:
+            plans.append(load_plan(function.args[2]))  # of the process, before it loads other files
+            item = decode_phase(phase.encoded()).items(plans[0])
+            assert {number: item(number) for number in items} == items
+            phases_with_urls.append((function.args[0].__name__, sum(len(item) > 1 for item in items.values())))
+        return phase
+
+    monkeypatch.setattr(array_tasks, "published", compared)
+    recipe = recipe_of(f"http://ALICE:S3CRET@{server}/made.jsonl", output={"raw": "all.csv", "keep_work": True})
+    run(recipe, tmp_path / "out", engine="cpu", workers=1, array_task="1/1", slice_bytes=9000, progress=False)
+    assert files_with(tmp_path / "out", SECRETS) == []
+    assert phases_with_urls == [("run_slice", 6), ("finish", 1)]
