@@ -48,7 +48,7 @@ ALPHABETS = [
 
 
 # What a walk over cases, contractions and slashes depends on at a distance
-CASE_RUNS = ("A", "\u0301", "A\u0301", "aB", "'s", "'Ll", "/", "!/\n", "!\u0301")
+CASE_RUNS = ("A", "\u0301", "A\u0301", "aB", "'s", "'Ll", "'LLx", "/", "!/\n", "!\u0301")
 
 
 def adversarial_texts(count: int, seed: int) -> list[str]:
@@ -63,24 +63,8 @@ def adversarial_texts(count: int, seed: int) -> list[str]:
 
 def long_texts() -> Iterator[str]:
     """Runs over many words of 32 bytes, and pre-tokens on both sides of every limit of size."""
-    for run in (
-        " ",
-        "\n",
-        "\r\n",
-        " \n",
-        "1",
-        "\u0660",
-        "\u3000",
-        "a",
-        "é",
-        "中",
-        "!",
-        "'",
-        "ab",
-        "qz",
-        "👍",
-        *CASE_RUNS,
-    ):
+    plain = " ", "\n", "\r\n", " \n", "1", "\u0660", "\u3000", "a", "é", "中", "!", "'", "ab", "qz", "👍"
+    for run in plain + CASE_RUNS:
         for length in (15, 16, 31, 33, 64, 100, 512, 513, 1030):
             yield run * length
             yield f"x {run * length} y"
