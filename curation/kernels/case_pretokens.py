@@ -10,8 +10,8 @@ word knows the state in which the walk enters it. Words have planes and windows 
 Two questions look ahead without a limit, and `Runs` answers them: whether capitals end a word, and whether white space
 has another line break. Its runs are those of capitals, of white space, and of all others.
 
-A start of a word, with a capital, another letter or mark and a lower-case letter as U, B and L, by the expression
-`[UB]*[BL]+|[UB]+[BL]*` and backtracking: U after L; and U after B if only U follow in the word, and no L before.
+With U, B and L for capitals, other letters or marks, and lower-case letters, a word is `[UB]*[BL]+|[UB]+[BL]*`. By its
+backtracking, U starts a pre-token if the last of U and L before it is an L, or if a B is before it and only U follow.
 """
 
 from typing import Any, NamedTuple
