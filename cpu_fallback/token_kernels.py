@@ -11,9 +11,11 @@ import numpy as np
 
 from curation.kernels.bpe import MISSING, find_token, merge_pairs
 from curation.kernels.cache import kernel
+from curation.kernels.case_pretokens import count_case_runs, leave_word, o200k_starts, windows_of
 from curation.kernels.pretokens import (
     GPT2,
     LLAMA3,
+    O200K,
     Runs,
     bits_between,
     cl100k_starts,
@@ -48,6 +50,30 @@ def find_runs(low, middle, high, leads, borders):
         ranks[c + 1] = ranks[c] + (starts[c] != 0)
         counts[c + 1] = counts[c] + count
     return Runs(starts, ranks, jumps, counts)
+
+
+@kernel
+def find_cases(data, low, middle, high, leads, borders):
+    """(Runs, the state in which the walk enters each word)."""
+    size = borders.size
+    starts, ranks, counts = np.empty(size, np.uint32), np.zeros(size + 1, np.int32), np.zeros(size + 1, np.int64)
+    jumps, entries = np.empty(size, np.int32), np.zeros(size + 1, np.int32)
+    for c in range(size):
+        windows = windows_of(low, middle, high, leads, borders, c)
+        starts[c], count = count_case_runs(windows)
+        function = leave_word(windows, data, 32 * c - 16, data.size)
+        entries[c + 1] = int(function >> np.uint64(4 * entries[c]) & np.uint64(15))
+        jumps[ranks[c]] = c
+        ranks[c + 1] = ranks[c] + (starts[c] != 0)
+        counts[c + 1] = counts[c] + count
+    return Runs(starts, ranks, jumps, counts), entries
+
+
+@kernel
+def mark_case_starts(data, low, middle, high, leads, borders, runs, entries, end, starts):
+    for c in range(starts.size):
+        found = o200k_starts(data, low, middle, high, leads, borders, 0, end, runs, entries[c], c)
+        starts[c] = found & bits_between(32 * c, 0, end)
 
 
 @kernel
@@ -90,13 +116,15 @@ def places_of(texts: Sequence[str], pattern: int, pages: np.ndarray, classes: np
     """Bytes at which pre-tokens start in the texts back to back, and the end of the last."""
     data, blocks, offsets = joined(texts)
     size = data.size // 32 + 1
-    planes = np.zeros((4, 4 * size), np.uint8)
-    mark_classes(data, blocks, pages, classes, planes)
-    low, middle, high, leads = planes.view(np.uint32)
+    marked = np.zeros((4, 4 * size), np.uint8)
+    mark_classes(data, blocks, pages, classes, marked)
     borders, starts = np.zeros(size, np.uint32), np.empty(size, np.uint32)
     mark_borders(offsets, borders)
-    runs = find_runs(low, middle, high, leads, borders)
-    mark_starts(data, low, middle, high, leads, borders, runs, pattern, data.size, starts)
+    planes = *marked.view(np.uint32), borders
+    if pattern == O200K:
+        mark_case_starts(data, *planes, *find_cases(data, *planes), data.size, starts)
+    else:
+        mark_starts(data, *planes, find_runs(*planes), pattern, data.size, starts)
     return np.append(np.flatnonzero(np.unpackbits(starts.view(np.uint8), bitorder="little")), data.size)
 
 

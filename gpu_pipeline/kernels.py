@@ -319,6 +319,25 @@ def empty(like, dtype, size: int):
     return np.empty_like(like, dtype, shape=size)
 
 
+def entries_of(n: int, functions):
+    """Where a walk enters each of the chunks with these functions (int32), if it enters the first at 0.
+
+    n           places where it can enter a chunk, at most 16
+    functions   uint64: where it leaves, four bits for each of these places
+    """
+    levels = [functions]
+    while levels[-1].size > 1:
+        levels.append(empty(functions, np.uint64, -(-levels[-1].size // long_repetition_kernels.FAN)))
+        launch(long_repetition_kernels.compose_functions, levels[-1].size, n, *levels[-2:])
+    entries = empty(functions, np.int32, 1)
+    entries[:] = 0
+    for level in levels[-2::-1]:
+        entries_of_each = empty(functions, np.int32, level.size)
+        launch(long_repetition_kernels.enter_functions, entries.size, level, entries, entries_of_each)
+        entries = entries_of_each
+    return entries
+
+
 class Items(NamedTuple):
     """The words or characters of a column, as bit masks over its bytes (`curation.kernels.items`)."""
 

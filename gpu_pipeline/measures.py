@@ -218,16 +218,9 @@ class _Long(NamedTuple):
 
 def _visit(n: int, repeated: cp.ndarray, seen: cp.ndarray, visited: cp.ndarray) -> None:
     """Mark the n-grams that the walk visits if `seen` is right."""
-    functions = [cp.empty(seen.size, np.uint64)]
-    kernels.launch(long_repetition.leave_chunks, seen.size, n, seen, functions[0])
-    while functions[-1].size > 1:
-        functions.append(cp.empty(-(-functions[-1].size // long_repetition.FAN), np.uint64))
-        kernels.launch(long_repetition.compose_functions, functions[-1].size, n, *functions[-2:])
-    entries = cp.zeros(1, np.int32)
-    for level in functions[-2::-1]:
-        entries_of_each = cp.empty(level.size, np.int32)
-        kernels.launch(long_repetition.enter_functions, entries.size, level, entries, entries_of_each)
-        entries = entries_of_each
+    functions = cp.empty(seen.size, np.uint64)
+    kernels.launch(long_repetition.leave_chunks, seen.size, n, seen, functions)
+    entries = kernels.entries_of(n, functions)
     kernels.launch(long_repetition.visit_chunks, seen.size, n, repeated, seen, entries, visited)
 
 

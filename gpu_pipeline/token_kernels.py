@@ -12,10 +12,12 @@ import numba
 import numpy as np
 
 from curation.kernels.bpe import MISSING, NO_PAIR, TokenTable, find_pair, find_token, merge_pairs
+from curation.kernels.case_pretokens import STATES, count_case_runs, leave_word, o200k_starts, windows_of
 from curation.kernels.items import at
 from curation.kernels.pretokens import (
     GPT2,
     LLAMA3,
+    O200K,
     Runs,
     bits_between,
     cl100k_starts,
@@ -86,6 +88,36 @@ def mark_cl100k(
     runs = Runs(run_starts, ranks, jumps, run_counts)
     while c < starts.size:
         found = cl100k_starts(data, low, middle, high, leads, borders, origin, end, runs, to_end, c)
+        found &= bits_between(origin + 32 * c, start, end)
+        starts[at(c)] = found
+        counts[at(c)] = count_bits(np.uint64(found))
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def mark_cases(data, low, middle, high, leads, borders, origin, end, starts, filled, counts, functions):
+    """As `mark_runs`, for the expression of o200k; and the function of each word."""
+    c = cuda.grid(1)
+    while c < starts.size:
+        windows = windows_of(low, middle, high, leads, borders, c)
+        found, counts[at(c)] = count_case_runs(windows)
+        starts[at(c)] = found
+        filled[at(c)] = found != np.uint32(0)
+        functions[at(c)] = leave_word(windows, data, origin + 32 * c - 16, end)
+        c += cuda.gridsize(1)
+
+
+@cuda.jit(cache=True)
+def mark_o200k(
+    data, low, middle, high, leads, borders, origin, start, end, run_starts, ranks, jumps, run_counts, entries, starts,
+    counts,
+):  # fmt: skip
+    """As `mark_gpt2`, for the expression of o200k; the walk enters each word in the state of `entries`."""
+    c = cuda.grid(1)
+    runs = Runs(run_starts, ranks, jumps, run_counts)
+    while c < starts.size:
+        entry = np.int64(entries[at(c)])
+        found = o200k_starts(data, low, middle, high, leads, borders, origin, end, runs, entry, c)
         found &= bits_between(origin + 32 * c, start, end)
         starts[at(c)] = found
         counts[at(c)] = count_bits(np.uint64(found))
@@ -272,6 +304,8 @@ def _signatures():
         mark_runs: (*planes, u32, mask, i64),
         mark_gpt2: (u8, *planes, *[number] * 3, u32, i64),
         mark_cl100k: (u8, *planes, *[number] * 3, u32, i32, i32, i64, flag, u32, i64),
+        mark_cases: (u8, *planes, number, number, u32, mask, i64, u64),
+        mark_o200k: (u8, *planes, *[number] * 3, u32, i32, i32, i64, i32, u32, i64),
         place_pieces: (u32, i64, i32),
         find_ids: (u8, u64, number, i32, u64, i32, u8, i32, number, i32),
         merge_short: merged,
@@ -294,11 +328,13 @@ class Pieces(NamedTuple):
     rows: Any  # int64, documents + 1: pre-tokens before each
 
 
-def _runs(planes, borders) -> Runs:
+def _empty_runs(borders):
     size = borders.size
     starts, filled = kernels.empty(borders, np.uint32, size), kernels.empty(borders, bool, size)
-    counts = kernels.empty(borders, np.int64, size)
-    kernels.launch_shared(mark_runs, size, *planes, borders, starts, filled, counts)
+    return starts, filled, kernels.empty(borders, np.int64, size)
+
+
+def _runs_of(starts, filled, counts) -> Runs:
     jumps = filled.nonzero()[0].astype(np.int32)
     return Runs(starts, kernels.starts_of(filled.astype(np.int32)).astype(np.int32), jumps, kernels.starts_of(counts))
 
@@ -315,8 +351,15 @@ def find_pieces(data, blocks, offsets, pattern: int, pages, classes) -> Pieces:
     place = origin, start, end
     if pattern == GPT2:
         kernels.launch_shared(mark_gpt2, size, data, *planes, borders, *place, starts, counts)
+    elif pattern == O200K:
+        found, functions = _empty_runs(borders), kernels.empty(borders, np.uint64, size)
+        kernels.launch_shared(mark_cases, size, data, *planes, borders, origin, end, *found, functions)
+        runs, entries = _runs_of(*found), kernels.entries_of(STATES, functions)
+        kernels.launch_shared(mark_o200k, size, data, *planes, borders, *place, *runs, entries, starts, counts)
     else:
-        runs = _runs(planes, borders)
+        found = _empty_runs(borders)
+        kernels.launch_shared(mark_runs, size, *planes, borders, *found)
+        runs = _runs_of(*found)
         to_end = pattern != LLAMA3
         kernels.launch_shared(mark_cl100k, size, data, *planes, borders, *place, *runs, to_end, starts, counts)
     del planes, halves

@@ -24,7 +24,7 @@ at = np.uint64  # unsigned indices need no test for negatives
 # Classes of characters
 OTHER, LETTER, NUMBER, SPACE, BLANK, BREAK, QUOTE = range(7)  # BLANK is U+0020, BREAK is CR or LF, QUOTE is "'"
 # Regular expressions
-GPT2, CL100K, LLAMA3 = range(3)
+GPT2, CL100K, LLAMA3, O200K = range(4)  # curation.kernels.case_pretokens has o200k
 
 MAX_CODE_POINT = 0x10FFFF
 HIGH_BITS = np.uint64(0x8080808080808080)
@@ -115,7 +115,7 @@ def lowest_bit(bits):
 
 
 @kernel
-def _highest_bit(bits):
+def highest_bit(bits):
     """The position of the highest bit of a uint64 below 2^32 that has one."""
     bits |= bits >> ONE
     bits |= bits >> np.uint64(2)
@@ -126,24 +126,24 @@ def _highest_bit(bits):
 
 
 @kernel
-def _bit(position):
+def single_bit(position):
     return ONE << np.uint64(position)
 
 
 @kernel
-def _below(position):
+def bits_under(position):
     """The bits below `position`."""
-    return _bit(position) - ONE
+    return single_bit(position) - ONE
 
 
 @kernel
-def _has(words, i):
+def has_bit_at(words, i):
     """Whether bit `i` of a plane is set."""
-    return np.uint64(words[at(i >> 5)]) & _bit(i & 31) != NO_BITS
+    return np.uint64(words[at(i >> 5)]) & single_bit(i & 31) != NO_BITS
 
 
 @kernel
-def _window(words, c):
+def window_at(words, c):
     window = np.uint64(words[at(c)]) << MARGIN
     if c > 0:
         window |= np.uint64(words[at(c - 1)]) >> MARGIN
@@ -153,7 +153,7 @@ def _window(words, c):
 
 
 @kernel
-def _centre(window):
+def centre_of(window):
     return np.uint32(window >> MARGIN & np.uint64(WORD))
 
 
@@ -167,7 +167,7 @@ def _kinds(low, middle, high):
 
 
 @kernel
-def _run_starts(letters, numbers, spaces, borders):
+def starts_of_runs(letters, numbers, spaces, borders):
     same = letters & letters << ONE | numbers & numbers << ONE | spaces & spaces << ONE
     others = ~(letters | numbers | spaces)
     return borders | ~(same | others & others << ONE)
@@ -182,8 +182,8 @@ def _break_word(low, middle, high, c):
 @kernel
 def count_runs(low, middle, high, leads, borders, c):
     """(Starts of runs in word `c`, its leads and line breaks as `Runs.counts` has them)."""
-    kinds = _kinds(_window(low, c), _window(middle, c), _window(high, c))
-    starts = _centre(_run_starts(kinds[0], kinds[1], kinds[2], _window(borders, c)))
+    kinds = _kinds(window_at(low, c), window_at(middle, c), window_at(high, c))
+    starts = centre_of(starts_of_runs(kinds[0], kinds[1], kinds[2], window_at(borders, c)))
     breaks = count_bits(_break_word(low, middle, high, c))
     return starts, breaks << 32 | count_bits(np.uint64(leads[at(c)]))
 
@@ -192,18 +192,18 @@ def count_runs(low, middle, high, leads, borders, c):
 def _run_start(runs, i):
     """The last start of a run at `i` or before."""
     c = i >> 5
-    bits = np.uint64(runs.starts[at(c)]) & _below((i & 31) + 1)
+    bits = np.uint64(runs.starts[at(c)]) & bits_under((i & 31) + 1)
     if bits == NO_BITS:
         c = np.int64(runs.jumps[at(runs.ranks[at(c)] - 1)])
         bits = np.uint64(runs.starts[at(c)])
-    return 32 * c + _highest_bit(bits)
+    return 32 * c + highest_bit(bits)
 
 
 @kernel
-def _run_end(runs, i):
+def end_of_run(runs, i):
     """The first start of a run after `i`; there is one, the end of the text."""
     c = i >> 5
-    bits = np.uint64(runs.starts[at(c)]) & ~_below((i & 31) + 1)
+    bits = np.uint64(runs.starts[at(c)]) & ~bits_under((i & 31) + 1)
     if bits == NO_BITS:
         c = np.int64(runs.jumps[at(runs.ranks[at(c + 1)])])
         bits = np.uint64(runs.starts[at(c)])
@@ -213,20 +213,20 @@ def _run_end(runs, i):
 @kernel
 def _breaks_before(low, middle, high, runs, i):
     c = i >> 5
-    return (runs.counts[at(c)] >> 32) + count_bits(_break_word(low, middle, high, c) & _below(i & 31))
+    return (runs.counts[at(c)] >> 32) + count_bits(_break_word(low, middle, high, c) & bits_under(i & 31))
 
 
 @kernel
 def _characters_before(leads, runs, i):
     c = i >> 5
-    return (runs.counts[at(c)] & LOW_HALF) + count_bits(np.uint64(leads[at(c)]) & _below(i & 31))
+    return (runs.counts[at(c)] & LOW_HALF) + count_bits(np.uint64(leads[at(c)]) & bits_under(i & 31))
 
 
 # Starts of pre-tokens
 
 
 @kernel
-def _contraction(data, i, end, fold):
+def contraction_length(data, i, end, fold):
     """Bytes of the contraction at the quote at `i`, such as 's or 'll; 0 if there is none. `fold` ignores case."""
     if i + 1 >= end:
         return 0
@@ -251,10 +251,10 @@ def _cut_contractions(starts, quotes, letters, borders, data, first, end, fold):
     bits = quotes & QUOTES
     while bits:
         k = lowest_bit(bits)
-        length = _contraction(data, first + k, end, fold)
-        inner = _below(k + length) & ~_below(k + 1)
+        length = contraction_length(data, first + k, end, fold)
+        inner = bits_under(k + length) & ~bits_under(k + 1)
         if length > 0 and borders & inner == NO_BITS:
-            starts = starts & ~inner | _bit(k + length) & letters
+            starts = starts & ~inner | single_bit(k + length) & letters
         bits &= bits - ONE
     return starts
 
@@ -280,16 +280,16 @@ def _after_characters(firsts, leads):
 @kernel
 def gpt2_starts(data, low, middle, high, leads, borders, origin, end, c):
     """A bit for each first byte of a pre-token of GPT-2 in word `c`; also for the border at `end`."""
-    lows, middles, highs = _window(low, c), _window(middle, c), _window(high, c)
-    lead, border = _window(leads, c), _window(borders, c)
+    lows, middles, highs = window_at(low, c), window_at(middle, c), window_at(high, c)
+    lead, border = window_at(leads, c), window_at(borders, c)
     letters, numbers, spaces = _kinds(lows, middles, highs)
-    run = _run_starts(letters, numbers, spaces, border)
+    run = starts_of_runs(letters, numbers, spaces, border)
     attached = (highs & ~middles & ~lows) << ONE & ~border  # U+0020 before it
     last = _leads_of_ends(spaces & ~(spaces >> ONE) & ~(border >> ONE), lead)
     starts = border | run & (spaces | ~attached) | last
     quotes = highs & middles & ~lows & run & ~attached
     first = origin + 32 * c - 16
-    return _centre(_cut_contractions(starts, quotes, letters, border, data, first, end, False))
+    return centre_of(_cut_contractions(starts, quotes, letters, border, data, first, end, False))
 
 
 @kernel
@@ -299,27 +299,27 @@ def _starts_in_spaces(low, middle, high, borders, runs, i, to_end):
     Line breaks belong to the run of others before them. The rest of the run ends at its last line break; what follows
     is another pre-token, unless the document ends and `to_end` is set.
     """
-    start, stop = _run_start(runs, i), _run_end(runs, i)
+    start, stop = _run_start(runs, i), end_of_run(runs, i)
     before = _breaks_before(low, middle, high, runs, i)
-    if before - _breaks_before(low, middle, high, runs, start) == i - start and not _has(borders, start):
+    if before - _breaks_before(low, middle, high, runs, start) == i - start and not has_bit_at(borders, start):
         j = start - 1
         spaces = _kinds(np.uint64(low[at(j >> 5)]), np.uint64(middle[at(j >> 5)]), np.uint64(high[at(j >> 5)]))
-        if (spaces[0] | spaces[1] | spaces[2]) & _bit(j & 31) == NO_BITS:
+        if (spaces[0] | spaces[1] | spaces[2]) & single_bit(j & 31) == NO_BITS:
             return True
-    return _breaks_before(low, middle, high, runs, stop) == before and not (to_end and _has(borders, stop))
+    return _breaks_before(low, middle, high, runs, stop) == before and not (to_end and has_bit_at(borders, stop))
 
 
 @kernel
 def cl100k_starts(data, low, middle, high, leads, borders, origin, end, runs, to_end, c):
     """A bit for each first byte of a pre-token of cl100k (`to_end`) or Llama-3 in word `c`; also for the border at
     `end`."""
-    lows, middles, highs = _window(low, c), _window(middle, c), _window(high, c)
-    lead, border = _window(leads, c), _window(borders, c)
+    lows, middles, highs = window_at(low, c), window_at(middle, c), window_at(high, c)
+    lead, border = window_at(leads, c), window_at(borders, c)
     letters, numbers, spaces = _kinds(lows, middles, highs)
     others = ~(letters | numbers | spaces)
     breaks = highs & lows & ~middles
     plain = spaces & ~breaks  # white space but no line break
-    run = _run_starts(letters, numbers, spaces, border)
+    run = starts_of_runs(letters, numbers, spaces, border)
     attached = (highs & ~middles & ~lows) << ONE & ~border  # U+0020 before it
     free = run & others & ~attached
     # One character before letters belongs to them: white space, or a single other one that is not attached.
@@ -332,17 +332,17 @@ def cl100k_starts(data, low, middle, high, leads, borders, origin, end, runs, to
     while bits:
         k = lowest_bit(bits)
         if _starts_in_spaces(low, middle, high, borders, runs, 32 * c - 16 + k, to_end):
-            starts |= _bit(k)
+            starts |= single_bit(k)
         bits &= bits - ONE
     bits = numbers & lead & ~run & CENTRE
     while bits:
         k = lowest_bit(bits)
         i = 32 * c - 16 + k
         if (_characters_before(leads, runs, i) - _characters_before(leads, runs, _run_start(runs, i))) % 3 == 0:
-            starts |= _bit(k)
+            starts |= single_bit(k)
         bits &= bits - ONE
     quotes = highs & middles & ~lows & free
-    return _centre(_cut_contractions(starts, quotes, letters, border, data, first, end, True))
+    return centre_of(_cut_contractions(starts, quotes, letters, border, data, first, end, True))
 
 
 @kernel
@@ -350,4 +350,4 @@ def bits_between(i, start, end):
     """The bits of the word at byte `i` that belong to the bytes `start` to `end` - 1."""
     low = min(max(start - i, 0), 32)
     high = min(max(end - i, 0), 32)
-    return np.uint32(_below(high) & ~_below(low))
+    return np.uint32(bits_under(high) & ~bits_under(low))

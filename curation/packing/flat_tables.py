@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from curation.kernels import case_pretokens as cases
 from curation.kernels.bpe import MAX_IDS, NO_ENTRY, TokenTable, fill_pairs, fill_tokens, find_merged
-from curation.kernels.pretokens import BLANK, BREAK, CL100K, GPT2, LETTER, LLAMA3, NUMBER, QUOTE, SPACE
+from curation.kernels.pretokens import BLANK, BREAK, CL100K, GPT2, LETTER, LLAMA3, NUMBER, O200K, QUOTE, SPACE
 from curation.packing.byte_pairs import GPT2_EXPRESSION, BytePairs
 
 PATTERNS = {
@@ -24,7 +25,18 @@ PATTERNS = {
     r"|\s+(?!\S)|\s": CL100K,
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+": LLAMA3,
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+": O200K,
 }  # fmt: skip
+# Regular expressions and characters of each class; what none has is OTHER.
+CLASSES = (
+    (r"\p{L}", LETTER), (r"\p{N}", NUMBER), (r"\s", SPACE), (" ", BLANK), (r"[\r\n]", BREAK), ("'", QUOTE),
+)  # fmt: skip
+CASE_CLASSES = (
+    (r"[\p{Lu}\p{Lt}]", cases.UPPER), (r"\p{Ll}", cases.LOWER), (r"[\p{Lm}\p{Lo}]", cases.LETTER),
+    (r"\p{M}", cases.MARK), (r"\p{N}", cases.NUMBER), (r"\s", cases.SPACE), (r"[\r\n]", cases.BREAK),
+)  # fmt: skip
 CODE_POINTS = 0x110000
 SURROGATES = slice(0xD800, 0xE000)
 PAGE = 256
@@ -35,7 +47,7 @@ ON_HOST = "its pre-tokens run on the host"
 class FlatTables(NamedTuple):
     """What a device needs of a vocabulary.
 
-    pattern       GPT2, CL100K or LLAMA3 of `curation.kernels.pretokens`
+    pattern       GPT2, CL100K, LLAMA3 or O200K of `curation.kernels.pretokens`
     pages         uint16, one per 256 code points: where their classes are
     classes       uint8, 256 per page; the first page is that of ASCII
     tokens        the tokens by their bytes
@@ -58,7 +70,7 @@ def flat_obstacle(vocabulary: BytePairs | None) -> str:
     if vocabulary is None:
         return f"it is no byte-level BPE in the order of its ids: {ON_HOST}"
     if vocabulary.pattern not in PATTERNS:
-        return f"its regular expression is none of GPT-2, cl100k and Llama-3: {ON_HOST}"
+        return f"its regular expression is none of GPT-2, cl100k, Llama-3 and o200k: {ON_HOST}"
     missing = [byte for byte in range(BYTES) if bytes([byte]) not in vocabulary.ranks]
     if missing or max(vocabulary.ranks.values()) >= MAX_IDS:
         return f"it lacks a token for some byte, or has ids of {MAX_IDS} or more: {ON_HOST}"
@@ -67,7 +79,8 @@ def flat_obstacle(vocabulary: BytePairs | None) -> str:
 
 def make_flat_tables(vocabulary: BytePairs) -> FlatTables:
     """Return the tables of a vocabulary without an obstacle. Takes a second and some 10 MB."""
-    pages, classes = make_pages(character_classes())
+    pattern = PATTERNS[vocabulary.pattern]
+    pages, classes = make_pages(character_classes(pattern))
     ranks = vocabulary.ranks
     byte_ids = np.array([ranks[bytes([byte])] for byte in range(BYTES)], np.int32)
     pairs = _pair_table(_merges_of(ranks) if vocabulary.merges is None else vocabulary.merges)
@@ -76,7 +89,7 @@ def make_flat_tables(vocabulary: BytePairs) -> FlatTables:
         merged = find_merged(data, offsets, byte_ids, pairs)
         data, offsets = _by_id({token: number for token, number in ranks.items() if merged[number]})
     tables = pages, classes, _token_table(data, offsets), byte_ids, pairs
-    return FlatTables(PATTERNS[vocabulary.pattern], *tables, _as_array(vocabulary.encode_piece))
+    return FlatTables(pattern, *tables, _as_array(vocabulary.encode_piece))
 
 
 def _as_array(encode_piece: Callable[[str], Iterable[int]]) -> Callable[[str], np.ndarray]:
@@ -96,19 +109,20 @@ def _in_class(expression: str, text: str) -> list[int]:
 
 
 @cache
-def character_classes() -> np.ndarray:
+def character_classes(pattern: int) -> np.ndarray:
     """Return the class of every code point in tiktoken's regular expressions (uint8). Takes 0.2 s, once per process."""
     text = "".join(map(chr, (*range(SURROGATES.start), *range(SURROGATES.stop, CODE_POINTS))))
-    return classes_of(lambda expression: _in_class(expression, text))
+    return classes_of(lambda expression: _in_class(expression, text), pattern)
 
 
-def classes_of(find: Callable[[str], Any]) -> np.ndarray:
-    """Return the class of every code point (uint8); `find` returns the code points of a regular expression."""
+def classes_of(find: Callable[[str], Any], pattern: int) -> np.ndarray:
+    """Return the class of every code point (uint8); `find` returns the code points of a regular expression.
+
+    pattern   of `FlatTables`; o200k has classes of its own
+    """
     classes = np.zeros(CODE_POINTS, np.uint8)
-    for expression, number in ((r"\p{L}", LETTER), (r"\p{N}", NUMBER), (r"\s", SPACE)):
+    for expression, number in CASE_CLASSES if pattern == O200K else CLASSES:
         classes[find(expression)] = number
-    for characters, number in ((" ", BLANK), ("\r\n", BREAK), ("'", QUOTE)):
-        classes[[ord(character) for character in characters]] = number
     return classes
 
 

@@ -7,13 +7,13 @@ from functools import cache
 
 import tiktoken
 
-from curation.kernels.pretokens import CL100K, GPT2, LLAMA3
+from curation.kernels.pretokens import CL100K, GPT2, LLAMA3, O200K
 from curation.packing import vocabularies
 from curation.packing.byte_pairs import BytePairs, tiktoken_pairs
 from curation.packing.flat_tables import PATTERNS
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
 
-NAMES = {GPT2: "gpt2", CL100K: "cl100k", LLAMA3: "llama3"}
+NAMES = {GPT2: "gpt2", CL100K: "cl100k", LLAMA3: "llama3", O200K: "o200k"}
 EXPRESSIONS = {number: expression for expression, number in reversed(PATTERNS.items())}  # the first of each number
 QUOTES = [*"''''sdmtlverSDMTLVER", "\u017f", "\u212a", "\u2019"]
 SPACES = [*"    \n\n\r\t", "\r\n", "\x0b", "\x1c", "\x1f", "\x85", "\u00a0", "\u2028", "\u3000"]
@@ -41,7 +41,14 @@ ALPHABETS = [
     [*QUOTES, *SPACES, *DIGITS[:12], *LETTERS, *OTHERS],
     [*LETTERS, *OTHERS],
     [*PIECES, *SPACES, *LETTERS[:4]],
+    [*"aAbB", "\u01c5", "\u02b0", "\u0301", "中"],
+    [*"''sStTlLrRvVeE", "\u017f", "A", "中", "\u0301", " "],
+    [*"!!//\n\n\r", " ", "a", "A", "\u0301", "1", "'"],
 ]
+
+
+# What a walk over cases, contractions and slashes depends on at a distance
+CASE_RUNS = ("A", "\u0301", "A\u0301", "aB", "'s", "'Ll", "'LLx", "/", "!/\n", "!\u0301")
 
 
 def adversarial_texts(count: int, seed: int) -> list[str]:
@@ -56,11 +63,13 @@ def adversarial_texts(count: int, seed: int) -> list[str]:
 
 def long_texts() -> Iterator[str]:
     """Runs over many words of 32 bytes, and pre-tokens on both sides of every limit of size."""
-    for run in (" ", "\n", "\r\n", " \n", "1", "\u0660", "\u3000", "a", "é", "中", "!", "'", "ab", "qz", "👍"):
+    plain = " ", "\n", "\r\n", " \n", "1", "\u0660", "\u3000", "a", "é", "中", "!", "'", "ab", "qz", "👍"
+    for run in plain + CASE_RUNS:
         for length in (15, 16, 31, 33, 64, 100, 512, 513, 1030):
             yield run * length
             yield f"x {run * length} y"
             yield f"!{run * length}"
+            yield f"a{run * length}A中"
     chance = random.Random(3)
     for length in (32, 33, 500, 511, 512, 513):
         yield "".join(chance.choices("etaoinshrdlu", k=length))

@@ -15,8 +15,9 @@ import regex
 import tiktoken
 
 from cpu_fallback.token_kernels import encoded, places_of
+from curation.kernels import case_pretokens as cases
 from curation.kernels.bpe import MAX_IDS
-from curation.kernels.pretokens import BLANK, BREAK, LETTER, LLAMA3, NUMBER, OTHER, QUOTE, SPACE
+from curation.kernels.pretokens import BLANK, BREAK, CL100K, LETTER, LLAMA3, NUMBER, O200K, OTHER, QUOTE, SPACE
 from curation.packing.byte_pairs import huggingface_pairs, tiktoken_pairs
 from curation.packing.flat_tables import (
     character_classes,
@@ -76,16 +77,19 @@ def test_long_runs_and_the_nasty_corpus(pattern, tables):
     assert first_difference(texts, tables, encoding_of(pattern)) is None
 
 
-def test_llama3_equals_the_module_regex():
+@pytest.mark.parametrize("pattern", [LLAMA3, O200K], ids=["llama3", "o200k"])
+def test_boundaries_equal_the_module_regex(pattern):
     """Both with the classes of `regex`, which has more letters than tiktoken."""
     text = "".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000))))
-    pages, classes = make_pages(classes_of(lambda found: [ord(character) for character in regex.findall(found, text)]))
-    expression = regex.compile(EXPRESSIONS[LLAMA3])
+    pages, classes = make_pages(
+        classes_of(lambda found: [ord(character) for character in regex.findall(found, text)], pattern)
+    )
+    expression = regex.compile(EXPRESSIONS[pattern])
     for first in range(0, STRINGS, 20_000):
         texts = adversarial_texts(min(20_000, STRINGS - first), seed=~first)
         pieces = [match for text in texts for match in expression.findall(text)]
         expected = [0, *accumulate(len(piece.encode()) for piece in pieces)]
-        assert places_of(texts, LLAMA3, pages, classes).tolist() == expected
+        assert places_of(texts, pattern, pages, classes).tolist() == expected
 
 
 def real_texts():
@@ -95,7 +99,7 @@ def real_texts():
         return [json.loads(line)["text"] for line in lines]
 
 
-@pytest.mark.parametrize("name", ["gpt2", "p50k_base", "cl100k_base"])
+@pytest.mark.parametrize("name", ["gpt2", "p50k_base", "cl100k_base", "o200k_base"])
 def test_real_documents(monkeypatch, name):
     texts = real_texts()
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(CACHE))
@@ -105,11 +109,12 @@ def test_real_documents(monkeypatch, name):
 # Hugging Face
 
 
-LLAMA3_STEPS = [
-    {"type": "Split", "pattern": {"Regex": EXPRESSIONS[LLAMA3]}, "behavior": "Isolated", "invert": False},
-    {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
-]
-GPT2_STEP = LLAMA3_STEPS[1] | {"use_regex": True}
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+LLAMA3_STEPS, O200K_STEPS = (
+    [{"type": "Split", "pattern": {"Regex": EXPRESSIONS[each]}, "behavior": "Isolated", "invert": False}, BYTE_LEVEL]
+    for each in (LLAMA3, O200K)
+)
+GPT2_STEP = BYTE_LEVEL | {"use_regex": True}
 
 
 @cache
@@ -127,7 +132,9 @@ def tokenizer_json(**content):
 
 @pytest.mark.parametrize("ignore_merges", [False, True], ids=["", "ignore_merges"])
 @pytest.mark.parametrize(
-    "steps", [GPT2_STEP, {"type": "Sequence", "pretokenizers": LLAMA3_STEPS}], ids=["gpt2", "llama3"]
+    "steps",
+    [GPT2_STEP, *({"type": "Sequence", "pretokenizers": steps} for steps in (LLAMA3_STEPS, O200K_STEPS))],
+    ids=["gpt2", "llama3", "o200k"],
 )
 def test_byte_level_tokenizers_of_hugging_face(tmp_path, steps, ignore_merges):
     """Equal to the package `tokenizers`; a document of 600 equal letters is encoded as one pre-token."""
@@ -175,7 +182,7 @@ def test_other_settings_of_hugging_face_run_on_the_host(change):
 
 
 def test_classes_are_those_of_tiktoken():
-    classes = character_classes()
+    classes = character_classes(CL100K)
     texts = dict.fromkeys("aé", LETTER) | dict.fromkeys("1²", NUMBER) | dict.fromkeys("\u3000\t", SPACE)
     texts |= dict.fromkeys("!\x1c\u0301", OTHER) | dict.fromkeys("\n\r", BREAK) | {" ": BLANK, "'": QUOTE}
     assert {text: int(classes[ord(text)]) for text in texts} == texts
@@ -183,6 +190,17 @@ def test_classes_are_those_of_tiktoken():
     assert pages[0] == 0 and len(parts) < 40_000
     numbers = np.arange(0x110000)
     np.testing.assert_array_equal(parts[pages[numbers >> 8].astype(int) << 8 | numbers & 255], classes)
+
+
+def test_classes_of_case_are_those_of_tiktoken():
+    classes = character_classes(O200K)
+    texts = dict.fromkeys("AÉ\u01c5", cases.UPPER) | dict.fromkeys("aé\u017f", cases.LOWER)
+    texts |= dict.fromkeys("\u02b0中", cases.LETTER) | dict.fromkeys("\u0301\u20dd", cases.MARK)
+    texts |= dict.fromkeys("1²", cases.NUMBER) | dict.fromkeys(" \u3000", cases.SPACE)
+    texts |= dict.fromkeys("\n\r", cases.BREAK) | dict.fromkeys("!'/\x1c", cases.OTHER)
+    assert {text: int(classes[ord(text)]) for text in texts} == texts
+    letters, in_words = character_classes(CL100K) == LETTER, classes >= cases.UPPER
+    np.testing.assert_array_equal(in_words & (classes != cases.MARK), letters)
 
 
 def test_tokens_above_15_bytes_are_compared():
@@ -198,11 +216,12 @@ def test_what_has_no_flat_form_runs_on_the_host(monkeypatch):
     known = EXPRESSIONS[0]
     assert flat_obstacle(tiktoken_pairs(known, ranks)) == ""
     assert "is no byte-level BPE" in flat_obstacle(None)
-    assert "none of GPT-2, cl100k and Llama-3" in flat_obstacle(tiktoken_pairs(known + " ", ranks))
+    assert "none of GPT-2, cl100k, Llama-3 and o200k" in flat_obstacle(tiktoken_pairs(known + " ", ranks))
     assert "lacks a token for some byte" in flat_obstacle(tiktoken_pairs(known, {**ranks, b"ab": MAX_IDS}))
     del ranks[b"\x07"]
     assert "lacks a token for some byte" in flat_obstacle(tiktoken_pairs(known, ranks))
     assert load_tokenizer("gpt2").device_note == ""
     if CACHE.is_dir():
         monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(CACHE))
-        assert "none of GPT-2, cl100k and Llama-3" in load_tokenizer("o200k_base").device_note
+        for name in ("o200k_base", "o200k_harmony"):
+            assert load_tokenizer(name).device_note == ""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from curation.contract import TEXT
-from curation.kernels.pretokens import CL100K, GPT2, LLAMA3
+from curation.kernels.pretokens import CL100K, GPT2, LLAMA3, O200K
 from curation.packing.tokenization import TokenizerSpec, load_tokenizer
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY
@@ -28,7 +28,7 @@ def assert_tokens(engine, texts, tokenizer, encoding):
 
 @pytest.mark.parametrize("prepend_bos", [False, True], ids=["", "bos"])
 @pytest.mark.parametrize("append_eod", [False, True], ids=["", "eod"])
-@pytest.mark.parametrize("pattern", [GPT2, CL100K, LLAMA3], ids=["gpt2", "cl100k", "llama3"])
+@pytest.mark.parametrize("pattern", [GPT2, CL100K, LLAMA3, O200K], ids=["gpt2", "cl100k", "llama3", "o200k"])
 def test_ids_and_lengths(engine, pattern, append_eod, prepend_bos):
     texts = [*adversarial_texts(300, seed=1), "", *long_texts(), "", "", *(text for text in NASTY if len(text) < 3000)]
     tokenizer = tokenizer_of(pattern, append_eod=append_eod, prepend_bos=prepend_bos)

@@ -12,10 +12,10 @@ import pytest
 import cpu_fallback
 from curation.contract import TEXT
 from curation.errors import EngineError, IntegrityError
-from curation.kernels.pretokens import CL100K, GPT2, LLAMA3
+from curation.kernels.pretokens import CL100K, GPT2, LLAMA3, O200K
 from curation.packing.tokenization import Tokenizer
 from tests.conftest import frame_of
-from tests.packing.byte_pairs import adversarial_texts, long_texts, tokenizer_of
+from tests.packing.byte_pairs import CASE_RUNS, adversarial_texts, long_texts, tokenizer_of
 from tests.ptx import workload
 from tests.ptx.engine import install_engine
 from tests.ptx.test_kernels import CAPABILITIES, REAL, SEEDS, SOME_SEEDS
@@ -36,15 +36,16 @@ def assert_equal_tokens(engine, texts, tokenizer):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_ids_in_every_order_of_threads(monkeypatch, seed, capability):
     engine, _ = install_engine(monkeypatch, seed, capability)
-    for pattern in (GPT2, CL100K, LLAMA3):
+    for pattern in (GPT2, CL100K, LLAMA3, O200K):
         assert_equal_tokens(engine, [*adversarial_texts(200, seed), *long_texts()], tokenizer_of(pattern))
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason=f"shared data is not at hand: {REAL} does not exist")
+@pytest.mark.parametrize("pattern", [CL100K, O200K], ids=["cl100k", "o200k"])
 @pytest.mark.parametrize("seed", SOME_SEEDS)
-def test_real_documents(monkeypatch, seed):
+def test_real_documents(monkeypatch, seed, pattern):
     engine, _ = install_engine(monkeypatch, seed)
-    assert_equal_tokens(engine, workload.real_texts(REAL), tokenizer_of(CL100K))
+    assert_equal_tokens(engine, workload.real_texts(REAL), tokenizer_of(pattern))
 
 
 def worst_texts():
@@ -58,9 +59,11 @@ def worst_texts():
     for run in (" ", "\n", " \n", "1", "!", "a"):
         yield run * 200_000
         yield f"{run * 100_000}\n{run * 100_000}x"
+    for run in CASE_RUNS:
+        yield f"a{run * (100_000 // len(run.encode()))}A中"
 
 
-@pytest.mark.parametrize("pattern", [GPT2, CL100K], ids=["gpt2", "cl100k"])
+@pytest.mark.parametrize("pattern", [GPT2, CL100K, O200K], ids=["gpt2", "cl100k", "o200k"])
 def test_no_thread_is_long(monkeypatch, pattern):
     engine, device = install_engine(monkeypatch, None)
     assert_equal_tokens(engine, list(worst_texts()), tokenizer_of(pattern))

@@ -19,7 +19,7 @@ from curation.contract import TEXT
 from curation.kernels import jsonl
 from curation.kernels.ngram_table import table_of as ngram_table_of
 from curation.kernels.permutations import constants
-from curation.kernels.pretokens import CL100K, GPT2
+from curation.kernels.pretokens import CL100K, GPT2, O200K
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier
@@ -40,7 +40,7 @@ MODEL_CHARACTERS = 2000
 SETTINGS = (
     f"JSON Lines, every step of rewriting, all {len(Measure)} measures, the language model on {MODEL_CHARACTERS:,} "
     f"characters, word {NGRAM}-grams with {PERMUTATIONS} permutations, a table of {TABLE_NGRAM}-grams, pairs of "
-    "neighbours, GPT-2's tokens by its own expression, then by cl100k's"
+    "neighbours, GPT-2's tokens by its own expression, then by cl100k's and o200k's"
 )
 ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
 KEYS = np.frombuffer(b"text", np.uint8), np.frombuffer(b"id", np.uint8)
@@ -196,6 +196,7 @@ CALLS: dict[str, Callable[[ModuleType, Sequence[str], Path], list[Any]]] = {
     "hits": hits,
     "tokens": lambda engine, texts, folder: tokens(engine, texts, GPT2),
     "tokens by cl100k's expression": lambda engine, texts, folder: tokens(engine, texts, CL100K),
+    "tokens by o200k's expression": lambda engine, texts, folder: tokens(engine, texts, O200K),
 }
 
 
@@ -211,6 +212,7 @@ FUNCTIONS = {
     "hits": f"{TABLE_NGRAM}-grams: a table of every third text, and lookups",
     "tokens": "tokens, GPT-2's expression",
     "tokens by cl100k's expression": "tokens, cl100k's expression",
+    "tokens by o200k's expression": "tokens, o200k's expression",
 }
 
 
