@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wall time of a run on a cluster, simulated from the task times of a run on this machine.
 
-    python -m benchmarks.replay measure SMALL.jsonl LARGE.jsonl TIMES.json     runs the default recipe over both
-    python -m benchmarks.replay table TIMES.json                               prints the tables of docs/scale.md
+    python -m benchmarks.replay measure SMALL.jsonl LARGE.jsonl TIMES.json   runs the default recipe over both by turns
+    python -m benchmarks.replay table TIMES.json                             prints the tables of docs/scale.md
 
 `measure` notes the processor time of each task, with one worker. The rest is the time of the run's own process. The
-small corpus gives the costs that do not depend on the size. `table` scales phases by the bytes of the input, and gives
+small corpus gives the costs that do not depend on the size. Of ROUNDS runs, the one counts whose process took the
+median time. `table` scales phases by the bytes of the input, and gives
 bundles of tasks to threads in the order in which the run submits them: a bundle starts when a thread is free, and not
 before the client has submitted it.
 """
@@ -32,11 +33,14 @@ from curation.running.row_sums import TASK_PARTITIONS, TASK_ROWS
 from curation.running.run import run
 from curation.running.totals import TASK_SLICES
 from curation.stages import ExactDedup, FuzzyDedup
-from curation.stages.key_ranges import MAX_BUNDLE_ROWS, MIN_BUNDLE_ROWS, TASKS_PER_WORKER
+from curation.stages.key_ranges import DIVISION, MAX_BUNDLE_ROWS, MIN_BUNDLE_ROWS, TASKS_PER_WORKER
+from curation.stages.near_groups import JOIN_PAIRS
 from curation.system.cluster import BUNDLE_SECONDS, MAX_MESSAGE, bundle_of
 from curation.system.sessions import TaskSession
 
-ONE_TASK = ("division", "joined", "groups")  # phases of one task, whatever the size
+JOINS = ("joined", "groups")  # one task, or rounds of tasks for many pairs
+ROUNDS_WORK = 6  # of joining by rounds, by `bench_keys` with 10^9 documents, to joining in one task
+ROUNDS = 3  # runs of each corpus
 SIDE_PHASES = {"delete_share": "deletion", "run_sums": "sums of rows", "run_totals": "sums of records"}
 MEASURED_SLICES = 4  # of a task that adds up records, so that the measured run has such tasks
 FILES_PER_SLICE = 8  # in `_work/`, with those of output parts and tasks
@@ -151,10 +155,13 @@ def simulate(times: dict[str, Any], size: float, nodes: int, submit: float) -> d
     result = {"own": small["own"] + per_byte * size}
     for name, measured in large["phases"].items():
         total = sum(measured) * factor
-        if name.partition(": ")[2] in ONE_TASK:
+        documents, phase = large["documents"]["read"] * factor, name.partition(": ")[2]
+        in_rounds = phase in JOINS and documents - large["documents"]["kept"] * factor > JOIN_PAIRS
+        if phase == DIVISION or (phase in JOINS and not in_rounds):
             result[name] = total
             continue
-        tasks = count_tasks(name, size, large["documents"]["read"] * factor, nodes * THREADS)
+        total *= ROUNDS_WORK if in_rounds else 1
+        tasks = count_tasks(name, size, documents, nodes * THREADS)
         if submit:
             mean = sum(measured) / len(measured)
             sizes = bundles(tasks, nodes * THREADS, total / tasks) if name != "finish" else [1] * tasks  # uneven tasks
@@ -219,7 +226,12 @@ def main() -> None:
         return
     small, large, result = arguments.paths
     measure(small)  # compiles
-    result.write_text(json.dumps({"small": measure(small), "large": measure(large)}))
+    rounds = [(measure(small), measure(large)) for _ in range(ROUNDS)]
+    for found in zip(*rounds, strict=True):
+        own = ", ".join(f"{run['own']:.2f}" for run in found)
+        print(f"{found[0]['bytes'] / 1e6:,.0f} MB: {own} s in the run's process")
+    by_own = [sorted(found, key=lambda run: run["own"])[ROUNDS // 2] for found in zip(*rounds, strict=True)]
+    result.write_text(json.dumps(dict(zip(("small", "large"), by_own, strict=True))))
 
 
 if __name__ == "__main__":

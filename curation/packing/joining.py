@@ -108,11 +108,17 @@ class PlannedPair(NamedTuple):
 def plan_pairs(
     token_parts: Sequence[tuple[str | Path, str | Path]], stem: Path, dtype: np.dtype | type, max_bytes: int
 ) -> list[PlannedPair]:
-    """Return the pairs of `join_parts` without an order, from the lengths of documents alone."""
+    """Return the pairs of `join_parts` without an order. Lengths are only read of files in which a pair begins or ends:
+    `write_pair` checks the others."""
     itemsize = np.dtype(dtype).itemsize
     pairs: list[PlannedPair] = []
     pair_bytes = leading_empty = 0
     for ids_path, lengths_path in each([*token_parts], "reading lengths", "part"):
+        size, length_bytes = Path(ids_path).stat().st_size, Path(lengths_path).stat().st_size
+        if pairs and pair_bytes + size <= max_bytes and length_bytes % 4 == 0:
+            pairs[-1].pieces.append(Piece(str(ids_path), str(lengths_path), 0, length_bytes // 4, 0, size))
+            pair_bytes += size
+            continue
         number = position = 0  # documents and bytes of the part
         for lengths in in_batches(_part_lengths(ids_path, lengths_path, itemsize)):
             sizes = lengths.astype(np.int64) * itemsize
@@ -154,8 +160,12 @@ def write_pair(planned: PlannedPair, dtype: np.dtype | type, force: bool = True)
             for lengths in in_batches(map_array(piece.lengths, "<i4", 4 * piece.first, piece.last - piece.first)):
                 check_interrupts()
                 stop = start + int(lengths.sum(dtype=np.int64)) * writer.dtype.itemsize
+                if lengths.min() < 0 or stop > piece.stop:
+                    raise _misfit(piece.ids, piece.lengths, writer.dtype.itemsize)
                 writer.append_file(piece.ids, lengths, (start, stop))
                 start = stop
+            if start != piece.stop:
+                raise _misfit(piece.ids, piece.lengths, writer.dtype.itemsize)
         info = writer.commit()
     remove_stale_cache(planned.prefix)
     return info
@@ -309,13 +319,26 @@ def _check_permutation(order: np.ndarray, count: int) -> None:
 
 
 def _part_lengths(ids_path: str | Path, lengths_path: str | Path, itemsize: int) -> np.ndarray:
-    size, length_bytes = Path(ids_path).stat().st_size, Path(lengths_path).stat().st_size
+    """Return the lengths of a token file. IntegrityError if they do not fit it."""
+    length_bytes = Path(lengths_path).stat().st_size
     lengths = map_array(lengths_path, "<i4", 0, length_bytes // 4)
-    num_bytes = sum(int(batch.sum(dtype=np.int64)) for batch in in_batches(lengths)) * itemsize
-    negative = any(batch.min() < 0 for batch in in_batches(lengths))
-    if length_bytes % 4 or negative or num_bytes != size:
-        raise IntegrityError(
-            f"{ids_path} has {size} bytes, expected {num_bytes} by the lengths in {lengths_path} ({length_bytes} bytes)"
-            f"{'; some lengths are negative' if negative else ''}. Remove both files and run again."
-        )
+    num_bytes, negative = _sum(lengths, itemsize)
+    if length_bytes % 4 or negative or num_bytes != Path(ids_path).stat().st_size:
+        raise _misfit(ids_path, lengths_path, itemsize)
     return lengths
+
+
+def _sum(lengths: np.ndarray, itemsize: int) -> tuple[int, bool]:
+    """Return the bytes of documents with these lengths, and whether a length is negative."""
+    num_bytes = sum(int(batch.sum(dtype=np.int64)) for batch in in_batches(lengths)) * itemsize
+    return num_bytes, any(batch.min() < 0 for batch in in_batches(lengths))
+
+
+def _misfit(ids_path: str | Path, lengths_path: str | Path, itemsize: int) -> IntegrityError:
+    """Return the error about a token file that its lengths do not fit."""
+    size, length_bytes = Path(ids_path).stat().st_size, Path(lengths_path).stat().st_size
+    num_bytes, negative = _sum(map_array(lengths_path, "<i4", 0, length_bytes // 4), itemsize)
+    return IntegrityError(
+        f"{ids_path} has {size} bytes, expected {num_bytes} by the lengths in {lengths_path} ({length_bytes} bytes)"
+        f"{'; some lengths are negative' if negative else ''}. Remove both files and run again."
+    )

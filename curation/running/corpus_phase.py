@@ -42,6 +42,7 @@ from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count
 
 CENTROIDS = "centroids"  # folder in the outputs
+SAVED = -2  # key of the tasks that delete what stage 0 wrote to save its index; the next stage has the one below
 ROWS = ("row", "partner", "value")  # of drops, in the order of `RemovedRows`
 
 
@@ -135,8 +136,8 @@ def save_index(context: RunContext, removed: Sequence[RemovedRows], numbering: N
             _bring_centroids(context, number, stage, corpus)
             run_phases(stage, corpus, partial(_run_phase, context, number, stage, corpus, mask, saving=True), True)
             ids = partial(ids_of, partitions, numbering=numbering)
-            temporary = context.work / f"{FOLDER}-{number}"
-            stage.write_index(context.engine, corpus, work / below, temporary, ids, stages[:number])
+            stage.write_index(corpus, work / below, ids, stages[:number])
+            delete_scratch(context, SAVED - number, corpus.scratch)
         os.replace(work, index_folder)
         sync_folder(context.folder)
     return index_digests(index_folder)

@@ -16,7 +16,8 @@ bytes per byte of text (or as named), from a survey of the inputs:
     removed         *.parquet, rejected.jsonl           30 + the id, per document read; 400 per rejected record;
                                                         the text that row stages remove, compressed as `documents`
     raw, cleaned    *.jsonl, *.csv, *.parquet           1.05 and 60 per document; Parquet as `documents`
-    index           keys, shingles, ids                 `CorpusStage.index_bytes` and the id, per document
+    index           keys, shingles, ids                 `CorpusStage.index_bytes` and the id, per document; `_work` has
+                                                        the largest index once more, by bundle
 
 A corpus stage may need more during its phases than the outputs need later: `CorpusStage.scratch_bytes` for CANDIDATES
 of the text. The larger of both counts. Every segment keeps its own copy of the text. `copies`, and a `mix` that repeats
@@ -151,6 +152,7 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
             if stage.indexes
         }
         parts["index"] = sum(sizes.values())
+        parts["_work"] += max(sizes.values())
     scratch = [CANDIDATES * stage.scratch_bytes(documents, survey.text_bytes) for stage in corpus_stages]
     later = sum(parts.values()) - sum(survey.segments)  # written when no scratch is left
     parts["_work"] += max([0.0, *(size - later for size in scratch)])

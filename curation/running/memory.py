@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choose workers, batches and slices that fit the memory and the processors of this process.
 
-The rule comes from measurements (benchmarks/LOG.md, 2026-11-21; MiB, the default recipe on 1 GB, GPT-2, batches of
-4 MiB). "loaded" is the memory before the run starts; the other columns come on top of it:
+The rule comes from measurements (MiB, the default recipe on 1 GB, GPT-2, batches of 4 MiB; resident 2026-11-23, the
+others 2026-11-21, benchmarks/LOG.md). "loaded" is the memory before the run starts; the other columns come on top of
+it. Resident memory includes mapped files, of which 60 MiB are libraries and kernels that a run loads later:
 
                         loaded   run with 1, 2, 4, 8 workers                 rule
-    resident (RssAnon)  150      257, 423, 774, 1158                         170 + 155 per worker
+    resident (VmRSS)    180      391, 625, 876, 1277                         330 + 155 per worker
     private (VmData)    240      291, 479, 856, 1281                         170 + 175 per worker
     virtual (VmSize)    570      572, 680, 1061, 1521                        270 + 175 and 1.2 slices per worker
 
@@ -44,14 +45,14 @@ from curation.errors import CurationError, OutOfMemoryError, is_shortage
 from curation.system.pools import threads_of_processes
 
 MIB = 1 << 20
-SHARED = {"resident": 170 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
+SHARED = {"resident": 330 * MIB, "private": 170 * MIB, "virtual": 270 * MIB}
 WRITING, READING, READING_BATCHES = 155 * MIB, 20 * MIB, 16
 DEVICE_BATCHES = 8  # per task of the GPU engine: reading and the kept text
 STACKS = 20 * MIB  # address space of a worker's threads, mostly untouched
 MAPPED_SLICES = 1.2
 FILE_BYTES = 1600  # per input file, in the plan and the report
 COMPILER = 330 * MIB  # a process that compiles one group of kernels at a time, with its libraries
-LOADED = {"resident": 150 * MIB, "private": 240 * MIB, "virtual": 570 * MIB}
+LOADED = {"resident": 180 * MIB, "private": 240 * MIB, "virtual": 570 * MIB}
 MIN_LOADED = {"resident": 80 * MIB, "private": 150 * MIB, "virtual": 455 * MIB}  # without a tokenizer
 MIN_RUN = {  # 5 MB of input with one rule; the default recipe needs 150 MiB
     "resident": 60 * MIB,

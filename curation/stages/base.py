@@ -219,7 +219,7 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         return 0
 
     def index_bytes(self, documents: float, text_bytes: float) -> float:
-        """Return about how many bytes `write_index` writes for so many documents. Default: 0."""
+        """Return about how many bytes the index of so many documents has. Default: 0."""
         return 0
 
     def index_phases(self) -> Sequence[Phase]:
@@ -228,13 +228,12 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         return ()
 
     def write_index(
-        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array],
-        earlier: Sequence[Stage] = (),
-    ) -> None:  # fmt: skip
-        """Write to `folder` the index of `corpus` with which a later run compares its documents.
+        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
+    ) -> None:
+        """Write to `folder`, as a whole, the index of `corpus` with which a later run compares its documents.
 
-        `work` is a temporary folder on the same disk. `ids_of` takes rows (int64) and returns their ids as a string
-        array. `earlier` are the earlier stages of the recipe."""
+        `corpus.scratch` has the files of `index_phases`, and is on the same disk as `folder`. `ids_of` takes rows
+        (int64) and returns their ids as a string array. `earlier` are the earlier stages of the recipe."""
         raise NotImplementedError(f"{type(self).__name__} has no write_index()")
 
 

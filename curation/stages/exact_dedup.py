@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,7 +15,8 @@ from curation.errors import counted
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage, Phase, Stage
 from curation.stages.exact_index import FOLDER as EXACT
-from curation.stages.exact_index import find_equal, open_exact_index, write_hashes
+from curation.stages.exact_index import HASHES, find_equal, open_exact_index
+from curation.stages.index_tasks import index_phases
 from curation.stages.key_ranges import (
     RUNS,
     bundle,
@@ -40,7 +40,6 @@ COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True
 COMPARED = {"exact": "unchanged", "lowercase": "stripped and in lower case"}
 REASON, INDEX_REASON = "exact_duplicate", "exact_duplicate_of_index"
 HASH = "murmur3_x64_128"
-COLUMNS = ("high", "low")  # of keys
 INDEX, OWNERS = "index", "owners"  # phases
 
 
@@ -97,13 +96,14 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         """Return the bytes of hashes and of their documents."""
         return 20 * documents
 
+    def index_phases(self) -> Sequence[Phase]:
+        return index_phases([HASHES])
+
     def write_index(
-        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array],
-        earlier: Sequence[Stage] = (),
-    ) -> None:  # fmt: skip
+        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
+    ) -> None:
         """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
-        write_keys = partial(write_hashes, corpus=corpus, columns=COLUMNS)
-        write_index(folder, work, self.index_settings(), corpus, ids_of, write_keys)
+        write_index(folder, self.index_settings(), corpus, ids_of)
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         text, _ = engine.rewrite(frame[TEXT], COMPARISONS[self.compare])
@@ -122,7 +122,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write the documents of a bundle whose text is in the index."""
         part = bundle(corpus, task)
-        matches = find_equal(part, COLUMNS, self.open_index())
+        matches = find_equal(part, self.open_index())
         matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
@@ -130,12 +130,12 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         part = bundle(corpus, task)
         if self.index:
             part = part.of(np.setdiff1d(part.rows, Matches.load(_matches_path(corpus, task)).position))
-        write_run(corpus, part, task, [COLUMNS], skip_zeros=False)
+        write_run(corpus, part, task, [HASHES.columns], skip_zeros=False)
 
     def _find_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write the duplicates among the keys of an owner and the first row with each key."""
         found: tuple[list[np.ndarray], list[np.ndarray]] = [], []
-        for _, keys, rows in read_keys_of(corpus, task, 1, len(COLUMNS)):
+        for _, keys, rows in read_keys_of(corpus, task, 1, len(HASHES.columns)):
             leaders = engine.group_leaders(keys)
             duplicates = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
             leaders = leaders[duplicates]

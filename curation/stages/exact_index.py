@@ -10,19 +10,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from curation.arrays import batches_of, map_file, positions_of, write_array
+from curation.arrays import batches_of, map_file, positions_of
 from curation.contract import position_type
 from curation.errors import RecipeError
+from curation.stages.index_tasks import Band
 from curation.stages.outcome import Corpus
 from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
 
 FOLDER = "exact"
 HIGH, LOW, DOCUMENTS = "high.bin", "low.bin", "documents.bin"
+HASHES = Band(("high", "low"), (HIGH, LOW), DOCUMENTS)
 
 
 def open_exact_index(folder: str) -> SavedIndex:
@@ -33,27 +34,14 @@ def open_exact_index(folder: str) -> SavedIndex:
     return SavedIndex(path)
 
 
-def write_hashes(folder: Path, corpus: Corpus, columns: Sequence[str]) -> None:
-    """Write the hashes of all documents of `corpus`, ascending, and their documents."""
-    high, low = (corpus.column(name) for name in columns)
-    order = np.lexsort((low, high))
-    for name, values in ((HIGH, high), (LOW, low)):
-        with open(folder / name, "wb") as file:
-            for batch in batches_of(len(order)):
-                write_array(file, values[order[batch]])
-    with open(folder / DOCUMENTS, "wb") as file:
-        for batch in batches_of(len(order)):
-            write_array(file, order[batch].astype(position_type(len(order))))
-
-
-def find_equal(part: Corpus, columns: Sequence[str], index: SavedIndex) -> Matches:
+def find_equal(part: Corpus, index: SavedIndex) -> Matches:
     """Return the documents of `part` whose hash is in the index, with the value 1."""
     high, low = (map_file(index.folder / name, np.uint64) for name in (HIGH, LOW))
     documents = map_file(index.folder / DOCUMENTS, position_type(index.documents))
     found = []
     for batch in batches_of(len(part.rows)):
         positions = np.arange(batch.start, batch.stop)
-        keys = [part.column(name, positions) for name in columns]
+        keys = [part.column(name, positions) for name in HASHES.columns]
         order = np.argsort(keys[0])  # neighbours are in the same pages
         place = np.full(len(order), -1, np.int64)
         place[order] = _places(high, low, keys[0][order], keys[1][order])
@@ -77,4 +65,4 @@ def _places(high: np.ndarray, low: np.ndarray, wanted_high: np.ndarray, wanted_l
     return place
 
 
-__all__ = ["FOLDER", "find_equal", "open_exact_index", "write_hashes"]
+__all__ = ["FOLDER", "HASHES", "find_equal", "open_exact_index"]

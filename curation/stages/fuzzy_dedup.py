@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from curation.contract import TEXT, Engine, Frame, position_type
+from curation.contract import TEXT, Engine, Frame
 from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage, Phase, Stage
+from curation.stages.index_tasks import Compared, index_phases
 from curation.stages.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
 from curation.stages.key_ranges import RUNS, bundle, bundle_count, division_phase, owner_count, runs_path, write_run
 from curation.stages.near_groups import (
@@ -63,8 +64,8 @@ from curation.stages.saved_index import (
     Matches,
     SavedIndex,
     find_matches,
+    keys_band,
     sum_details,
-    write_bands,
     write_index,
 )
 from curation.stages.similarity import ExactJaccard, ShingleSettings, SignatureJaccard, Similarity, Unchecked
@@ -237,18 +238,26 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         """Return the bytes of similarity and of 12 per band and document."""
         return self.scratch_bytes(documents, text_bytes) + 12 * self.banding[0] * documents
 
+    def index_phases(self) -> Sequence[Phase]:
+        joins = {
+            "exact": (ExactJaccard.FILES, ExactJaccard.join),
+            "signature": (SignatureJaccard.FILES, SignatureJaccard.join),
+        }
+
+        def write(engine: Engine, corpus: Corpus, folder: Path) -> None:
+            self._write_similarity(engine, corpus, np.arange(len(corpus.rows)), folder)
+
+        bands = [keys_band(band, column) for band, column in enumerate(self._columns())]
+        if self.verify == "none":
+            return index_phases(bands)
+        names, join = joins[self.verify]
+        return index_phases(bands, Compared(names, write, join))
+
     def write_index(
-        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array],
-        earlier: Sequence[Stage] = (),
-    ) -> None:  # fmt: skip
+        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
+    ) -> None:
         """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
-
-        def write_keys(keys_folder: Path) -> None:
-            write_bands(keys_folder, corpus, self._columns())
-            documents = np.arange(len(corpus.rows), dtype=position_type(len(corpus.rows)))
-            self._write_similarity(engine, corpus, documents, keys_folder)
-
-        write_index(folder, work, self.index_settings(), corpus, ids_of, write_keys)
+        write_index(folder, self.index_settings(), corpus, ids_of)
 
     def phases(self) -> Sequence[Phase]:
         index = [(INDEX, bundle_count, self._match_index)] if self.index else []

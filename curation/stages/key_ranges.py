@@ -204,19 +204,26 @@ def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
 def read_keys_of(corpus: Corpus, owner: int, bands: int, width: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield the cells of an owner: the band, the keys (uint64, shape (n, width)) and their rows, ascending."""
     division, starts = division_of(corpus), bundle_starts(corpus)
+    paths = [runs_path(corpus, number) for number in range(len(starts) - 1)]
     for cell in division.cells(owner, bands):
-        paths = [runs_path(corpus, number) for number in range(len(starts) - 1)]
-        counts = [size // (8 * width + 4) for size in (cell_size(path, cell) for path in paths)]
-        keys = np.empty((sum(counts), width), np.uint64)
-        rows = np.empty(len(keys), row_type(corpus))
-        done = 0
-        for path, first_row, count in zip(paths, starts.tolist(), counts, strict=False):
-            piece = read_cell(path, cell)
-            keys[done : done + count] = np.frombuffer(piece, np.uint64, count * width).reshape(-1, width)
-            local = np.frombuffer(piece, np.uint32, count, 8 * width * count)
-            rows[done : done + count] = local.astype(rows.dtype) + rows.dtype.type(first_row)
-            done += count
-        yield cell // division.ranges, keys, rows
+        yield cell // division.ranges, *read_keys(paths, cell, width, starts)
+
+
+def read_keys(paths: Sequence[Path], cell: int, width: int, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a cell of the files of all bundles: the keys (uint64, shape (n, width)), and their rows.
+
+    `starts` has the first row of each bundle, then the number of rows; a file has the rows from it on as uint32."""
+    counts = [size // (8 * width + 4) for size in (cell_size(path, cell) for path in paths)]
+    keys = np.empty((sum(counts), width), np.uint64)
+    rows = np.empty(len(keys), position_type(int(starts[-1])))
+    done = 0
+    for path, first_row, count in zip(paths, starts.tolist(), counts, strict=False):
+        piece = read_cell(path, cell)
+        keys[done : done + count] = np.frombuffer(piece, np.uint64, count * width).reshape(-1, width)
+        local = np.frombuffer(piece, np.uint32, count, 8 * width * count)
+        rows[done : done + count] = local.astype(rows.dtype) + rows.dtype.type(first_row)
+        done += count
+    return keys, rows
 
 
 __all__ = [
@@ -231,6 +238,7 @@ __all__ = [
     "once",
     "owner_count",
     "read_cell",
+    "read_keys",
     "read_keys_of",
     "row_type",
     "runs_path",

@@ -31,9 +31,10 @@ import orjson
 import pyarrow as pa
 
 from curation import __version__
-from curation.arrays import batches_by_size, batches_of, map_file, positions_of, write_array
+from curation.arrays import batches_by_size, batches_of, map_file, positions_of
 from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
+from curation.stages.index_tasks import Band, files_folder, index_files, noted_files
 from curation.stages.similarity import Similarity
 from curation.system.files import commit, make_folder, remove, sync_folder, write_json
 from curation.system.steps import each
@@ -62,33 +63,25 @@ def _documents_file(band: int) -> str:
 # Writing
 
 
-def write_index(
-    folder: Path,
-    work: Path,
-    settings: Settings,
-    corpus: Corpus,
-    ids_of: Callable[[np.ndarray], pa.Array],
-    write_keys: Callable[[Path], None],
-    *,
-    begun: bool = False,
-) -> None:
-    """Write the index of all documents of `corpus` to `folder`, as a whole or not at all.
+def keys_band(band: int, column: str) -> Band:
+    """Return the band of an index with the keys of a column."""
+    return Band([column], [_keys_file(band)], _documents_file(band))
 
-    work        temporary folder on the same disk, renamed to `folder` at the end
-    settings    settings of the stage that a later run must share
-    ids_of      function that returns the ids of rows
-    write_keys  function that writes to a folder what documents are found and compared by
-    begun       whether tasks have already written files to `work`
+
+def write_index(folder: Path, settings: Settings, corpus: Corpus, ids_of: Callable[[np.ndarray], pa.Array]) -> None:
+    """Write the index of all documents of `corpus` to `folder`, as a whole or not at all. Tasks have written its files,
+    but for the ids (`index_tasks.index_phases`).
+
+    settings  settings of the stage that a later run must share
+    ids_of    function that returns the ids of rows
     """
-    if not begun:
-        remove(work)
-    make_folder(work)
-    documents = len(corpus.rows)
-    with commit(work / IDS) as path, pa.ipc.new_file(str(path), pa.schema([(ID, pa.large_string())])) as writer:
-        for start in each(range(0, documents, IDS_AT_ONCE), "writing ids of the index", "batch"):
-            writer.write_batch(pa.record_batch([ids_of(corpus.rows[start : start + IDS_AT_ONCE])], [ID]))
-    write_keys(work)
-    files = {path.name: _described(path) for path in sorted(work.iterdir())}
+    work = files_folder(corpus)
+    with index_files(corpus, [IDS]) as (path,):
+        documents = _write_ids(path, corpus, ids_of)
+    files = noted_files(corpus)
+    for path in work.iterdir():
+        if path.name not in files:  # a killed task has left it
+            remove(path)
     content = {"format": FORMAT, "version": __version__, "settings": settings, "documents": documents, "files": files}
     write_json(work / DESCRIPTION, content, indent=True)
     make_folder(folder.parent)
@@ -96,26 +89,18 @@ def write_index(
     sync_folder(folder.parent)
 
 
-def write_bands(folder: Path, corpus: Corpus, bands: Sequence[str]) -> None:
-    """Write the keys of all documents of `corpus`, ascending per band, and their documents."""
-    for band, column in enumerate(each(bands, "writing bands of the index", "band")):
-        _write_band(folder, band, corpus.column(column))
-
-
-def _write_band(folder: Path, band: int, keys: np.ndarray) -> None:
-    order = np.argsort(keys, kind="stable")
-    paths = folder / _keys_file(band), folder / _documents_file(band)
-    with open(paths[0], "wb") as key_file, open(paths[1], "wb") as document_file:
-        for batch in batches_of(len(keys)):
-            write_array(key_file, keys[order[batch]])
-            write_array(document_file, order[batch].astype(position_type(len(keys))))
-
-
-def _described(path: Path) -> dict[str, Any]:
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        os.fsync(file.fileno())
-    return {"bytes": path.stat().st_size, "sha256": digest}
+def _write_ids(path: Path, corpus: Corpus, ids_of: Callable[[np.ndarray], pa.Array]) -> int:
+    """Write the ids of all documents, in batches of IDS_AT_ONCE, and return their number."""
+    rows, documents = np.zeros(0, np.int64), 0
+    parts = range(len(corpus.storage.starts) - 1)
+    with pa.ipc.new_file(str(path), pa.schema([(ID, pa.large_string())])) as writer:
+        for part in each(parts, "writing ids of the index", "partition"):
+            rows = np.concatenate([rows, corpus.between(part, part + 1).rows])
+            whole = len(rows) if part == parts[-1] else len(rows) // IDS_AT_ONCE * IDS_AT_ONCE
+            for start in range(0, whole, IDS_AT_ONCE):
+                writer.write_batch(pa.record_batch([ids_of(rows[start : min(start + IDS_AT_ONCE, whole)])], [ID]))
+            rows, documents = rows[whole:], documents + whole
+    return documents
 
 
 def index_digests(folder: Path) -> dict[str, str]:
@@ -337,7 +322,7 @@ __all__ = [
     "SavedIndex",
     "find_matches",
     "index_digests",
+    "keys_band",
     "missing_index",
-    "write_bands",
     "write_index",
 ]

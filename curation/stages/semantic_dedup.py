@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -60,7 +59,6 @@ from curation.stages.vector_index import (
     SORTED,
     VERSION,
     VectorIndex,
-    files_folder,
     index_details,
     match_bundle,
     matches_path,
@@ -356,13 +354,11 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         sort_by_cluster(engine, corpus, task, self.column)
 
     def write_index(
-        self, engine: Engine, corpus: Corpus, folder: Path, work: Path, ids_of: Callable[[np.ndarray], pa.Array],
-        earlier: Sequence[Stage] = (),
-    ) -> None:  # fmt: skip
+        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
+    ) -> None:
         """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
-        settings = {"vectors": VERSION} | self._origin(earlier)
-        write_keys = partial(write_clusters, corpus=corpus)
-        write_index(folder, files_folder(corpus), settings, corpus, ids_of, write_keys, begun=True)
+        write_clusters(corpus)
+        write_index(folder, {"vectors": VERSION} | self._origin(earlier), corpus, ids_of)
 
 
 def _groups_path(corpus: Corpus) -> Path:

@@ -4,8 +4,9 @@ written with one read of their texts."""
 
 from __future__ import annotations
 
+import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from curation.arrays import batches_by_size, map_file, read_pieces, write_array
+from curation.arrays import batches_by_size, batches_of, map_file, read_pieces, write_array
 from curation.contract import TEXT, Engine, Result, Text
 from curation.kernels.rewrite import RewriteSteps
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # the stages import this module
 
 PAIRS_AT_ONCE = 1 << 16  # pairs of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"
+COPIED_AT_ONCE = 1 << 20  # bytes
 HASHES_AT_ONCE = 1 << 22  # hashes in memory, of all workers: 32 MB, or one pair each
 
 
@@ -53,6 +55,8 @@ class ExactJaccard:
     requested page, and all of it counts as memory of the run.
     """
 
+    FILES = (SHINGLES, OFFSETS)
+
     def __init__(self, engine: Engine, folder: Path, workers: int = 1) -> None:
         self.engine = engine
         self.workers = workers
@@ -75,6 +79,19 @@ class ExactJaccard:
                 write_array(hash_file, hashes)
                 write_array(offset_file, offsets[1:] + total)
                 total += len(hashes)
+
+    @staticmethod
+    def join(folders: Sequence[Path], paths: Sequence[Path]) -> None:
+        """Write the hashes and the offsets of several folders, one after the other, to two paths."""
+        _append_files([folder / SHINGLES for folder in folders], paths[0])
+        total = 0
+        with open(paths[1], "wb") as file:
+            write_array(file, np.zeros(1, np.int64))
+            for folder in folders:
+                offsets = map_file(folder / OFFSETS, np.int64)
+                for batch in batches_of(len(offsets) - 1):
+                    write_array(file, offsets[batch.start + 1 : batch.stop + 1] + total)
+                total += int(offsets[-1])
 
     def _sizes(self, numbers: np.ndarray) -> np.ndarray:
         return self.offsets[numbers + 1] - self.offsets[numbers]
@@ -116,6 +133,8 @@ class ExactJaccard:
 class SignatureJaccard:
     """Share of equal components of two signatures: estimates J with standard error sqrt(J (1 - J) / permutations)."""
 
+    FILES = (SIGNATURES,)
+
     def __init__(self, folder: Path, permutations: int) -> None:
         self.signatures = map_file(folder / SIGNATURES, np.uint32).reshape(-1, permutations)
 
@@ -138,6 +157,11 @@ class SignatureJaccard:
             for signed in for_texts(corpus, documents, sign):
                 write_array(file, signed)
 
+    @staticmethod
+    def join(folders: Sequence[Path], paths: Sequence[Path]) -> None:
+        """Write the signatures of several folders, one after the other, to a path."""
+        _append_files([folder / SIGNATURES for folder in folders], paths[0])
+
     def bound_between(self, other: SignatureJaccard, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.ones(len(left))
 
@@ -157,6 +181,13 @@ class Unchecked:
 
     def between(self, other: Unchecked, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.full(len(left), np.nan)
+
+
+def _append_files(sources: Sequence[Path], path: Path) -> None:
+    with open(path, "wb") as file:
+        for source in sources:
+            with open(source, "rb") as piece:
+                shutil.copyfileobj(piece, file, COPIED_AT_ONCE)
 
 
 def _compared_text(engine: Engine, texts: pa.LargeStringArray, settings: ShingleSettings) -> Text:

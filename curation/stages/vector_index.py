@@ -27,11 +27,12 @@ from curation.arrays import map_file, seeded_hashes, write_array
 from curation.contract import position_type
 from curation.errors import InputError, IntegrityError, RecipeError
 from curation.models.vectors import UNITS, from_column, squared_norms
+from curation.stages.index_tasks import index_files
 from curation.stages.key_ranges import bundle, bundle_count, bundle_starts
 from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
 from curation.stages.vector_clusters import AT_ONCE, RECALL_DOCUMENTS, Clusters, centroids_path
 from curation.stages.vector_store import COLUMNS, check_dimensions, close_pairs, save
-from curation.system.files import commit, known_sha256, make_folder, read_json, remove, temporary_folder, write_json
+from curation.system.files import commit, known_sha256, read_json, temporary_folder, write_json
 from curation.system.steps import each
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 FOLDER = "semantic"
 VERSION = 1  # of the integers that vectors become
 CENTROIDS, STARTS = "centroids.npz", "starts.bin"
-SORTED, PARTS, FILES = "sorted", "parts", "files"  # phases that write it, and the folder with its files
+SORTED, PARTS = "sorted", "parts"  # phases that write it
 INDEX, INDEX_RECALL = "index", "index_recall"  # phases that compare with it
 PART_VECTORS = 1 << 17
 MEMBERS_AT_ONCE = 1 << 10  # of the index, compared with AT_ONCE new vectors
@@ -114,8 +115,10 @@ def write_part(engine: Engine, corpus: Corpus, number: int) -> None:
         stored = map_file(_sorted_path(corpus, owner, "vectors"), np.int8).reshape(fact["vectors"], -1)
         vectors[place[inside]] = stored[chosen]
         documents[place[inside]] = map_file(_sorted_path(corpus, owner, "documents"), kind)[chosen]
-    for name, values in zip(_part_files(number), (vectors, squared_norms(vectors), documents), strict=True):
-        save(corpus.scratch / FILES / name, values)
+    with index_files(corpus, _part_files(number)) as paths:
+        for path, values in zip(paths, (vectors, squared_norms(vectors), documents), strict=True):
+            with open(path, "wb") as file:
+                write_array(file, values)
 
 
 def _starts(counts: np.ndarray) -> np.ndarray:
@@ -123,22 +126,12 @@ def _starts(counts: np.ndarray) -> np.ndarray:
     return np.append(0, np.cumsum(counts.sum(axis=0))).astype(np.int64)
 
 
-def files_folder(corpus: Corpus) -> Path:
-    """Return the folder in which the tasks have written the index."""
-    folder = corpus.scratch / FILES
-    make_folder(folder)
-    return folder
-
-
-def write_clusters(folder: Path, corpus: Corpus) -> None:
-    """Write the centroids and the places of their clusters, and remove what killed tasks have left."""
-    known = {name for part in range(part_count(corpus)) for name in _part_files(part)}
-    for path in folder.iterdir():
-        if path.name not in known and path.name != "ids.arrow":
-            remove(path)
-    with commit(folder / CENTROIDS) as path:
-        copyfile(centroids_path(corpus), path)
-    save(folder / STARTS, _starts(_counts(corpus)))
+def write_clusters(corpus: Corpus) -> None:
+    """Write the centroids and the places of their clusters."""
+    with index_files(corpus, [CENTROIDS, STARTS]) as (centroids, starts):
+        copyfile(centroids_path(corpus), centroids)
+        with open(starts, "wb") as file:
+            write_array(file, _starts(_counts(corpus)))
 
 
 # Reading
@@ -379,7 +372,6 @@ __all__ = [
     "SORTED",
     "VERSION",
     "VectorIndex",
-    "files_folder",
     "index_details",
     "match_bundle",
     "matches_path",

@@ -338,11 +338,40 @@ def test_join_gives_no_pair_without_tokens(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_join_refuses_parts_that_contradict_themselves(tmp_path):
-    tokens, lengths = write_part(tmp_path, "a", DOCUMENTS)
-    tokens.write_bytes(tokens.read_bytes()[:-2])
-    with pytest.raises(IntegrityError, match=r"has 22 bytes, expected 24 by the lengths in"):
-        join_parts([(tokens, lengths)], tmp_path / "out" / "x", np.uint16)
+@pytest.mark.parametrize("place", [0, 1, 2])  # the second one is whole in its pair
+@pytest.mark.parametrize(
+    ("tokens", "lengths", "message"),
+    [
+        (b"abcdef", [4], r"has 6 bytes, expected 8 by the lengths in .*b.len \(4 bytes\)\. Remove both files"),
+        (b"abcdef", [1, 1], r"has 6 bytes, expected 4 by"),
+        (b"abcdef", [4, -1], r"has 6 bytes, expected 6 by .*; some lengths are negative"),
+        (b"ab", [], r"has 2 bytes, expected 0 by"),
+        (b"", [2], r"has 0 bytes, expected 4 by"),
+    ],
+    ids=["short", "long", "negative", "no lengths", "no ids"],
+)
+def test_join_refuses_parts_that_contradict_themselves(tmp_path, place, tokens, lengths, message):
+    parts = [write_part(tmp_path, name, DOCUMENTS) for name in ("a", "c")]
+    ids_path, lengths_path = tmp_path / "b.bin", tmp_path / "b.len"
+    ids_path.write_bytes(tokens)
+    lengths_path.write_bytes(np.array(lengths, "<i4").tobytes())
+    parts.insert(place, (ids_path, lengths_path))
+    with pytest.raises(IntegrityError, match=message):
+        join_parts(parts, tmp_path / "out" / "x", np.uint16)
+    lengths_path.write_bytes(np.array([3], "<i4").tobytes() + b"x")
+    ids_path.write_bytes(b"abcdef")
+    with pytest.raises(IntegrityError, match=r"\(5 bytes\)"):
+        join_parts(parts, tmp_path / "out" / "x", np.uint16)
+
+
+def test_lengths_are_read_only_where_a_pair_begins_or_ends(tmp_path, monkeypatch):
+    parts = [write_part(tmp_path, f"{number}", DOCUMENTS) for number in range(9)]  # 24 bytes each
+    read, lengths_of = [], joining._part_lengths
+    monkeypatch.setattr(
+        joining, "_part_lengths", lambda ids, *rest: read.append(Path(ids).stem) or lengths_of(ids, *rest)
+    )
+    assert len(joining.plan_pairs(parts, tmp_path / "x", np.uint16, 110)) == 2
+    assert read == ["0", "4"]
 
 
 def test_join_refuses_to_overwrite(tmp_path):

@@ -213,7 +213,8 @@ def test_a_run_killed_at_each_step_of_the_index_ends_in_the_same_bytes(
     steps = {
         "vector_index": ("_take_best",),
         "semantic_dedup": ("match_bundle", "measure_index_recall", "sort_by_cluster", "write_part", "write_clusters"),
-        "saved_index": ("_described", "write_json"),
+        "index_tasks": ("_described",),
+        "saved_index": ("write_json",),
     }
     places = [f"stages.{module}.{name}" for module, names in steps.items() for name in names]
     for place in [*places, "running.corpus_phase.index_digests"]:
@@ -233,16 +234,12 @@ def test_what_a_killed_process_leaves_is_no_part_of_the_index(first: Path, tmp_p
     code = f"""
 import os
 from pathlib import Path
-from curation.stages import vector_index
+from curation.stages import index_tasks
 from tests.stages.test_vector_index import finish
-save = vector_index.save
-def die(path, values):
-    if path.parent.name != "files":
-        return save(path, values)
-    path.parent.mkdir()
+def die(path):
     path.with_name("vectors-00000.bin.left").write_bytes(b"half")
     os._exit(9)
-vector_index.save = die
+index_tasks._described = die
 finish(Path({str(tmp_path / "killed")!r}), Path({str(first / "old.jsonl")!r}))
 """
     ended = subprocess.run(

@@ -134,7 +134,7 @@ def test_the_memory_rule_takes_the_limits_of_a_worker():
     assert (shared.name, shared.free) == ("memory.max of worker tcp://b:1 on two", 8 * gib - LOADED["resident"])
     assert choose([own, shared], 4, 4 << 20, 32 << 20, fixed_workers=True).limit == own
     small = worker_limits(worker._replace(memory_limit=200 << 20), limits, neighbours=1)
-    with pytest.raises(OutOfMemoryError, match="the memory limit of worker tcp://b:1 on two leaves 52 MB"):
+    with pytest.raises(OutOfMemoryError, match="the memory limit of worker tcp://b:1 on two leaves 21 MB"):
         choose(small, 4, 4 << 20, 32 << 20, fixed_workers=True)
 
 
