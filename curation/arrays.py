@@ -49,7 +49,7 @@ def sorted_unique(values: np.ndarray) -> np.ndarray:
     return np.asarray(ordered[changed])
 
 
-def map_file(path: Path, dtype: type | str) -> np.ndarray:
+def map_file(path: Path, dtype: type | str | np.dtype) -> np.ndarray:
     """Return a file as a read-only array of `dtype`, through a memory map."""
     if path.stat().st_size == 0:  # an empty file cannot be mapped
         return np.zeros(0, dtype)

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from curation.arrays import cut_spans, sorted_unique
+from curation.arrays import cut_spans
 from curation.contract import ID, ROW
 from curation.reading.source_files import Slice
 from curation.running.intermediate import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
@@ -22,6 +22,7 @@ from curation.running.kept_ids import KeptIds, ids_by_slice
 from curation.running.places import Places, name_of
 from curation.running.removed_texts import FILE_BYTES, SIZE, Texts
 from curation.stages.saved_index import SavedIndex
+from curation.stages.stored_drops import distinct_file
 from curation.system.files import commit, file_sha256, numbered_path
 from curation.system.interrupts import check as check_interrupts
 
@@ -169,10 +170,10 @@ def plan_kept_ids(folder: Path, duplicates: Sequence[RemovedRows]) -> list[tuple
         groups.setdefault(_holder(removed_rows), []).append(removed_rows)
     planned = {}
     for number, (holder, group) in enumerate(groups.items()):
-        rows = sorted_unique(np.concatenate([removed_rows.kept_row for removed_rows in group]))
+        rows = distinct_file(folder / f"{number}.bin", [removed_rows.kept_row for removed_rows in group])
         index = group[0].index_folder
         starts = SavedIndex(index).starts() if index else group[0].partitions.starts
-        planned[holder] = KeptIds.plan(folder / str(number), rows[rows >= 0], starts), group[0]
+        planned[holder] = KeptIds.plan(folder / str(number), rows[np.searchsorted(rows, 0) :], starts), group[0]
     return [planned[_holder(removed_rows)] for removed_rows in duplicates]
 
 

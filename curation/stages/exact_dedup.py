@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +21,7 @@ from curation.stages.key_ranges import (
     RUNS,
     bundle,
     bundle_count,
+    bundle_starts,
     division_phase,
     owner_count,
     read_cell,
@@ -29,8 +30,9 @@ from curation.stages.key_ranges import (
     write_cells,
     write_run,
 )
-from curation.stages.outcome import Corpus, Decision, Drops, StageCount
+from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.saved_index import DESCRIPTION, Matches, SavedIndex, sum_details, write_index
+from curation.stages.stored_drops import matched_drops, stored_drops
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +42,7 @@ COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True
 COMPARED = {"exact": "unchanged", "lowercase": "stripped and in lower case"}
 REASON, INDEX_REASON = "exact_duplicate", "exact_duplicate_of_index"
 HASH = "murmur3_x64_128"
-INDEX, OWNERS = "index", "owners"  # phases
+INDEX, OWNERS, SORTED = "index", "owners", "sorted"  # phases
 
 
 class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
@@ -117,6 +119,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             *index,
             Phase(RUNS, bundle_count, self._write_run, durable=True),
             Phase(OWNERS, owner_count, self._find_duplicates, durable=True),
+            Phase(SORTED, bundle_count, self._sort_duplicates, durable=True),
         )
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
@@ -133,29 +136,38 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         write_run(corpus, part, task, [HASHES.columns], skip_zeros=False)
 
     def _find_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the duplicates among the keys of an owner and the first row with each key."""
-        found: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+        """Write the duplicates among the keys of an owner and the first row with each key, by bundle."""
+        found: list[tuple[np.ndarray, np.ndarray]] = []
         for _, keys, rows in read_keys_of(corpus, task, 1, len(HASHES.columns)):
             leaders = engine.group_leaders(keys)
             duplicates = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
             leaders = leaders[duplicates]
-            found[0].append(rows[duplicates])
-            found[1].append(rows[leaders])
-            del leaders, duplicates  # before the next keys are read
-        write_cells(_duplicates_path(corpus, task), found, len(found))
+            found.append((rows[duplicates], rows[leaders]))
+            del keys, rows, leaders, duplicates  # before the next keys are read
+        starts = bundle_starts(corpus).astype(row_type(corpus))
+        bounds = [np.searchsorted(row, starts).tolist() for row, _ in found]
+
+        def cells() -> Iterator[list[np.ndarray]]:
+            for number in range(len(starts) - 1):
+                spans = [slice(*bound[number : number + 2]) for bound in bounds]
+                yield [np.stack([row[span], first[span]], 1) for (row, first), span in zip(found, spans, strict=True)]
+
+        write_cells(_duplicates_path(corpus, task), cells(), len(starts) - 1)
+
+    def _sort_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Write the duplicates of a bundle, ascending, and the first row with each one's key."""
+        cells = b"".join(read_cell(_duplicates_path(corpus, owner), task) for owner in range(owner_count(corpus)))
+        pairs = np.frombuffer(cells, row_type(corpus)).reshape(-1, 2)
+        pairs = pairs[np.argsort(pairs[:, 0])]
+        write_cells(_sorted_path(corpus, task), [[pairs[:, 0], pairs[:, 1]]], 1)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
-        row, partner = (_read_all(corpus, cell) for cell in range(2))
-        order = np.argsort(row)
-        row, partner = row[order], partner[order]
-        del order  # 8 bytes per duplicate
-        drops = Drops(row, REASON, np.ones(len(row)), partner)
+        bundles = range(bundle_count(corpus))
+        drops = stored_drops(corpus, REASON, (_removed_of(corpus, number) for number in bundles))
         if not self.index:
             return Decision((drops,))
-        matches = [Matches.load(_matches_path(corpus, number)) for number in range(bundle_count(corpus))]
-        position, number = (np.concatenate([entry[side] for entry in matches]) for side in range(2))
-        folder = str(Path(self.index) / EXACT)
-        matched = Drops(position, INDEX_REASON, np.ones(len(position)), number, folder)
+        matches = [Matches.load(_matches_path(corpus, number)) for number in bundles]
+        matched = matched_drops(corpus, INDEX_REASON, Path(self.index) / EXACT, matches)
         return Decision((drops, matched), details={"index": sum_details(matches)})
 
     def explain(self) -> list[str]:
@@ -178,7 +190,11 @@ def _matches_path(corpus: Corpus, bundle: int) -> Path:
     return corpus.scratch / INDEX / f"{bundle:06d}.npz"
 
 
-def _read_all(corpus: Corpus, cell: int) -> np.ndarray:
-    """Return a cell of the files of all owners: the duplicates, or the first row with each one's key."""
-    pieces = [read_cell(_duplicates_path(corpus, owner), cell) for owner in range(owner_count(corpus))]
-    return np.frombuffer(b"".join(pieces), row_type(corpus))
+def _sorted_path(corpus: Corpus, bundle: int) -> Path:
+    return corpus.scratch / SORTED / f"{bundle:06d}.bin"
+
+
+def _removed_of(corpus: Corpus, bundle: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the duplicates of a bundle, ascending, the first row with each one's key, and ones."""
+    row, partner = np.frombuffer(read_cell(_sorted_path(corpus, bundle), 0), row_type(corpus)).reshape(2, -1)
+    return row, partner, np.ones(len(row))

@@ -69,6 +69,7 @@ from curation.stages.saved_index import (
     write_index,
 )
 from curation.stages.similarity import ExactJaccard, ShingleSettings, SignatureJaccard, Similarity, Unchecked
+from curation.stages.stored_drops import count_below, matched_drops, stored_drops
 from curation.system.files import commit_folder, make_folder, temporary_folder
 
 if TYPE_CHECKING:
@@ -335,22 +336,13 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         bundles = range(bundle_count(corpus))
-        removed = [removed_of(corpus, number) for number in bundles]
-        row, partner = (np.concatenate([pairs[side] for pairs in removed]) for side in range(2))
-        del removed
-        value = np.concatenate([values_of(corpus, number) for number in bundles])
-        drops = Drops(row, "near_duplicate", value, partner)
+        pieces = ((*removed_of(corpus, number), values_of(corpus, number)) for number in bundles)
+        drops = stored_drops(corpus, "near_duplicate", pieces)
         details = self._details(corpus, drops)
         if not self.index:
             return Decision((drops,), details=details)
         matches = [Matches.load(_matches_path(corpus, number)) for number in bundles]
-        matched = Drops(
-            np.concatenate([entry.position for entry in matches]),
-            "near_duplicate_of_index",
-            np.concatenate([entry.value for entry in matches]),
-            np.concatenate([entry.number for entry in matches]),
-            self.index,
-        )
+        matched = matched_drops(corpus, "near_duplicate_of_index", self.index, matches)
         return Decision((drops, matched), details=details | {"index": sum_details(matches)})
 
     def _kept(self, engine: Engine, corpus: Corpus, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -387,8 +379,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
             "pairs_alike": alike,
             "regrouped": regrouped,
             "released": released,
-            "removed_by_chain": int(np.count_nonzero(drops.value < self.threshold)),
-            **group_sizes(np.asarray(drops.partner)),
+            "removed_by_chain": count_below(drops, self.threshold),
+            **group_sizes(corpus, np.asarray(drops.partner)),
         }
 
 

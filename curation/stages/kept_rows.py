@@ -10,11 +10,13 @@ import numpy as np
 
 from curation.arrays import batches_of
 from curation.errors import RecipeError, nearest
+from curation.stages.stored_drops import runs_of, sorted_file
 
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
 
 LARGEST_SHOWN = 10
+SORTED = "sorted.partner"  # file
 
 
 def check_keep(keep: str | Sequence[str], names: Sequence[str]) -> None:
@@ -58,17 +60,22 @@ def source_order(corpus: Corpus, rows: np.ndarray, keep: Sequence[str]) -> np.nd
     return order
 
 
-def group_sizes(partner: np.ndarray) -> dict[str, Any]:
+def group_sizes(corpus: Corpus, partner: np.ndarray) -> dict[str, Any]:
     """Return the histogram of group sizes in powers of two, and the largest groups with the kept row. `partner` has the
     kept row of each removed document."""
-    kept, sizes = np.unique(partner, return_counts=True)
-    sizes += 1
-    tops, counts = np.unique(np.ceil(np.log2(sizes)).astype(np.int8), return_counts=True)
-    largest = np.argsort(-sizes, kind="stable")[:LARGEST_SHOWN]
+    groups, by_top = 0, np.zeros(65, np.int64)
+    largest = np.zeros(0, np.int64), np.zeros(0, np.int64)  # kept rows, documents
+    for kept, removed in runs_of(sorted_file(corpus.scratch / SORTED, [partner])):
+        sizes = removed + 1
+        groups += len(kept)
+        by_top += np.bincount(np.ceil(np.log2(sizes)).astype(np.int64), minlength=len(by_top))
+        rows, documents = np.append(largest[0], kept), np.append(largest[1], sizes)
+        first = np.argsort(-documents, kind="stable")[:LARGEST_SHOWN]
+        largest = rows[first], documents[first]
     return {
-        "groups": len(kept),
-        "group_sizes": {_size_range(top): count for top, count in zip(tops.tolist(), counts.tolist(), strict=True)},
-        "largest_groups": [{"row": int(kept[k]), "documents": int(sizes[k])} for k in largest],
+        "groups": groups,
+        "group_sizes": {_size_range(top): int(by_top[top]) for top in np.flatnonzero(by_top).tolist()},
+        "largest_groups": [{"row": row, "documents": size} for row, size in np.stack(largest, 1).tolist()],
     }
 
 

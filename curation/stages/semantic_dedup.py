@@ -30,8 +30,9 @@ from curation.stages.key_ranges import (
     write_cells,
     write_run,
 )
-from curation.stages.outcome import Corpus, Decision, Drops, StageCount
+from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.saved_index import DESCRIPTION, Matches, write_index
+from curation.stages.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.vector_clusters import (
     ASSIGNED,
     CENTROIDS,
@@ -315,9 +316,11 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         numbers = range(bundle_count(corpus))
-        groups = [_removed_of(corpus, number) for number in numbers]
-        row, partner = (np.concatenate([group[place] for group in groups]) for place in range(2))
-        value = np.frombuffer(b"".join(read_cell(_values_path(corpus, number), 0) for number in numbers), np.float64)
+        pieces = (
+            (*_removed_of(corpus, number)[:2], np.frombuffer(read_cell(_values_path(corpus, number), 0), np.float64))
+            for number in numbers
+        )
+        drops = stored_drops(corpus, REASON, pieces)
         store, clusters = VectorStore(corpus), Clusters.load(centroids_path(corpus))
         compared, close = pair_counts(corpus)
         matches = [Matches.load(matches_path(corpus, number)) for number in numbers] if self.index else []
@@ -331,16 +334,14 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
             "pairs_compared": compared,
             "pairs_close": close,
             "recall": recall_of(corpus),
-            "removed_by_chain": int(np.count_nonzero(value < units_of(self.threshold) / UNITS)),
-            **group_sizes(partner),
+            "removed_by_chain": count_below(drops, units_of(self.threshold) / UNITS),
+            **group_sizes(corpus, np.asarray(drops.partner)),
         }
-        drops = Drops(row, REASON, value, partner)
         if not self.index:
             return Decision((drops,), details=details)
         index = VectorIndex(self.index)
         details["index"] = index_details(corpus, index, matches, self.seed)
-        position, number, cosine = (np.concatenate([entry[side] for entry in matches]) for side in range(3))
-        return Decision((drops, Drops(position, INDEX_REASON, cosine, number, str(index.folder))), details=details)
+        return Decision((drops, matched_drops(corpus, INDEX_REASON, index.folder, matches)), details=details)
 
     def index_bytes(self, documents: float, text_bytes: float) -> float:
         """Return the bytes of the vectors, and of the copies from which they are sorted."""

@@ -69,7 +69,7 @@ def test_a_resumed_run_keeps_its_division(tmp_path: Path, monkeypatch: pytest.Mo
             run_phases(ExactDedup(), corpus, run_until(last))
         except Killed:
             continue
-    assert len(ran) == len(set(ran)) == 1 + 2 + 2  # the division, bundles, owners
+    assert len(ran) == len(set(ran)) == 1 + 2 + 2 + 2  # the division, bundles, owners, bundles
     assert ExactDedup().decide(CPU, corpus).drops[0].row.tolist() == [k for k in range(60) if k % 3]
 
 
