@@ -170,6 +170,7 @@ ALL_PHASES: list[tuple[str, str, int]] = [  # small tasks, so that each phase ha
 PHASES = {
     "segment-1", "totals-1", "sums-1", "joined_large_00", "groups_start_00", "crowds", "compared", "recall", "count_0",
     "copies", "outputs", "looks", "finish", "removed-part", "measures-part", "raw-part", "cleaned-part",
+    "sorted", "files-keys",
 }  # fmt: skip
 
 
