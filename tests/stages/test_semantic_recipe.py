@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import curation
+from curation.cli.main import main
 from curation.models.vectors import units_of
 from curation.running.run import run
 from curation.stages import key_ranges, vector_clusters
@@ -114,3 +115,20 @@ def test_the_example_of_the_pages_runs(corpus: Path, tmp_path: Path, monkeypatch
     report = run(recipe_of(corpus / "in.jsonl", stages=stages, output={"formats": []}), tmp_path / "out").report
     assert [stage["kind"] for stage in report["stages"]] == ["exact_dedup", "embed", "semantic_dedup"]
     assert all(stage["documents_out"] < stage["documents_in"] for stage in (report["stages"][0], report["stages"][2]))
+
+
+def test_pairs_are_shown_with_the_cosine(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report = run_both(corpus, tmp_path / "out")
+    pairs = curation.run_documents(tmp_path / "out", "pairs")
+    assert pairs.column("jaccard").null_count == len(pairs) > 50
+    assert main(["show", str(tmp_path / "out"), "--what", "pairs", "--sample", "500"]) == 0
+    headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("--- ")]
+    assert headings == [
+        f"--- {row['id']} (in); semantic_dedup: semantic_duplicate, cosine {row['value']:.6g}; "
+        f"kept: {row['duplicate_of']}"
+        for row in pairs.to_pylist()
+    ]
+    shown = [pair for group in report["texts"]["pairs"] for pair in group["pairs"]]
+    assert shown and all(pair["cosine"] == pair["value"] and pair["jaccard"] is None for pair in shown)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"by semantic_dedup · cosine {shown[0]['cosine']:.3f}" in page and "Jaccard" not in page
