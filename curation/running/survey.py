@@ -34,6 +34,7 @@ from curation.running.intermediate import with_ids
 from curation.running.map_phase import Segment, cut_segments
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
+from curation.stages.checks import stage_errors
 from curation.stages.invoke import apply_stage, compute_keys, prepare_stage
 
 CHUNK_BYTES, CHUNK_DOCUMENTS = 1 << 20, 20_000
@@ -196,7 +197,8 @@ def kept_share(recipe: Recipe, survey: Survey) -> float:
     share = 1.0
     for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
         if isinstance(stage, CorpusStage):
-            share *= stage.kept_share(share * survey.kept_documents, share * tokens, sampled.groups)
+            with stage_errors(stage):
+                share *= stage.kept_share(share * survey.kept_documents, share * tokens, sampled.groups)
     return share
 
 
@@ -216,7 +218,8 @@ def _null_columns(excerpts: Sequence[Excerpt]) -> Iterator[str]:
 def _missing_groups(recipe: Recipe, survey: Survey) -> Iterator[str]:
     for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
         if isinstance(stage, CorpusStage) and sampled.groups:
-            yield from stage.group_warnings(sampled.groups)
+            with stage_errors(stage):
+                yield from stage.group_warnings(sampled.groups)
 
 
 def _size_of(excerpts: Sequence[Excerpt], files: Sequence[SourceFile], seed: int) -> Sampled:
@@ -364,7 +367,8 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
             started = time.perf_counter()
             comparing = cast(CorpusStage, chain.stages[number])
             keys = compute_keys(comparing, engine, frame)
-            measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
+            with stage_errors(comparing):
+                measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
             size += sum(key.nbytes for key in keys.values())
             measured.stages[number].seconds = time.perf_counter() - started
         measured.segments[segment.number] = size
