@@ -131,6 +131,7 @@ def test_the_example_of_the_page_mixes_by_clusters_of_an_earlier_run(tmp_path: P
         return sample[:clusters]  # scikit-learn may be absent
 
     monkeypatch.setattr("cpu_fallback.fit_centroids", fitted)
+    monkeypatch.setattr("curation.stages.semantic_dedup.KMEANS", ("numpy",))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     write_static(tmp_path / "models" / "all-MiniLM-L6-v2")
