@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -177,7 +178,8 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         """RecipeError if the index has vectors of another model than the stage that writes the column. InputError if
         vectors would be computed for clusters that no installed package can find."""
         is_computed = any(self.column in stage.writes() for stage in earlier)
-        if is_computed and self.clusters != 1 and not self.centroids and not any(map(find_spec, KMEANS)):
+        has_kmeans = any(name in sys.modules or find_spec(name) for name in KMEANS)
+        if is_computed and self.clusters != 1 and not self.centroids and not has_kmeans:
             raise InputError(
                 f"{self.name or self.kind}: scikit-learn, or cuML on the GPU, finds the clusters, and none is "
                 f"installed. pip install scikit-learn, or give the centroids of an earlier run, or set clusters: 1, "
