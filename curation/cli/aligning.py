@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curation.cli.execution import prepare_memory
-from curation.cli.options import LOGGING, READING, share
-from curation.cli.parsing import Command, Parser, UsageError, whole_number
+from curation.cli.options import LOGGING, READING, check_needs_model, share
+from curation.cli.parsing import Command, Parser, UsageError
 from curation.system import interrupts
 
 if TYPE_CHECKING:
@@ -23,18 +23,12 @@ COLUMN = "embedding"
 def _add_align(parser: Parser) -> None:
     for side in SIDES:
         parser.add_argument(side, metavar=side.upper(), help=f"read the {side} texts from this file, folder or glob")
-    parser.add_argument(
-        "--model", default="", metavar="FOLDER",
-        help="compute the vectors with the encoder or static embeddings in this local folder",
-    )  # fmt: skip
+    share(parser, "model")
     parser.add_argument(
         "--column", default="", metavar="NAME",
         help="without --model: read the vectors from this column (default: embedding)",
     )  # fmt: skip
-    parser.add_argument(
-        "--windows", type=whole_number, metavar="N",
-        help="with --model: read up to N windows of a text; 0: the whole text (default: 4)",
-    )  # fmt: skip
+    share(parser, "windows", help="with --model: read up to N windows of a text; 0: the whole text (default: 4)")
     parser.add_argument(
         "--threshold", type=float, default=0.8, metavar="COSINE", help="lowest cosine of a pair (default: 0.8)"
     )
@@ -46,8 +40,7 @@ def _add_align(parser: Parser) -> None:
 def align(options: argparse.Namespace) -> int:
     if options.model and options.column:
         raise UsageError("--column names vectors of the inputs, and --model computes them; give one of them")
-    if options.windows is not None and not options.model:
-        raise UsageError("--windows is for --model, which is missing")
+    check_needs_model(options, "windows")
     prepare_memory()
     import curation
     from curation.engine import engine_of

@@ -9,25 +9,18 @@ from typing import Any
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
 from curation.cli.options import LOGGING, RUN_HELP, RUNNING, add_inputs, inputs_of, share
-from curation.cli.parsing import Command, Parser, whole_number
+from curation.cli.parsing import Command, Parser
 
 SETTINGS = ("model", "column", "windows", "pooling")
 
 
 def _add_embed(parser: Parser) -> None:
     add_inputs(parser)
-    parser.add_argument(
-        "--model", required=True, metavar="FOLDER", help="use the encoder or static embeddings in this local folder"
-    )
+    share(parser, "model", required=True, help="use the encoder or static embeddings in this local folder")
     parser.add_argument(
         "--column", default="", metavar="NAME", help="write vectors to this column (default: embedding)"
     )
-    parser.add_argument(
-        "--windows",
-        type=whole_number,
-        metavar="N",
-        help="read up to N windows of a text; 0: the whole text (default: 4)",
-    )
+    share(parser, "windows")
     parser.add_argument(
         "--pooling", default="", metavar="KIND", help="make one vector of windows by mean, max or first (default: mean)"
     )

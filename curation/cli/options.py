@@ -112,6 +112,20 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--allow-empty",),
         {"action": "store_true", "help": f"exit with 0 instead of {NOTHING_KEPT} if the run keeps no document"},
     ),
+    "model": (
+        ("--model",),
+        {
+            "default": "", "metavar": "FOLDER",
+            "help": "compute vectors with the encoder or static embeddings in this local folder",
+        },
+    ),
+    "windows": (
+        ("--windows",),
+        {
+            "type": whole_number, "metavar": "N",
+            "help": "read up to N windows of a text; 0: the whole text (default: 4)",
+        },
+    ),
     "quiet": (("--quiet",), {"action": "store_true", "help": "print errors and warnings only"}),
     "log": (
         ("--log",),
@@ -125,6 +139,14 @@ def share(parser: Parser, *names: str, **changed: Any) -> None:
     for name in names:
         flags, settings = SHARED[name]
         add(parser, *flags, **settings | changed)
+
+
+def check_needs_model(options: argparse.Namespace, *names: str) -> None:
+    """Raise UsageError for options, by the names of their values, that are given without `--model`."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value is not False and not options.model:  # 0 was given
+            raise UsageError(f"--{name.replace('_', '-')} is for --model, which is missing")
 
 
 def add_recipe(parser: Parser) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from curation.cli.execution import prepare_memory
 from curation.cli.measuring import print_table
-from curation.cli.options import LOGGING, READING, share
-from curation.cli.parsing import Command, Parser, UsageError, whole_number
+from curation.cli.options import LOGGING, READING, check_needs_model, share
+from curation.cli.parsing import Command, Parser, whole_number
 from curation.system import interrupts
 from curation.system.steps import shown_by
 from curation.system.terminal import print_line, printable_line
@@ -40,10 +40,7 @@ def _add_check_overlap(parser: Parser) -> None:
     ):
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
     parser.add_argument("--exact", action="store_true", help="compare upper and lower case as different")
-    parser.add_argument(
-        "--model", default="", metavar="FOLDER",
-        help="compare vectors too, by the encoder or static embeddings in this local folder",
-    )  # fmt: skip
+    share(parser, "model", help="compare vectors too, by the encoder or static embeddings in this local folder")
     parser.add_argument(
         "--cosine", type=float, metavar="COSINE",
         help="with --model: an item with this cosine to a text, or a higher one, is close to it (default: 0.95)",
@@ -67,9 +64,7 @@ def _add_check_overlap(parser: Parser) -> None:
 
 def check_overlap(options: argparse.Namespace) -> int:
     console = options.console
-    for option, given in (("--cosine", options.cosine is not None), ("--whole-documents", options.whole_documents)):
-        if given and not options.model:
-            raise UsageError(f"{option} is for --model, which is missing")
+    check_needs_model(options, "cosine", "whole_documents")
     prepare_memory()
     from curation.library import overlap
 

@@ -65,6 +65,8 @@ def plan(options: argparse.Namespace) -> int:
         return _print_settings(recipe, console)
     found = estimate(recipe, options.output, progress=console.progress())
     console.info("\n".join(map(printable_line, plan_lines(found))))
+    for warning in found.warnings:
+        console.warn(warning)
     return int(console.result("plan", **msgspec.to_builtins(found)))
 
 

@@ -128,7 +128,7 @@ def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str
 
 
 def _lines(run: FinishedRun, row: dict[str, Any], characters: int) -> Iterator[str]:
-    yield printable_line(_heading(row))
+    yield printable_line(_heading(run, row))
     sides = next((names for key, names in SIDES.items() if row.get(key) is not None), None)
     if sides:
         yield from _side_by_side(row, sides, characters)
@@ -139,14 +139,15 @@ def _lines(run: FinishedRun, row: dict[str, Any], characters: int) -> Iterator[s
     yield ""
 
 
-def _heading(row: dict[str, Any]) -> str:
+def _heading(run: FinishedRun, row: dict[str, Any]) -> str:
     if "error" in row:
         return f"--- {row['file']}, line {row['line']} (input {row['source']}): {row['error']}"
     parts = [f"--- {row['id']} ({row['source']})"]
+    value = "cosine" if run.compares_vectors(row.get("stage", "")) else "value"
     if "reason" in row:
         broken = row.get("bound")
         bound = f", bound {broken:g}" if broken is not None and not math.isnan(broken) else ""
-        parts.append(f"{row['stage']}: {row['reason']}, value {row['value']:.6g}{bound}")
+        parts.append(f"{row['stage']}: {row['reason']}, {value} {row['value']:.6g}{bound}")
     if row.get("duplicate_of") is not None:
         jaccard = row.get("jaccard")
         parts.append(f"kept: {row['duplicate_of']}" + ("" if jaccard is None else f", Jaccard {jaccard:.4f}"))

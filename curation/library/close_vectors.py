@@ -15,6 +15,7 @@ from curation.arrays import seeded_hashes
 from curation.contract import Engine, Frame
 from curation.engine import engine_of
 from curation.errors import InputError, OutputError, RecipeError, as_share
+from curation.library.keywords import check_types
 from curation.models.cluster_words import ClusterWords
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms, units_of, vector_hashes
 from curation.reading.documents import is_text
@@ -43,6 +44,7 @@ def neighbours(frame: Frame, column: str = "embedding", k: int = 10) -> Frame:
 
     Raises RecipeError for a wrong `k`, InputError for a column that is missing or has no vectors.
     """
+    check_types("neighbours", {"column": (column, str), "k": (k, int)})
     if not 1 <= k <= MAX_NEIGHBOURS:
         raise RecipeError(f"k must be from 1 to {MAX_NEIGHBOURS:,}, not {k}")
     engine = engine_of(frame)
@@ -81,6 +83,7 @@ def align(left: Frame, right: Frame, column: str = "embedding", *, threshold: fl
     Raises RecipeError for a threshold outside (0, 1]; InputError for a column that is missing or has no vectors, and
     for vectors of different dimensions.
     """
+    check_types("align", {"column": (column, str), "threshold": (threshold, float)})
     if not 0 < threshold <= 1:
         raise RecipeError(f"threshold must be above 0 and at most 1, not {threshold}{as_share(threshold)}")
     engine, units = engine_of(left), units_of(threshold)
@@ -131,6 +134,11 @@ def clusters(
     Raises RecipeError for a wrong number; InputError for a column that is missing or has no vectors, for more clusters
     than different vectors, and for centroids that do not fit; OutputError for a wrong name of the file.
     """
+    check_types(
+        "clusters",
+        {"column": (column, str), "central": (central, int), "seed": (seed, int), "words": (words, int)}
+        | ({} if isinstance(clusters, str) else {"clusters": (clusters, int)}),
+    )
     if clusters != "auto" and (isinstance(clusters, str) or clusters < 1):
         raise RecipeError(f"clusters must be auto or a number of at least 1, not {clusters!r}")
     for name, number, least in (("central", central, 1), ("words", words, 0)):

@@ -91,6 +91,19 @@ def _plain_value(value: object) -> Any:
     raise ValueError(f"no setting can be a {type(value).__name__}; pass numbers, strings, or lists and dicts of them")
 
 
+def check_types(function: str, kinds: Mapping[str, tuple[object, type]]) -> None:
+    """Raise RecipeError for a value of another type than its keyword has, as for the settings of a recipe.
+
+    kinds  name of a keyword of `function` -> its value, and one of int, float, bool and str
+    """
+    for name, (value, kind) in kinds.items():
+        plain = value.item() if isinstance(value, np.generic) else value
+        try:
+            msgspec.convert(os.fspath(plain) if isinstance(plain, os.PathLike) else plain, kind)
+        except msgspec.ValidationError as error:
+            raise RecipeError(f"{function}: {error} - at `$.{name}`") from None
+
+
 def stage_of(kind: type[Kind], first: object, arguments: Mapping[str, Any]) -> Kind:
     """Return `first` if it is a whole stage, else a stage built from the arguments and checked like a recipe."""
     if isinstance(first, kind):

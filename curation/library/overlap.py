@@ -22,6 +22,7 @@ from curation.contract import ID, ROW, TEXT, Engine
 from curation.engine import choose_engine, load_engine
 from curation.errors import InputError, OutputError, RecipeError, as_share, nearest
 from curation.kernels.ngram_table import table_of
+from curation.library.keywords import check_types
 from curation.library.overlap_corpus import FilesTask, Found, Wanted, find_ngrams, first_per_group, plan_tasks
 from curation.library.overlap_vectors import Close, Items, items_of, refine
 from curation.models.vectors import UNITS, units_of
@@ -192,6 +193,14 @@ def check_overlap(
     RecipeError: wrong settings. InputError: inputs or a model that cannot be used, or training texts without a
     document. EngineError: a missing package of the model.
     """
+    check_types(
+        "check_overlap",
+        {
+            "ngram": (ngram, int), "threshold": (threshold, float), "documents": (documents, int),
+            "tokenizer": (tokenizer, str), "model": (model, str), "cosine": (cosine, float),
+            "whole_documents": (whole_documents, bool), "workers": (workers, int),
+        },
+    )  # fmt: skip
     _check(ngram, threshold, compare, documents, workers)
     model = os.fspath(model)
     if model and not 0 < cosine <= 1:

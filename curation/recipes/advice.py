@@ -174,7 +174,7 @@ def _for_type(expected: str, got: str, steps: Sequence[str | int], content: Any)
     if expected in ("int", "float") and isinstance(value, str):
         return _for_number(expected, value)
     if expected == "str":
-        return _for_text(name, value)
+        return _for_text(name, value, got)
     return ". Write true or false" if expected == "bool" else ""
 
 
@@ -188,15 +188,15 @@ def _for_key(steps: Sequence[str | int], content: Any) -> str:
     return f". Quote the keys of {steps[-1]}{shown}"
 
 
-def _for_text(name: str, value: Any) -> str:
-    entries = value.items() if isinstance(value, dict) else ()
+def _for_text(name: str, value: Any, got: str) -> str:
+    entries = value.items() if isinstance(value, dict) and got != "object" else ()
     numbers = [(key, entry) for key, entry in entries if isinstance(entry, int | float)]
     if numbers:  # the message does not name the entry
         return f". Quote it: {name}: {{{numbers[0][0]}: '{numbers[0][1]}'}}"
     if name == "columns":
         return f". {COLUMNS}"
     if isinstance(value, dict | list):
-        return ""
+        return f". Write one value: {name}: ..." if got in ("object", "array") else ""
     return ". Write a value after the colon, or leave it out" if value is None else f". Quote it: {name}: '{value}'"
 
 

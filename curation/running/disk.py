@@ -55,6 +55,7 @@ from curation.running.progress import Progress
 from curation.running.run_folder import bytes_of_run
 from curation.running.survey import ASSUMED_PARQUET, Survey, kept_share, survey_inputs
 from curation.stages import CorpusStage, Mix
+from curation.stages.checks import stage_errors
 
 MARGIN, FIXED_BYTES = 1.1, 200_000
 CANDIDATES = 0.65  # share of the text that a corpus stage compares
@@ -145,15 +146,17 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
             parts[name] = EXPORT_RATIO * text + (EXPORT_BYTES + id_bytes) * rows
     corpus_stages = [stage for stage in recipe.stages if isinstance(stage, CorpusStage)]
     if output.index:
-        sizes = {
-            stage.index_folder: stage.index_bytes(survey.kept_documents, survey.kept_bytes)
-            + id_bytes * survey.kept_documents
-            for stage in corpus_stages
-            if stage.indexes
-        }
+        sizes = {}
+        for stage in [stage for stage in corpus_stages if stage.indexes]:
+            with stage_errors(stage):
+                size = stage.index_bytes(survey.kept_documents, survey.kept_bytes)
+            sizes[stage.index_folder] = size + id_bytes * survey.kept_documents
         parts["index"] = sum(sizes.values())
         parts["_work"] += max(sizes.values())
-    scratch = [CANDIDATES * stage.scratch_bytes(documents, survey.text_bytes) for stage in corpus_stages]
+    scratch = []
+    for stage in corpus_stages:
+        with stage_errors(stage):
+            scratch.append(CANDIDATES * stage.scratch_bytes(documents, survey.text_bytes))
     later = sum(parts.values()) - sum(survey.segments)  # written when no scratch is left
     parts["_work"] += max([0.0, *(size - later for size in scratch)])
     return parts

@@ -91,6 +91,7 @@ class Estimate(msgspec.Struct, kw_only=True):
     workers      tasks at once
     memory, disk what the run needs and what is free
     not_counted  inputs that were not sampled: streamed data sets, URLs without a size
+    warnings     columns that are null in the whole sample, and groups of `mix` that the sample lacks
     """
 
     recipe: dict[str, Any]
@@ -108,6 +109,7 @@ class Estimate(msgspec.Struct, kw_only=True):
     memory: MemoryNeed
     disk: DiskNeed
     not_counted: list[str]
+    warnings: list[str]
 
 
 def estimate(
@@ -154,6 +156,7 @@ def estimate(
         memory=_memory(resources, survey),
         disk=disk_need(recipe, survey, tokenizer, folder),
         not_counted=survey.not_counted,
+        warnings=survey.warnings,
     )
 
 

@@ -72,6 +72,8 @@ class RunResult(NamedTuple):
     def pairs(self, *, stage: str = "", sample: int | None = None, seed: int = 0) -> Frame:
         """Return removed duplicates with the text of the kept document (`kept_text`) and the similarity (`jaccard`).
 
+        `jaccard` is null for `semantic_dedup`, whose `value` is the cosine.
+
         >>> import curation
         >>> curation.open_run("out").pairs()[["text", "kept_text", "jaccard"]].values.tolist()
         [['one two three', 'one two three', 1.0]]

@@ -12,10 +12,10 @@ from typing import Any
 
 import orjson
 
-from curation.errors import counted, nearest
+from curation.errors import counted, near_or_nothing
 from curation.reading import field_names, shown
 from curation.reading.inputs import ENCODED, AnyInput, entries_by_name
-from curation.reading.source_files import Slice
+from curation.reading.source_files import Slice, SourceFile
 from curation.running.ledger import SliceRecord
 from curation.stages.outcome import StageCount
 
@@ -79,10 +79,18 @@ def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
         return
     for column in own[0][0].columns:
         if column not in filled:
-            file = own[0][0].ranges[0].file
-            known, field = field_names(file), file.carried[column]
-            hint = nearest(field, known) if known and field not in known else ""
-            yield f"input {name!r}: column {column!r} is null in every document" + (hint if "did you" in hint else "")
+            yield null_column(name, column, own[0][0].ranges[0].file, "document")
+
+
+def null_column(name: str, column: str, file: SourceFile, of: str) -> str:
+    """Return the warning about a carried column of an input that every `of` ("document", "sampled document") lacks.
+
+    `file` is one of the input's; its first records show which field was meant.
+    """
+    known, field = field_names(file), file.carried[column]
+    from_field = f", from the field {field!r}," if field != column else ""
+    hint = near_or_nothing(field, known) if field not in known else ""
+    return f"input {name!r}: column {column!r}{from_field} is null in every {of}{hint}"
 
 
 def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:

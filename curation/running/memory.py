@@ -16,9 +16,9 @@ An input file needs 1.6 KB in each process (200,000 files: 281 MB more than 20,0
 
 Tasks of corpus stages need less than writing: at most 130 MB, for the keys of 2^21 documents (2026-11-22, 2^22
 documents with 12 % duplicates: runs 130 MB, owners 48, pairs 27). The rule leaves out four needs. One task of
-`fuzzy_dedup` takes 12 bytes per joined document, up to 8,388,608 pairs. A task has all documents with one key: 40 bytes each, or 110 in `fuzzy_dedup`.
-A document far longer than a batch takes 20 times its length, 43 times in virtual memory. `verify: signature` maps the
-file of signatures.
+`fuzzy_dedup` takes 12 bytes per joined document, up to 8,388,608 pairs. A task has all documents with one key: 40 bytes
+each, or 110 in `fuzzy_dedup`. A document far longer than a batch takes 20 times its length, 43 times in virtual memory.
+`verify: signature` maps the file of signatures.
 
 A task of the GPU engine has a batch of 256 MB, which the device needs: workers are lowered, batches never. Reading
 JSON Lines took 5.9 times a batch of 64 MiB and 3.9 times one of 128 MiB (2026-11-22); the kept text takes 2 more. The

@@ -21,7 +21,7 @@ from curation.packing.samples import unwritten_sample
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
 from curation.reading.source_files import Slice
-from curation.recipes.recipe import as_builtins
+from curation.recipes.recipe import Output, as_builtins
 from curation.rules.grammar import Rule
 from curation.rules.tallies import SHARES, Tally
 from curation.running.input_warnings import emptiness, warn_of_inputs
@@ -142,6 +142,15 @@ def tokenizer_notes(tokenizer: Tokenizer, engine: str) -> list[str]:
         *([tokenizer_warning(tokenizer)] if tokenizer.note else []),
         *([unused] if engine == "gpu" and tokenizer.device_note else []),
     ]
+
+
+def output_notes(output: Output, engine: str) -> list[str]:
+    """Return the lines that a run of an engine logs about settings of its outputs which that engine does not use."""
+    if output.parquet == "gpu" and engine != "gpu":
+        return [
+            "output.parquet: gpu is for the GPU engine; the CPU engine encodes documents/ with Arrow, the same rows"
+        ]
+    return []
 
 
 def tokenless_warning(tokenizer: Tokenizer, parts: Sequence[dict[str, Any]]) -> list[str]:

@@ -28,7 +28,7 @@ from curation.running.masks import row_batches
 from curation.running.places import Places
 from curation.running.removed import RemovedRows
 from curation.running.report_clusters import POINTS, cluster_map
-from curation.running.similarity import jaccard
+from curation.running.similarity import VECTOR_STAGE, jaccard
 from curation.running.totals import candidates
 from curation.stages import Filter
 from curation.stages.outcome import StageCount
@@ -207,14 +207,15 @@ class Sampler(NamedTuple):
             if document.text == kept.text and document.characters == kept.characters:
                 documents.append(self._sample(document) | facts | {"kept": kept.id})
             else:
-                pairs.append(self._pair(rows.stage, document, kept) | facts)
+                pairs.append(self._pair(rows.stage, document, kept, value) | facts)
         return documents, pairs
 
-    def _pair(self, stage: int, left: _Document, right: _Document) -> dict[str, Any]:
+    def _pair(self, stage: int, left: _Document, right: _Document, value: float) -> dict[str, Any]:
         similarity = None
-        if left.whole is not None and right.whole is not None:
-            settings = msgspec.to_builtins(self.context.plan.recipe.stages[stage])
-            own = settings if settings.get("kind") == "fuzzy_dedup" else {}
+        settings = msgspec.to_builtins(self.context.plan.recipe.stages[stage])
+        is_by_vectors = settings["kind"] == VECTOR_STAGE
+        if left.whole is not None and right.whole is not None and not is_by_vectors:
+            own = settings if settings["kind"] == "fuzzy_dedup" else {}
             similarity = round(jaccard(self.context.engine, own, left.whole, right.whole), 6)
         runs, room = [], SHOWN_CHARACTERS
         for mine, other, equal in aligned_words(left.text, right.text, SHOWN_WORDS):
@@ -224,7 +225,10 @@ class Sampler(NamedTuple):
             if room <= 0:
                 break
         cut = max(left.characters, right.characters) > SHOWN_CHARACTERS
-        return {"id": left.id, "kept": right.id, "jaccard": similarity, "runs": runs, "cut": cut}
+        cosine = _number(value) if is_by_vectors else None
+        return {
+            "id": left.id, "kept": right.id, "jaccard": similarity, "cosine": cosine, "runs": runs, "cut": cut,
+        }  # fmt: skip
 
     def _groups(self, rows: RemovedRows, counts: Sequence[StageCount], samples: int) -> dict[str, Any] | None:
         """The groups of duplicates of a corpus stage by size, and the largest one; None without groups."""

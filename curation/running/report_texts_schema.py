@@ -73,6 +73,7 @@ class Pair(msgspec.Struct, frozen=True):
     jaccard: float | None
     runs: list[tuple[str, str, bool]]
     cut: bool
+    cosine: float | None = None
 
 
 class Removed(msgspec.Struct, frozen=True):

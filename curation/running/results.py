@@ -30,7 +30,7 @@ from curation.running.exports import part_files
 from curation.running.report import digest
 from curation.running.report_schema import wrong_in_report
 from curation.running.run_folder import REPORT
-from curation.running.similarity import jaccard
+from curation.running.similarity import VECTOR_STAGE, jaccard
 from curation.running.split_checks import has_documents
 from curation.running.verify import no_run
 from curation.stages import Filter
@@ -79,6 +79,10 @@ class FinishedRun(NamedTuple):
         settings = self.report["recipe"]["stages"][names.index(stage)] if stage in names else {}
         return settings if settings.get("kind") == kind else {}
 
+    def compares_vectors(self, stage: str) -> bool:
+        """Return whether the values of what a stage removed are cosines."""
+        return bool(self.settings(stage, VECTOR_STAGE))
+
 
 def need_documents(run: FinishedRun, purpose: str) -> None:
     """Raise OutputError if the run has no `documents/`. `purpose` names what needs them."""
@@ -122,8 +126,9 @@ def run_documents(
     folder         output folder of the run
     what           "kept" (the columns of `documents/`), "removed" (those of `removed/`), "rejected" (those of
                    `rejected.jsonl`), "pairs": removed documents with the text of the kept one, `kept_text`, and the
-                   `jaccard` similarity of both texts; or "edited": kept documents with another `text` than the input
-                   has, which is read again for `text_before`
+                   `jaccard` similarity of both texts (null for `semantic_dedup`, whose `value` is the cosine); or
+                   "edited": kept documents with another `text` than the input has, which is read again for
+                   `text_before`
     stage, reason  only documents that this stage removed, or for this reason
     where          only documents that satisfy a rule of docs/rules.md: a `Rule`, a mapping, or YAML such as
                    `words: {min: 50}`. Measures are computed from the text that is returned
@@ -267,7 +272,8 @@ def _order(entry: tuple[int, int, Any]) -> int:
 
 
 def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table:
-    """Return removed duplicates with `kept_text`, null if this run does not have it, and `jaccard`, then null too."""
+    """Return removed duplicates with `kept_text`, null if this run does not have it, and `jaccard`, then null too, as
+    for a stage that compares vectors."""
     wanted = pc.unique(table.column(PARTNER)).drop_null().cast(pa.large_string())
     found: dict[str, str | None] = {}
     for folder in ("removed", "documents"):  # a document kept of a group may be removed later
@@ -278,7 +284,9 @@ def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table
     stages = table.column("stage").to_pylist()
     pairs = zip(stages, table.column(TEXT).to_pylist(), kept, strict=True)
     values = [
-        None if other is None else jaccard(engine, run.settings(stage, "fuzzy_dedup"), text or "", other)
+        None
+        if other is None or run.compares_vectors(stage)
+        else jaccard(engine, run.settings(stage, "fuzzy_dedup"), text or "", other)
         for stage, text, other in pairs
     ]
     return table.append_column("jaccard", pa.array(values, pa.float64()))

@@ -35,7 +35,7 @@ from curation.running.object_copy import ObjectCopy, prepare_copy
 from curation.running.phases import run_phases
 from curation.running.plan import check_same, identity_in, make_plan, preflight
 from curation.running.progress import Progress, choose_progress
-from curation.running.report import tokenizer_notes, write_report
+from curation.running.report import output_notes, tokenizer_notes, write_report
 from curation.running.run_folder import (
     check_empty,
     discard,
@@ -242,7 +242,8 @@ def _run_phases(context: RunContext, tokenizer: Tokenizer | None) -> dict[str, A
 
 
 def _log_notes(tokenizer: Tokenizer | None, context: RunContext) -> None:
-    for note in tokenizer_notes(tokenizer, context.engine_name) if tokenizer else []:
+    notes = tokenizer_notes(tokenizer, context.engine_name) if tokenizer else []
+    for note in [*notes, *output_notes(context.plan.recipe.output, context.engine_name)]:
         context.progress.log(note)
 
 

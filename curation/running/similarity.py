@@ -12,6 +12,8 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine
 from curation.stages.fuzzy_dedup import COMPARISONS
 
+VECTOR_STAGE = "semantic_dedup"  # the kind of stage whose values are cosines
+
 
 def jaccard(engine: Engine, settings: Mapping[str, Any], left: str, right: str) -> float:
     """Return the similarity of two texts by the n-grams of a `fuzzy_dedup` stage, or by five words.
@@ -26,4 +28,4 @@ def jaccard(engine: Engine, settings: Mapping[str, Any], left: str, right: str) 
     return shared / total if total else float(left == right)
 
 
-__all__ = ["jaccard"]
+__all__ = ["VECTOR_STAGE", "jaccard"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
@@ -29,10 +29,12 @@ from curation.reading.source_files import SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe
 from curation.running.documents_schema import PARQUET_OPTIONS, document_schema, in_schema
+from curation.running.input_warnings import null_column
 from curation.running.intermediate import with_ids
 from curation.running.map_phase import Segment, cut_segments
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
+from curation.stages.checks import stage_errors
 from curation.stages.invoke import apply_stage, compute_keys, prepare_stage
 
 CHUNK_BYTES, CHUNK_DOCUMENTS = 1 << 20, 20_000
@@ -114,6 +116,7 @@ class Survey(msgspec.Struct, kw_only=True):
     tokens             tokens of the output; 0 without a tokenizer
     seconds            processor time: "read", "stages", "keys", "write", "tokenize"
     not_counted        inputs and URLs that were not sampled, since they are streamed or have an unknown size
+    warnings           columns and groups that the sample lacks
     """
 
     kinds: list[FileKind]
@@ -131,6 +134,7 @@ class Survey(msgspec.Struct, kw_only=True):
     tokens: float = 0
     seconds: dict[str, float]
     not_counted: list[str] = []
+    warnings: list[str] = []
 
 
 class _Chunk(NamedTuple):
@@ -180,6 +184,7 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
             for stage in recipe.stages
         ]
         _apply(_Chain(recipe, engine, tokenizer, stages, segments), _chunks(kinds, excerpts), survey)
+    survey.warnings = [*_null_columns(excerpts), *_missing_groups(recipe, survey)]
     return survey
 
 
@@ -192,8 +197,29 @@ def kept_share(recipe: Recipe, survey: Survey) -> float:
     share = 1.0
     for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
         if isinstance(stage, CorpusStage):
-            share *= stage.kept_share(share * survey.kept_documents, share * tokens, sampled.groups)
+            with stage_errors(stage):
+                share *= stage.kept_share(share * survey.kept_documents, share * tokens, sampled.groups)
     return share
+
+
+def _null_columns(excerpts: Sequence[Excerpt]) -> Iterator[str]:
+    """Warnings for carried columns that no sampled document has."""
+    seen: dict[tuple[str, str], bool] = {}
+    for excerpt in excerpts:
+        for column in excerpt.file.carried if len(excerpt.table) else ():
+            has_values = excerpt.table.column(column).null_count < len(excerpt.table)
+            seen[excerpt.file.source, column] = has_values or seen.get((excerpt.file.source, column), False)
+    for (name, column), has_values in seen.items():
+        if not has_values:
+            file = next(excerpt.file for excerpt in excerpts if excerpt.file.source == name)
+            yield null_column(name, column, file, "sampled document")
+
+
+def _missing_groups(recipe: Recipe, survey: Survey) -> Iterator[str]:
+    for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
+        if isinstance(stage, CorpusStage) and sampled.groups:
+            with stage_errors(stage):
+                yield from stage.group_warnings(sampled.groups)
 
 
 def _size_of(excerpts: Sequence[Excerpt], files: Sequence[SourceFile], seed: int) -> Sampled:
@@ -341,7 +367,8 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
             started = time.perf_counter()
             comparing = cast(CorpusStage, chain.stages[number])
             keys = compute_keys(comparing, engine, frame)
-            measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
+            with stage_errors(comparing):
+                measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
             size += sum(key.nbytes for key in keys.values())
             measured.stages[number].seconds = time.perf_counter() - started
         measured.segments[segment.number] = size

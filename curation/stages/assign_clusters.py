@@ -59,6 +59,9 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
     def writes(self) -> dict[str, str]:
         return {self.column: "large_string" if self.names else "int64"}
 
+    def values_of(self, column: str) -> tuple[str, ...]:
+        return self.names or tuple(map(str, range(len(self._load().centroids))))
+
     def files(self) -> dict[str, str]:
         return {self.centroids: known_sha256(self.centroids)}
 

@@ -69,6 +69,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         `bool`, `large_string`). A later stage may overwrite one. Default: none."""
         return {}
 
+    def values_of(self, column: str) -> tuple[str, ...]:
+        """Return all values, as strings, that the stage can write into a column of `writes`; later stages check their
+        groups against them before the run. Default: none, if they are not known."""
+        return ()
+
     def notes(self) -> dict[str, str]:
         """Return the columns that the stage adds to `removed/` with `output.removed: text`: name -> name of the Arrow
         type. They are null for documents that other stages remove. Default: none."""
@@ -212,6 +217,11 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         """Return the number of documents of each group, by name, among some documents of an input with these keys.
         Default: none, for stages whose `kept_share` needs none."""
         return {}
+
+    def group_warnings(self, groups: Mapping[str, float]) -> list[str]:
+        """Return warnings for `curate plan` about the groups of a sample: name -> estimated documents (`group_sizes`).
+        Default: none."""
+        return []
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         """Return about how many bytes the phases write to `corpus.scratch` if they need the text of so many documents

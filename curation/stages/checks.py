@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import isfunction, signature
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,10 @@ def stage_errors(stage: Stage) -> Iterator[None]:
 
 
 def check_announced(stage: Stage) -> None:
-    """Check `reads()` and `writes()`. RecipeError for values that are not names of columns and Arrow types."""
+    """Check the arguments of methods, `reads()` and `writes()`. StageError for a method that cannot be called with the
+    arguments of the base class; RecipeError for values that are not names of columns and Arrow types."""
     with stage_errors(stage):
+        _check_arguments(stage)
         reads, writes = stage.reads(), stage.writes()
     if isinstance(reads, str) or not all(isinstance(name, str) for name in reads):
         raise RecipeError(f"{stage_label(stage)}: reads() must return names of columns as a tuple, not {reads!r}")
@@ -70,6 +73,25 @@ def check_announced(stage: Stage) -> None:
             raise RecipeError(
                 f"{stage_label(stage)}: writes() gives the column {name} the type {kind!r}, which Arrow does not know. "
                 "Use int64, double, bool, large_string, or int8[n] for vectors of n dimensions"
+            ) from None
+
+
+def _check_arguments(stage: Stage) -> None:
+    base = CorpusStage if isinstance(stage, CorpusStage) else RowStage
+    for name in [name for name in dir(base) if not name.startswith("_") and isfunction(getattr(base, name))]:
+        if getattr(type(stage), name) is getattr(base, name):
+            continue
+        _, *expected = signature(getattr(base, name)).parameters
+        try:
+            found = signature(getattr(stage, name))
+        except (TypeError, ValueError):  # not a function of Python
+            continue
+        try:
+            found.bind(*expected)
+        except TypeError:
+            raise StageError(
+                f"{name}() is called with ({', '.join(expected)}), but the class has ({', '.join(found.parameters)}). "
+                "Give it these arguments"
             ) from None
 
 

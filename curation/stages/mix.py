@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from curation.arrays import save_array
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, RecipeError, nearest
-from curation.stages.base import CorpusStage, Phase
+from curation.stages.base import CorpusStage, Phase, Stage
 from curation.stages.key_ranges import bundle, bundle_count, read_cell, write_cells
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.rank_bounds import bounds_of, lowest, phases
@@ -103,6 +103,16 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         counts = np.bincount(keys[GROUP].astype(np.int64), minlength=len(self.weights) + 1)
         return dict(zip([*self._names, ""], counts.tolist(), strict=True))
 
+    def group_warnings(self, groups: Mapping[str, float]) -> list[str]:
+        """Return a warning for weights of groups that the sample lacks. Inputs have been checked by name."""
+        missing = [repr(name) for name in self._names if self.by != SOURCE and not groups.get(name)]
+        if not missing:
+            return []
+        return [
+            f"{self.name or self.kind}: no sampled document has the {self.by} {' or '.join(missing)} of weights. A run "
+            "that finds none is refused"
+        ]
+
     def kernels(self) -> tuple[str, ...]:
         return ("hashes",)
 
@@ -121,6 +131,13 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
                     raise RecipeError(f"mix: weights has {name!r}, but no input has that name{nearest(name, inputs)}")
         if self.tokens:
             self._load_tokenizer()
+
+    def check_order(self, earlier: Sequence[Stage]) -> None:
+        """RecipeError for a weight of a group that the stage which writes `by` never writes."""
+        values = next((stage.values_of(self.by) for stage in reversed(earlier) if self.by in stage.writes()), ())
+        for name in self._names if values else ():
+            if name not in values:
+                raise RecipeError(f"mix: weights has {name!r}, but no {self.by} has that name{nearest(name, values)}")
 
     def _load_tokenizer(self) -> Tokenizer:
         from curation.packing.tokenization import TokenizerSpec, load_tokenizer

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +14,7 @@ import numpy as np
 
 from curation.arrays import sorted_unique
 from curation.contract import ID, TEXT, Engine, Frame
-from curation.errors import as_share, counted
+from curation.errors import InputError, as_share, counted
 from curation.models.vectors import UNITS, cosines, units_of, vector_hashes
 from curation.stages.base import Clustered, CorpusStage, Phase, Stage
 from curation.stages.components import Components
@@ -37,6 +39,7 @@ from curation.stages.vector_clusters import (
     ASSIGNED,
     CENTROIDS,
     COMPARED,
+    PER_CLUSTER,
     RECALL,
     Clusters,
     assign,
@@ -87,6 +90,7 @@ if TYPE_CHECKING:
 KEEP = ("first", "longest", "nearest", "farthest")
 REASON, INDEX_REASON = "semantic_duplicate", "semantic_duplicate_of_index"
 GROUPS, VALUES = "groups", "values"  # phases
+KMEANS = ("sklearn", "cuml")  # packages of which either finds clusters
 MAX_CLUSTERS = 1 << 24
 BYTES_PER_VECTOR = 1 << 10  # of scratch, at 768 dimensions
 
@@ -170,7 +174,16 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
             index.check_origin({})
 
     def check_order(self, earlier: Sequence[Stage]) -> None:
-        """RecipeError if the index has vectors of another model than the stage that writes the column."""
+        """RecipeError if the index has vectors of another model than the stage that writes the column. InputError if
+        vectors would be computed for clusters that no installed package can find."""
+        is_computed = any(self.column in stage.writes() for stage in earlier)
+        has_kmeans = any(name in sys.modules or find_spec(name) for name in KMEANS)
+        if is_computed and self.clusters != 1 and not self.centroids and not has_kmeans:
+            raise InputError(
+                f"{self.name or self.kind}: scikit-learn, or cuML on the GPU, finds the clusters, and none is "
+                f"installed. pip install scikit-learn, or give the centroids of an earlier run, or set clusters: 1, "
+                f"which clusters: auto also means for up to {PER_CLUSTER:,} vectors"
+            )
         if self.index:
             VectorIndex(self.index).check_origin(self._origin(earlier))
 

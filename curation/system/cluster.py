@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from curation.errors import EngineError, OutOfMemoryError
-from curation.system.interrupts import announce, end, request_stop, wait_for
+from curation.system.interrupts import Interrupted, announce, cancelled_by, end, request_stop, wait_for
 from curation.system.pools import ThreadedProcesses, threaded_processes
 from curation.system.sessions import TaskSession
 from curation.system.steps import Every
@@ -202,9 +202,10 @@ class ClusterExecutor:
     def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
         """Begin `function(item)` for each item, by one message to the scheduler."""
         first, self.submitted = self.submitted, self.submitted + len(items)
-        keys = [(f"curate-{self.run}", first + place) for place in range(len(items))]  # one group of tasks
+        numbers = range(first, self.submitted)
+        keys = [_key(self.run, number) for number in numbers]
         with _explained(self.client):
-            futures = self.client.map(function, items, key=keys, pure=False)
+            futures = self.client.map(partial(_run_if_wanted, function, self.run), items, numbers, key=keys, pure=False)
         self.live.update(zip(keys, futures, strict=True))
         return futures
 
@@ -247,6 +248,34 @@ class ClusterExecutor:
             log.warning("no worker at %s; waiting %d s for one", address, PATIENCE_SECONDS)
         if self.idle_seconds >= PATIENCE_SECONDS:
             raise no_worker(address, self.idle_seconds)
+
+
+class _NotWantedError(Exception):
+    """Ends a bundle whose results nobody wants. A KeyboardInterrupt would end the worker."""
+
+
+def _key(run: str, number: int) -> tuple[str, int]:
+    """The key of a bundle. All bundles of a run are one group of tasks."""
+    return f"curate-{run}", number
+
+
+def _run_if_wanted(function: Callable[[Any], Any], run: str, item: Any, number: int) -> Any:
+    """Return `function(item)` of a bundle. Once the scheduler has cancelled the bundle, since another one has failed or
+    the client is gone, no task of it begins, and the running one ends at its next safe point. It would write into
+    a folder that another run may have locked."""
+    from distributed import get_worker
+
+    tasks, key = get_worker().state.tasks, _key(run, number)
+
+    def is_cancelled() -> bool:
+        task = tasks.get(key)
+        return task is None or task.state == "cancelled"
+
+    try:
+        with cancelled_by(is_cancelled):
+            return function(item)
+    except Interrupted as error:
+        raise _NotWantedError from error
 
 
 def bundle_of(waiting: int, threads: int, seconds: float = 0.0) -> int:

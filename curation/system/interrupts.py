@@ -17,9 +17,9 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -122,11 +122,12 @@ def begin_writing() -> None:
 
 
 def check() -> None:
-    """Raise Interrupted if a signal has come, or if the session of this task has been stopped."""
+    """Raise Interrupted if a signal has come, or if this task or its session has been stopped."""
     if _received:
         raise Interrupted(_received)
     stop: Stop | None = getattr(_task, "stop", None)
-    if stop is not None and stop.is_set():
+    is_cancelled: Callable[[], bool] | None = getattr(_task, "is_cancelled", None)
+    if (stop is not None and stop.is_set()) or (is_cancelled is not None and is_cancelled()):
         raise Interrupted(signal.SIGINT)
 
 
@@ -144,6 +145,16 @@ def run_task(stop: Stop, function: Callable[..., Value], *arguments: Any) -> Val
         return function(*arguments)
     finally:
         _task.stop = None
+
+
+@contextmanager
+def cancelled_by(is_cancelled: Callable[[], bool]) -> Iterator[None]:
+    """In this context, `check` raises Interrupted in this thread once `is_cancelled` returns true."""
+    _task.is_cancelled = is_cancelled
+    try:
+        yield
+    finally:
+        _task.is_cancelled = None
 
 
 def wait_for(function: Callable[[], Value], seconds: float = math.inf) -> Value:
@@ -217,6 +228,6 @@ def _print(line: str) -> None:
 
 
 __all__ = [
-    "Interrupted", "Stop", "announce", "at_end", "before_answer", "begin_writing", "check", "end", "install", "listen",
-    "request_stop", "run_task", "take_last_line", "wait_for",
+    "Interrupted", "Stop", "announce", "at_end", "before_answer", "begin_writing", "cancelled_by", "check", "end",
+    "install", "listen", "request_stop", "run_task", "take_last_line", "wait_for",
 ]  # fmt: skip

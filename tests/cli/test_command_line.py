@@ -44,6 +44,8 @@ SHARED_OPTIONS = {  # which commands have them; `init` writes a recipe and reads
     "--stages": ("run", "plan", "measure", "tokenize"),
     "--rules": ("run", "plan", "measure", "tokenize"),
     "--tokenizer": ("run", "plan", "tokenize", "inspect", "tokens", "check-overlap"),
+    "--model": ("embed", "align", "check-overlap"),
+    "--windows": ("embed", "align"),
     "--quiet": (*WRITING, "verify", "warmup"),
     "--log": (*WRITING, "show", "compare", "verify", "plan", "warmup"),
 }
@@ -88,6 +90,7 @@ WRONG = [
     ("check-overlap --train made.jsonl --test made.jsonl -o x.csv", "expected a name that ends in .json, .arrow"),
     ("check-overlap --train made.jsonl --test made.jsonl --threshold 1", "threshold must be at least 0 and below 1"),
     ("check-overlap --train made.jsonl --test made.jsonl --cosine 0.9", "--cosine is for --model, which is missing"),
+    ("check-overlap --train made.jsonl --test made.jsonl --cosine 0", "--cosine is for --model, which is missing"),
     ("check-overlap --train made.jsonl --test made.jsonl --whole-documents", "--whole-documents is for --model"),
     ("align made.jsonl -o x.jsonl", "align: RIGHT is missing"),
     ("align made.jsonl made.jsonl -o x.csv", "expected a name that ends in .jsonl, .arrow, .parquet"),
@@ -285,7 +288,7 @@ RESULTS: dict[str, tuple[Callable[[Path], list[object]], set[str]]] = {
     "plan": (
         lambda at: ["-i", at / "made.jsonl"],
         {"recipe", "stages", "files", "bytes", "kinds", "documents", "text_bytes", "sample", "kept", "tokens"}
-        | {"seconds", "workers", "memory", "disk", "not_counted"},
+        | {"seconds", "workers", "memory", "disk", "not_counted", "warnings"},
     ),
     "verify": (lambda at: [at / "out"], {"folder", "problems", "outputs", "has_moved"}),
     "check-overlap": (

@@ -196,6 +196,7 @@ MISTAKES = {
     "columns as text": recipe("input: [{path: a, columns: b}]", "$.input", "Write a list: columns: [b]"),
     "start of a name": stage("{kind: select, column: s, keep: 0.5}", "did you mean keep_lowest or keep_highest?"),
     "number as a column": recipe("input: [{path: a, columns: {b: 3}}]", "columns[...]", "Quote it: columns: {b: '3'}"),
+    "mapping as text": recipe("output: {parquet: {a: 1}}", "`$.output.parquet`. Write one value: parquet: ..."),
     "number as a key": stage("{kind: mix, weights: {0: 1}}", "$.weights", "Quote the keys of weights: {'0': ...}"),
     "no as a key": stage("{kind: mix, weights: {no: 1}}", "got `bool`", "Quote the keys of weights"),
     "stages left empty": recipe("stages:\n", "$.stages", "Write stages: [] for none"),

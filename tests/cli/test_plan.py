@@ -157,6 +157,25 @@ def test_a_sample_is_near_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found.kept == pytest.approx(true_kept, rel=0.2)
 
 
+def test_columns_and_weights_that_the_sample_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "a.jsonl").write_bytes(records_of(["one", "two"], kind="web", url="http://x"))
+    columns = {"kind": "kind", "url": "urll", "site": "host"}
+    stages = [{"kind": "mix", "by": "kind", "weights": {"web": 1, "wikki": 2}}]
+    expected = [
+        "input 'a': column 'url', from the field 'urll', is null in every sampled document; did you mean url?",
+        "input 'a': column 'site', from the field 'host', is null in every sampled document",
+        "mix: no sampled document has the kind 'wikki' of weights. A run that finds none is refused",
+    ]
+    entry = {"path": str(tmp_path / "a.jsonl"), "columns": columns}
+    assert curation.estimate(recipe_of(entry, stages=stages), tmp_path / "out").warnings == expected
+    (tmp_path / "r.yaml").write_text(json.dumps({"input": [entry], "stages": stages}))
+    code, _, err = curate(capsys, "plan", tmp_path / "r.yaml")
+    assert (code, err.splitlines()) == (0, [f"warning: {warning}" for warning in expected])
+    stages[0]["weights"] = {"web": 1}
+    right = entry | {"columns": {"kind": "kind"}}
+    assert curation.estimate(recipe_of(right, stages=stages), tmp_path / "out").warnings == []
+
+
 def test_the_sample_depends_on_the_seed_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path / "a.jsonl", made_texts(3000))
     monkeypatch.setattr(excerpts, "PIECE_BYTES", 8 << 10)

@@ -15,10 +15,11 @@ from curation.errors import EngineError, RecipeError
 from curation.recipes import recipe as recipes
 from curation.recipes.recipe import convert_recipe
 from curation.running.documents_schema import PARQUET_OPTIONS
+from curation.running.report import output_notes
 from curation.running.run import run
 from curation.running.verify import verify
 from tests.gpu import stand_ins
-from tests.runs import recipe_of, records_of
+from tests.runs import data_digests, recipe_of, records_of
 
 TEXTS = [f"document {k} é " + "and more words " * (k % 7) for k in range(60)] + [""]
 TYPES = pa.schema([("doc", pa.int64()), ("id", pa.large_string()), ("flag", pa.bool_()), ("text", pa.large_string())])
@@ -103,6 +104,18 @@ def test_what_cudf_cannot_write_is_one_message(gpu, tmp_path: Path, monkeypatch)
     message = r"cuDF cannot write .* \(CUDF failure .* nvcomp is disabled\)\. Leave output"
     with pytest.raises(EngineError, match=message), gpu.parquet_file(tmp_path / "file", TYPES, PARQUET_OPTIONS) as file:
         file.write(tables(1)[0])
+
+
+def test_the_cpu_engine_says_that_it_does_not_use_the_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "a.jsonl").write_bytes(records_of(TEXTS))
+    said = []
+    for parquet in ("gpu", "cpu"):
+        recipe = recipe_of(tmp_path / "a.jsonl", stages=[], output={"formats": [], "parquet": parquet})
+        run(recipe, tmp_path / parquet, engine="cpu", progress=True)
+        said.append([line for line in capsys.readouterr().err.splitlines() if "output.parquet" in line])
+    assert said == [[output_notes(recipe_of(output={"parquet": "gpu"}).output, "cpu")[0]], []]
+    assert not output_notes(recipe_of(output={"parquet": "gpu"}).output, "gpu")
+    assert data_digests(tmp_path / "gpu") == data_digests(tmp_path / "cpu")
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,12 @@ BAD = {
     "clusters": (lambda: curation.clusters(ONE, clusters=0), "clusters must be auto or a number of at least 1, not 0"),
     "central": (lambda: curation.clusters(ONE, central=0), "central must be at least 1, not 0"),
     "words": (lambda: curation.clusters(ONE, words=-1), "words must be at least 0, not -1"),
+    "string": (
+        lambda: curation.align(ONE, ONE, threshold="0.8"),
+        "align: Expected `float`, got `str` - at `$.threshold`",
+    ),
+    "half": (lambda: curation.neighbours(ONE, k=1.5), "neighbours: Expected `int`, got `float` - at `$.k`"),
+    "null": (lambda: curation.clusters(ONE, clusters=None), "clusters: Expected `int`, got `null` - at `$.clusters`"),
     "no texts": (lambda: curation.clusters(ONE, words=3), "column 'text' not found in the frame; it has ['embedding']"),
     "numbers": (
         lambda: curation.clusters(ONE.assign(body=1), words=3, text_column="body"),

@@ -223,6 +223,9 @@ def test_the_command_shows_close_items_and_exits_with_1(
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "cosine": ({"cosine": 95}, "cosine must be above 0 and at most 1, not 95. Write 0.95 for 95 %"),
+    "string": ({"cosine": "0.8"}, "check_overlap: Expected `float`, got `str` - at `$.cosine`"),
+    "words": ({"ngram": 2.5}, "check_overlap: Expected `int`, got `float` - at `$.ngram`"),
+    "number": ({"model": 3}, "check_overlap: Expected `str`, got `int` - at `$.model`"),
     "nan": ({"cosine": float("nan")}, "cosine must be above 0 and at most 1, not nan"),
     "no model": ({"model": "", "whole_documents": True}, "whole_documents is for vectors, and there is no model"),
     "no folder": ({"model": "nowhere"}, "there is no folder nowhere"),

@@ -194,7 +194,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
         {"kind": "exact_dedup"},
         {"kind": "fuzzy_dedup", "threshold": 0.9, "ngram": 1},
         {"kind": "embed", "model": str(folder / "model")},
-        {"kind": "semantic_dedup", "threshold": 0.998},
+        {"kind": "semantic_dedup", "threshold": 0.998, "clusters": 1},
         {"kind": "mix", "weights": {"letters": 1, "words": 2}, "documents": 60},
     ]
     output = {"raw": "csv", "cleaned": "jsonl", "index": True, "measures": True, "shuffle": True, "part_documents": 20}

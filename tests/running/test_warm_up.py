@@ -64,7 +64,7 @@ stages:
   - {kind: fuzzy_dedup, verify: signature, name: signatures}
   - {kind: ngram_dedup}
   - {kind: select, column: quality, drop_lowest: 0.1, per: language}
-  - {kind: semantic_dedup}
+  - {kind: semantic_dedup, clusters: 1}
   - {kind: mix, by: language, weights: {en: 1.0}}
 output: {formats: [megatron, packed]}
 """

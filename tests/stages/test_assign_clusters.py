@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 import curation
+from curation.errors import RecipeError
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
 from curation.running.verify import verify
@@ -129,6 +131,7 @@ def test_the_example_of_the_page_mixes_by_clusters_of_an_earlier_run(tmp_path: P
         return sample[:clusters]  # scikit-learn may be absent
 
     monkeypatch.setattr("cpu_fallback.fit_centroids", fitted)
+    monkeypatch.setattr("curation.stages.semantic_dedup.KMEANS", ("numpy",))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     write_static(tmp_path / "models" / "all-MiniLM-L6-v2")
@@ -169,6 +172,23 @@ def test_wrong_settings_end_in_one_message(
     with pytest.raises(curation.CurationError) as caught:
         run(recipe(made[0], settings), tmp_path / "out", engine="cpu", progress=False)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "weights", "message"),
+    [
+        (["x", "y", "x", "zebra", "x", "y"], {"x": 1, "zebrra": 1}, "no cluster has that name; did you mean zebra?"),
+        ([], {"0": 1, "6": 1}, "weights has '6', but no cluster has that name; expected one of 0, 1, 2, 3, 4, 5"),
+    ],
+)
+def test_weights_of_clusters_that_do_not_exist(
+    made: tuple[Path, list[list[int]], np.ndarray], tmp_path: Path, names: list[str], weights: Any, message: str
+):
+    chain = recipe(made[0], {"names": names}, {"kind": "mix", "by": "cluster", "weights": weights})
+    for call in (curation.estimate, run):
+        with pytest.raises(RecipeError, match=re.escape(message)):
+            call(chain, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_document_with_a_wrong_vector_is_named(made: tuple[Path, list[list[int]], np.ndarray], tmp_path: Path):

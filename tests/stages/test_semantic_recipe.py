@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 import yaml
 
 import curation
+from curation.cli.main import main
 from curation.models.vectors import units_of
 from curation.running.run import run
-from curation.stages import key_ranges, vector_clusters
+from curation.stages import key_ranges, semantic_dedup, vector_clusters
 from curation.stages.vector_clusters import Clusters
 from tests.models.tiny_files import LETTERS, write_static
 from tests.runs import files_below, recipe_of, removed_rows
@@ -109,8 +111,40 @@ def test_the_example_of_the_pages_runs(corpus: Path, tmp_path: Path, monkeypatch
     stages = stages_of("docs/pipelines.md")
     assert stages == stages_of("README.md")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(semantic_dedup, "KMEANS", ("numpy",))  # so few vectors need no k-means
     (tmp_path / "models").mkdir()
     (tmp_path / stages[1]["model"]).symlink_to(corpus / "model")
     report = run(recipe_of(corpus / "in.jsonl", stages=stages, output={"formats": []}), tmp_path / "out").report
     assert [stage["kind"] for stage in report["stages"]] == ["exact_dedup", "embed", "semantic_dedup"]
     assert all(stage["documents_out"] < stage["documents_in"] for stage in (report["stages"][0], report["stages"][2]))
+
+
+@pytest.mark.parametrize(("settings", "is_refused"), [({}, True), ({"clusters": 3}, True), ({"clusters": 1}, False)])
+def test_missing_packages_are_found_before_vectors_are_computed(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], is_refused: bool
+):
+    monkeypatch.setattr(semantic_dedup, "KMEANS", ("no_such_package",))
+    stages = [{"kind": "embed", "model": str(corpus / "model")}, {"kind": "semantic_dedup", **settings}]
+    recipe = recipe_of(corpus / "in.jsonl", stages=stages, output={"formats": []})
+    for call in (curation.estimate, curation.run):
+        message = "semantic_dedup: scikit-learn, or cuML on the GPU, finds the clusters, and none is installed"
+        with pytest.raises(curation.InputError, match=message) if is_refused else nullcontext():
+            call(recipe, tmp_path / "out")
+    assert (tmp_path / "out").exists() != is_refused
+
+
+def test_pairs_are_shown_with_the_cosine(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    report = run_both(corpus, tmp_path / "out")
+    pairs = curation.run_documents(tmp_path / "out", "pairs")
+    assert pairs.column("jaccard").null_count == len(pairs) > 50
+    assert main(["show", str(tmp_path / "out"), "--what", "pairs", "--sample", "500"]) == 0
+    headings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("--- ")]
+    assert headings == [
+        f"--- {row['id']} (in); semantic_dedup: semantic_duplicate, cosine {row['value']:.6g}; "
+        f"kept: {row['duplicate_of']}"
+        for row in pairs.to_pylist()
+    ]
+    shown = [pair for group in report["texts"]["pairs"] for pair in group["pairs"]]
+    assert shown and all(pair["cosine"] == pair["value"] and pair["jaccard"] is None for pair in shown)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"by semantic_dedup · cosine {shown[0]['cosine']:.3f}" in page and "Jaccard" not in page

@@ -3,6 +3,7 @@
 same rows or a StageError of one kind."""
 
 import hashlib
+import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +23,7 @@ from curation.engine import load_engine
 from curation.errors import CurationError, RecipeError, StageError
 from curation.recipes.recipe import Output, Recipe
 from curation.running.run import run
+from curation.stages import STAGES, CorpusStage, RowStage
 from curation.stages.checks import check_announced
 from curation.stages.invoke import compute_keys
 from tests.runs import records_of
@@ -414,6 +416,48 @@ def test_what_is_announced(case: str):
     for refuse in (lambda: check_announced(stage), lambda: curation.apply(frame, stage)):
         with pytest.raises(RecipeError, match=ANNOUNCED[case][2]):
             refuse()
+
+
+OLD_FORM = r"kept_share\(\) is called with \(documents, tokens, groups\), but the class has \(documents, tokens\)"
+
+
+class OldForm(CorpusStage, frozen=True, kw_only=True, tag=f"{HERE}:OldForm"):
+    """Overrides a method in the form of an earlier version."""
+
+    def kept_share(self, documents: float, tokens: float) -> float:  # type: ignore[override]
+        return 0.5
+
+
+class Fails(CorpusStage, frozen=True, kw_only=True, tag=f"{HERE}:Fails"):
+    """Has a fault in a method that only the plan calls."""
+
+    def keys(self, engine: Any, frame: Any) -> dict[str, np.ndarray]:
+        return {"key": np.zeros(len(frame), np.int64)}
+
+    def kept_share(self, documents: float, tokens: float, groups: Any) -> float:
+        return documents / groups["none"]
+
+
+@pytest.mark.parametrize(
+    ("call", "stage", "message"),
+    [
+        (curation.estimate, OldForm(), OLD_FORM),
+        (curation.run, OldForm(), OLD_FORM),
+        (curation.estimate, Fails(), "the stage .*Fails.*: KeyError: 'none'"),
+    ],
+)
+def test_methods_that_the_plan_cannot_call(call: Any, stage: CorpusStage, message: str, tmp_path: Path):
+    (tmp_path / "a.jsonl").write_bytes(records_of(["text"]))
+    with pytest.raises(StageError, match=message):
+        call(Recipe(input=[curation.Input(path=str(tmp_path / "a.jsonl"))], stages=[stage]), tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", STAGES)
+def test_shipped_stages_take_the_arguments_of_their_methods(kind: str):
+    own = STAGES[kind]
+    base = CorpusStage if issubclass(own, CorpusStage) else RowStage
+    for name in [name for name in vars(base) if not name.startswith("_") and inspect.isfunction(getattr(base, name))]:
+        inspect.signature(getattr(own, name)).bind(*inspect.signature(getattr(base, name)).parameters)
 
 
 def test_what_shipped_stages_announce():

@@ -40,8 +40,10 @@ def write_input(path: Path, vectors: list[Any]) -> Path:
 def finish(folder: Path, path: Path, *before: dict[str, Any], index: Path | None = None, **how: Any) -> Path:
     """A finished run with an index over one file; `before` are earlier stages."""
     options = {key: how.pop(key) for key in ("slice_bytes", "scheduler", "force", "workers") if key in how}
+    is_computed = any(entry["kind"] == "embed" for entry in before)
     stage = {"kind": "semantic_dedup", "threshold": THRESHOLD} | how | ({"index": str(index)} if index else {})
-    carried = {} if any(entry["kind"] == "embed" for entry in before) else {"columns": ["embedding"]}
+    stage |= {"clusters": 1} if is_computed else {}  # more clusters need scikit-learn
+    carried = {} if is_computed else {"columns": ["embedding"]}
     recipe = recipe_of({"path": str(path), **carried}, stages=[*before, stage], output={"formats": [], "index": True})
     run(recipe, folder, engine="cpu", **({"workers": 2} | options))
     return folder / "index"

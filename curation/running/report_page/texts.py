@@ -69,14 +69,15 @@ def pairs(content: dict[str, Any]) -> str:
 
 
 def _pair(group: dict[str, Any], pair: dict[str, Any]) -> str:
-    jaccard = "" if pair["jaccard"] is None else f" · Jaccard {pair['jaccard']:.3f}"
+    names = {"jaccard": "Jaccard", "cosine": "cosine"}
+    value = "".join(f" · {name} {pair[key]:.3f}" for key, name in names.items() if pair.get(key) is not None)
     sides = enumerate((("removed", "id"), ("kept", "kept")))
     columns = "".join(
         f'<div><div class="where">{name} <b>{shown(pair[key])}</b></div>\n'
         f'<div class="text">{_side(pair, side)}</div></div>\n'
         for side, (name, key) in sides
     )
-    where = f"{shown(group['reason'])} by {shown(group['stage'])}{jaccard}"
+    where = f"{shown(group['reason'])} by {shown(group['stage'])}{value}"
     return f'<div class="sample"><div class="where">{where}</div>\n<div class="pair">{columns}</div></div>\n'
 
 

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bundles of tasks on a Dask cluster: once one task has failed, the others end too."""
+
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from curation.system.cluster import connect
+from curation.system.interrupts import check
+
+distributed = pytest.importorskip("distributed", reason="the optional extra `distributed` is not installed")
+
+TASKS, FAILING = 200, 5
+TASK_SECONDS = 0.02
+
+
+def work(folder: Path, is_long: bool, number: int) -> None:
+    """Fail, or write a file: after a while, or after an hour with safe points."""
+    if number == FAILING:
+        raise ValueError(f"task {number} fails")
+    (folder / f"{number}.begun").touch()
+    for _ in range(180_000 if is_long and number > FAILING else 1):
+        check()
+        time.sleep(TASK_SECONDS)
+    (folder / f"{number}.done").touch()
+
+
+@pytest.mark.parametrize("is_long", [False, True], ids=["between tasks", "at a safe point"])
+def test_bundles_end_when_another_one_has_failed(tmp_path: Path, is_long: bool):
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None, silence_logs=False
+    ) as cluster:
+        with pytest.raises(ValueError, match="task 5 fails"), connect(cluster) as session:
+            session.run(partial(work, tmp_path, is_long), range(TASKS))
+        worker = cluster.workers[0]
+        until = time.monotonic() + 20
+        while worker.state.executing and time.monotonic() < until:
+            time.sleep(TASK_SECONDS)
+        begun, done = ({*tmp_path.glob(f"*.{kind}")} for kind in ("begun", "done"))
+        assert not worker.state.executing and len(begun) <= 40 and len(begun) - len(done) <= 2
+        assert session.executor.bundle(TASKS, 0.0) > 1  # a bundle had several tasks
