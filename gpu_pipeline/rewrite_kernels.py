@@ -2,9 +2,10 @@
 """CUDA kernels that rewrite the documents of a batch, cut by bytes, and the functions that lay out their memory.
 
 `curation.kernels.flat_rewrite` says what the bits of a character are. A mask has a bit per byte of the text, a word of
-it (uint32) covers 32 bytes, the first of them byte `origin`; `planes` (uint32, (PLANES, words)) has all masks. A *stop*
-is a bit of one mask, or a border of documents. `Stops` finds the stop before or after a byte in constant time, so no
-run of white space, no tag and no document makes a thread long.
+it (uint32) covers 32 bytes, the first of them byte `origin`; `planes` (uint32, (PLANES, words)) has all masks. Eight
+words are a *chunk*: 256 bytes of text, and one sector of memory. Masks have whole chunks, so that each row of `planes`
+begins at a sector, and sums are kept per chunk. A *stop* is a bit of one mask, or a border of documents. `Stops` finds
+the stop before or after a byte in constant time, so no run of white space, no tag and no document makes a thread long.
 
 The module imports neither cuDF nor CuPy. The layout functions take NumPy and CuPy arrays.
 """
@@ -51,7 +52,8 @@ SOLIDS, SPACES, FEEDS, GROWN, CHANGED, SIGMAS, OPENS, CLOSES, EVENTS = range(9)
 PLANES = 9
 KEPT = OPENS  # what is kept at last, written when tags are done with
 TEXT_PLANES = 6  # those of characters, from SOLIDS
-LANES = 32  # threads of a warp
+CHUNK = 8  # words
+LANES = 32  # threads of a warp; with 32 of them a thread has one word, else a chunk
 WARPS = kernels.THREADS // LANES
 SLOT = 52  # words of eight bytes that a warp writes: 256 bytes and half as many more, and two partial ones
 SLOTS = WARPS * SLOT
@@ -88,34 +90,69 @@ def count_of(bits):
 
 
 @cuda.jit(device=True)
-def stop_before(planes, borders, plane, ranks, words, i):
+def chunk_sum(value):
+    """The sum over the threads of a chunk."""
+    lanes = min(LANES, CHUNK) >> 1
+    while lanes:
+        value += cuda.shfl_xor_sync(ALL_BITS, value, lanes)
+        lanes >>= 1
+    return value
+
+
+@cuda.jit(device=True)
+def chunk_bits(flag, lane):
+    """A bit for each thread of the chunk: its `flag`."""
+    return np.int64(cuda.ballot_sync(ALL_BITS, flag)) >> (lane & -CHUNK) & below(CHUNK)
+
+
+@cuda.jit(device=True)
+def stop_before(planes, borders, plane, masks, ranks, chunks, i):
     """The last stop before byte `i` (from `origin`); -1 if there is none."""
     c = i >> 5
     bits = (word_of(planes, plane, c) | np.int64(borders[at(c)])) & below(i & 31)
     if bits == 0:
-        before = np.int64(ranks[at(c)])
-        if before == 0:
-            return np.int64(-1)
-        c = np.int64(words[at(before - 1)])
+        chunk = c >> 3
+        filled = np.int64(masks[at(chunk)]) & below(c & 7)
+        if filled == 0:
+            before = np.int64(ranks[at(chunk)])
+            if before == 0:
+                return np.int64(-1)
+            chunk = np.int64(chunks[at(before - 1)])
+            filled = np.int64(masks[at(chunk)])
+        c = CHUNK * chunk + highest(filled)
         bits = word_of(planes, plane, c) | np.int64(borders[at(c)])
     return 32 * c + highest(bits)
 
 
 @cuda.jit(device=True)
-def stop_from(planes, borders, plane, ranks, words, i):
+def stop_from(planes, borders, plane, masks, ranks, chunks, i):
     """The first stop at byte `i` or after; the end of the text is one."""
     c = i >> 5
     bits = (word_of(planes, plane, c) | np.int64(borders[at(c)])) & (ALL_BITS ^ below(i & 31))
     if bits == 0:
-        c = np.int64(words[at(ranks[at(c + 1)])])
+        chunk = c >> 3
+        filled = np.int64(masks[at(chunk)]) & ~below((c & 7) + 1)
+        if filled == 0:
+            chunk = np.int64(chunks[at(ranks[at(chunk + 1)])])
+            filled = np.int64(masks[at(chunk)])
+        c = CHUNK * chunk + lowest(filled)
         bits = word_of(planes, plane, c) | np.int64(borders[at(c)])
     return 32 * c + lowest(bits)
 
 
 @cuda.jit(device=True)
 def bits_before(planes, plane, counts, i):
-    """Bits of a mask before byte `i`; `counts` has those before each word."""
-    return counts[at(i >> 5)] + count_of(word_of(planes, plane, i >> 5) & below(i & 31))
+    """Bits of a mask before byte `i`; `counts` has those before each chunk."""
+    c = i >> 5
+    count = counts[at(c >> 3)] + count_of(word_of(planes, plane, c) & below(i & 31))
+    for word in range(c & -CHUNK, c):
+        count += count_of(word_of(planes, plane, word))
+    return count
+
+
+@cuda.jit(device=True)
+def grown_bits(planes, lowercase, c):
+    return word_of(planes, GROWN, c) if lowercase else np.int64(0)
 
 
 @cuda.jit(device=True)
@@ -161,17 +198,36 @@ def mark_steps(
 
 
 @cuda.jit(cache=True)
-def find_stops(planes, borders, plane, counted, filled, counts):
-    """Per word: 1 if it has a stop of mask `plane`, and the bits of mask `counted`."""
-    c = cuda.grid(1)
-    while c < borders.size:
-        filled[at(c)] = int(planes[plane, at(c)] | borders[at(c)] != np.uint32(0))
-        counts[at(c)] = cuda.popc(planes[counted, at(c)])
-        c += cuda.gridsize(1)
+def find_stops(planes, borders, plane, counted, masks, counts):
+    """Per chunk: a bit for each word that has a stop of mask `plane`, and the number of bits of mask `counted`."""
+    k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
+    while (k - lane) * share < borders.size:  # all lanes
+        chunk = k * share >> 3
+        mask = count = np.int64(0)
+        for n in range(share):
+            c = k * share + n
+            stops = np.int64(0)
+            if c < borders.size:
+                bits = word_of(planes, plane, c)
+                count += count_of(bits if counted == plane else word_of(planes, counted, c))
+                stops = bits | np.int64(borders[at(c)])
+            mask |= chunk_bits(stops != 0, lane) << n
+        count = chunk_sum(count)
+        if lane & 7 == 0 and chunk < masks.size:
+            masks[at(chunk)] = mask
+            counts[at(chunk)] = count
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(device=True)
+def opens_since_stop(planes, borders, masks, ranks, chunks, counts, c):
+    """Whether a "<" lies between the last stop before word `c` and the word."""
+    before = stop_before(planes, borders, CLOSES, masks, ranks, chunks, 32 * c)
+    return bits_before(planes, OPENS, counts, before) != bits_before(planes, OPENS, counts, 32 * c)
 
 
 @cuda.jit(cache=True)
-def find_tags(data, origin, borders, markup, ranks, words, counts, planes):
+def find_tags(data, origin, borders, markup, masks, ranks, chunks, counts, planes):
     """Per word: for each "<" that starts a tag, two bits of EVENTS change: its own, and the one after the tag.
 
     A tag starts at the first "<" after a stop, and ends at the next stop if that is ">".
@@ -179,12 +235,19 @@ def find_tags(data, origin, borders, markup, ranks, words, counts, planes):
     c = cuda.grid(1)
     while c < borders.size:
         bits = word_of(planes, OPENS, c)
+        stops = word_of(planes, CLOSES, c) | np.int64(borders[at(c)]) if bits else np.int64(0)
+        last = np.int64(-1)  # "<" of the word
         while bits:
-            i = 32 * c + lowest(bits)
+            k = lowest(bits)
             bits &= bits - 1
-            before = stop_before(planes, borders, CLOSES, ranks, words, i + 1)
-            if bits_before(planes, OPENS, counts, before) == bits_before(planes, OPENS, counts, i):
-                end = stop_from(planes, borders, CLOSES, ranks, words, i + 1)
+            stop = highest(stops & below(k + 1))
+            is_first = stop > last
+            if stop < 0 and last < 0:
+                is_first = not opens_since_stop(planes, borders, masks, ranks, chunks, counts, c)
+            last = k
+            if is_first:
+                i = 32 * c + k
+                end = stop_from(planes, borders, CLOSES, masks, ranks, chunks, i + 1)
                 closed = not has_border(borders, end) and np.int64(data[origin + end]) == TAG_END
                 if closed and (markup == STRIP_MARKUP_LINE or end > i + 1):
                     cuda.atomic.xor(planes, (EVENTS, i >> 5), np.uint32(1 << (i & 31)))
@@ -194,18 +257,23 @@ def find_tags(data, origin, borders, markup, ranks, words, counts, planes):
 
 @cuda.jit(cache=True)
 def clear_tags(counts, planes):
-    """Per word: no character inside a tag keeps a bit. `counts` has the bits of EVENTS before each word."""
-    c = cuda.grid(1)
-    while c < planes.shape[1]:
-        inside = word_of(planes, EVENTS, c)
-        for shift in (1, 2, 4, 8, 16):
-            inside ^= inside << shift
-        if counts[at(c)] & 1:
-            inside = ~inside
-        if inside & ALL_BITS:
-            for plane in range(TEXT_PLANES):
-                planes[plane, at(c)] = word_of(planes, plane, c) & ~inside
-        c += cuda.gridsize(1)
+    """Per word: no character inside a tag keeps a bit. `counts` has the bits of EVENTS before each chunk."""
+    k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
+    while (k - lane) * share < planes.shape[1]:  # all lanes
+        odd = np.int64(0)  # words of the chunk with an odd number of bits
+        for n in range(share):
+            c = k * share + n
+            inside = word_of(planes, EVENTS, c) if c < planes.shape[1] else np.int64(0)
+            odd |= chunk_bits(count_of(inside) & 1 != 0, lane) << n
+            if c < planes.shape[1]:
+                for shift in (1, 2, 4, 8, 16):
+                    inside ^= inside << shift
+                if counts[at(c >> 3)] + count_of(odd & below(c & 7)) & 1:
+                    inside = ~inside
+                if inside & ALL_BITS:
+                    for plane in range(TEXT_PLANES):
+                        planes[plane, at(c)] = word_of(planes, plane, c) & ~inside
+        k += cuda.gridsize(1)
 
 
 # Sigma
@@ -231,7 +299,7 @@ def mark_bounds(
 
 
 @cuda.jit(cache=True)
-def find_final_sigmas(data, origin, borders, ranks, words, pages, records, flags, planes):
+def find_final_sigmas(data, origin, borders, masks, ranks, chunks, pages, records, flags, planes):
     """Per word: SIGMAS keeps the final ones. Such a sigma follows a cased character, and none follows it; characters
     that are case-ignorable do not count."""
     c = cuda.grid(1)
@@ -243,11 +311,11 @@ def find_final_sigmas(data, origin, borders, ranks, words, pages, records, flags
             i = 32 * c + k
             is_final = False
             if not has_border(borders, i):
-                before = stop_before(planes, borders, EVENTS, ranks, words, i)
+                before = stop_before(planes, borders, EVENTS, masks, ranks, chunks, i)
                 if word_of(planes, EVENTS, before >> 5) >> (before & 31) & 1:
                     is_final = is_cased(data, origin + before, pages, records, flags)
             if is_final:
-                after = stop_from(planes, borders, EVENTS, ranks, words, i + 1)
+                after = stop_from(planes, borders, EVENTS, masks, ranks, chunks, i + 1)
                 if not has_border(borders, after) and is_cased(data, origin + after, pages, records, flags):
                     is_final = False
             if not is_final:
@@ -289,38 +357,52 @@ def line_spaces(solids, spaces, feeds, kept, feeds_before, feed_follows):
 
 
 @cuda.jit(device=True)
-def spaces_before(planes, borders, whitespace, ranks, words, counts, c):
-    """(Whether a solid byte of the same document comes before word `c`; the counted bits between the two)."""
-    counted = FEEDS if whitespace == LINES else SPACES
-    if c > 0:
-        solids, stops = word_of(planes, SOLIDS, c - 1), np.int64(borders[at(c - 1)])
-        if solids | stops:
-            k = highest(solids | stops)
-            between = word_of(planes, counted, c - 1) if whitespace != STRIP else np.int64(0)
-            return solids >> k & 1 != 0, count_of(between & ~below(k))
-    before = stop_before(planes, borders, SOLIDS, ranks, words, 32 * c)
-    if before < 0 or word_of(planes, SOLIDS, before >> 5) >> (before & 31) & 1 == 0:
-        return False, np.int64(0)
-    return True, counts[at(c)] - bits_before(planes, counted, counts, before)
+def tail_of(solids, stops, counted):
+    """What follows the last stop of a word: 1 if it is a solid byte, and twice the counted bits from it; -1 if the
+    word has no stop."""
+    k = highest(solids | stops)
+    return np.int64(-1) if k < 0 else (solids >> k & 1) + 2 * count_of(counted & ~below(k))
 
 
 @cuda.jit(device=True)
-def feeds_after(planes, borders, whitespace, ranks, words, counts, c):
-    """(Whether a solid byte of the same document follows word `c`; whether a line feed comes before it)."""
+def head_of(solids, stops, feeds):
+    """What comes before the first stop of a word: 1 if that is no border, and 2 if it has a line feed; -1 if the word
+    has no stop."""
+    if solids | stops == 0:
+        return np.int64(-1)
+    k = lowest(solids | stops)
+    return (stops >> k & 1 ^ 1) + 2 * np.int64(feeds & below(k) != 0)
+
+
+@cuda.jit(device=True)
+def spaces_before(planes, borders, counted, masks, ranks, chunks, counts, c, tail):
+    """(Whether a solid byte of the same document comes before word `c`; the counted bits between the two). `tail` is
+    that of the word before, if it is known."""
+    if tail >= 0:
+        return tail & 1 != 0, tail >> 1
+    before = stop_before(planes, borders, SOLIDS, masks, ranks, chunks, 32 * c)
+    if before < 0 or word_of(planes, SOLIDS, before >> 5) >> (before & 31) & 1 == 0:
+        return False, np.int64(0)
+    return True, bits_before(planes, counted, counts, 32 * c) - bits_before(planes, counted, counts, before)
+
+
+@cuda.jit(device=True)
+def feeds_after(planes, borders, whitespace, masks, ranks, chunks, counts, c, head):
+    """(Whether a solid byte of the same document follows word `c`; whether a line feed comes before it). `head` is
+    that of the word after, if it is known."""
+    if head >= 0:
+        return head & 1 != 0, head & 2 != 0
     i = 32 * (c + 1)
-    after = stop_from(planes, borders, SOLIDS, ranks, words, i)
+    after = stop_from(planes, borders, SOLIDS, masks, ranks, chunks, i)
     feeds = np.int64(0)
     if whitespace == LINES:
-        if after < i + 32:
-            feeds = word_of(planes, FEEDS, c + 1) & below(after - i)
-        else:
-            feeds = bits_before(planes, FEEDS, counts, after) - counts[at(c + 1)]
+        feeds = bits_before(planes, FEEDS, counts, after) - bits_before(planes, FEEDS, counts, i)
     return not has_border(borders, after), feeds != 0
 
 
 @cuda.jit(device=True)
 def kept_spaces(
-    planes, borders, whitespace, ranks, words, counts, c, solids, spaces, feeds, is_start, is_end
+    planes, borders, whitespace, masks, ranks, chunks, counts, c, solids, spaces, feeds, is_start, is_end, tail, head
 ):  # fmt: skip
     """The spaces that are kept of those of one document in a word; `is_start` and `is_end`: the document starts or ends
     in the word."""
@@ -331,14 +413,15 @@ def kept_spaces(
     if kept & trailing:
         follows = False
         if not is_end:
-            follows, feed_follows = feeds_after(planes, borders, whitespace, ranks, words, counts, c)
+            follows, feed_follows = feeds_after(planes, borders, whitespace, masks, ranks, chunks, counts, c, head)
         if not follows:
             kept &= ~trailing
     count = np.int64(0)
     if kept & leading:
         precedes = False
         if not is_start:
-            precedes, count = spaces_before(planes, borders, whitespace, ranks, words, counts, c)
+            counted = FEEDS if whitespace == LINES else SPACES
+            precedes, count = spaces_before(planes, borders, counted, masks, ranks, chunks, counts, c, tail)
         if not precedes:
             kept &= ~leading
     if whitespace == COLLAPSE:
@@ -349,32 +432,45 @@ def kept_spaces(
 
 
 @cuda.jit(cache=True)
-def mark_kept(borders, whitespace, lowercase, ranks, words, counts, planes, sizes):
-    """Per word: the bits of what is kept, and the bytes of output."""
-    c = cuda.grid(1)
-    while c < borders.size:
-        solids = kept = word_of(planes, SOLIDS, c)
-        spaces = word_of(planes, SPACES, c) if whitespace != KEEP else np.int64(0)
-        if spaces:
-            stops = np.int64(borders[at(c)])
-            feeds = word_of(planes, FEEDS, c) if whitespace == LINES else np.int64(0)
+def mark_kept(borders, whitespace, lowercase, masks, ranks, chunks, counts, planes, sizes):
+    """Per word: the bits of what is kept. Per chunk: the bytes of output."""
+    k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
+    while (k - lane) * share < borders.size:  # all lanes
+        size = np.int64(0)
+        for n in range(share):
+            c = k * share + n
+            solids = spaces = feeds = stops = np.int64(0)
+            if c < borders.size:
+                solids = word_of(planes, SOLIDS, c)
+                if whitespace != KEEP:
+                    spaces, stops = word_of(planes, SPACES, c), np.int64(borders[at(c)])
+                if whitespace == LINES:
+                    feeds = word_of(planes, FEEDS, c)
+            tail = np.int64(tail_of(solids, stops, feeds if whitespace == LINES else spaces))
+            head = np.int64(head_of(solids, stops, feeds))
+            tail = np.int64(cuda.shfl_sync(ALL_BITS, np.int32(tail), (lane - 1) & LANES - 1))
+            head = np.int64(cuda.shfl_sync(ALL_BITS, np.int32(head), (lane + 1) & LANES - 1))
+            tail = tail if lane > 0 else np.int64(-1)
+            head = head if lane < LANES - 1 else np.int64(-1)
+            kept = solids
             low = np.int64(0)
-            while low < 32:
+            while spaces and low < 32:
                 rest = stops & ~below(low + 1)
                 high = lowest(rest) if rest else np.int64(32)
                 segment = below(high) & ~below(low)
                 if spaces & segment:
                     kept |= kept_spaces(
-                        planes, borders, whitespace, ranks, words, counts, c, solids & segment, spaces & segment,
-                        feeds & segment, stops >> low & 1 != 0, high < 32,
+                        planes, borders, whitespace, masks, ranks, chunks, counts, c, solids & segment,
+                        spaces & segment, feeds & segment, stops >> low & 1 != 0, high < 32, tail, head,
                     )  # fmt: skip
                 low = high
-        planes[KEPT, at(c)] = kept
-        size = count_of(kept)
-        if lowercase:
-            size += count_of(word_of(planes, GROWN, c))
-        sizes[at(c)] = size
-        c += cuda.gridsize(1)
+            if c < borders.size:
+                planes[KEPT, at(c)] = kept
+                size += count_of(kept) + count_of(grown_bits(planes, lowercase, c))
+        size = chunk_sum(size)
+        if lane & 7 == 0 and k * share < borders.size:
+            sizes[at(k * share >> 3)] = size
+        k += cuda.gridsize(1)
 
 
 # Output
@@ -384,9 +480,10 @@ def mark_kept(borders, whitespace, lowercase, ranks, words, counts, planes, size
 def place_of(planes, lowercase, starts, i):
     """Where the output of the byte `i` (from `origin`) begins."""
     c = i >> 5
-    place = starts[at(c)] + count_of(word_of(planes, KEPT, c) & below(i & 31))
-    if lowercase:
-        place += count_of(word_of(planes, GROWN, c) & below(i & 31))
+    place = starts[at(c >> 3)]
+    for word in range(c & -CHUNK, c + 1):
+        mask = below(i & 31) if word == c else np.int64(ALL_BITS)
+        place += count_of(word_of(planes, KEPT, word) & mask) + count_of(grown_bits(planes, lowercase, word) & mask)
     return place
 
 
@@ -396,6 +493,18 @@ def place_documents(offsets, origin, lowercase, starts, planes, ends):
     row = cuda.grid(1)
     if row < offsets.size:
         ends[row] = place_of(planes, lowercase, starts, offsets[row] - origin)
+
+
+@cuda.jit(device=True)
+def words_before(size, lane):
+    """The sum of the sizes of the words before that of the lane; four lanes have a word."""
+    sums = np.int32(size)
+    distance = 4
+    while distance < LANES:
+        before = np.int32(cuda.shfl_sync(ALL_BITS, sums, (lane - distance) & LANES - 1))
+        sums += before if lane >= distance else np.int32(0)
+        distance <<= 1
+    return np.int64(sums) - size
 
 
 @cuda.jit(device=True)
@@ -446,30 +555,25 @@ def write_text(
     data, blocks, start, end, origin, whitespace, lowercase, fold, pages, records, flags, lower, starts, planes,
     out_words, out,
 ):  # fmt: skip
-    """One warp per 256 bytes, eight for each lane: the output, put together in shared memory."""
+    """One warp per chunk, eight bytes for each lane: the output, put together in shared memory."""
     shared = cuda.shared.array(SLOTS, types.uint64)
     lane, chunk = np.int64(cuda.threadIdx.x % LANES), np.int64(cuda.grid(1) // LANES)
     base = np.int64(cuda.threadIdx.x // LANES) * SLOT
-    blocks_of_text, total = 4 * planes.shape[1], starts[at(planes.shape[1])]
-    while chunk * LANES < blocks_of_text:
+    while chunk * LANES < 4 * planes.shape[1]:
         k = lane
         while k < SLOT:
             shared[at(base + k)] = np.uint64(0)
             k += LANES
         b = chunk * LANES + lane
-        kept = changed = count = np.int64(0)
-        first = total
-        if b < blocks_of_text:
-            c, shift = b >> 2, 8 * (b & 3)
-            word = word_of(planes, KEPT, c)
-            kept = word >> shift & 0xFF
-            first = starts[at(c)] + count_of(word & below(shift))
-            count = count_of(kept)
-            changed = word_of(planes, CHANGED, c) >> shift & 0xFF
-            if lowercase:
-                grown = word_of(planes, GROWN, c)
-                first += count_of(grown & below(shift))
-                count += count_of(grown >> shift & 0xFF)
+        c, shift = b >> 2, 8 * (b & 3)
+        word, grown = word_of(planes, KEPT, c), grown_bits(planes, lowercase, c)
+        kept, changed = word >> shift & 0xFF, word_of(planes, CHANGED, c) >> shift & 0xFF
+        count = count_of(kept) + count_of(grown >> shift & 0xFF)
+        if LANES == 1:
+            first = np.int64(place_of(planes, lowercase, starts, 8 * b))
+        else:
+            first = starts[at(b >> 5)] + count_of(word & below(shift)) + count_of(grown & below(shift))
+            first += words_before(count_of(word) + count_of(grown), lane)
         low = cuda.shfl_sync(ALL_BITS, first, 0)
         high = cuda.shfl_sync(ALL_BITS, first + count, LANES - 1)
         word_base = base - (low >> 3)
@@ -590,14 +694,14 @@ def _signatures():
     )
     number = types.int64
     planes, bytes_of_planes = types.uint32[:, ::1], types.uint8[:, ::1]
-    text, stops = (u8, u64, *[number] * 3), (i32, i32, i64)
+    text, stops = (u8, u64, *[number] * 3), (u8, i32, i32, i64)
     return {
         mark_steps: (*text, *[number] * 11, u16, u16, u32, i32, bytes_of_planes),
-        find_stops: (planes, u32, number, number, i32, i64),
+        find_stops: (planes, u32, number, number, u8, i64),
         find_tags: (u8, number, u32, number, *stops, planes),
         clear_tags: (i64, planes),
         mark_bounds: (*text, *[number] * 3, u16, u16, u32, bytes_of_planes),
-        find_final_sigmas: (u8, number, u32, i32, i32, u16, u16, u32, planes),
+        find_final_sigmas: (u8, number, u32, u8, i32, i32, u16, u16, u32, planes),
         mark_kept: (u32, number, number, *stops, planes, i64),
         place_documents: (i64, number, number, i64, planes, i64),
         write_text: (*text, *[number] * 3, u16, u16, u32, i32, i64, planes, u64, u8),
@@ -612,9 +716,10 @@ SIGNATURES = _signatures()
 class Stops(NamedTuple):
     """Positions of stops, as arguments of kernels."""
 
-    ranks: Any  # int32, words + 1: words with a stop before each
-    words: Any  # int32: these words
-    counts: Any  # int64, words + 1: bits of another mask before each word
+    masks: Any  # uint8, per chunk: words with a stop
+    ranks: Any  # int32, chunks + 1: chunks with a stop before each
+    chunks: Any  # int32: these chunks
+    counts: Any  # int64, chunks + 1: bits of another mask before each chunk
 
 
 def sums_before(sizes):
@@ -624,10 +729,19 @@ def sums_before(sizes):
     return sums
 
 
+def _find_stops(planes, borders, plane: int, counted: int):
+    """(Words with a stop, number of bits of the other mask), per chunk."""
+    masks, counts = (kernels.empty(borders, kind, borders.size // CHUNK) for kind in (np.uint8, np.int64))
+    kernels.launch_shared(find_stops, borders.size, planes, borders, plane, counted, masks, counts)
+    return masks, counts
+
+
 def _stops_of(planes, borders, plane: int, counted: int) -> Stops:
-    filled, counts = (kernels.empty(borders, kind, borders.size) for kind in (np.int32, np.int64))
-    kernels.launch_shared(find_stops, borders.size, planes, borders, plane, counted, filled, counts)
-    return Stops(sums_before(filled), filled.nonzero()[0].astype(np.int32), sums_before(counts))
+    masks, counts = _find_stops(planes, borders, plane, counted)
+    filled = masks != 0
+    return Stops(
+        masks, sums_before(filled.astype(np.int32)), filled.nonzero()[0].astype(np.int32), sums_before(counts)
+    )
 
 
 class Documents(NamedTuple):
@@ -649,8 +763,8 @@ def _clear_tags(text: Documents, origin: int, borders, markup: int, planes) -> N
         stops = _stops_of(planes, borders, CLOSES, OPENS)
         planes[EVENTS] = 0
         kernels.launch_shared(find_tags, borders.size, text.data, origin, borders, markup, *stops, planes)
-        tags = _stops_of(planes, borders, EVENTS, EVENTS)
-        kernels.launch_shared(clear_tags, borders.size, tags.counts, planes)
+        _, counts = _find_stops(planes, borders, EVENTS, EVENTS)
+        kernels.launch_shared(clear_tags, borders.size, sums_before(counts), planes)
 
 
 def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documents:
@@ -660,7 +774,7 @@ def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documen
     properties   pages, records, flags and lower of `tables.UnicodeTables`
     """
     start, end = int(text.offsets[0]), int(text.offsets[-1])
-    origin, borders = kernels.find_borders(text.offsets)
+    origin, borders = kernels.find_borders(text.offsets, CHUNK)
     size = borders.size
     drop, markup, whitespace, lowercase, fold = (int(steps[k]) for k in (DROP, MARKUP, WHITESPACE, LOWERCASE, FOLD))
     place = text.data, text.blocks, start, end, origin
@@ -679,12 +793,12 @@ def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documen
             mark_bounds, 4 * size, *place, fold, *ignored_ascii(fold), *properties[:3], bytes_of_planes
         )
         stops = _stops_of(planes, borders, EVENTS, EVENTS)
-        arguments = text.data, origin, borders, *stops[:2], *properties[:3], planes
+        arguments = text.data, origin, borders, *stops[:3], *properties[:3], planes
         kernels.launch_shared(find_final_sigmas, size, *arguments)
-    stops = Stops(*(kernels.empty(borders, kind, 0) for kind in (np.int32, np.int32, np.int64)))
+    stops = Stops(*(kernels.empty(borders, kind, 0) for kind in (np.uint8, np.int32, np.int32, np.int64)))
     if whitespace != KEEP:
         stops = _stops_of(planes, borders, SOLIDS, FEEDS if whitespace == LINES else SPACES)
-    sizes = kernels.empty(borders, np.int64, size)
+    sizes = kernels.empty(borders, np.int64, size // CHUNK)
     kernels.launch_shared(mark_kept, size, borders, whitespace, lowercase, *stops, planes, sizes)
     del stops
     starts = sums_before(sizes)
