@@ -57,6 +57,7 @@ LANES = 32  # threads of a warp; with 32 of them a thread has one word, else a c
 WARPS = kernels.THREADS // LANES
 SLOT = 52  # words of eight bytes that a warp writes: 256 bytes and half as many more, and two partial ones
 SLOTS = WARPS * SLOT
+SECTOR = 32  # bytes that memory moves at once
 PIECE = 4096  # bytes of a document that a warp copies or compares
 ALL_BITS = 0xFFFFFFFF
 BATCH_BYTES = 2  # of masks, numbers and positions, per byte of text, beside the output
@@ -91,12 +92,13 @@ def count_of(bits):
 
 @cuda.jit(device=True)
 def chunk_sum(value):
-    """The sum over the threads of a chunk."""
+    """The sum over the threads of a chunk, below 2^31."""
+    total = np.int32(value)
     lanes = min(LANES, CHUNK) >> 1
     while lanes:
-        value += cuda.shfl_xor_sync(ALL_BITS, value, lanes)
+        total = np.int32(total + cuda.shfl_xor_sync(ALL_BITS, total, lanes))
         lanes >>= 1
-    return value
+    return np.int64(total)
 
 
 @cuda.jit(device=True)
@@ -203,19 +205,17 @@ def find_stops(planes, borders, plane, counted, masks, counts):
     k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
     while (k - lane) * share < borders.size:  # all lanes
         chunk = k * share >> 3
-        mask = count = np.int64(0)
+        found = np.int64(0)  # the number, and the mask from bit 16
         for n in range(share):
             c = k * share + n
-            stops = np.int64(0)
             if c < borders.size:
                 bits = word_of(planes, plane, c)
-                count += count_of(bits if counted == plane else word_of(planes, counted, c))
-                stops = bits | np.int64(borders[at(c)])
-            mask |= chunk_bits(stops != 0, lane) << n
-        count = chunk_sum(count)
+                found += count_of(bits if counted == plane else word_of(planes, counted, c))
+                found |= np.int64(bits | np.int64(borders[at(c)]) != 0) << (c & 7) + 16
+        found = chunk_sum(found)
         if lane & 7 == 0 and chunk < masks.size:
-            masks[at(chunk)] = mask
-            counts[at(chunk)] = count
+            masks[at(chunk)] = found >> 16
+            counts[at(chunk)] = found & 0xFFFF
         k += cuda.gridsize(1)
 
 
@@ -496,15 +496,15 @@ def place_documents(offsets, origin, lowercase, starts, planes, ends):
 
 
 @cuda.jit(device=True)
-def words_before(size, lane):
-    """The sum of the sizes of the words before that of the lane; four lanes have a word."""
-    sums = np.int32(size)
+def words_until(size, lane):
+    """The sum of the sizes of the words up to that of the lane, with it; four lanes have a word."""
+    total = np.int32(size)
     distance = 4
     while distance < LANES:
-        before = np.int32(cuda.shfl_sync(ALL_BITS, sums, (lane - distance) & LANES - 1))
-        sums += before if lane >= distance else np.int32(0)
+        before = np.int32(cuda.shfl_sync(ALL_BITS, total, (lane - distance) & LANES - 1))
+        total = np.int32(total + before) if lane >= distance else total
         distance <<= 1
-    return np.int64(sums) - size
+    return total
 
 
 @cuda.jit(device=True)
@@ -570,12 +570,13 @@ def write_text(
         kept, changed = word >> shift & 0xFF, word_of(planes, CHANGED, c) >> shift & 0xFF
         count = count_of(kept) + count_of(grown >> shift & 0xFF)
         if LANES == 1:
-            first = np.int64(place_of(planes, lowercase, starts, 8 * b))
+            low = first = np.int64(place_of(planes, lowercase, starts, 8 * b))
+            high = low + count
         else:
-            first = starts[at(b >> 5)] + count_of(word & below(shift)) + count_of(grown & below(shift))
-            first += words_before(count_of(word) + count_of(grown), lane)
-        low = cuda.shfl_sync(ALL_BITS, first, 0)
-        high = cuda.shfl_sync(ALL_BITS, first + count, LANES - 1)
+            low = starts[at(b >> 5)]
+            until = np.int32(words_until(count_of(word) + count_of(grown), lane))
+            high = low + np.int64(cuda.shfl_sync(ALL_BITS, until, LANES - 1))
+            first = low + np.int64(until) - count_of(word >> shift) - count_of(grown >> shift)
         word_base = base - (low >> 3)
         cuda.syncwarp()
         i = origin + 8 * b
@@ -642,7 +643,7 @@ def copy_pieces(
         start, end = starts[at(row)], starts[at(row + 1)]
         normalised = form_row[at(row)]
         shift = (form_offsets[at(normalised)] if normalised >= 0 else offsets[at(row)]) - start
-        first = (start & ~7) + (piece - pieces[at(row)]) * PIECE
+        first = (start & -SECTOR) + (piece - pieces[at(row)]) * PIECE
         stop = min(first + PIECE, end)
         while first < stop:  # all lanes
             i = first + 8 * lane
@@ -669,7 +670,7 @@ def compare_pieces(data, blocks, offsets, other, other_blocks, starts, pieces, r
         row = rows[at(piece)]
         start, end = starts[at(row)], starts[at(row + 1)]
         shift = offsets[at(row)] - start
-        first = (start & ~7) + (piece - pieces[at(row)]) * PIECE
+        first = (start & -SECTOR) + (piece - pieces[at(row)]) * PIECE
         stop = min(first + PIECE, end)
         differ = cuda.ballot_sync(ALL_BITS, edited[at(row)]) != 0
         while first < stop and not differ:  # all lanes
