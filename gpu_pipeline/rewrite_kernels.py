@@ -520,34 +520,43 @@ def put_bytes(shared, base, o, value, count):
 
 
 @cuda.jit(device=True)
-def put_characters(
-    data, start, end, origin, i, kept, planes, whitespace, lowercase, fold, pages, records, flags, lower, shared, base,
-    o,
+def put_block(
+    data, block, start, origin, i, kept, changed, planes, whitespace, lowercase, fold, pages, records, flags, lower,
+    shared, base, o,
 ):  # fmt: skip
-    """Write the output of the block at `i`, character by character. Of a character that two blocks share, each one
-    writes as many bytes as it has bits."""
-    j = first_character(data, max(i, start), start)
-    while j < min(i + 8, end):
+    """Write the output of the block at `i` at byte `o`. Of a character that two blocks share, each one writes as many
+    bytes as it has bits; a character that grows has its last byte in the block where it starts."""
+    block = np.uint64(changed_ascii(block, whitespace, lowercase))
+    bits = changed & kept
+    while bits:
+        j = first_character(data, i + lowest(bits), start)
         code_point, width = utf8.decode(data, j)
-        shift = j - i
-        place = j - origin
+        shift, place = j - i, j - origin
         own = kept & (below(width) << shift if shift >= 0 else below(width) >> -shift)
         count = count_of(own)
-        if lowercase and shift >= 0:
-            count += word_of(planes, GROWN, place >> 5) >> (place & 31) & 1
-        if count > 0:
-            record = utf8.record_of(pages, records, code_point)
-            is_final = False
-            if lowercase and code_point == CAPITAL_SIGMA:
-                is_final = word_of(planes, SIGMAS, place >> 5) >> (place & 31) & 1 != 0
-            value = np.uint64(new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, lower))
-            if shift < 0:
-                size = 1 + np.int64(value > np.uint64(0xFF)) + np.int64(value > np.uint64(0xFFFF))
-                size += np.int64(value > np.uint64(0xFFFFFF))
-                value >>= np.uint64(8 * (size - count))
-            put_bytes(shared, base, o, value, count)
-        o += count
-        j += width
+        is_final = False
+        if lowercase and code_point == CAPITAL_SIGMA:
+            is_final = word_of(planes, SIGMAS, place >> 5) >> (place & 31) & 1 != 0
+        record = utf8.record_of(pages, records, code_point)
+        value = np.uint64(new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, lower))
+        if shift < 0:
+            size = 1 + np.int64(value > np.uint64(0xFF)) + np.int64(value > np.uint64(0xFFFF))
+            size += np.int64(value > np.uint64(0xFFFFFF))
+            value >>= np.uint64(8 * (size - count))
+        first = max(shift, 0)
+        mask = (np.uint64(1) << np.uint64(8 * count)) - np.uint64(1)
+        block = block & ~(mask << np.uint64(8 * first)) | (value & mask) << np.uint64(8 * first)
+        bits &= ~own
+        if lowercase and shift >= 0 and word_of(planes, GROWN, place >> 5) >> (place & 31) & 1:
+            until = kept & below(first + count)
+            put_bytes(shared, base, o, np.uint64(without_bytes(block, 0xFF ^ until)), count_of(until))
+            o += count_of(until)
+            put_bytes(shared, base, o, value >> np.uint64(8 * count), 1)
+            o += 1
+            kept ^= until
+    if kept != 0xFF:
+        block = np.uint64(without_bytes(block, 0xFF ^ kept))
+    put_bytes(shared, base, o, block, count_of(kept))
 
 
 @cuda.jit(cache=True)
@@ -580,16 +589,11 @@ def write_text(
         word_base = base - (low >> 3)
         cuda.syncwarp()
         i = origin + 8 * b
-        if count and changed & kept:
-            put_characters(
-                data, start, end, origin, i, kept, planes, whitespace, lowercase, fold, pages, records, flags, lower,
-                shared, word_base, first,
+        if count:
+            put_block(
+                data, np.uint64(block_at(data, blocks, i)), start, origin, i, kept, changed, planes, whitespace,
+                lowercase, fold, pages, records, flags, lower, shared, word_base, first,
             )  # fmt: skip
-        elif count:
-            block = np.uint64(changed_ascii(np.uint64(block_at(data, blocks, i)), whitespace, lowercase))
-            if kept != 0xFF:
-                block = np.uint64(without_bytes(block, 0xFF ^ kept))
-            put_bytes(shared, word_base, first, block, count)
         cuda.syncwarp()
         k = (low >> 3) + lane
         while 8 * k < high:

@@ -125,15 +125,17 @@ def in_class(byte, low, high):
 
 @kernel
 def ascii_bits(block, inside, whitespace, classes):
-    """`step_bits` of an ASCII block; `inside` has the bits of the text."""
+    """(Solid bytes, spaces, line feeds among these, bytes that change) of the ASCII bytes of a block, as in `step_bits`.
+    `inside` has the bits of those in the text."""
     spaces = feeds = gone = changed = 0
+    ascii_bytes = block & LOW_SEVEN
     if whitespace != KEEP:
-        spaces = bits_of(mark_spaces(block))
+        spaces = bits_of(mark_spaces(ascii_bytes))
         if whitespace == LINES:
-            feeds = bits_of(mark_equal(block, NEWLINES))
+            feeds = bits_of(mark_equal(ascii_bytes, NEWLINES))
     dropped_low, dropped_high, zeros_low, zeros_high, blanks_low, blanks_high = classes
     if dropped_low | dropped_high | zeros_low | blanks_low | blanks_high:
-        others = ~(mark_letters(block) | mark_equal(block, BLANKS)) & HIGH_BITS
+        others = ~(mark_letters(ascii_bytes) | mark_equal(ascii_bytes, BLANKS) | block) & HIGH_BITS
         while others:
             k = first_mark(others)
             byte = np.int64(block >> np.uint64(8 * k) & np.uint64(0xFF))
@@ -144,7 +146,7 @@ def ascii_bits(block, inside, whitespace, classes):
                 spaces |= blank
             others &= others - np.uint64(1)
     inside &= ~gone
-    return inside & ~spaces, inside & spaces, inside & feeds, 0, inside & changed, 0
+    return inside & ~spaces, inside & spaces, inside & feeds, inside & changed
 
 
 @kernel
@@ -154,29 +156,32 @@ def step_bits(
     """Six masks of the block at `i` (eight bits each): solid bytes, spaces, and line feeds among these; first bytes of
     characters that grow; bytes that change; first bytes of U+03A3 to be made lower case. `classes` is that of
     `ascii_classes`."""
-    if block & HIGH_BITS == np.uint64(0):
-        return ascii_bits(block, bits_inside(i, start, end), whitespace, classes)
-    solids = spaces = feeds = grown = changes = sigmas = 0
-    j = first_character(data, max(i, start), start)
-    while j < min(i + 8, end):
-        code_point, width = utf8.decode(data, j)
-        record = utf8.record_of(pages, records, code_point)
-        kind, count, grows, changed = effect_of(
-            code_point, width, record, drop, whitespace, lowercase, fold, flags, lower
-        )
-        bits = shifted_bits(count, j - i)
-        if kind == SOLID:
-            solids |= bits
-        elif kind == SPACE:
-            spaces |= bits
-            if code_point == NEWLINE:
-                feeds |= bits
-        if changed:
-            changes |= bits
-            if j >= i:
-                grown |= int(grows) << (j - i)
-                sigmas |= int(lowercase != 0 and code_point == CAPITAL_SIGMA) << (j - i)
-        j += width
+    inside, marks = bits_inside(i, start, end), block & HIGH_BITS
+    ascii_inside = inside & ~bits_of(marks)
+    solids, spaces, feeds, changes = ascii_bits(block, ascii_inside, whitespace, classes)
+    grown = sigmas = 0
+    while marks:  # bytes beyond ASCII
+        k = first_mark(marks)
+        after = k + 1
+        if inside >> k & 1:
+            j = first_character(data, i + k, start)
+            code_point, width = utf8.decode(data, j)
+            record = utf8.record_of(pages, records, code_point)
+            kind, count, grows, changed = effect_of(
+                code_point, width, record, drop, whitespace, lowercase, fold, flags, lower
+            )
+            bits = shifted_bits(count, j - i)
+            if kind == SOLID:
+                solids |= bits
+            elif kind == SPACE:
+                spaces |= bits
+            if changed:
+                changes |= bits
+                if j >= i:
+                    grown |= int(grows) << (j - i)
+                    sigmas |= int(lowercase != 0 and code_point == CAPITAL_SIGMA) << (j - i)
+            after = j + width - i
+        marks = marks >> np.uint64(8 * after) << np.uint64(8 * after) if after < 8 else np.uint64(0)
     return solids, spaces, feeds, grown, changes, sigmas
 
 
@@ -251,7 +256,7 @@ def bounding_bits(data, block, start, end, i, kept, fold, ignored_low, ignored_h
         return kept
     found = 0
     for j in range(max(i, start), min(i + 8, end)):
-        lead = utf8.byte_at(data, j)
+        lead = np.int64(block >> np.uint64(8 * (j - i)) & np.uint64(0xFF))
         if lead & 0xC0 != 0x80 and kept >> (j - i) & 1:
             code_point, _ = utf8.decode(data, j)
             char_flags = int(flags[at(utf8.record_of(pages, records, code_point))])
