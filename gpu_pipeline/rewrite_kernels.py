@@ -3,9 +3,10 @@
 
 `curation.kernels.flat_rewrite` says what the bits of a character are. A mask has a bit per byte of the text, a word of
 it (uint32) covers 32 bytes, the first of them byte `origin`; `planes` (uint32, (PLANES, words)) has all masks. Eight
-words are a *chunk*: 256 bytes of text, and one sector of memory. Masks have whole chunks, so that each row of `planes`
-begins at a sector, and sums are kept per chunk. A *stop* is a bit of one mask, or a border of documents. `Stops` finds
-the stop before or after a byte in constant time, so no run of white space, no tag and no document makes a thread long.
+words are a *chunk*: 256 bytes of text. Sums are kept per chunk. A mask has a multiple of 32 words: each row of `planes`
+begins at a sector of memory, and each warp has work for all of its lanes. A *stop* is a bit of one mask, or a border of
+documents. `Stops` finds the stop before or after a byte in constant time, so no run of white space, no tag and no
+document makes a thread long.
 
 The module imports neither cuDF nor CuPy. The layout functions take NumPy and CuPy arrays.
 """
@@ -54,6 +55,7 @@ KEPT = OPENS  # what is kept at last, written when tags are done with
 TEXT_PLANES = 6  # those of characters, from SOLIDS
 CHUNK = 8  # words
 LANES = 32  # threads of a warp; with 32 of them a thread has one word, else a chunk
+WARP_WORDS = 32
 WARPS = kernels.THREADS // LANES
 SLOT = 52  # words of eight bytes that a warp writes: 256 bytes and half as many more, and two partial ones
 SLOTS = WARPS * SLOT
@@ -147,8 +149,10 @@ def bits_before(planes, plane, counts, i):
     """Bits of a mask before byte `i`; `counts` has those before each chunk."""
     c = i >> 5
     count = counts[at(c >> 3)] + count_of(word_of(planes, plane, c) & below(i & 31))
-    for word in range(c & -CHUNK, c):
+    word = c & -CHUNK
+    while word < c:
         count += count_of(word_of(planes, plane, word))
+        word += 1
     return count
 
 
@@ -203,19 +207,17 @@ def mark_steps(
 def find_stops(planes, borders, plane, counted, masks, counts):
     """Per chunk: a bit for each word that has a stop of mask `plane`, and the number of bits of mask `counted`."""
     k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
-    while (k - lane) * share < borders.size:  # all lanes
-        chunk = k * share >> 3
+    while k * share < borders.size:  # all lanes
         found = np.int64(0)  # the number, and the mask from bit 16
         for n in range(share):
             c = k * share + n
-            if c < borders.size:
-                bits = word_of(planes, plane, c)
-                found += count_of(bits if counted == plane else word_of(planes, counted, c))
-                found |= np.int64(bits | np.int64(borders[at(c)]) != 0) << (c & 7) + 16
+            bits = word_of(planes, plane, c)
+            found += count_of(bits if counted == plane else word_of(planes, counted, c))
+            found |= np.int64(bits | np.int64(borders[at(c)]) != 0) << (c & 7) + 16
         found = chunk_sum(found)
-        if lane & 7 == 0 and chunk < masks.size:
-            masks[at(chunk)] = found >> 16
-            counts[at(chunk)] = found & 0xFFFF
+        if lane & 7 == 0:
+            masks[at(k * share >> 3)] = found >> 16
+            counts[at(k * share >> 3)] = found & 0xFFFF
         k += cuda.gridsize(1)
 
 
@@ -259,20 +261,19 @@ def find_tags(data, origin, borders, markup, masks, ranks, chunks, counts, plane
 def clear_tags(counts, planes):
     """Per word: no character inside a tag keeps a bit. `counts` has the bits of EVENTS before each chunk."""
     k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
-    while (k - lane) * share < planes.shape[1]:  # all lanes
+    while k * share < planes.shape[1]:  # all lanes
         odd = np.int64(0)  # words of the chunk with an odd number of bits
         for n in range(share):
             c = k * share + n
-            inside = word_of(planes, EVENTS, c) if c < planes.shape[1] else np.int64(0)
+            inside = word_of(planes, EVENTS, c)
             odd |= chunk_bits(count_of(inside) & 1 != 0, lane) << n
-            if c < planes.shape[1]:
-                for shift in (1, 2, 4, 8, 16):
-                    inside ^= inside << shift
-                if counts[at(c >> 3)] + count_of(odd & below(c & 7)) & 1:
-                    inside = ~inside
-                if inside & ALL_BITS:
-                    for plane in range(TEXT_PLANES):
-                        planes[plane, at(c)] = word_of(planes, plane, c) & ~inside
+            for shift in (1, 2, 4, 8, 16):
+                inside ^= inside << shift
+            if counts[at(c >> 3)] + count_of(odd & below(c & 7)) & 1:
+                inside = ~inside
+            if inside & ALL_BITS:
+                for plane in range(TEXT_PLANES):
+                    planes[plane, at(c)] = word_of(planes, plane, c) & ~inside
         k += cuda.gridsize(1)
 
 
@@ -435,17 +436,16 @@ def kept_spaces(
 def mark_kept(borders, whitespace, lowercase, masks, ranks, chunks, counts, planes, sizes):
     """Per word: the bits of what is kept. Per chunk: the bytes of output."""
     k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
-    while (k - lane) * share < borders.size:  # all lanes
+    while k * share < borders.size:  # all lanes
         size = np.int64(0)
         for n in range(share):
             c = k * share + n
-            solids = spaces = feeds = stops = np.int64(0)
-            if c < borders.size:
-                solids = word_of(planes, SOLIDS, c)
-                if whitespace != KEEP:
-                    spaces, stops = word_of(planes, SPACES, c), np.int64(borders[at(c)])
-                if whitespace == LINES:
-                    feeds = word_of(planes, FEEDS, c)
+            solids = word_of(planes, SOLIDS, c)
+            spaces = feeds = stops = np.int64(0)
+            if whitespace != KEEP:
+                spaces, stops = word_of(planes, SPACES, c), np.int64(borders[at(c)])
+            if whitespace == LINES:
+                feeds = word_of(planes, FEEDS, c)
             tail = np.int64(tail_of(solids, stops, feeds if whitespace == LINES else spaces))
             head = np.int64(head_of(solids, stops, feeds))
             tail = np.int64(cuda.shfl_sync(ALL_BITS, np.int32(tail), (lane - 1) & LANES - 1))
@@ -464,11 +464,10 @@ def mark_kept(borders, whitespace, lowercase, masks, ranks, chunks, counts, plan
                         spaces & segment, feeds & segment, stops >> low & 1 != 0, high < 32, tail, head,
                     )  # fmt: skip
                 low = high
-            if c < borders.size:
-                planes[KEPT, at(c)] = kept
-                size += count_of(kept) + count_of(grown_bits(planes, lowercase, c))
+            planes[KEPT, at(c)] = kept
+            size += count_of(kept) + count_of(grown_bits(planes, lowercase, c))
         size = chunk_sum(size)
-        if lane & 7 == 0 and k * share < borders.size:
+        if lane & 7 == 0:
             sizes[at(k * share >> 3)] = size
         k += cuda.gridsize(1)
 
@@ -480,10 +479,13 @@ def mark_kept(borders, whitespace, lowercase, masks, ranks, chunks, counts, plan
 def place_of(planes, lowercase, starts, i):
     """Where the output of the byte `i` (from `origin`) begins."""
     c = i >> 5
-    place = starts[at(c >> 3)]
-    for word in range(c & -CHUNK, c + 1):
-        mask = below(i & 31) if word == c else np.int64(ALL_BITS)
-        place += count_of(word_of(planes, KEPT, word) & mask) + count_of(grown_bits(planes, lowercase, word) & mask)
+    mask = below(i & 31)
+    place = starts[at(c >> 3)] + count_of(word_of(planes, KEPT, c) & mask)
+    place += count_of(grown_bits(planes, lowercase, c) & mask)
+    word = c & -CHUNK
+    while word < c:
+        place += count_of(word_of(planes, KEPT, word)) + count_of(grown_bits(planes, lowercase, word))
+        word += 1
     return place
 
 
@@ -779,7 +781,7 @@ def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documen
     properties   pages, records, flags and lower of `tables.UnicodeTables`
     """
     start, end = int(text.offsets[0]), int(text.offsets[-1])
-    origin, borders = kernels.find_borders(text.offsets, CHUNK)
+    origin, borders = kernels.find_borders(text.offsets, WARP_WORDS)
     size = borders.size
     drop, markup, whitespace, lowercase, fold = (int(steps[k]) for k in (DROP, MARKUP, WHITESPACE, LOWERCASE, FOLD))
     place = text.data, text.blocks, start, end, origin
