@@ -570,11 +570,11 @@ def write_text(
     shared = cuda.shared.array(SLOTS, types.uint64)
     lane, chunk = np.int64(cuda.threadIdx.x % LANES), np.int64(cuda.grid(1) // LANES)
     base = np.int64(cuda.threadIdx.x // LANES) * SLOT
+    k = lane
+    while k < SLOT:
+        shared[at(base + k)] = np.uint64(0)
+        k += LANES
     while chunk * LANES < 4 * planes.shape[1]:
-        k = lane
-        while k < SLOT:
-            shared[at(base + k)] = np.uint64(0)
-            k += LANES
         b = chunk * LANES + lane
         c, shift = b >> 2, 8 * (b & 3)
         word, grown = word_of(planes, KEPT, c), grown_bits(planes, lowercase, c)
@@ -597,18 +597,20 @@ def write_text(
                 lowercase, fold, pages, records, flags, lower, shared, word_base, first,
             )  # fmt: skip
         cuda.syncwarp()
-        k = (low >> 3) + lane
-        while 8 * k < high:
-            value = shared[at(word_base + k)]
-            if 8 * k >= low and 8 * k + 8 <= high:
-                out_words[at(k)] = value
-            k += LANES
+        head = min(low + 7 & ~7, high)
+        tail = max(high & ~7, head)
         k = lane
         while k < 16:  # bytes of the first and the last word, if they are partial
-            word = low >> 3 if k < 8 else high >> 3
-            o = 8 * word + (k & 7)
-            if low <= o < high and (8 * word < low or 8 * word + 8 > high) and (k < 8 or word > low >> 3):
-                out[at(o)] = np.uint8(shared[at(word_base + word)] >> np.uint64(8 * (k & 7)) & np.uint64(0xFF))
+            o = low + k if k < 8 else tail + k - 8
+            if o < (head if k < 8 else high):
+                out[at(o)] = np.uint8(shared[at(word_base + (o >> 3))] >> np.uint64(8 * (o & 7)) & np.uint64(0xFF))
+            k += LANES
+        cuda.syncwarp()
+        k = (low >> 3) + lane
+        while 8 * k < high:
+            if head <= 8 * k < tail:
+                out_words[at(k)] = shared[at(word_base + k)]
+            shared[at(word_base + k)] = np.uint64(0)
             k += LANES
         cuda.syncwarp()
         chunk += cuda.gridsize(1) // LANES

@@ -134,16 +134,18 @@ def ascii_bits(block, inside, whitespace, classes):
         if whitespace == LINES:
             feeds = bits_of(mark_equal(ascii_bytes, NEWLINES))
     dropped_low, dropped_high, zeros_low, zeros_high, blanks_low, blanks_high = classes
-    if dropped_low | dropped_high | zeros_low | blanks_low | blanks_high:
+    folds = zeros_low | zeros_high | blanks_low | blanks_high != 0
+    if folds or dropped_low | dropped_high:
         others = ~(mark_letters(ascii_bytes) | mark_equal(ascii_bytes, BLANKS) | block) & HIGH_BITS
         while others:
             k = first_mark(others)
             byte = np.int64(block >> np.uint64(8 * k) & np.uint64(0xFF))
             gone |= int(in_class(byte, dropped_low, dropped_high)) << k
-            blank = int(in_class(byte, blanks_low, blanks_high)) << k
-            changed |= blank | int(in_class(byte, zeros_low, zeros_high)) << k
-            if whitespace != KEEP:
-                spaces |= blank
+            if folds:
+                blank = int(in_class(byte, blanks_low, blanks_high)) << k
+                changed |= blank | int(in_class(byte, zeros_low, zeros_high)) << k
+                if whitespace != KEEP:
+                    spaces |= blank
             others &= others - np.uint64(1)
     inside &= ~gone
     return inside & ~spaces, inside & spaces, inside & feeds, inside & changed
