@@ -38,7 +38,6 @@ from curation.kernels.rewrite import (
     LINES,
     LOWERCASE,
     MARKUP,
-    STRIP,
     STRIP_MARKUP_LINE,
     TAG_END,
     WHITESPACE,
@@ -748,9 +747,7 @@ def _find_stops(planes, borders, plane: int, counted: int):
 def _stops_of(planes, borders, plane: int, counted: int) -> Stops:
     masks, counts = _find_stops(planes, borders, plane, counted)
     filled = masks != 0
-    return Stops(
-        masks, sums_before(filled.astype(np.int32)), filled.nonzero()[0].astype(np.int32), sums_before(counts)
-    )
+    return Stops(masks, sums_before(filled.astype(np.int32)), filled.nonzero()[0].astype(np.int32), sums_before(counts))
 
 
 class Documents(NamedTuple):
