@@ -125,8 +125,8 @@ def in_class(byte, low, high):
 
 @kernel
 def ascii_bits(block, inside, whitespace, classes):
-    """Four masks of the ASCII bytes of a block: solid bytes, spaces, line feeds among these; bytes that change. `inside`
-    has the bits of those in the text."""
+    """Four masks of the ASCII bytes of a block: solid bytes, spaces, and line feeds among these; bytes that change.
+    `inside` has the bits of those in the text."""
     spaces = feeds = gone = changed = 0
     ascii_bytes = block & LOW_SEVEN
     if whitespace != KEEP:
