@@ -623,17 +623,21 @@ def lane_bytes(data, blocks, i, end, lane):
     """The eight bytes at `i` of each lane, eight after those of the lane before, of a text that ends at `end`: each
     lane loads one aligned block and has the next one from its neighbour. Bytes outside the text are unspecified."""
     block = i >> 3
-    low = np.uint64(0)
-    if block >= 0 and 8 * block < end:
+    whole = block >= lane and 8 * (block - lane + LANES + 1) <= end  # those of all lanes
+    low = high = np.uint64(0)
+    if whole:
+        low = np.uint64(blocks[at(block)])
+    elif block >= 0 and 8 * block < end:
         low = np.uint64(aligned_block(data, blocks, block))
-    high = np.uint64(0)
-    if LANES > 1:
-        high = np.uint64(cuda.shfl_sync(ALL_BITS, np.int64(low), (lane + 1) % LANES))
     if i & 7 == 0:
         return low
+    if LANES > 1:
+        high = np.uint64(cuda.shfl_sync(ALL_BITS, np.int64(low), (lane + 1) % LANES))
     if lane == LANES - 1:
         high = np.uint64(0)
-        if block + 1 >= 0 and 8 * (block + 1) < end:
+        if whole:
+            high = np.uint64(blocks[at(block + 1)])
+        elif block + 1 >= 0 and 8 * (block + 1) < end:
             high = np.uint64(aligned_block(data, blocks, block + 1))
     return np.uint64(join_blocks(low, high, np.uint64(8 * (i & 7))))
 
@@ -658,11 +662,10 @@ def copy_pieces(
                 value = lane_bytes(form_data, form_blocks, i + shift, end + shift, lane)
             else:
                 value = lane_bytes(data, blocks, i + shift, end + shift, lane)
-            low, high = max(i, start), min(i + 8, stop)
-            if high - low == 8:
+            if start <= i and i + 8 <= stop:
                 out_words[at(i >> 3)] = value
             else:
-                for o in range(low, high):
+                for o in range(max(i, start), min(i + 8, stop)):
                     out[at(o)] = np.uint8(value >> np.uint64(8 * (o - i)) & np.uint64(0xFF))
             first += 8 * LANES
         piece += cuda.gridsize(1) // LANES
