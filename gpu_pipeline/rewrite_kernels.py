@@ -183,7 +183,21 @@ def mark_steps(
         if i < end:
             block = np.uint64(block_at(data, blocks, i))
             solids, spaces, feeds, grown, changed, sigmas = step_bits(
-                data, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
+                data,
+                blocks,
+                block,
+                start,
+                end,
+                i,
+                drop,
+                whitespace,
+                lowercase,
+                fold,
+                classes,
+                pages,
+                records,
+                flags,
+                lower,
             )
             if markup != KEEP:
                 opens, closes = tag_bits(block, start, end, i, markup)
@@ -522,8 +536,8 @@ def put_bytes(shared, base, o, value, count):
 
 @cuda.jit(device=True)
 def put_block(
-    data, block, start, origin, i, kept, changed, planes, whitespace, lowercase, fold, pages, records, flags, lower,
-    shared, base, o,
+    data, block, start, origin, i, kept, changed, grown, planes, whitespace, lowercase, fold, pages, records, flags,
+    lower, shared, base, o,
 ):  # fmt: skip
     """Write the output of the block at `i` at byte `o`. Of a character that two blocks share, each one writes as many
     bytes as it has bits; a character that grows has its last byte in the block where it starts."""
@@ -548,13 +562,15 @@ def put_block(
         mask = (np.uint64(1) << np.uint64(8 * count)) - np.uint64(1)
         block = block & ~(mask << np.uint64(8 * first)) | (value & mask) << np.uint64(8 * first)
         bits &= ~own
-        if lowercase and shift >= 0 and word_of(planes, GROWN, place >> 5) >> (place & 31) & 1:
-            until = kept & below(first + count)
-            put_bytes(shared, base, o, np.uint64(without_bytes(block, 0xFF ^ until)), count_of(until))
-            o += count_of(until)
-            put_bytes(shared, base, o, value >> np.uint64(8 * count), 1)
-            o += 1
-            kept ^= until
+        if grown >> first & 1 and shift >= 0:
+            cut = first + count
+            size = count_of(kept & below(cut))
+            put_bytes(shared, base, o, np.uint64(without_bytes(block, below(cut) & ~kept)), size)
+            put_bytes(shared, base, o + size, value >> np.uint64(8 * count), 1)
+            o += size + 1
+            i += cut
+            kept, bits, grown = kept >> cut, bits >> cut, grown >> cut
+            block = block >> np.uint64(8 * cut - 8) >> np.uint64(8)
     if kept != 0xFF:
         block = np.uint64(without_bytes(block, 0xFF ^ kept))
     put_bytes(shared, base, o, block, count_of(kept))
@@ -592,8 +608,8 @@ def write_text(
         i = origin + 8 * b
         if count:
             put_block(
-                data, np.uint64(block_at(data, blocks, i)), start, origin, i, kept, changed, planes, whitespace,
-                lowercase, fold, pages, records, flags, lower, shared, word_base, first,
+                data, np.uint64(block_at(data, blocks, i)), start, origin, i, kept, changed, grown >> shift & 0xFF,
+                planes, whitespace, lowercase, fold, pages, records, flags, lower, shared, word_base, first,
             )  # fmt: skip
         cuda.syncwarp()
         head = min(low + 7 & ~7, high)

@@ -14,7 +14,7 @@ import numpy as np
 
 from curation.kernels import tables, utf8
 from curation.kernels.cache import kernel
-from curation.kernels.items import at
+from curation.kernels.items import at, block_at
 from curation.kernels.rewrite import (
     BLANK,
     COLLAPSE,
@@ -26,7 +26,7 @@ from curation.kernels.rewrite import (
     TAG_END,
     ZERO,
 )
-from curation.kernels.spans import BLANKS, LOW_SEVEN, bits_of, mark_bytes_equal
+from curation.kernels.spans import BLANKS, LOW_SEVEN, bits_of, join_blocks, mark_bytes_equal
 from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals, mark_equal, mark_letters, mark_spaces
 
 GONE, SPACE, SOLID = range(3)
@@ -152,38 +152,70 @@ def ascii_bits(block, inside, whitespace, classes):
 
 
 @kernel
+def marks_of(bits):
+    """The mark of byte k for each bit k (0 to 7)."""
+    each = np.uint64(bits) * np.uint64(0x0101010101010101) & np.uint64(0x8040201008040201)
+    return (each + np.uint64(0x7F7F7F7F7F7F7F7F)) & HIGH_BITS
+
+
+@kernel
+def decode_block(block):
+    """(Code point, width in bytes) of the character in the first bytes of a block."""
+    lead, second = np.int64(block & np.uint64(0xFF)), np.int64(block >> np.uint64(8) & np.uint64(0x3F))
+    if lead < 0xE0:
+        return (lead & 0x1F) << 6 | second, 2
+    third = np.int64(block >> np.uint64(16) & np.uint64(0x3F))
+    if lead < 0xF0:
+        return (lead & 0x0F) << 12 | second << 6 | third, 3
+    return (lead & 0x07) << 18 | second << 12 | third << 6 | np.int64(block >> np.uint64(24) & np.uint64(0x3F)), 4
+
+
+@kernel
+def bytes_before(before):
+    """Bytes of a character that begins at the end of block `before` and continues in the next one, in `before`."""
+    if before >> np.uint64(62) == np.uint64(3):
+        return 1
+    return 2 if before >> np.uint64(54) & np.uint64(3) == np.uint64(3) else 3
+
+
+@kernel
 def step_bits(
-    data, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
+    data, blocks, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
 ):  # fmt: skip
     """Six masks of the block at `i` (eight bits each): solid bytes, spaces, and line feeds among these; first bytes of
     characters that grow; bytes that change; first bytes of U+03A3 to be made lower case. `classes` is that of
     `ascii_classes`."""
     inside, marks = bits_inside(i, start, end), block & HIGH_BITS
-    ascii_inside = inside & ~bits_of(marks)
-    solids, spaces, feeds, changes = ascii_bits(block, ascii_inside, whitespace, classes)
+    solids, spaces, feeds, changes = ascii_bits(block, inside & ~bits_of(marks), whitespace, classes)
     grown = sigmas = 0
-    while marks:  # bytes beyond ASCII
+    if marks == np.uint64(0):
+        return solids, spaces, feeds, 0, changes, 0
+    after_block = block_at(data, blocks, i + 8)
+    marks &= marks_of(inside)
+    while marks:  # characters beyond ASCII
         k = first_mark(marks)
-        after = k + 1
-        if inside >> k & 1:
-            j = first_character(data, i + k, start)
-            code_point, width = utf8.decode(data, j)
-            record = utf8.record_of(pages, records, code_point)
-            kind, count, grows, changed = effect_of(
-                code_point, width, record, drop, whitespace, lowercase, fold, flags, lower
-            )
-            bits = shifted_bits(count, j - i)
-            if kind == SOLID:
-                solids |= bits
-            elif kind == SPACE:
-                spaces |= bits
-            if changed:
-                changes |= bits
-                if j >= i:
-                    grown |= int(grows) << (j - i)
-                    sigmas |= int(lowercase != 0 and code_point == CAPITAL_SIGMA) << (j - i)
-            after = j + width - i
-        marks = marks >> np.uint64(8 * after) << np.uint64(8 * after) if after < 8 else np.uint64(0)
+        window = join_blocks(block, after_block, np.uint64(8 * k))
+        if window & np.uint64(0x40) == np.uint64(0):
+            before = blocks[at((i >> 3) - 1)]
+            k = -bytes_before(before)
+            window = join_blocks(before, block, np.uint64(64 + 8 * k))
+        code_point, width = decode_block(window)
+        record = utf8.record_of(pages, records, code_point)
+        kind, count, grows, changed = effect_of(
+            code_point, width, record, drop, whitespace, lowercase, fold, flags, lower
+        )
+        bits = shifted_bits(count, k)
+        if kind == SOLID:
+            solids |= bits
+        elif kind == SPACE:
+            spaces |= bits
+        if changed:
+            changes |= bits
+            if k >= 0:
+                grown |= int(grows) << k
+                sigmas |= int(lowercase != 0 and code_point == CAPITAL_SIGMA) << k
+        k += width
+        marks = marks >> np.uint64(8 * k) << np.uint64(8 * k) if k < 8 else np.uint64(0)
     return solids, spaces, feeds, grown, changes, sigmas
 
 
