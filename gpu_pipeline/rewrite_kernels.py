@@ -542,7 +542,7 @@ def put_block(
     """Write the output of the block at `i` at byte `o`. Of a character that two blocks share, each one writes as many
     bytes as it has bits; a character that grows has its last byte in the block where it starts."""
     block = np.uint64(changed_ascii(block, whitespace, lowercase))
-    bits = changed & kept
+    bits, inside = changed & kept, np.int64(0xFF)  # of the bytes from `i`
     while bits:
         j = first_character(data, i + lowest(bits), start)
         code_point, width = utf8.decode(data, j)
@@ -569,10 +569,10 @@ def put_block(
             put_bytes(shared, base, o + size, value >> np.uint64(8 * count), 1)
             o += size + 1
             i += cut
-            kept, bits, grown = kept >> cut, bits >> cut, grown >> cut
+            kept, bits, grown, inside = kept >> cut, bits >> cut, grown >> cut, inside >> cut
             block = block >> np.uint64(8 * cut - 8) >> np.uint64(8)
-    if kept != 0xFF:
-        block = np.uint64(without_bytes(block, 0xFF ^ kept))
+    if kept != inside:
+        block = np.uint64(without_bytes(block, inside ^ kept))
     put_bytes(shared, base, o, block, count_of(kept))
 
 
