@@ -349,9 +349,11 @@ class Items(NamedTuple):
     row_starts: Any  # int64, rows + 1: items before each document
 
 
-def find_borders(offsets):
-    """(The byte of the first bits, a bit for the first byte of each document and for the end of the last one)."""
+def find_borders(offsets, multiple: int = 1):
+    """(The byte of the first bits, a bit for the first byte of each document and for the end of the last one). The
+    number of words is a multiple of `multiple`."""
     origin, size = int(offsets[0]) // 32 * 32, int(offsets[-1]) // 32 - int(offsets[0]) // 32 + 1
+    size = -(-size // multiple) * multiple
     borders = np.zeros_like(offsets, np.uint32, shape=size)
     launch(mark_rows, offsets.size, offsets, origin, borders)
     return origin, borders

@@ -2,9 +2,11 @@
 """CUDA kernels that rewrite the documents of a batch, cut by bytes, and the functions that lay out their memory.
 
 `curation.kernels.flat_rewrite` says what the bits of a character are. A mask has a bit per byte of the text, a word of
-it (uint32) covers 32 bytes, the first of them byte `origin`; `planes` (uint32, (PLANES, words)) has all masks. A *stop*
-is a bit of one mask, or a border of documents. `Stops` finds the stop before or after a byte in constant time, so no
-run of white space, no tag and no document makes a thread long.
+it (uint32) covers 32 bytes, the first of them byte `origin`; `planes` (uint32, (PLANES, words)) has all masks. Eight
+words are a *chunk*: 256 bytes of text. Sums are kept per chunk. A mask has a multiple of 32 words: each row of `planes`
+begins at a sector of memory, and each warp has work for all of its lanes. A *stop* is a bit of one mask, or a border of
+documents. `Stops` finds the stop before or after a byte in constant time, so no run of white space, no tag and no
+document makes a thread long.
 
 The module imports neither cuDF nor CuPy. The layout functions take NumPy and CuPy arrays.
 """
@@ -36,7 +38,6 @@ from curation.kernels.rewrite import (
     LINES,
     LOWERCASE,
     MARKUP,
-    STRIP,
     STRIP_MARKUP_LINE,
     TAG_END,
     WHITESPACE,
@@ -51,10 +52,13 @@ SOLIDS, SPACES, FEEDS, GROWN, CHANGED, SIGMAS, OPENS, CLOSES, EVENTS = range(9)
 PLANES = 9
 KEPT = OPENS  # what is kept at last, written when tags are done with
 TEXT_PLANES = 6  # those of characters, from SOLIDS
-LANES = 32  # threads of a warp
+CHUNK = 8  # words
+LANES = 32  # threads of a warp; with 32 of them a thread has one word, else a chunk
+WARP_WORDS = 32  # a mask has a multiple of them
 WARPS = kernels.THREADS // LANES
 SLOT = 52  # words of eight bytes that a warp writes: 256 bytes and half as many more, and two partial ones
 SLOTS = WARPS * SLOT
+SECTOR = 32  # bytes that memory moves at once
 PIECE = 4096  # bytes of a document that a warp copies or compares
 ALL_BITS = 0xFFFFFFFF
 BATCH_BYTES = 2  # of masks, numbers and positions, per byte of text, beside the output
@@ -88,34 +92,72 @@ def count_of(bits):
 
 
 @cuda.jit(device=True)
-def stop_before(planes, borders, plane, ranks, words, i):
+def chunk_sum(value):
+    """The sum over the threads of a chunk, below 2^31."""
+    total = np.int32(value)
+    lanes = min(LANES, CHUNK) >> 1
+    while lanes:
+        total = np.int32(total + cuda.shfl_xor_sync(ALL_BITS, total, lanes))
+        lanes >>= 1
+    return np.int64(total)
+
+
+@cuda.jit(device=True)
+def chunk_bits(flag, lane):
+    """A bit for each thread of the chunk: its `flag`."""
+    return np.int64(cuda.ballot_sync(ALL_BITS, flag)) >> (lane & -CHUNK) & below(CHUNK)
+
+
+@cuda.jit(device=True)
+def stop_before(planes, borders, plane, masks, ranks, chunks, i):
     """The last stop before byte `i` (from `origin`); -1 if there is none."""
     c = i >> 5
     bits = (word_of(planes, plane, c) | np.int64(borders[at(c)])) & below(i & 31)
     if bits == 0:
-        before = np.int64(ranks[at(c)])
-        if before == 0:
-            return np.int64(-1)
-        c = np.int64(words[at(before - 1)])
+        chunk = c >> 3
+        filled = np.int64(masks[at(chunk)]) & below(c & 7)
+        if filled == 0:
+            before = np.int64(ranks[at(chunk)])
+            if before == 0:
+                return np.int64(-1)
+            chunk = np.int64(chunks[at(before - 1)])
+            filled = np.int64(masks[at(chunk)])
+        c = CHUNK * chunk + highest(filled)
         bits = word_of(planes, plane, c) | np.int64(borders[at(c)])
     return 32 * c + highest(bits)
 
 
 @cuda.jit(device=True)
-def stop_from(planes, borders, plane, ranks, words, i):
+def stop_from(planes, borders, plane, masks, ranks, chunks, i):
     """The first stop at byte `i` or after; the end of the text is one."""
     c = i >> 5
     bits = (word_of(planes, plane, c) | np.int64(borders[at(c)])) & (ALL_BITS ^ below(i & 31))
     if bits == 0:
-        c = np.int64(words[at(ranks[at(c + 1)])])
+        chunk = c >> 3
+        filled = np.int64(masks[at(chunk)]) & ~below((c & 7) + 1)
+        if filled == 0:
+            chunk = np.int64(chunks[at(ranks[at(chunk + 1)])])
+            filled = np.int64(masks[at(chunk)])
+        c = CHUNK * chunk + lowest(filled)
         bits = word_of(planes, plane, c) | np.int64(borders[at(c)])
     return 32 * c + lowest(bits)
 
 
 @cuda.jit(device=True)
 def bits_before(planes, plane, counts, i):
-    """Bits of a mask before byte `i`; `counts` has those before each word."""
-    return counts[at(i >> 5)] + count_of(word_of(planes, plane, i >> 5) & below(i & 31))
+    """Bits of a mask before byte `i`; `counts` has those before each chunk."""
+    c = i >> 5
+    count = counts[at(c >> 3)] + count_of(word_of(planes, plane, c) & below(i & 31))
+    word = c & -CHUNK
+    while word < c:
+        count += count_of(word_of(planes, plane, word))
+        word += 1
+    return count
+
+
+@cuda.jit(device=True)
+def grown_bits(planes, lowercase, c):
+    return word_of(planes, GROWN, c) if lowercase else np.int64(0)
 
 
 @cuda.jit(device=True)
@@ -141,7 +183,21 @@ def mark_steps(
         if i < end:
             block = np.uint64(block_at(data, blocks, i))
             solids, spaces, feeds, grown, changed, sigmas = step_bits(
-                data, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
+                data,
+                blocks,
+                block,
+                start,
+                end,
+                i,
+                drop,
+                whitespace,
+                lowercase,
+                fold,
+                classes,
+                pages,
+                records,
+                flags,
+                lower,
             )
             if markup != KEEP:
                 opens, closes = tag_bits(block, start, end, i, markup)
@@ -161,17 +217,32 @@ def mark_steps(
 
 
 @cuda.jit(cache=True)
-def find_stops(planes, borders, plane, counted, filled, counts):
-    """Per word: 1 if it has a stop of mask `plane`, and the bits of mask `counted`."""
-    c = cuda.grid(1)
-    while c < borders.size:
-        filled[at(c)] = int(planes[plane, at(c)] | borders[at(c)] != np.uint32(0))
-        counts[at(c)] = cuda.popc(planes[counted, at(c)])
-        c += cuda.gridsize(1)
+def find_stops(planes, borders, plane, counted, masks, counts):
+    """Per chunk: a bit for each word that has a stop of mask `plane`, and the number of bits of mask `counted`."""
+    k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
+    while k * share < borders.size:  # all lanes
+        found = np.int64(0)  # the number, and the mask from bit 16
+        for n in range(share):
+            c = k * share + n
+            bits = word_of(planes, plane, c)
+            found += count_of(bits if counted == plane else word_of(planes, counted, c))
+            found |= np.int64(bits | np.int64(borders[at(c)]) != 0) << (c & 7) + 16
+        found = chunk_sum(found)
+        if lane & 7 == 0:
+            masks[at(k * share >> 3)] = found >> 16
+            counts[at(k * share >> 3)] = found & 0xFFFF
+        k += cuda.gridsize(1)
+
+
+@cuda.jit(device=True)
+def opens_since_stop(planes, borders, masks, ranks, chunks, counts, c):
+    """Whether a "<" lies between the last stop before word `c` and the word."""
+    before = stop_before(planes, borders, CLOSES, masks, ranks, chunks, 32 * c)
+    return bits_before(planes, OPENS, counts, before) != bits_before(planes, OPENS, counts, 32 * c)
 
 
 @cuda.jit(cache=True)
-def find_tags(data, origin, borders, markup, ranks, words, counts, planes):
+def find_tags(data, origin, borders, markup, masks, ranks, chunks, counts, planes):
     """Per word: for each "<" that starts a tag, two bits of EVENTS change: its own, and the one after the tag.
 
     A tag starts at the first "<" after a stop, and ends at the next stop if that is ">".
@@ -179,12 +250,19 @@ def find_tags(data, origin, borders, markup, ranks, words, counts, planes):
     c = cuda.grid(1)
     while c < borders.size:
         bits = word_of(planes, OPENS, c)
+        stops = word_of(planes, CLOSES, c) | np.int64(borders[at(c)]) if bits else np.int64(0)
+        last = np.int64(-1)  # "<" of the word
         while bits:
-            i = 32 * c + lowest(bits)
+            k = lowest(bits)
             bits &= bits - 1
-            before = stop_before(planes, borders, CLOSES, ranks, words, i + 1)
-            if bits_before(planes, OPENS, counts, before) == bits_before(planes, OPENS, counts, i):
-                end = stop_from(planes, borders, CLOSES, ranks, words, i + 1)
+            stop = highest(stops & below(k + 1))
+            is_first = stop > last
+            if stop < 0 and last < 0:
+                is_first = not opens_since_stop(planes, borders, masks, ranks, chunks, counts, c)
+            last = k
+            if is_first:
+                i = 32 * c + k
+                end = stop_from(planes, borders, CLOSES, masks, ranks, chunks, i + 1)
                 closed = not has_border(borders, end) and np.int64(data[origin + end]) == TAG_END
                 if closed and (markup == STRIP_MARKUP_LINE or end > i + 1):
                     cuda.atomic.xor(planes, (EVENTS, i >> 5), np.uint32(1 << (i & 31)))
@@ -194,18 +272,22 @@ def find_tags(data, origin, borders, markup, ranks, words, counts, planes):
 
 @cuda.jit(cache=True)
 def clear_tags(counts, planes):
-    """Per word: no character inside a tag keeps a bit. `counts` has the bits of EVENTS before each word."""
-    c = cuda.grid(1)
-    while c < planes.shape[1]:
-        inside = word_of(planes, EVENTS, c)
-        for shift in (1, 2, 4, 8, 16):
-            inside ^= inside << shift
-        if counts[at(c)] & 1:
-            inside = ~inside
-        if inside & ALL_BITS:
-            for plane in range(TEXT_PLANES):
-                planes[plane, at(c)] = word_of(planes, plane, c) & ~inside
-        c += cuda.gridsize(1)
+    """Per word: no character inside a tag keeps a bit. `counts` has the bits of EVENTS before each chunk."""
+    k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
+    while k * share < planes.shape[1]:  # all lanes
+        odd = np.int64(0)  # words of the chunk with an odd number of bits
+        for n in range(share):
+            c = k * share + n
+            inside = word_of(planes, EVENTS, c)
+            odd |= chunk_bits(count_of(inside) & 1 != 0, lane) << n
+            for shift in (1, 2, 4, 8, 16):
+                inside ^= inside << shift
+            if counts[at(c >> 3)] + count_of(odd & below(c & 7)) & 1:
+                inside = ~inside
+            if inside & ALL_BITS:
+                for plane in range(TEXT_PLANES):
+                    planes[plane, at(c)] = word_of(planes, plane, c) & ~inside
+        k += cuda.gridsize(1)
 
 
 # Sigma
@@ -231,7 +313,7 @@ def mark_bounds(
 
 
 @cuda.jit(cache=True)
-def find_final_sigmas(data, origin, borders, ranks, words, pages, records, flags, planes):
+def find_final_sigmas(data, origin, borders, masks, ranks, chunks, pages, records, flags, planes):
     """Per word: SIGMAS keeps the final ones. Such a sigma follows a cased character, and none follows it; characters
     that are case-ignorable do not count."""
     c = cuda.grid(1)
@@ -243,11 +325,11 @@ def find_final_sigmas(data, origin, borders, ranks, words, pages, records, flags
             i = 32 * c + k
             is_final = False
             if not has_border(borders, i):
-                before = stop_before(planes, borders, EVENTS, ranks, words, i)
+                before = stop_before(planes, borders, EVENTS, masks, ranks, chunks, i)
                 if word_of(planes, EVENTS, before >> 5) >> (before & 31) & 1:
                     is_final = is_cased(data, origin + before, pages, records, flags)
             if is_final:
-                after = stop_from(planes, borders, EVENTS, ranks, words, i + 1)
+                after = stop_from(planes, borders, EVENTS, masks, ranks, chunks, i + 1)
                 if not has_border(borders, after) and is_cased(data, origin + after, pages, records, flags):
                     is_final = False
             if not is_final:
@@ -289,38 +371,52 @@ def line_spaces(solids, spaces, feeds, kept, feeds_before, feed_follows):
 
 
 @cuda.jit(device=True)
-def spaces_before(planes, borders, whitespace, ranks, words, counts, c):
-    """(Whether a solid byte of the same document comes before word `c`; the counted bits between the two)."""
-    counted = FEEDS if whitespace == LINES else SPACES
-    if c > 0:
-        solids, stops = word_of(planes, SOLIDS, c - 1), np.int64(borders[at(c - 1)])
-        if solids | stops:
-            k = highest(solids | stops)
-            between = word_of(planes, counted, c - 1) if whitespace != STRIP else np.int64(0)
-            return solids >> k & 1 != 0, count_of(between & ~below(k))
-    before = stop_before(planes, borders, SOLIDS, ranks, words, 32 * c)
-    if before < 0 or word_of(planes, SOLIDS, before >> 5) >> (before & 31) & 1 == 0:
-        return False, np.int64(0)
-    return True, counts[at(c)] - bits_before(planes, counted, counts, before)
+def tail_of(solids, stops, counted):
+    """What follows the last stop of a word: 1 if it is a solid byte, and twice the counted bits from it; -1 if the
+    word has no stop."""
+    k = highest(solids | stops)
+    return np.int64(-1) if k < 0 else (solids >> k & 1) + 2 * count_of(counted & ~below(k))
 
 
 @cuda.jit(device=True)
-def feeds_after(planes, borders, whitespace, ranks, words, counts, c):
-    """(Whether a solid byte of the same document follows word `c`; whether a line feed comes before it)."""
+def head_of(solids, stops, feeds):
+    """What comes before the first stop of a word: 1 if that is no border, and 2 if it has a line feed; -1 if the word
+    has no stop."""
+    if solids | stops == 0:
+        return np.int64(-1)
+    k = lowest(solids | stops)
+    return (stops >> k & 1 ^ 1) + 2 * np.int64(feeds & below(k) != 0)
+
+
+@cuda.jit(device=True)
+def spaces_before(planes, borders, counted, masks, ranks, chunks, counts, c, tail):
+    """(Whether a solid byte of the same document comes before word `c`; the counted bits between the two). `tail` is
+    that of the word before, if it is known."""
+    if tail >= 0:
+        return tail & 1 != 0, tail >> 1
+    before = stop_before(planes, borders, SOLIDS, masks, ranks, chunks, 32 * c)
+    if before < 0 or word_of(planes, SOLIDS, before >> 5) >> (before & 31) & 1 == 0:
+        return False, np.int64(0)
+    return True, bits_before(planes, counted, counts, 32 * c) - bits_before(planes, counted, counts, before)
+
+
+@cuda.jit(device=True)
+def feeds_after(planes, borders, whitespace, masks, ranks, chunks, counts, c, head):
+    """(Whether a solid byte of the same document follows word `c`; whether a line feed comes before it). `head` is
+    that of the word after, if it is known."""
+    if head >= 0:
+        return head & 1 != 0, head & 2 != 0
     i = 32 * (c + 1)
-    after = stop_from(planes, borders, SOLIDS, ranks, words, i)
+    after = stop_from(planes, borders, SOLIDS, masks, ranks, chunks, i)
     feeds = np.int64(0)
     if whitespace == LINES:
-        if after < i + 32:
-            feeds = word_of(planes, FEEDS, c + 1) & below(after - i)
-        else:
-            feeds = bits_before(planes, FEEDS, counts, after) - counts[at(c + 1)]
+        feeds = bits_before(planes, FEEDS, counts, after) - bits_before(planes, FEEDS, counts, i)
     return not has_border(borders, after), feeds != 0
 
 
 @cuda.jit(device=True)
 def kept_spaces(
-    planes, borders, whitespace, ranks, words, counts, c, solids, spaces, feeds, is_start, is_end
+    planes, borders, whitespace, masks, ranks, chunks, counts, c, solids, spaces, feeds, is_start, is_end, tail, head
 ):  # fmt: skip
     """The spaces that are kept of those of one document in a word; `is_start` and `is_end`: the document starts or ends
     in the word."""
@@ -331,14 +427,15 @@ def kept_spaces(
     if kept & trailing:
         follows = False
         if not is_end:
-            follows, feed_follows = feeds_after(planes, borders, whitespace, ranks, words, counts, c)
+            follows, feed_follows = feeds_after(planes, borders, whitespace, masks, ranks, chunks, counts, c, head)
         if not follows:
             kept &= ~trailing
     count = np.int64(0)
     if kept & leading:
         precedes = False
         if not is_start:
-            precedes, count = spaces_before(planes, borders, whitespace, ranks, words, counts, c)
+            counted = FEEDS if whitespace == LINES else SPACES
+            precedes, count = spaces_before(planes, borders, counted, masks, ranks, chunks, counts, c, tail)
         if not precedes:
             kept &= ~leading
     if whitespace == COLLAPSE:
@@ -349,32 +446,43 @@ def kept_spaces(
 
 
 @cuda.jit(cache=True)
-def mark_kept(borders, whitespace, lowercase, ranks, words, counts, planes, sizes):
-    """Per word: the bits of what is kept, and the bytes of output."""
-    c = cuda.grid(1)
-    while c < borders.size:
-        solids = kept = word_of(planes, SOLIDS, c)
-        spaces = word_of(planes, SPACES, c) if whitespace != KEEP else np.int64(0)
-        if spaces:
-            stops = np.int64(borders[at(c)])
-            feeds = word_of(planes, FEEDS, c) if whitespace == LINES else np.int64(0)
+def mark_kept(borders, whitespace, lowercase, masks, ranks, chunks, counts, planes, sizes):
+    """Per word: the bits of what is kept. Per chunk: the bytes of output."""
+    k, lane, share = np.int64(cuda.grid(1)), np.int64(cuda.threadIdx.x % LANES), CHUNK // min(LANES, CHUNK)
+    while k * share < borders.size:  # all lanes
+        size = np.int64(0)
+        for n in range(share):
+            c = k * share + n
+            solids = word_of(planes, SOLIDS, c)
+            spaces = feeds = stops = np.int64(0)
+            if whitespace != KEEP:
+                spaces, stops = word_of(planes, SPACES, c), np.int64(borders[at(c)])
+            if whitespace == LINES:
+                feeds = word_of(planes, FEEDS, c)
+            tail = np.int64(tail_of(solids, stops, feeds if whitespace == LINES else spaces))
+            head = np.int64(head_of(solids, stops, feeds))
+            tail = np.int64(cuda.shfl_sync(ALL_BITS, np.int32(tail), (lane - 1) & LANES - 1))
+            head = np.int64(cuda.shfl_sync(ALL_BITS, np.int32(head), (lane + 1) & LANES - 1))
+            tail = tail if lane > 0 else np.int64(-1)
+            head = head if lane < LANES - 1 else np.int64(-1)
+            kept = solids
             low = np.int64(0)
-            while low < 32:
+            while spaces and low < 32:
                 rest = stops & ~below(low + 1)
                 high = lowest(rest) if rest else np.int64(32)
                 segment = below(high) & ~below(low)
                 if spaces & segment:
                     kept |= kept_spaces(
-                        planes, borders, whitespace, ranks, words, counts, c, solids & segment, spaces & segment,
-                        feeds & segment, stops >> low & 1 != 0, high < 32,
+                        planes, borders, whitespace, masks, ranks, chunks, counts, c, solids & segment,
+                        spaces & segment, feeds & segment, stops >> low & 1 != 0, high < 32, tail, head,
                     )  # fmt: skip
                 low = high
-        planes[KEPT, at(c)] = kept
-        size = count_of(kept)
-        if lowercase:
-            size += count_of(word_of(planes, GROWN, c))
-        sizes[at(c)] = size
-        c += cuda.gridsize(1)
+            planes[KEPT, at(c)] = kept
+            size += count_of(kept) + count_of(grown_bits(planes, lowercase, c))
+        size = chunk_sum(size)
+        if lane & 7 == 0:
+            sizes[at(k * share >> 3)] = size
+        k += cuda.gridsize(1)
 
 
 # Output
@@ -384,9 +492,13 @@ def mark_kept(borders, whitespace, lowercase, ranks, words, counts, planes, size
 def place_of(planes, lowercase, starts, i):
     """Where the output of the byte `i` (from `origin`) begins."""
     c = i >> 5
-    place = starts[at(c)] + count_of(word_of(planes, KEPT, c) & below(i & 31))
-    if lowercase:
-        place += count_of(word_of(planes, GROWN, c) & below(i & 31))
+    mask = below(i & 31)
+    place = starts[at(c >> 3)] + count_of(word_of(planes, KEPT, c) & mask)
+    place += count_of(grown_bits(planes, lowercase, c) & mask)
+    word = c & -CHUNK
+    while word < c:
+        place += count_of(word_of(planes, KEPT, word)) + count_of(grown_bits(planes, lowercase, word))
+        word += 1
     return place
 
 
@@ -396,6 +508,18 @@ def place_documents(offsets, origin, lowercase, starts, planes, ends):
     row = cuda.grid(1)
     if row < offsets.size:
         ends[row] = place_of(planes, lowercase, starts, offsets[row] - origin)
+
+
+@cuda.jit(device=True)
+def words_until(size, lane):
+    """The sum of the sizes of the words up to that of the lane, with it; four lanes have a word."""
+    total = np.int32(size)
+    distance = 4
+    while distance < LANES:
+        before = np.int32(cuda.shfl_sync(ALL_BITS, total, (lane - distance) & LANES - 1))
+        total = np.int32(total + before) if lane >= distance else total
+        distance <<= 1
+    return total
 
 
 @cuda.jit(device=True)
@@ -411,34 +535,45 @@ def put_bytes(shared, base, o, value, count):
 
 
 @cuda.jit(device=True)
-def put_characters(
-    data, start, end, origin, i, kept, planes, whitespace, lowercase, fold, pages, records, flags, lower, shared, base,
-    o,
+def put_block(
+    data, block, start, origin, i, kept, changed, grown, planes, whitespace, lowercase, fold, pages, records, flags,
+    lower, shared, base, o,
 ):  # fmt: skip
-    """Write the output of the block at `i`, character by character. Of a character that two blocks share, each one
-    writes as many bytes as it has bits."""
-    j = first_character(data, max(i, start), start)
-    while j < min(i + 8, end):
+    """Write the output of the block at `i` at byte `o`. Of a character that two blocks share, each one writes as many
+    bytes as it has bits; a character that grows has its last byte in the block where it starts."""
+    block = np.uint64(changed_ascii(block, whitespace, lowercase))
+    bits, inside = changed & kept, np.int64(0xFF)  # of the bytes from `i`
+    while bits:
+        j = first_character(data, i + lowest(bits), start)
         code_point, width = utf8.decode(data, j)
-        shift = j - i
-        place = j - origin
+        shift, place = j - i, j - origin
         own = kept & (below(width) << shift if shift >= 0 else below(width) >> -shift)
         count = count_of(own)
-        if lowercase and shift >= 0:
-            count += word_of(planes, GROWN, place >> 5) >> (place & 31) & 1
-        if count > 0:
-            record = utf8.record_of(pages, records, code_point)
-            is_final = False
-            if lowercase and code_point == CAPITAL_SIGMA:
-                is_final = word_of(planes, SIGMAS, place >> 5) >> (place & 31) & 1 != 0
-            value = np.uint64(new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, lower))
-            if shift < 0:
-                size = 1 + np.int64(value > np.uint64(0xFF)) + np.int64(value > np.uint64(0xFFFF))
-                size += np.int64(value > np.uint64(0xFFFFFF))
-                value >>= np.uint64(8 * (size - count))
-            put_bytes(shared, base, o, value, count)
-        o += count
-        j += width
+        is_final = False
+        if lowercase and code_point == CAPITAL_SIGMA:
+            is_final = word_of(planes, SIGMAS, place >> 5) >> (place & 31) & 1 != 0
+        record = utf8.record_of(pages, records, code_point)
+        value = np.uint64(new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, lower))
+        if shift < 0:
+            size = 1 + np.int64(value > np.uint64(0xFF)) + np.int64(value > np.uint64(0xFFFF))
+            size += np.int64(value > np.uint64(0xFFFFFF))
+            value >>= np.uint64(8 * (size - count))
+        first = max(shift, 0)
+        mask = (np.uint64(1) << np.uint64(8 * count)) - np.uint64(1)
+        block = block & ~(mask << np.uint64(8 * first)) | (value & mask) << np.uint64(8 * first)
+        bits &= ~own
+        if grown >> first & 1 and shift >= 0:
+            cut = first + count
+            size = count_of(kept & below(cut))
+            put_bytes(shared, base, o, np.uint64(without_bytes(block, below(cut) & ~kept)), size)
+            put_bytes(shared, base, o + size, value >> np.uint64(8 * count), 1)
+            o += size + 1
+            i += cut
+            kept, bits, grown, inside = kept >> cut, bits >> cut, grown >> cut, inside >> cut
+            block = block >> np.uint64(8 * cut - 8) >> np.uint64(8)
+    if kept != inside:
+        block = np.uint64(without_bytes(block, inside ^ kept))
+    put_bytes(shared, base, o, block, count_of(kept))
 
 
 @cuda.jit(cache=True)
@@ -446,58 +581,51 @@ def write_text(
     data, blocks, start, end, origin, whitespace, lowercase, fold, pages, records, flags, lower, starts, planes,
     out_words, out,
 ):  # fmt: skip
-    """One warp per 256 bytes, eight for each lane: the output, put together in shared memory."""
+    """One warp per chunk, eight bytes for each lane: the output, put together in shared memory."""
     shared = cuda.shared.array(SLOTS, types.uint64)
     lane, chunk = np.int64(cuda.threadIdx.x % LANES), np.int64(cuda.grid(1) // LANES)
     base = np.int64(cuda.threadIdx.x // LANES) * SLOT
-    blocks_of_text, total = 4 * planes.shape[1], starts[at(planes.shape[1])]
-    while chunk * LANES < blocks_of_text:
-        k = lane
-        while k < SLOT:
-            shared[at(base + k)] = np.uint64(0)
-            k += LANES
+    k = lane
+    while k < SLOT:
+        shared[at(base + k)] = np.uint64(0)
+        k += LANES
+    while chunk * LANES < 4 * planes.shape[1]:
         b = chunk * LANES + lane
-        kept = changed = count = np.int64(0)
-        first = total
-        if b < blocks_of_text:
-            c, shift = b >> 2, 8 * (b & 3)
-            word = word_of(planes, KEPT, c)
-            kept = word >> shift & 0xFF
-            first = starts[at(c)] + count_of(word & below(shift))
-            count = count_of(kept)
-            changed = word_of(planes, CHANGED, c) >> shift & 0xFF
-            if lowercase:
-                grown = word_of(planes, GROWN, c)
-                first += count_of(grown & below(shift))
-                count += count_of(grown >> shift & 0xFF)
-        low = cuda.shfl_sync(ALL_BITS, first, 0)
-        high = cuda.shfl_sync(ALL_BITS, first + count, LANES - 1)
+        c, shift = b >> 2, 8 * (b & 3)
+        word, grown = word_of(planes, KEPT, c), grown_bits(planes, lowercase, c)
+        kept, changed = word >> shift & 0xFF, word_of(planes, CHANGED, c) >> shift & 0xFF
+        count = count_of(kept) + count_of(grown >> shift & 0xFF)
+        if LANES == 1:
+            low = first = np.int64(place_of(planes, lowercase, starts, 8 * b))
+            high = low + count
+        else:
+            low = starts[at(b >> 5)]
+            until = np.int32(words_until(count_of(word) + count_of(grown), lane))
+            high = low + np.int64(cuda.shfl_sync(ALL_BITS, until, LANES - 1))
+            first = low + np.int64(until) - count_of(word >> shift) - count_of(grown >> shift)
         word_base = base - (low >> 3)
         cuda.syncwarp()
         i = origin + 8 * b
-        if count and changed & kept:
-            put_characters(
-                data, start, end, origin, i, kept, planes, whitespace, lowercase, fold, pages, records, flags, lower,
-                shared, word_base, first,
+        if count:
+            put_block(
+                data, np.uint64(block_at(data, blocks, i)), start, origin, i, kept, changed, grown >> shift & 0xFF,
+                planes, whitespace, lowercase, fold, pages, records, flags, lower, shared, word_base, first,
             )  # fmt: skip
-        elif count:
-            block = np.uint64(changed_ascii(np.uint64(block_at(data, blocks, i)), whitespace, lowercase))
-            if kept != 0xFF:
-                block = np.uint64(without_bytes(block, 0xFF ^ kept))
-            put_bytes(shared, word_base, first, block, count)
+        cuda.syncwarp()
+        head = min(low + 7 & ~7, high)
+        tail = max(high & ~7, head)
+        k = lane
+        while k < 16:  # bytes of the first and the last word, if they are partial
+            o = low + k if k < 8 else tail + k - 8
+            if o < (head if k < 8 else high):
+                out[at(o)] = np.uint8(shared[at(word_base + (o >> 3))] >> np.uint64(8 * (o & 7)) & np.uint64(0xFF))
+            k += LANES
         cuda.syncwarp()
         k = (low >> 3) + lane
         while 8 * k < high:
-            value = shared[at(word_base + k)]
-            if 8 * k >= low and 8 * k + 8 <= high:
-                out_words[at(k)] = value
-            k += LANES
-        k = lane
-        while k < 16:  # bytes of the first and the last word, if they are partial
-            word = low >> 3 if k < 8 else high >> 3
-            o = 8 * word + (k & 7)
-            if low <= o < high and (8 * word < low or 8 * word + 8 > high) and (k < 8 or word > low >> 3):
-                out[at(o)] = np.uint8(shared[at(word_base + word)] >> np.uint64(8 * (k & 7)) & np.uint64(0xFF))
+            if head <= 8 * k < tail:
+                out_words[at(k)] = shared[at(word_base + k)]
+            shared[at(word_base + k)] = np.uint64(0)
             k += LANES
         cuda.syncwarp()
         chunk += cuda.gridsize(1) // LANES
@@ -511,17 +639,21 @@ def lane_bytes(data, blocks, i, end, lane):
     """The eight bytes at `i` of each lane, eight after those of the lane before, of a text that ends at `end`: each
     lane loads one aligned block and has the next one from its neighbour. Bytes outside the text are unspecified."""
     block = i >> 3
-    low = np.uint64(0)
-    if block >= 0 and 8 * block < end:
+    whole = block >= lane and 8 * (block - lane + LANES + 1) <= end  # those of all lanes
+    low = high = np.uint64(0)
+    if whole:
+        low = np.uint64(blocks[at(block)])
+    elif block >= 0 and 8 * block < end:
         low = np.uint64(aligned_block(data, blocks, block))
-    high = np.uint64(0)
-    if LANES > 1:
-        high = np.uint64(cuda.shfl_sync(ALL_BITS, np.int64(low), (lane + 1) % LANES))
     if i & 7 == 0:
         return low
+    if LANES > 1:
+        high = np.uint64(cuda.shfl_sync(ALL_BITS, np.int64(low), (lane + 1) % LANES))
     if lane == LANES - 1:
         high = np.uint64(0)
-        if block + 1 >= 0 and 8 * (block + 1) < end:
+        if whole:
+            high = np.uint64(blocks[at(block + 1)])
+        elif block + 1 >= 0 and 8 * (block + 1) < end:
             high = np.uint64(aligned_block(data, blocks, block + 1))
     return np.uint64(join_blocks(low, high, np.uint64(8 * (i & 7))))
 
@@ -538,7 +670,7 @@ def copy_pieces(
         start, end = starts[at(row)], starts[at(row + 1)]
         normalised = form_row[at(row)]
         shift = (form_offsets[at(normalised)] if normalised >= 0 else offsets[at(row)]) - start
-        first = (start & ~7) + (piece - pieces[at(row)]) * PIECE
+        first = (start & -SECTOR) + (piece - pieces[at(row)]) * PIECE
         stop = min(first + PIECE, end)
         while first < stop:  # all lanes
             i = first + 8 * lane
@@ -546,11 +678,10 @@ def copy_pieces(
                 value = lane_bytes(form_data, form_blocks, i + shift, end + shift, lane)
             else:
                 value = lane_bytes(data, blocks, i + shift, end + shift, lane)
-            low, high = max(i, start), min(i + 8, stop)
-            if high - low == 8:
+            if start <= i and i + 8 <= stop:
                 out_words[at(i >> 3)] = value
             else:
-                for o in range(low, high):
+                for o in range(max(i, start), min(i + 8, stop)):
                     out[at(o)] = np.uint8(value >> np.uint64(8 * (o - i)) & np.uint64(0xFF))
             first += 8 * LANES
         piece += cuda.gridsize(1) // LANES
@@ -565,7 +696,7 @@ def compare_pieces(data, blocks, offsets, other, other_blocks, starts, pieces, r
         row = rows[at(piece)]
         start, end = starts[at(row)], starts[at(row + 1)]
         shift = offsets[at(row)] - start
-        first = (start & ~7) + (piece - pieces[at(row)]) * PIECE
+        first = (start & -SECTOR) + (piece - pieces[at(row)]) * PIECE
         stop = min(first + PIECE, end)
         differ = cuda.ballot_sync(ALL_BITS, edited[at(row)]) != 0
         while first < stop and not differ:  # all lanes
@@ -590,14 +721,14 @@ def _signatures():
     )
     number = types.int64
     planes, bytes_of_planes = types.uint32[:, ::1], types.uint8[:, ::1]
-    text, stops = (u8, u64, *[number] * 3), (i32, i32, i64)
+    text, stops = (u8, u64, *[number] * 3), (u8, i32, i32, i64)
     return {
         mark_steps: (*text, *[number] * 11, u16, u16, u32, i32, bytes_of_planes),
-        find_stops: (planes, u32, number, number, i32, i64),
+        find_stops: (planes, u32, number, number, u8, i64),
         find_tags: (u8, number, u32, number, *stops, planes),
         clear_tags: (i64, planes),
         mark_bounds: (*text, *[number] * 3, u16, u16, u32, bytes_of_planes),
-        find_final_sigmas: (u8, number, u32, i32, i32, u16, u16, u32, planes),
+        find_final_sigmas: (u8, number, u32, u8, i32, i32, u16, u16, u32, planes),
         mark_kept: (u32, number, number, *stops, planes, i64),
         place_documents: (i64, number, number, i64, planes, i64),
         write_text: (*text, *[number] * 3, u16, u16, u32, i32, i64, planes, u64, u8),
@@ -612,9 +743,10 @@ SIGNATURES = _signatures()
 class Stops(NamedTuple):
     """Positions of stops, as arguments of kernels."""
 
-    ranks: Any  # int32, words + 1: words with a stop before each
-    words: Any  # int32: these words
-    counts: Any  # int64, words + 1: bits of another mask before each word
+    masks: Any  # uint8, per chunk: words with a stop
+    ranks: Any  # int32, chunks + 1: chunks with a stop before each
+    chunks: Any  # int32: these chunks
+    counts: Any  # int64, chunks + 1: bits of another mask before each chunk
 
 
 def sums_before(sizes):
@@ -624,10 +756,17 @@ def sums_before(sizes):
     return sums
 
 
+def _find_stops(planes, borders, plane: int, counted: int):
+    """(Words with a stop, number of bits of the other mask), per chunk."""
+    masks, counts = (kernels.empty(borders, kind, borders.size // CHUNK) for kind in (np.uint8, np.int64))
+    kernels.launch_shared(find_stops, borders.size, planes, borders, plane, counted, masks, counts)
+    return masks, counts
+
+
 def _stops_of(planes, borders, plane: int, counted: int) -> Stops:
-    filled, counts = (kernels.empty(borders, kind, borders.size) for kind in (np.int32, np.int64))
-    kernels.launch_shared(find_stops, borders.size, planes, borders, plane, counted, filled, counts)
-    return Stops(sums_before(filled), filled.nonzero()[0].astype(np.int32), sums_before(counts))
+    masks, counts = _find_stops(planes, borders, plane, counted)
+    filled = masks != 0
+    return Stops(masks, sums_before(filled.astype(np.int32)), filled.nonzero()[0].astype(np.int32), sums_before(counts))
 
 
 class Documents(NamedTuple):
@@ -649,8 +788,8 @@ def _clear_tags(text: Documents, origin: int, borders, markup: int, planes) -> N
         stops = _stops_of(planes, borders, CLOSES, OPENS)
         planes[EVENTS] = 0
         kernels.launch_shared(find_tags, borders.size, text.data, origin, borders, markup, *stops, planes)
-        tags = _stops_of(planes, borders, EVENTS, EVENTS)
-        kernels.launch_shared(clear_tags, borders.size, tags.counts, planes)
+        _, counts = _find_stops(planes, borders, EVENTS, EVENTS)
+        kernels.launch_shared(clear_tags, borders.size, sums_before(counts), planes)
 
 
 def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documents:
@@ -660,7 +799,7 @@ def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documen
     properties   pages, records, flags and lower of `tables.UnicodeTables`
     """
     start, end = int(text.offsets[0]), int(text.offsets[-1])
-    origin, borders = kernels.find_borders(text.offsets)
+    origin, borders = kernels.find_borders(text.offsets, WARP_WORDS)
     size = borders.size
     drop, markup, whitespace, lowercase, fold = (int(steps[k]) for k in (DROP, MARKUP, WHITESPACE, LOWERCASE, FOLD))
     place = text.data, text.blocks, start, end, origin
@@ -679,12 +818,12 @@ def rewrite_documents(text: Documents, steps: np.ndarray, properties) -> Documen
             mark_bounds, 4 * size, *place, fold, *ignored_ascii(fold), *properties[:3], bytes_of_planes
         )
         stops = _stops_of(planes, borders, EVENTS, EVENTS)
-        arguments = text.data, origin, borders, *stops[:2], *properties[:3], planes
+        arguments = text.data, origin, borders, *stops[:3], *properties[:3], planes
         kernels.launch_shared(find_final_sigmas, size, *arguments)
-    stops = Stops(*(kernels.empty(borders, kind, 0) for kind in (np.int32, np.int32, np.int64)))
+    stops = Stops(*(kernels.empty(borders, kind, 0) for kind in (np.uint8, np.int32, np.int32, np.int64)))
     if whitespace != KEEP:
         stops = _stops_of(planes, borders, SOLIDS, FEEDS if whitespace == LINES else SPACES)
-    sizes = kernels.empty(borders, np.int64, size)
+    sizes = kernels.empty(borders, np.int64, size // CHUNK)
     kernels.launch_shared(mark_kept, size, borders, whitespace, lowercase, *stops, planes, sizes)
     del stops
     starts = sums_before(sizes)

@@ -130,7 +130,8 @@ def _normalise(text: "cudf.Series", column: Column, form: str) -> tuple[cp.ndarr
 def _pieces_of(starts: cp.ndarray, chosen: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
     """(First piece of each document, document of each piece) of the chosen documents at starts[k]:starts[k + 1]."""
     chosen = chosen & (starts[:-1] < starts[1:])
-    return measures.pieces_of(cp.where(chosen, starts[1:] - starts[:-1] // 8 * 8, 0), rewriting.PIECE)
+    before = starts[:-1] // rewriting.SECTOR * rewriting.SECTOR
+    return measures.pieces_of(cp.where(chosen, starts[1:] - before, 0), rewriting.PIECE)
 
 
 def _documents(data: cp.ndarray, offsets: cp.ndarray) -> rewriting.Documents:

@@ -14,7 +14,7 @@ import numpy as np
 
 from curation.kernels import tables, utf8
 from curation.kernels.cache import kernel
-from curation.kernels.items import at
+from curation.kernels.items import at, block_at
 from curation.kernels.rewrite import (
     BLANK,
     COLLAPSE,
@@ -26,7 +26,7 @@ from curation.kernels.rewrite import (
     TAG_END,
     ZERO,
 )
-from curation.kernels.spans import BLANKS, LOW_SEVEN, bits_of, mark_bytes_equal
+from curation.kernels.spans import BLANKS, LOW_SEVEN, bits_of, join_blocks, mark_bytes_equal
 from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals, mark_equal, mark_letters, mark_spaces
 
 GONE, SPACE, SOLID = range(3)
@@ -125,58 +125,97 @@ def in_class(byte, low, high):
 
 @kernel
 def ascii_bits(block, inside, whitespace, classes):
-    """`step_bits` of an ASCII block; `inside` has the bits of the text."""
+    """Four masks of the ASCII bytes of a block: solid bytes, spaces, and line feeds among these; bytes that change.
+    `inside` has the bits of those in the text."""
     spaces = feeds = gone = changed = 0
+    ascii_bytes = block & LOW_SEVEN
     if whitespace != KEEP:
-        spaces = bits_of(mark_spaces(block))
+        spaces = bits_of(mark_spaces(ascii_bytes))
         if whitespace == LINES:
-            feeds = bits_of(mark_equal(block, NEWLINES))
+            feeds = bits_of(mark_equal(ascii_bytes, NEWLINES))
     dropped_low, dropped_high, zeros_low, zeros_high, blanks_low, blanks_high = classes
-    if dropped_low | dropped_high | zeros_low | blanks_low | blanks_high:
-        others = ~(mark_letters(block) | mark_equal(block, BLANKS)) & HIGH_BITS
+    folds = zeros_low | zeros_high | blanks_low | blanks_high != 0
+    if folds or dropped_low | dropped_high:
+        others = ~(mark_letters(ascii_bytes) | mark_equal(ascii_bytes, BLANKS) | block) & HIGH_BITS
         while others:
             k = first_mark(others)
             byte = np.int64(block >> np.uint64(8 * k) & np.uint64(0xFF))
             gone |= int(in_class(byte, dropped_low, dropped_high)) << k
-            blank = int(in_class(byte, blanks_low, blanks_high)) << k
-            changed |= blank | int(in_class(byte, zeros_low, zeros_high)) << k
-            if whitespace != KEEP:
-                spaces |= blank
+            if folds:
+                blank = int(in_class(byte, blanks_low, blanks_high)) << k
+                changed |= blank | int(in_class(byte, zeros_low, zeros_high)) << k
+                if whitespace != KEEP:
+                    spaces |= blank
             others &= others - np.uint64(1)
     inside &= ~gone
-    return inside & ~spaces, inside & spaces, inside & feeds, 0, inside & changed, 0
+    return inside & ~spaces, inside & spaces, inside & feeds, inside & changed
+
+
+@kernel
+def marks_of(bits):
+    """The mark of byte k for each bit k (0 to 7)."""
+    each = np.uint64(bits) * np.uint64(0x0101010101010101) & np.uint64(0x8040201008040201)
+    return (each + np.uint64(0x7F7F7F7F7F7F7F7F)) & HIGH_BITS
+
+
+@kernel
+def decode_block(block):
+    """(Code point, width in bytes) of the character in the first bytes of a block."""
+    lead, second = np.int64(block & np.uint64(0xFF)), np.int64(block >> np.uint64(8) & np.uint64(0x3F))
+    if lead < 0xE0:
+        return (lead & 0x1F) << 6 | second, 2
+    third = np.int64(block >> np.uint64(16) & np.uint64(0x3F))
+    if lead < 0xF0:
+        return (lead & 0x0F) << 12 | second << 6 | third, 3
+    return (lead & 0x07) << 18 | second << 12 | third << 6 | np.int64(block >> np.uint64(24) & np.uint64(0x3F)), 4
+
+
+@kernel
+def bytes_before(before):
+    """Bytes of a character that begins at the end of block `before` and continues in the next one, in `before`."""
+    if before >> np.uint64(62) == np.uint64(3):
+        return 1
+    return 2 if before >> np.uint64(54) & np.uint64(3) == np.uint64(3) else 3
 
 
 @kernel
 def step_bits(
-    data, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
+    data, blocks, block, start, end, i, drop, whitespace, lowercase, fold, classes, pages, records, flags, lower
 ):  # fmt: skip
     """Six masks of the block at `i` (eight bits each): solid bytes, spaces, and line feeds among these; first bytes of
     characters that grow; bytes that change; first bytes of U+03A3 to be made lower case. `classes` is that of
     `ascii_classes`."""
-    if block & HIGH_BITS == np.uint64(0):
-        return ascii_bits(block, bits_inside(i, start, end), whitespace, classes)
-    solids = spaces = feeds = grown = changes = sigmas = 0
-    j = first_character(data, max(i, start), start)
-    while j < min(i + 8, end):
-        code_point, width = utf8.decode(data, j)
+    inside, marks = bits_inside(i, start, end), block & HIGH_BITS
+    solids, spaces, feeds, changes = ascii_bits(block, inside & ~bits_of(marks), whitespace, classes)
+    grown = sigmas = 0
+    if marks == np.uint64(0):
+        return solids, spaces, feeds, 0, changes, 0
+    after_block = block_at(data, blocks, i + 8)
+    marks &= marks_of(inside)
+    while marks:  # characters beyond ASCII
+        k = first_mark(marks)
+        window = join_blocks(block, after_block, np.uint64(8 * k))
+        if window & np.uint64(0x40) == np.uint64(0):
+            before = blocks[at((i >> 3) - 1)]
+            k = -bytes_before(before)
+            window = join_blocks(before, block, np.uint64(64 + 8 * k))
+        code_point, width = decode_block(window)
         record = utf8.record_of(pages, records, code_point)
         kind, count, grows, changed = effect_of(
             code_point, width, record, drop, whitespace, lowercase, fold, flags, lower
         )
-        bits = shifted_bits(count, j - i)
+        bits = shifted_bits(count, k)
         if kind == SOLID:
             solids |= bits
         elif kind == SPACE:
             spaces |= bits
-            if code_point == NEWLINE:
-                feeds |= bits
         if changed:
             changes |= bits
-            if j >= i:
-                grown |= int(grows) << (j - i)
-                sigmas |= int(lowercase != 0 and code_point == CAPITAL_SIGMA) << (j - i)
-        j += width
+            if k >= 0:
+                grown |= int(grows) << k
+                sigmas |= int(lowercase != 0 and code_point == CAPITAL_SIGMA) << k
+        k += width
+        marks = marks >> np.uint64(8 * k) << np.uint64(8 * k) if k < 8 else np.uint64(0)
     return solids, spaces, feeds, grown, changes, sigmas
 
 
@@ -251,7 +290,7 @@ def bounding_bits(data, block, start, end, i, kept, fold, ignored_low, ignored_h
         return kept
     found = 0
     for j in range(max(i, start), min(i + 8, end)):
-        lead = utf8.byte_at(data, j)
+        lead = np.int64(block >> np.uint64(8 * (j - i)) & np.uint64(0xFF))
         if lead & 0xC0 != 0x80 and kept >> (j - i) & 1:
             code_point, _ = utf8.decode(data, j)
             char_flags = int(flags[at(utf8.record_of(pages, records, code_point))])

@@ -111,7 +111,7 @@ def test_quick_check_of_normal_forms(monkeypatch, form, seed):
 
 PIECES = [*"<<<>> \n\n\r\taAbZ.,!?#'1٣·:ΣΣΣİ\u0301\xa0\u3000\u2028\x85\x00\x7f\x1c中Ⱥ\U0001d7ce’²\xadǅẞ\ue000𐐀", "word"]
 SIZE = 1 << 20 if "PTX_ALL_SEEDS" in os.environ else 1 << 13  # bytes of a long document; `make ptx` sets it
-LONGEST_THREAD = 5000  # of any document; the goal was 100,000
+LONGEST_THREAD = 9000  # of any document; the goal was 100,000. In longer texts a thread takes eight blocks
 
 
 def texts_of(chance: random.Random, count: int) -> list[str | None]:
@@ -196,6 +196,31 @@ def test_no_thread_is_long(monkeypatch, steps):
         assert_same_texts(engine, [text], steps)
         longest = {kernel: counts.longest for kernel, counts in device.counts.items()}
         assert max(longest.values()) < LONGEST_THREAD, (name, longest)
+
+
+EDGES = [1, 2, 7, 8, 9, *(32 * words + k for words in (1, 7, 8, 9, 31, 32, 33) for k in (-2, -1, 0, 1))]
+RUNS = [
+    lambda n: "a" + " " * n + "b",
+    lambda n: "a" + "\n" * n + "b",
+    lambda n: " " * n + "a\n" + " " * n,
+    lambda n: "a" + "\x00" * n + " \n b",
+    lambda n: "<" + "x" * n + "> y <b" + "<" * n,
+    lambda n: "<" * n + "a>" + ">" * n + "<a>b",
+    lambda n: "Α" + "'" * n + "Σ" + "'" * n + "Α Σ",
+    lambda n: "Α" + "." * n + "Σ" + "\u0301" * n + " ",
+    lambda n: "x" * n + "ȺİǅΣ’\u3000½𐐀éX",
+    lambda n: "y" * n + "ẞX" + "Ⱥ" * n,
+]
+
+
+@pytest.mark.parametrize("steps", [ALL_STEPS, *MANY_STEPS], ids=lambda steps: "-".join(map(str, steps)))
+def test_runs_that_end_at_words_chunks_and_warps(monkeypatch, steps):
+    """Stops, tags and sigmas are found across words of 32 bytes, eight words and 32 words."""
+    engine, _ = install_engine(monkeypatch, 5)
+    texts = [run(n) for n in EDGES for run in RUNS]
+    assert_same_texts(engine, texts, steps)
+    for run in RUNS:
+        assert_same_texts(engine, [run(n) for n in EDGES if n > 200], steps)
 
 
 @pytest.mark.parametrize(("skipped", "shift"), [(0, 0), (0, 3), (1, 0), (3, 5), (5, 1)])
