@@ -28,7 +28,7 @@ from curation.running.run import run
 from curation.running.stored_plan import digest_of, load_plan
 from tests.runs import digests, made_texts, recipe_of, records_of
 
-TEXTS = {"lines": made_texts(90), "stream": [*made_texts(60, 5), "a" * 900, "", "b"], "empty": []}
+TEXTS = {"lines": made_texts(90), "stream": [*made_texts(60, 5), "a" * 900, "", 'a "b",\r\n\x00'], "empty": []}
 DOCUMENTS, BYTES = 23, 2500
 
 
@@ -60,11 +60,13 @@ def files_in(folder: Path) -> list[list[str]]:
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Callable[..., Recipe]:
-    """Lines with rejected records between them, one compressed stream, and an input without documents."""
+    """Lines with rejected records between them, a compressed stream, and an input without documents."""
     lines = records_of(TEXTS["lines"]).splitlines(keepends=True)
     inputs = {
         "lines.jsonl": b"".join(line + b"no record\n" * (number % 9 == 0) for number, line in enumerate(lines)),
-        "stream.jsonl.gz": gzip.compress(records_of(TEXTS["stream"]), mtime=0),
+        "stream.jsonl.gz": b"".join(  # several members, one of them empty
+            gzip.compress(records_of(part), mtime=0) for part in (TEXTS["stream"][:30], [], TEXTS["stream"][30:])
+        ),
         "empty.jsonl": b"",
     }
     for name, data in inputs.items():
