@@ -35,7 +35,7 @@ COPY_RATE = 11_500
 # MB of text per second of one H200: the table of functions in docs/gpu.md, modelled
 DEVICE_RATES = {
     "parse": 159_000,
-    "rewrite": 193_000,
+    "rewrite": 191_000,
     "measure": 90_600,
     "filter": 90_600,
     "exact_dedup": 383_000,
