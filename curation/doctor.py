@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from curation.contract import ID, ROW, TEXT, Engine, Frame, Text
 from curation.engine import PACKAGES, gpu_obstacle, load_engine
@@ -28,10 +29,11 @@ from curation.measures import Measure
 from curation.models.fasttext import Classifier, load_classifier
 from curation.models.ngrams import tiny_model
 from curation.packing.tokenization import load_tokenizer
-from curation.system.files import commit, read_json, write_json
+from curation.system.files import commit, read_json, unsynced_folder, write_json
 from curation.toolchain import find_toolchain, toolchain_fault, toolchain_line
 
 NUM_DOCUMENTS = 2500
+PARQUET = {"compression": "zstd", "compression_level": 1}
 NUM_GOLDEN_DOCUMENTS = 200  # their results are stored whole, to locate a difference
 GOLDEN_ARRAYS = ("byte_lengths", "measure", "hash_text", "band_keys", "rewrite all steps")
 GOLDEN_JSON, GOLDEN_NPZ = "gpu.json", "gpu.npz"
@@ -111,7 +113,18 @@ def _text_arrays(column: pa.ChunkedArray) -> list[np.ndarray]:
 
 
 def _frame_arrays(engine: Engine, frame: Frame) -> list[np.ndarray]:
-    table = engine.to_arrow(frame)
+    return _table_arrays(engine.to_arrow(frame))
+
+
+def _parquet_arrays(engine: Engine, table: pa.Table) -> list[np.ndarray]:
+    """Write a table as Parquet, and return what pyarrow reads: the bytes differ between engines."""
+    with unsynced_folder() as folder:
+        with engine.parquet_file(folder / "check.parquet", table.schema, PARQUET) as file:
+            file.write(table)
+        return _table_arrays(pq.read_table(folder / "check.parquet"))
+
+
+def _table_arrays(table: pa.Table) -> list[np.ndarray]:
     names = np.frombuffer(repr([(field.name, str(field.type)) for field in table.schema]).encode(), np.uint8)
     columns = [
         _text_arrays(column) if pa.types.is_large_string(column.type) else [column.to_numpy()]
@@ -198,6 +211,7 @@ def engine_checks(engine: Engine, documents: Sequence[str | None]) -> Iterator[C
 
     yield "from_arrow, to_arrow", lambda: _frame_arrays(engine, frame)
     yield "with_columns, filter_rows", lambda: _frame_arrays(engine, part())
+    yield "parquet_file", partial(_parquet_arrays, engine, _table(documents))
     yield from _text_checks(engine, frame)
     # Columns that share buffers with others and start inside them
     yield "hash_text of a part", lambda: [engine.hash_text(part()[TEXT].iloc[7:])]
