@@ -88,11 +88,19 @@ def compile_kernels() -> str:
     from cuda.bindings import nvjitlink
     from numba import cuda
 
-    from gpu_pipeline import json_kernels, kernels, rewrite_kernels, text_kernels, token_kernels
+    from gpu_pipeline import (
+        document_kernels,
+        json_kernels,
+        kernels,
+        rewrite_kernels,
+        rewrite_masks,
+        text_kernels,
+        token_kernels,
+    )
 
     device = SimpleNamespace(compute_capability=CAPABILITY)
     sizes = []
-    modules = kernels, text_kernels, rewrite_kernels, token_kernels, json_kernels
+    modules = kernels, text_kernels, document_kernels, rewrite_masks, rewrite_kernels, token_kernels, json_kernels
     for kernel, signature in (each for module in modules for each in module.SIGNATURES.items()):
         with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
             ptx, _ = cuda.compile(

@@ -26,7 +26,7 @@ from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, pla
 from curation.kernels.words import character_lanes
 from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
-from gpu_pipeline import kernels, measures, models, text_kernels
+from gpu_pipeline import document_kernels, kernels, measures, models, text_kernels
 from gpu_pipeline import rewrite_kernels as rewriting
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, series_of, string_array
 from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
@@ -130,12 +130,12 @@ def _normalise(text: "cudf.Series", column: Column, form: str) -> tuple[cp.ndarr
 def _pieces_of(starts: cp.ndarray, chosen: cp.ndarray) -> tuple[cp.ndarray, cp.ndarray]:
     """(First piece of each document, document of each piece) of the chosen documents at starts[k]:starts[k + 1]."""
     chosen = chosen & (starts[:-1] < starts[1:])
-    before = starts[:-1] // rewriting.SECTOR * rewriting.SECTOR
-    return measures.pieces_of(cp.where(chosen, starts[1:] - before, 0), rewriting.PIECE)
+    before = starts[:-1] // document_kernels.SECTOR * document_kernels.SECTOR
+    return measures.pieces_of(cp.where(chosen, starts[1:] - before, 0), document_kernels.PIECE)
 
 
-def _documents(data: cp.ndarray, offsets: cp.ndarray) -> rewriting.Documents:
-    return rewriting.Documents(data, eight_byte_blocks(data), offsets)
+def _documents(data: cp.ndarray, offsets: cp.ndarray) -> document_kernels.Documents:
+    return document_kernels.Documents(data, eight_byte_blocks(data), offsets)
 
 
 @on_device()
@@ -165,13 +165,13 @@ def rewrite(text: "cudf.Series", steps: RewriteSteps) -> tuple["cudf.Series", np
         if moved:
             starts = kernels.starts_of(lengths[first:last])
             pieces = _pieces_of(starts, valid)
-            source = rewriting.copied_documents(before, form_row[first:last], form, starts, *pieces)
+            source = document_kernels.copied_documents(before, form_row[first:last], form, starts, *pieces)
         after = source if only_form else rewriting.rewrite_documents(source, plan, properties)
         sizes[first:last] = after.offsets[1:] - after.offsets[:-1]
         same_size = sizes[first:last] == before.offsets[1:] - before.offsets[:-1]
         edited[first:last] = valid & ~same_size
         pieces = _pieces_of(after.offsets, valid & same_size)
-        rewriting.mark_edited(before, after, *pieces, edited[first:last])
+        document_kernels.mark_edited(before, after, *pieces, edited[first:last])
         outputs.append(after.data)
 
     scratch = (rewriting.BATCH_BYTES + moved) * lengths + output_bound(lengths, steps)

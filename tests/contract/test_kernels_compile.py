@@ -15,7 +15,10 @@ INSTALL = "pip install 'numba-cuda[cu13]<0.31'"
 pytest.importorskip("numba_cuda", reason=f"numba-cuda is not installed: {INSTALL}")
 pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
 pytest.importorskip("numba.cuda")
-NAMES = "kernels", "text_kernels", "rewrite_kernels", "token_kernels", "json_kernels", "model_kernels"
+NAMES = (
+    "kernels", "text_kernels", "document_kernels", "rewrite_masks", "rewrite_kernels", "token_kernels", "json_kernels",
+    "model_kernels",
+)  # fmt: skip
 LAUNCHED = [pytest.importorskip(f"gpu_pipeline.{name}") for name in NAMES]
 kernels = LAUNCHED[0]
 
