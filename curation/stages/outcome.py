@@ -19,7 +19,7 @@ from curation.contract import TEXT, Text, position_type
 from curation.errors import StageError
 from curation.rules.decide import Verdict
 from curation.rules.tallies import Tally
-from curation.system.files import make_folder
+from curation.system.files import commit
 from curation.system.steps import each
 
 if TYPE_CHECKING:
@@ -179,8 +179,8 @@ class Corpus:
         in `scratch`, through a memory map."""
         if isinstance(self.given, Path):
             copy = self.scratch / "present.npy"
-            make_folder(self.scratch)
-            copyfile(self.given, copy)
+            with commit(copy) as path:  # a process that has lost its lease may have mapped an earlier copy
+                copyfile(self.given, path)
             return np.asarray(np.load(copy, mmap_mode="r+"))
         mask = np.zeros(int(self.storage.starts[-1]), bool)
         for batch in batches_of(len(self.rows)):

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removed rows in files: the process that decides needs no memory for them, however many there are."""
+"""Removed rows in files: the process that decides needs no memory for them, however many there are.
+
+Files appear whole, by a rename: a process that has lost its lease may write one again while another maps it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +16,7 @@ import numpy as np
 from curation.arrays import batches_of, map_file, write_array
 from curation.stages.key_ranges import row_type
 from curation.stages.outcome import Drops
-from curation.system.files import make_folder
+from curation.system.files import commit, commit_all
 
 if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
@@ -36,12 +40,12 @@ def matched_drops(corpus: Corpus, reason: str, folder: str | Path, matches: Iter
 def _stored(corpus: Corpus, empty: Drops, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Drops:
     """Return `empty` with the rows, partners and values of the pieces, which are written to files and mapped."""
     folder = corpus.scratch / DECISION
-    make_folder(folder)
     kinds = [empty.row.dtype, np.asarray(empty.partner).dtype, np.dtype(np.float64)]
     paths = [folder / f"{empty.reason}.{name}" for name in ("row", "partner", "value")]
-    with open(paths[0], "wb") as rows, open(paths[1], "wb") as partners, open(paths[2], "wb") as values:
+    with commit_all(*paths) as temporary, ExitStack() as stack:
+        files = [stack.enter_context(open(path, "wb")) for path in temporary]
         for piece in pieces:
-            for file, array, kind in zip((rows, partners, values), piece, kinds, strict=True):
+            for file, array, kind in zip(files, piece, kinds, strict=True):
                 write_array(file, array.astype(kind, copy=False))
     row, partner, value = (map_file(path, kind) for path, kind in zip(paths, kinds, strict=True))
     return empty._replace(row=row, partner=partner, value=value)
@@ -56,20 +60,20 @@ def count_below(drops: Drops, bound: float) -> int:
 def sorted_file(path: Path, pieces: Sequence[np.ndarray]) -> np.ndarray:
     """Return all values of some arrays of integers in ascending order, in a new file."""
     kind = np.result_type(*pieces)
-    make_folder(path.parent)
-    with open(path, "wb") as file:
-        for piece in pieces:
-            for batch in batches_of(len(piece)):
-                write_array(file, piece[batch].astype(kind, copy=False))
-    if any(map(len, pieces)):
-        np.memmap(path, kind, "r+").sort()
+    with commit(path) as temporary:
+        with open(temporary, "wb") as file:
+            for piece in pieces:
+                for batch in batches_of(len(piece)):
+                    write_array(file, piece[batch].astype(kind, copy=False))
+        if any(map(len, pieces)):
+            np.memmap(temporary, kind, "r+").sort()
     return map_file(path, kind)
 
 
 def distinct_file(path: Path, pieces: Sequence[np.ndarray]) -> np.ndarray:
     """Return each of the values of some arrays of integers once, ascending, in a new file."""
     values = sorted_file(path.with_suffix(".sorted"), pieces)
-    with open(path, "wb") as file:
+    with commit(path) as temporary, open(temporary, "wb") as file:
         for different, _ in runs_of(values):
             write_array(file, different.astype(values.dtype))
     return map_file(path, values.dtype)

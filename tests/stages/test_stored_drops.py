@@ -70,3 +70,13 @@ def test_a_million_removed_rows_take_no_memory_of_their_own(tmp_path, monkeypatc
     assert len(drops.row) == len(drops.partner) == len(drops.value) == pieces * size
     assert (below, sizes["groups"], sizes["largest_groups"][0]) == (250_000, 1000, {"row": 0, "documents": 1001})
     assert peak < 1_000_000  # one byte per row
+
+
+def test_files_that_are_written_again_leave_what_is_mapped(tmp_path):
+    corpus, rows = corpus_in(tmp_path / "parts", 10), np.arange(10, dtype=np.int32)
+    drops = stored_drops(corpus, "same", [(rows, rows, np.ones(10))])
+    different = distinct_file(tmp_path / "different.bin", [rows])
+    stored_drops(corpus, "same", [(rows + 1, rows + 1, np.zeros(10))])
+    distinct_file(tmp_path / "different.bin", [rows + 1])
+    assert drops.row.tolist() == drops.partner.tolist() == different.tolist() == rows.tolist()
+    assert np.asarray(drops.value).tolist() == [1.0] * 10
