@@ -27,28 +27,28 @@ DECISION = "decision"  # folder
 
 def stored_drops(corpus: Corpus, reason: str, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Drops:
     """Return the drops of all pieces. A piece has rows of the corpus, the rows kept in their places, and values."""
-    return _stored(corpus, Drops(np.zeros(0, row_type(corpus)), reason, 0.0, np.zeros(0, row_type(corpus))), pieces)
+    return Drops(*_stored(corpus, reason, row_type(corpus), pieces))
 
 
 def matched_drops(corpus: Corpus, reason: str, folder: str | Path, matches: Iterable[Matches]) -> Drops:
     """Return the drops of documents that match one of the saved index in `folder`."""
     pieces = ((entry.position, entry.number, entry.value) for entry in matches)
-    empty = Drops(np.zeros(0, row_type(corpus)), reason, 0.0, np.zeros(0, np.int64), str(folder))
-    return _stored(corpus, empty, pieces)
+    return Drops(*_stored(corpus, reason, "int64", pieces), str(folder))
 
 
-def _stored(corpus: Corpus, empty: Drops, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Drops:
-    """Return `empty` with the rows, partners and values of the pieces, which are written to files and mapped."""
-    folder = corpus.scratch / DECISION
-    kinds = [empty.row.dtype, np.asarray(empty.partner).dtype, np.dtype(np.float64)]
-    paths = [folder / f"{empty.reason}.{name}" for name in ("row", "partner", "value")]
+def _stored(
+    corpus: Corpus, reason: str, partner_type: str, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, str, np.ndarray, np.ndarray]:
+    """Return the row, reason, value and partner of `Drops`: arrays of all pieces, written to files and mapped."""
+    kinds = row_type(corpus), partner_type, "float64"
+    paths = [corpus.scratch / DECISION / f"{reason}.{name}" for name in ("row", "partner", "value")]
     with commit_all(*paths) as temporary, ExitStack() as stack:
         files = [stack.enter_context(open(path, "wb")) for path in temporary]
         for piece in pieces:
             for file, array, kind in zip(files, piece, kinds, strict=True):
                 write_array(file, array.astype(kind, copy=False))
     row, partner, value = (map_file(path, kind) for path, kind in zip(paths, kinds, strict=True))
-    return empty._replace(row=row, partner=partner, value=value)
+    return row, reason, value, partner
 
 
 def count_below(drops: Drops, bound: float) -> int:
