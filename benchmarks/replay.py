@@ -6,9 +6,8 @@
 
 `measure` notes the processor time of each task, with one worker. The rest is the time of the run's own process. The
 small corpus gives the costs that do not depend on the size. Of ROUNDS runs, the one counts whose process took the
-median time. `table` scales phases by the bytes of the input, and gives
-bundles of tasks to threads in the order in which the run submits them: a bundle starts when a thread is free, and not
-before the client has submitted it.
+median time. `table` scales phases by the bytes of the input, and gives bundles of tasks to threads in the order in
+which the run submits them: a bundle starts when a thread is free, and not before the client has submitted it.
 """
 
 from __future__ import annotations

@@ -62,6 +62,12 @@ def write_array(file: BinaryIO, values: np.ndarray) -> None:
     file.write(np.ascontiguousarray(values).view(np.uint8).data)
 
 
+def write_file(path: Path, values: np.ndarray) -> None:
+    """Write the bytes of an array to a file, which `map_file` reads. Errors are those of `write_array`."""
+    with open(path, "wb") as file:
+        write_array(file, values)
+
+
 def read_pieces(path: Path, starts: np.ndarray, lengths: np.ndarray, out: np.ndarray) -> None:
     """Read byte ranges of a file (int64 arrays) to `out` (uint8), one after the other. IntegrityError if the file is
     too short."""

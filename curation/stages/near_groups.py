@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from curation.arrays import batches_of, map_file, positions_of, sorted_unique, write_array
+from curation.arrays import batches_of, map_file, positions_of, sorted_unique, write_file
 from curation.stages.components import Components
 from curation.stages.key_ranges import bundle_count, bundle_starts, cell_size, read_cell, row_type, write_cells
 from curation.stages.near_pairs import OTHERS, STARS, has_others, pairs_of, unique_pairs
@@ -41,8 +41,7 @@ def similarity_folder(corpus: Corpus, bundle: int) -> Path:
 
 def write_candidates(folder: Path, rows: np.ndarray) -> None:
     """Write the rows whose data are in the folder."""
-    with open(folder / CANDIDATES, "wb") as file:
-        write_array(file, rows)
+    write_file(folder / CANDIDATES, rows)
 
 
 def candidate_count(corpus: Corpus) -> int:

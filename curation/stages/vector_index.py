@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation.arrays import map_file, seeded_hashes, write_array
+from curation.arrays import map_file, seeded_hashes, write_array, write_file
 from curation.contract import position_type
 from curation.errors import InputError, IntegrityError, RecipeError
 from curation.models.vectors import UNITS, from_column, squared_norms
@@ -117,8 +117,7 @@ def write_part(engine: Engine, corpus: Corpus, number: int) -> None:
         documents[place[inside]] = map_file(_sorted_path(corpus, owner, "documents"), kind)[chosen]
     with index_files(corpus, _part_files(number)) as paths:
         for path, values in zip(paths, (vectors, squared_norms(vectors), documents), strict=True):
-            with open(path, "wb") as file:
-                write_array(file, values)
+            write_file(path, values)
 
 
 def _starts(counts: np.ndarray) -> np.ndarray:
@@ -130,8 +129,7 @@ def write_clusters(corpus: Corpus) -> None:
     """Write the centroids and the places of their clusters."""
     with index_files(corpus, [CENTROIDS, STARTS]) as (centroids, starts):
         copyfile(centroids_path(corpus), centroids)
-        with open(starts, "wb") as file:
-            write_array(file, _starts(_counts(corpus)))
+        write_file(starts, _starts(_counts(corpus)))
 
 
 # Reading

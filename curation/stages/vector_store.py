@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from curation.arrays import map_file, positions_of, write_array
+from curation.arrays import map_file, positions_of, write_array, write_file
 from curation.contract import ID
 from curation.errors import InputError, counted
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms
@@ -84,8 +84,8 @@ def equal_of(corpus: Corpus, number: int) -> np.ndarray:
 
 def save(path: Path, values: np.ndarray) -> None:
     """Write the bytes of an array to a file, whole or not at all."""
-    with commit(path) as temporary, open(temporary, "wb") as file:
-        write_array(file, values)
+    with commit(path) as temporary:
+        write_file(temporary, values)
 
 
 def vector_path(corpus: Corpus, number: int, name: str) -> Path:
