@@ -155,7 +155,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Outcome as Outcome,
     )
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.4.0.dev0"
 
 _HOMES = {
     "curation.library.functions": (
