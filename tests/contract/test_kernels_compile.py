@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import needs
+
 INSTALL = "pip install 'numba-cuda[cu13]<0.31'"
-pytest.importorskip("numba_cuda", reason=f"numba-cuda is not installed: {INSTALL}")
+needs("numba_cuda")
 pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
 pytest.importorskip("numba.cuda")
 NAMES = (
@@ -22,9 +24,9 @@ NAMES = (
 LAUNCHED = [pytest.importorskip(f"gpu_pipeline.{name}") for name in NAMES]
 kernels = LAUNCHED[0]
 
-from tests.ptx.build import other_toolchain, ptx_of  # noqa: E402 - needs the packages above
-from tests.ptx.parse import parse  # noqa: E402
-from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported  # noqa: E402
+from tests.ptx.build import other_toolchain, ptx_of
+from tests.ptx.parse import parse
+from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 
 RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read_bytes())
 MORE_REGISTERS = 1.1  # that another version of the linker may use

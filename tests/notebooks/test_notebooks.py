@@ -42,7 +42,7 @@ def test_a_notebook_is_committed_without_outputs(path: Path):
 def test_a_notebook_runs_from_a_clean_kernel(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     needed = NEEDS.get(path.stem, "curation")
     if find_spec(needed) is None:
-        pytest.skip(f"{needed} is not installed; it comes with the extra notebook")
+        pytest.skip(f"{needed} is not installed: pip install {needed}")
     monkeypatch.setenv("NOTEBOOK_STEPS", STEPS)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # the notebooks make temporary folders
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))

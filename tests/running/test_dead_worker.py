@@ -26,10 +26,11 @@ from curation.running.run import run
 from curation.running.verify import verify
 from curation.system import cluster as cluster_module
 from tests.models.tiny_files import write_static
+from tests.needs import needs
 from tests.runs import data_digests, digests, made_texts, recipe_of, records_of
 from tests.stages.test_semantic_recipe import made_texts as letters
 
-pytest.importorskip("distributed", reason="the optional extra `distributed` is not installed")
+needs("distributed")
 
 SCHEDULER = "from distributed.cli.dask_scheduler import main; main()"
 # Before it renames a file, a worker looks for a mark of the target and kills the process named in it, or itself.

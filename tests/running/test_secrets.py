@@ -13,10 +13,11 @@ from curation.running.pieces import decode_phase
 from curation.running.progress import Progress
 from curation.running.run import run
 from curation.running.stored_plan import load_plan
+from tests.needs import needs
 from tests.reading.http_files import served
 from tests.runs import data_digests, made_texts, recipe_of, records_of
 
-pytest.importorskip("aiohttp")
+needs("aiohttp")
 CORPUS = records_of(made_texts(200))
 SECRETS = (b"S3CRET", b"ALICE")
 
