@@ -51,7 +51,18 @@ def excess(found: Resources, recorded: Resources) -> list[str]:
     return [name for name in ("registers", "stack", "shared", "local") if getattr(found, name) > getattr(most, name)]
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
+@pytest.mark.parametrize(
+    "capability",
+    [
+        (9, 0),
+        *(
+            pytest.param(each, marks=pytest.mark.slow("every kernel compiles and links for Turing to Blackwell"))
+            for each in CAPABILITIES
+            if each != (9, 0)
+        ),
+    ],
+    ids="sm_{0[0]}{0[1]}".format,
+)
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernel_compiles_and_links(name, capability):
     ptx = ptx_of(KERNELS[name], SIGNATURES[KERNELS[name]], capability).encode()
@@ -65,6 +76,7 @@ def test_kernel_compiles_and_links(name, capability):
         assert not excess(found, Resources(*recorded)), f"{found}, recorded {recorded}; accept it by `make ptx-record`"
 
 
+@pytest.mark.slow("the device code that is executed here is that of other capabilities")
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0)], ids="sm_{0[0]}{0[1]}".format)
 @pytest.mark.parametrize("name", KERNELS)
 def test_device_code_that_is_executed_is_that_of_other_capabilities(name, capability):

@@ -37,6 +37,7 @@ def test_a_notebook_is_committed_without_outputs(path: Path):
 
 
 # The kernel's sockets are closed by its own threads, at times after the test.
+@pytest.mark.slow("every notebook runs from a clean kernel")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_a_clean_kernel(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -41,6 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow("the examples of `docs/clusters.md` run")
 @pytest.mark.parametrize("number", range(2))
 def test_examples_run(number: int, folder: Path):
     with socket.socket() as free:
