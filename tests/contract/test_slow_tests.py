@@ -33,6 +33,12 @@ def test_the_page_lists_each_slow_test_with_its_promise():
     assert len({*marked.values()}) == len(marked) > 30
 
 
+def test_no_test_asks_for_an_optional_package_without_the_remedy():
+    asked = {path: path.read_text("utf-8") for path in (ROOT / "tests").glob("**/*.py")}
+    pattern = re.compile(rf'importorskip\("(?:{"|".join(map(re.escape, REMEDIES))})"')
+    assert [str(path) for path, text in asked.items() if pattern.search(text)] == []
+
+
 @pytest.mark.slow("without optional packages, tests are skipped and none fails")
 def test_without_optional_packages_nothing_fails():
     """All tests are collected, and those of the GPU engine run."""

@@ -57,7 +57,11 @@ def records_of(path: Path) -> tuple[list[str], list[str]]:
     return [record["id"] for record in records], [record["text"] for record in records]
 
 
-@pytest.fixture(scope="module", params=[f"{name}-{corpus}" for name in NAMES for corpus in ("made", "real")])
+@pytest.fixture(
+    scope="module",
+    params=[f"{name}-{corpus}" for name in NAMES for corpus in ("made", "real")],
+    ids=lambda name: f"{name}-{FILE_TYPE}",  # with and without PyTorch, tests have names of their own
+)
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     name, corpus = request.param.split("-")
     folder = tmp_path_factory.mktemp(request.param)
