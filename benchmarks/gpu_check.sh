@@ -73,7 +73,7 @@ record_golden(Path(sys.argv[1]))
 
 # -W default: the installed libraries may print warnings that this project does not cause. Each file has a separate
 # process, because a faulty kernel ends the CUDA context of its process. -p no:cacheprovider: the tree may be read-only.
-tests=("$python" -m pytest -W default -p no:cacheprovider -q --engine gpu --durations=5)
+tests=("$python" -m pytest -W default -p no:cacheprovider -q -m "" --engine gpu --durations=5)
 
 step "nvidia-smi" 60 versions.txt nvidia-smi
 step "versions" 120 versions.txt "$python" -c "$versions"

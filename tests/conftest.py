@@ -40,6 +40,7 @@ def missing_for(name: str) -> str:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine", choices=ENGINES, help="test this engine only, and fail where it cannot run")
+    parser.addoption("--passed", type=Path, help="leave out the tests named in this file; then name those that passed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,6 +48,30 @@ def pytest_configure(config: pytest.Config) -> None:
     if chosen and missing_for(chosen):
         raise pytest.UsageError(f"--engine {chosen}: {missing_for(chosen)}")
     settings.load_profile("gpu" if chosen == "gpu" else "ci" if os.environ.get("CI") else "local")
+    os.fsync = os.fstat  # refuses the same descriptors; no machine crashes here, and a run syncs 50 times
+    if config.getoption("--passed") and "PYTEST_CURRENT_TEST" not in os.environ:  # not in a session that a test starts
+        config.pluginmanager.register(Passed(config), "passed")
+
+
+class Passed:
+    """Two environments run all tests between them: the second one runs only what did not pass in the first."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.path = config, config.getoption("--passed").absolute()
+        self.names = set(self.path.read_text("utf-8").splitlines()) if self.path.exists() else set()
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        left_out = [item for item in items if item.nodeid in self.names]
+        items[:] = [item for item in items if item.nodeid not in self.names]
+        self.config.hook.pytest_deselected(items=left_out)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.names.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        if not hasattr(self.config, "workerinput"):
+            self.path.write_text("".join(f"{name}\n" for name in sorted(self.names)), "utf-8")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -44,7 +44,7 @@ WITH_FILES: list[tuple[str, set[str]]] = [
 def shell(name: str) -> str:
     found = shutil.which(name)
     if not found:
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"{name} is not installed: apt-get install {name}")
     return found
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import needs
+
 INSTALL = "pip install 'numba-cuda[cu13]<0.31'"
-pytest.importorskip("numba_cuda", reason=f"numba-cuda is not installed: {INSTALL}")
+needs("numba_cuda")
 pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
 pytest.importorskip("numba.cuda")
 NAMES = (
@@ -22,9 +24,9 @@ NAMES = (
 LAUNCHED = [pytest.importorskip(f"gpu_pipeline.{name}") for name in NAMES]
 kernels = LAUNCHED[0]
 
-from tests.ptx.build import other_toolchain, ptx_of  # noqa: E402 - needs the packages above
-from tests.ptx.parse import parse  # noqa: E402
-from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported  # noqa: E402
+from tests.ptx.build import other_toolchain, ptx_of
+from tests.ptx.parse import parse
+from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 
 RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read_bytes())
 MORE_REGISTERS = 1.1  # that another version of the linker may use
@@ -49,7 +51,18 @@ def excess(found: Resources, recorded: Resources) -> list[str]:
     return [name for name in ("registers", "stack", "shared", "local") if getattr(found, name) > getattr(most, name)]
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
+@pytest.mark.parametrize(
+    "capability",
+    [
+        (9, 0),
+        *(
+            pytest.param(each, marks=pytest.mark.slow("every kernel compiles and links for Turing to Blackwell"))
+            for each in CAPABILITIES
+            if each != (9, 0)
+        ),
+    ],
+    ids="sm_{0[0]}{0[1]}".format,
+)
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernel_compiles_and_links(name, capability):
     ptx = ptx_of(KERNELS[name], SIGNATURES[KERNELS[name]], capability).encode()
@@ -63,6 +76,7 @@ def test_kernel_compiles_and_links(name, capability):
         assert not excess(found, Resources(*recorded)), f"{found}, recorded {recorded}; accept it by `make ptx-record`"
 
 
+@pytest.mark.slow("the device code that is executed here is that of other capabilities")
 @pytest.mark.parametrize("capability", [(7, 5), (8, 0)], ids="sm_{0[0]}{0[1]}".format)
 @pytest.mark.parametrize("name", KERNELS)
 def test_device_code_that_is_executed_is_that_of_other_capabilities(name, capability):

@@ -13,6 +13,7 @@ import pytest
 import curation
 from curation.errors import CurationError
 from curation.running.finished import RunResult
+from tests.needs import needs
 from tests.runs import recipe_of, records_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "notebooks.md").read_text("utf-8")
@@ -51,7 +52,7 @@ def test_the_page_has_the_message_of_a_mistake(mistake: str, tmp_path: Path, mon
         monkeypatch.setitem(sys.modules, "altair", None)
         message = message.replace("No module named 'altair'", "import of altair halted; None in sys.modules")
     else:
-        pytest.importorskip("altair")
+        needs("altair")
     with pytest.raises((CurationError, ImportError)) as error:
         WRONG[mistake]()
     assert type(error.value).__name__ == kind and str(error.value).replace("`", "") == message

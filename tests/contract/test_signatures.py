@@ -148,7 +148,7 @@ SEEN = {
 
 def test_a_type_checker_sees_signatures(tmp_path: Path):
     if importlib.util.find_spec("mypy") is None:
-        pytest.skip("mypy is not installed; it comes with the extra dev")
+        pytest.skip("mypy is not installed: pip install '.[dev]'")
     assert (ROOT / "curation" / "py.typed").is_file()
     (tmp_path / "user.py").write_text(SCRIPT)
     (tmp_path / "mypy.ini").write_text(SETTINGS)

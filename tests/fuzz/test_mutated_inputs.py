@@ -25,6 +25,7 @@ from curation.reading import probe, read_documents
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
+from tests.needs import needs
 
 MUTATIONS = int(os.environ.get("TORTURE", "400"))
 NASTY_BYTES = [b"\0", b"\xff\xfe", b"\n", b"\r", b'"', b"{", b"\xed\xa0\x80"]
@@ -148,7 +149,7 @@ class Found(NamedTuple):
 def read_all(path: Path, slice_bytes: int = 1000, batch_bytes: int = 500, **settings: Any) -> Found:
     """What a file holds; CurationError where it is refused."""
     if path.suffix == ".warc":
-        pytest.importorskip("resiliparse", reason="reading WARC needs the extra `warc`")
+        needs("resiliparse")
     if "utf16" in path.name:
         settings |= {"encoding": "utf-16", "separator": "\n"}
     slices = plan_slices([probe(file) for file in find_files([Input(path=str(path), **settings)])], slice_bytes)

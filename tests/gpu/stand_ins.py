@@ -344,6 +344,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         ("cudf", pandas_as_cudf()),
         ("pylibcudf", arrow_as_pylibcudf()),
         ("rmm", SimpleNamespace(__name__="rmm", __version__="0", mr=resources)),
+        ("numba_cuda", SimpleNamespace(__name__="numba_cuda", __version__="0")),  # only its version is asked for
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")

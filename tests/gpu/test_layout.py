@@ -167,6 +167,7 @@ def test_short_memory_halves_the_batches(gpu_text, monkeypatch, caplog):
 A_B = np.arange(1, 253, 2, dtype=np.uint32), np.arange(126, dtype=np.uint32)
 
 
+@pytest.mark.slow("a batch on the device takes no more memory than its bytes announce")
 @pytest.mark.parametrize(
     "work",
     [

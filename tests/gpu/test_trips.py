@@ -87,6 +87,7 @@ def test_text_crosses_once_up_and_once_down_if_kept(bus, recipe, tmp_path, sampl
         assert sum(bus.down) == kept
 
 
+@pytest.mark.slow("lines parsed on the device leave no batch in its memory")
 def test_lines_parsed_on_the_device_leave_no_batch_behind(bus, gpu, recipe, tmp_path, monkeypatch):
     reading = inspect.unwrap(gpu.read_slice).__globals__
 

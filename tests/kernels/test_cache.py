@@ -57,6 +57,7 @@ def hash_in_new_process(folder: Path) -> tuple[tuple[int, int], bool]:
     return (int(high), int(low)), int(hits) > 0
 
 
+@pytest.mark.slow("extensions of Numba are loaded only to compile")
 def test_extensions_of_numba_are_loaded_to_compile_alone(copy: Path):
     results = [output_of(HASH + EXTENSIONS, copy) for _ in range(2)]
     assert results[0][:2] == results[1][:2]
@@ -64,6 +65,7 @@ def test_extensions_of_numba_are_loaded_to_compile_alone(copy: Path):
     assert results[1][5] == "False"
 
 
+@pytest.mark.slow("an edited function is compiled again with every kernel that calls it")
 def test_an_edited_callee_takes_effect(copy: Path):
     first, compiled_before = hash_in_new_process(copy)
     assert not compiled_before
@@ -87,6 +89,7 @@ def test_a_copy_with_other_file_times_finds_the_kernels(copy: Path):
     assert hash_in_new_process(moved) == (expected, True)
 
 
+@pytest.mark.slow("a damaged file of the kernel cache is compiled again")
 def test_a_damaged_file_counts_as_missing(copy: Path):
     expected, _ = hash_in_new_process(copy)
     [compiled] = (copy.parent / "cache").rglob("kernels.hash_rows-*")
@@ -98,6 +101,7 @@ def test_a_damaged_file_counts_as_missing(copy: Path):
     assert hash_in_new_process(copy) == (expected, True)
 
 
+@pytest.mark.slow("kernels compiled into a wheel are used where processor and versions agree")
 def test_kernels_in_the_package_are_used_where_the_key_agrees(copy: Path):
     """What `make wheel` puts into a wheel, with the kernels of one group."""
     code = "import runpy, curation.running.warm_up as w; w.GROUPS = {'hashes': w.GROUPS['hashes']}; "
@@ -115,6 +119,7 @@ def has_avx2() -> bool:
     return platform.machine() == "x86_64" and bool(binding.get_host_cpu_features().get("avx2"))
 
 
+@pytest.mark.slow("a run works where no folder for kernels can be written")
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"])
 def test_without_a_folder_to_write_to_kernels_are_compiled_each_time(copy: Path, variable: str):
     (copy.parent / "tmp").mkdir()

@@ -187,7 +187,9 @@ def can_train() -> bool:
         return False
 
 
-needs_fasttext = pytest.mark.skipif(not can_train(), reason="the package fasttext that trains is not installed")
+needs_fasttext = pytest.mark.skipif(
+    not can_train(), reason="no fasttext that trains is installed: run `make test-models`"
+)
 
 
 def texts_of(words: str, rng: np.random.Generator, count: int) -> list[str]:

@@ -51,7 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", [*FUNCTIONS, *CLASSES])
 def test_examples_run(name: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     if name in NEEDS and not hasattr(pytest.importorskip(NEEDS[name][0]), NEEDS[name][1]):
-        pytest.skip(f"the package {NEEDS[name][0]} that is installed has no {NEEDS[name][1]}")
+        pytest.skip(f"the package {NEEDS[name][0]} that is installed has no {NEEDS[name][1]}: run `make test-models`")
     shutil.copytree(made, tmp_path / "made")
     monkeypatch.chdir(tmp_path / "made")
     found = doctest.DocTestFinder(recurse=name in CLASSES).find(getattr(curation, name), name, globs={})

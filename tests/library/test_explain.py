@@ -16,6 +16,7 @@ import cpu_fallback
 import curation
 from curation.errors import InputError, RecipeError
 from curation.rules.decide import RULE_SETS
+from tests.needs import needs
 from tests.runs import made_texts, recipe_of
 
 RULES = ["gopher_repetition", {"measure": "words", "min": 5, "reason": "short"}]
@@ -174,7 +175,7 @@ def test_pairs_with_a_saved_index(tmp_path: Path):
 
 
 def test_a_chart_has_the_bins_and_the_bound(frame: pd.DataFrame):
-    pytest.importorskip("altair")
+    needs("altair")
     explained = curation.explain(frame, [SHORT])
     chart = curation.plot(explained, [SHORT]).to_dict()
     [drawn] = chart["concat"]
@@ -188,7 +189,7 @@ def test_a_chart_has_the_bins_and_the_bound(frame: pd.DataFrame):
 
 
 def test_a_chart_does_not_grow_with_the_documents():
-    pytest.importorskip("altair")
+    needs("altair")
     sizes = []
     for count in (100, 100_000):
         chart = curation.plot({"words": np.arange(count)}, [SHORT])
@@ -218,7 +219,7 @@ def test_a_chart_without_altair_names_the_package(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_wrong_argument_ends_in_one_message(frame: pd.DataFrame, call: Any, error: Any, message: str):
-    pytest.importorskip("altair")
+    needs("altair")
     with pytest.raises(error, match=message):
         call(frame)
 

@@ -18,6 +18,7 @@ import curation
 from curation.library import external_sort, lm_training
 from curation.reading import texts as reading_texts
 from tests.cli.test_cli import curate
+from tests.needs import needs
 from tests.oracle import language_model as oracle
 from tests.runs import records_of
 
@@ -101,7 +102,7 @@ def test_probabilities_after_each_context_sum_to_one(corpus: Path, tmp_path: Pat
 
 
 def test_kenlm_reads_the_model_with_the_same_scores(corpus: Path, tmp_path: Path):
-    kenlm = pytest.importorskip("kenlm")
+    kenlm = needs("kenlm")
     path = curation.train_lm(corpus, tmp_path / "model.arpa", order=4, prune=(0, 0, 1)).path
     model = kenlm.Model(str(path))
     lines = [" ".join(line) for line in oracle.sentences_of(made_texts(seed=9, count=20))] + ["unseen words w1 w2"]

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pandas as pd
-import pytest
 
 import curation
 from curation.running.finished import RunResult
 from curation.system.html_table import MAX_ROWS, html_table
+from tests.needs import needs
 from tests.runs import records_of
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror='alert(2)'>\x1b[2J\u202e$$x$$&amp;\"'"
@@ -103,7 +103,7 @@ def test_effects_are_a_table():
 
 
 def test_loaders_and_data_sets_are_shown(tmp_path: Path):
-    pytest.importorskip("torch")
+    needs("torch")
     from curation.training import BlockDataset, ChunkDataset, Loader, MegatronDataset, PackedDataset, TokenDataset
 
     (tmp_path / "a.jsonl").write_bytes(records_of(["one two three four"] * 8))

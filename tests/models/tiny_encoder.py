@@ -7,11 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.models.tiny_files import WORDS, write_safetensors, write_tokenizer
+from tests.needs import needs
 
-torch = pytest.importorskip("torch")
+torch = needs("torch")
 
 WIDTH, INNER, HEADS, LAYERS, POSITIONS = 16, 32, 2, 2, 40
 CONFIG = {

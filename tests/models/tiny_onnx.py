@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
-onnx = pytest.importorskip("onnx", reason="the package onnx, which builds the models, is not installed")
+from tests.needs import needs
+
+onnx = needs("onnx")
 helper = onnx.helper
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")

@@ -37,12 +37,13 @@ def test_a_notebook_is_committed_without_outputs(path: Path):
 
 
 # The kernel's sockets are closed by its own threads, at times after the test.
+@pytest.mark.slow("every notebook runs from a clean kernel")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_from_a_clean_kernel(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     needed = NEEDS.get(path.stem, "curation")
     if find_spec(needed) is None:
-        pytest.skip(f"{needed} is not installed; it comes with the extra notebook")
+        pytest.skip(f"{needed} is not installed: pip install {needed}")
     monkeypatch.setenv("NOTEBOOK_STEPS", STEPS)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # the notebooks make temporary folders
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))

@@ -130,6 +130,7 @@ def tokenizer_json(**content):
     return json.dumps(found | {"post_processor": None, "decoder": None} | content)
 
 
+@pytest.mark.slow("byte-level tokenizers of Hugging Face give their ids in the flat tables")
 @pytest.mark.parametrize("ignore_merges", [False, True], ids=["", "ignore_merges"])
 @pytest.mark.parametrize(
     "steps",

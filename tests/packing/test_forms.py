@@ -22,6 +22,7 @@ from curation.packing.forms.writing import summaries, write_forms
 from curation.packing.ordering import seeded_order
 from curation.packing.tokenization import load_tokenizer
 from curation.recipes.recipe import Output, convert_recipe
+from tests.needs import needs
 from tests.packing.samples import flat, make_documents, opened, write_parts
 
 PAD = 499
@@ -333,7 +334,7 @@ def test_int32_ids_stay_int32(tmp_path, form):
 
 @pytest.mark.parametrize("form", ["blocks", "chunks"])
 def test_torch_files_hold_what_the_arrays_hold(tmp_path, form):
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    torch = needs("torch")
     made, settings, dtype = make_documents(60), SMALL[form], IDS
     content = settings.write(opened(tmp_path / "a", made), fresh(tmp_path / "npy"), "", dtype, PAD)
     as_torch = msgspec.structs.replace(settings, file_type="pt")

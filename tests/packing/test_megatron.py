@@ -14,6 +14,7 @@ from curation.packing import joining, megatron
 from curation.packing.indexed import IndexedReader, check_pair
 from curation.packing.joining import join_parts
 from curation.packing.megatron import PairCounts, PairWriter, choose_dtype
+from tests.needs import needs
 
 DOCUMENTS = [[1, 2, 3, 9], [7, 9], [9], [65499, 0, 5, 6, 9]]
 
@@ -409,7 +410,7 @@ def test_shuffled_join_wants_a_permutation(tmp_path, order):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32])
 def test_megatron_reads_and_writes_the_same(tmp_path, dtype):
-    pytest.importorskip("megatron.core", reason="megatron-core and torch are not installed")
+    needs("megatron.core")
     import torch
     from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 

@@ -25,9 +25,10 @@ from curation.running.report_html import MAX_CHARACTERS, as_html
 from curation.running.report_text import print_funnel
 from curation.running.run import run
 from curation.running.verify import verify
+from tests.needs import needs
 from tests.runs import data_digests, kept_rows, rejected_rows, report_of
 
-datasets = pytest.importorskip("datasets", reason="the optional extra `hub` is not installed")
+datasets = needs("datasets")
 
 ROWS = 1500  # of each of three files: some batches of BATCH_ROWS each
 

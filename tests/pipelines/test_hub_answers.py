@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from curation.running.verify import verify
+from tests.needs import needs
 from tests.pipelines.fake_hub import Hub, serve
 from tests.runs import data_digests, kept_rows, report_of
 
-pytest.importorskip("datasets", reason="the optional extra `hub` is not installed")
+needs("datasets")
 
 ROOT = Path(__file__).resolve().parents[2]
 # The libraries wait between tries, and take the address of the hub from the environment when they are imported.

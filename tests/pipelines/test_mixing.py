@@ -314,7 +314,7 @@ def test_what_another_input_makes_wrong_is_said_in_one_line(tmp_path: Path, caps
     assert "r.yaml with another input: budget ends hf: inputs only" in error and error.count("\n") == 1
 
 
-@pytest.mark.skipif(not find_spec("torch"), reason="PyTorch is not installed")
+@pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed: pip install '.[torch]'")
 @pytest.mark.parametrize("file_type", ["npy", "pt"])
 def test_the_sample_is_what_the_loader_gives(tmp_path: Path, corpora: tuple[Path, Path], file_type: str):
     from curation.training import ChunkDataset, Loader, load_sample

@@ -3,6 +3,7 @@
 reasons, tokens, and the numbers of the report."""
 
 import csv
+import importlib
 import json
 import statistics
 from collections import Counter
@@ -30,7 +31,7 @@ from curation.running.report_text import print_funnel
 from curation.running.run import run
 from curation.running.verify import verify
 from curation.system.terminal import short_number
-from curation.training import MegatronDataset
+from tests.needs import needs
 from tests.oracle import pipelines
 from tests.oracle.pipelines import Outcome
 from tests.pipelines.made import as_jsonl, as_wet, assert_outcome, fasttext_language, made_texts, read_wet, run_recipe
@@ -56,7 +57,11 @@ def records_of(path: Path) -> tuple[list[str], list[str]]:
     return [record["id"] for record in records], [record["text"] for record in records]
 
 
-@pytest.fixture(scope="module", params=[f"{name}-{corpus}" for name in NAMES for corpus in ("made", "real")])
+@pytest.fixture(
+    scope="module",
+    params=[f"{name}-{corpus}" for name in NAMES for corpus in ("made", "real")],
+    ids=lambda name: f"{name}-{FILE_TYPE}",  # with and without PyTorch, tests have names of their own
+)
 def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     name, corpus = request.param.split("-")
     folder = tmp_path_factory.mktemp(request.param)
@@ -379,7 +384,9 @@ def test_pairs_have_the_names_of_published_configurations(tmp_path: Path):
         assert verify(out) == []
         data = yaml.safe_load((out / "tokens" / "_meta" / "nemo.yaml").read_text())["model"]["data"]
         assert {Path(prefix).name for split in data["data_prefix"].values() for prefix in split[1::2]} == prefixes
-    assert len(MegatronDataset.from_blend(out / "tokens/_meta/per_split.json", 64, split="valid", samples=9)) == 9
+    training = needs("torch") and importlib.import_module("curation.training")
+    blend = training.MegatronDataset.from_blend(out / "tokens/_meta/per_split.json", 64, split="valid", samples=9)
+    assert len(blend) == 9
 
 
 @pytest.mark.parametrize(

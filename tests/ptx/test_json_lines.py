@@ -81,6 +81,7 @@ def borders():
 RUNS = [*range(1, 70), 510, 511, 512, 513, 543, 544, 545, 546, 700, 701, 5000, 5001]
 
 
+@pytest.mark.slow("JSON Lines parsed on the device do not depend on the order of threads")
 @pytest.mark.parametrize("capability", CAPABILITIES, ids="sm_{0[0]}{0[1]}".format)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_lines_in_every_order_of_threads(monkeypatch, seed, capability):

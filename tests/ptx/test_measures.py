@@ -73,12 +73,14 @@ def assert_same_measures(engine, column, names=NAMES):
         np.testing.assert_array_equal(found[name], expected[name], name, strict=True)
 
 
+@pytest.mark.slow("long documents that several warps share have the measures of the CPU engine")
 @pytest.mark.parametrize("seed", [5])
 def test_measures_of_documents_that_are_cut(monkeypatch, seed):
     engine, _ = install_engine(monkeypatch, seed)
     assert_same_measures(engine, frame_of(engine, [*CUTS, *LONG.values()])[TEXT])
 
 
+@pytest.mark.slow("no thread of a GPU measures more than its share of a document")
 def test_no_thread_is_long(monkeypatch):
     engine, device = install_engine(monkeypatch, None)
     for name, text in LONG.items():
@@ -105,6 +107,7 @@ REPEATED = {
 }
 
 
+@pytest.mark.slow("no thread of a GPU works longer where words or lines repeat")
 def test_no_thread_grows_with_repeated_words_or_lines(monkeypatch):
     engine, device = install_engine(monkeypatch, None)
     monkeypatch.setattr(kernels, "MIN_BLOCKS", 1)  # a thread has as many items in both

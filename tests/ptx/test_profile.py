@@ -22,6 +22,7 @@ MADE = RECORDED["inputs"]["made"]
 OTHER = other_toolchain(RECORDED["toolchain"])
 
 
+@pytest.mark.slow("no kernel of the GPU engine executes more instructions than recorded")
 @pytest.mark.skipif(bool(OTHER), reason=OTHER)
 def test_counts_are_the_recorded_ones():
     counts, calls = profile.counts_of(workload.made_texts())

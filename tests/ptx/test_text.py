@@ -188,6 +188,7 @@ MANY_STEPS = [
 ]
 
 
+@pytest.mark.slow("no thread of a GPU rewrites more than its share of a document")
 @pytest.mark.parametrize("steps", MANY_STEPS, ids=lambda steps: "-".join(map(str, steps)))
 def test_no_thread_is_long(monkeypatch, steps):
     engine, device = install_engine(monkeypatch, None)

@@ -63,6 +63,7 @@ def worst_texts():
         yield f"a{run * (100_000 // len(run.encode()))}A中"
 
 
+@pytest.mark.slow("no thread of a GPU tokenises more than its share of a document")
 @pytest.mark.parametrize("pattern", [GPT2, CL100K, O200K], ids=["gpt2", "cl100k", "o200k"])
 def test_no_thread_is_long(monkeypatch, pattern):
     engine, device = install_engine(monkeypatch, None)

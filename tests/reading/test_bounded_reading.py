@@ -28,6 +28,7 @@ from curation.running import map_phase
 from curation.running.run import run
 from curation.system import interrupts
 from curation.system.files import TEMPORARY
+from tests.needs import needs
 from tests.runs import files_below, recipe_of
 
 BATCH_BYTES = 1 << 15
@@ -152,7 +153,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("error", PAGES)
 def test_pages_that_would_take_too_much_are_rejected(error: str, tmp_path: Path):
-    pytest.importorskip("resiliparse", reason="reading WARC needs the extra `warc`")
+    needs("resiliparse")
     bodies = [b"<p>first", PAGES[error], b"<p>last"]
     packed = [(HTML_HEAD % b"Content-Encoding: gzip\r\n") + gzip.compress(body) for body in bodies]
     path = tmp_path / "a.warc"

@@ -36,6 +36,7 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.streams import DECOMPRESSORS, Chunk, DamageError, open_stream, read_chunks
 from curation.reading.wet import Record, read_records
+from tests.needs import needs
 from tests.oracle.delimited import LARGE, LARGE_OR_UNCLOSED, read_rows
 
 HEADER = b"WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Target-URI: http://x/%d\r\nWARC-Date: 2024-05-18T01:58:10Z\r\n"
@@ -843,7 +844,7 @@ def response(number: int, content_type: bytes, body: bytes) -> bytes:
 
 
 def test_warc_gives_the_main_text_of_pages(tmp_path: Path):
-    pytest.importorskip("resiliparse", reason="reading WARC needs the extra `warc`")
+    needs("resiliparse")
     sentence = "A page about whales and what they eat in winter. " * 5
     pages = [
         response(0, b"text/html; charset=utf-8", (HTML % ("Größe: " + sentence)).encode()),
@@ -889,7 +890,7 @@ ENCODED = {
 
 @pytest.mark.parametrize("form", ENCODED)
 def test_warc_pages_are_decoded(tmp_path: Path, form: str):
-    pytest.importorskip("resiliparse", reason="reading WARC needs the extra `warc`")
+    needs("resiliparse")
     path = tmp_path / "a.warc"
     path.write_bytes(response(0, b"text/html", PAGE) + encoded(*ENCODED[form]))
     found = read(path, max_document_bytes=len(PAGE) + 1000)
@@ -897,7 +898,7 @@ def test_warc_pages_are_decoded(tmp_path: Path, form: str):
 
 
 def test_warc_pages_that_are_cut_off_give_what_is_there(tmp_path: Path):
-    pytest.importorskip("resiliparse", reason="reading WARC needs the extra `warc`")
+    needs("resiliparse")
     page = b"<html><body><p>" + b"".join(b"%d whales. " % (k * 7919) for k in range(500))
     forms = [gzip.compress(page)[:-300], zlib.compress(page)[:-300], bare_deflate(page)[:-300]]
     fields = [b"Content-Encoding: " + name for name in (b"gzip", b"deflate", b"deflate")]
@@ -911,7 +912,7 @@ def test_warc_pages_that_are_cut_off_give_what_is_there(tmp_path: Path):
 
 
 def test_warc_pages_that_cannot_be_decoded_are_rejected(tmp_path: Path):
-    pytest.importorskip("resiliparse", reason="reading WARC needs the extra `warc`")
+    needs("resiliparse")
     damaged = bytearray(gzip.compress(PAGE))
     damaged[40] ^= 255
     records = [

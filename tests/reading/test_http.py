@@ -12,10 +12,11 @@ from curation.errors import InputError
 from curation.reading import remote
 from curation.running.report import write_report
 from curation.running.run import run
+from tests.needs import needs
 from tests.reading.http_files import Answer, Files, served
 from tests.runs import data_digests, made_texts, recipe_of, records_of
 
-pytest.importorskip("aiohttp")
+needs("aiohttp")
 CORPUS = records_of(made_texts(300))
 OTHER = CORPUS.replace(b"the", b"THE")
 STRONG = '"1"'

@@ -121,6 +121,7 @@ def test_any_number_of_array_tasks_writes_the_same_bytes(count: int, place: Plac
     assert place.run(name, array_task="7/9").already_complete  # comes after the end
 
 
+@pytest.mark.slow("a paused array process that wakes up after the end changes nothing")
 @pytest.mark.parametrize(
     "name",
     [

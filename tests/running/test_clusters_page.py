@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from curation.running.verify import verify
+from tests.needs import needs
 from tests.runs import STAGES, made_texts, records_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "clusters.md"
@@ -40,13 +41,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow("the examples of `docs/clusters.md` run")
 @pytest.mark.parametrize("number", range(2))
 def test_examples_run(number: int, folder: Path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         text = examples()[number].replace("8799", str(free.getsockname()[1]))
     if "dask" in text:
-        pytest.importorskip("distributed", reason="the optional extra `distributed` is not installed")
+        needs("distributed")
     here = folder / str(number)
     here.mkdir()
     environment = os.environ | {"PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}

@@ -26,10 +26,11 @@ from curation.running.run import run
 from curation.running.verify import verify
 from curation.system import cluster as cluster_module
 from tests.models.tiny_files import write_static
+from tests.needs import needs
 from tests.runs import data_digests, digests, made_texts, recipe_of, records_of
 from tests.stages.test_semantic_recipe import made_texts as letters
 
-pytest.importorskip("distributed", reason="the optional extra `distributed` is not installed")
+needs("distributed")
 
 SCHEDULER = "from distributed.cli.dask_scheduler import main; main()"
 # Before it renames a file, a worker looks for a mark of the target and kills the process named in it, or itself.
@@ -213,6 +214,7 @@ def everything_alone(everything: Recipe, tmp_path_factory: pytest.TempPathFactor
     return digests(folder)
 
 
+@pytest.mark.slow("all phases on a cluster write the bytes of one machine")
 def test_all_phases_on_a_cluster(
     cluster: Cluster, everything: Recipe, everything_alone: dict[str, str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -247,6 +249,7 @@ def test_all_phases_as_array_tasks(
     assert digests(tmp_path / "out") == everything_alone
 
 
+@pytest.mark.slow("a slice that ends every worker is named, and the run ends")
 def test_a_slice_that_ends_every_worker(cluster: Cluster, place: Place):
     address = cluster.provide(2)
     cluster.mark("segment-0-000003.arrow", times=2)
@@ -255,6 +258,7 @@ def test_a_slice_that_ends_every_worker(cluster: Cluster, place: Place):
     assert cluster.take_marks() == []
 
 
+@pytest.mark.slow("a run whose cluster has no worker left ends with a message and resumes")
 def test_no_worker_is_left(cluster: Cluster, place: Place, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cluster_module, "POLL_SECONDS", 0.5)
     monkeypatch.setattr(cluster_module, "PATIENCE_SECONDS", 1)

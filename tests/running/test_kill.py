@@ -160,6 +160,7 @@ def test_runs_stopped_at_every_rename(tmp_path: Path, monkeypatch: pytest.Monkey
             assert digests(output) == expected, f"stopped {'after' if after else 'before'} {renames[number]}"
 
 
+@pytest.mark.slow("a run killed at any step of `fuzzy_dedup` resumes with the same bytes")
 @pytest.mark.parametrize("step", ["decide", "_similarity", "_write_pairs", "_check_others", "_measure"])
 def test_runs_killed_while_near_duplicates_are_looked_for(tmp_path: Path, place: Place, step: str):
     log = tmp_path / "log"
@@ -188,6 +189,7 @@ def test_runs_killed_while_documents_are_mixed(tmp_path: Path):
     assert digests(output) == expected
 
 
+@pytest.mark.slow("a run killed at any moment resumes with the same bytes")
 def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, place: Place):
     log = tmp_path / "log"
     place.finish(tmp_path / "warm", log)  # compiles the kernels, loads the files

@@ -79,6 +79,7 @@ def test_running_out_before_the_first_slice_is_the_same_message(
     assert last.startswith("curate: memory ran out (MemoryError): give --workers 1, or "), last
 
 
+@pytest.mark.slow("a run that is out of memory ends with one message and resumes")
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_running_out_of_memory_is_one_message_and_the_run_goes_on(
     corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, scheduler: str

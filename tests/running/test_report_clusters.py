@@ -137,6 +137,6 @@ def test_hostile_texts_and_names_are_inert(report: dict[str, Any]):
     )
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
+@pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed: apt-get install chromium")
 def test_the_page_fits_the_width_of_screens(report: dict[str, Any], tmp_path: Path):
     check_widths(as_html(made_hostile(report)), tmp_path)

@@ -203,7 +203,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
+@pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed: apt-get install chromium")
 @pytest.mark.parametrize("hostile", [False, True])
 def test_the_page_fits_the_width_of_screens(report: dict[str, Any], tmp_path: Path, hostile: bool):
     check_widths(as_html(made_hostile(report)) if hostile else as_html(report), tmp_path)

@@ -24,13 +24,14 @@ from curation.cli import main
 from curation.errors import OutputError
 from curation.running import object_copy, object_store
 from curation.running.run import run
+from tests.needs import needs
 from tests.runs import made_texts, recipe_of, records_of
 
-s3fs = pytest.importorskip("s3fs")
-pytest.importorskip("moto.server")
+s3fs = needs("s3fs")
+needs("moto.server")
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: E402
-from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: E402
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 KEY, SECRET = "AKIAEXAMPLEKEY", "S3CRET-OF-THE-STORE"
 PASSING = {"SlowDown": 503, "InternalError": 500, "ConditionalRequestConflict": 409, "ServiceUnavailable": 503}

@@ -13,10 +13,11 @@ from curation.running.pieces import decode_phase
 from curation.running.progress import Progress
 from curation.running.run import run
 from curation.running.stored_plan import load_plan
+from tests.needs import needs
 from tests.reading.http_files import served
 from tests.runs import data_digests, made_texts, recipe_of, records_of
 
-pytest.importorskip("aiohttp")
+needs("aiohttp")
 CORPUS = records_of(made_texts(200))
 SECRETS = (b"S3CRET", b"ALICE")
 
@@ -42,7 +43,10 @@ def files_with(folder: Path, secrets: tuple[bytes, ...]) -> list[str]:
     return [str(path) for path in paths if any(secret in path.read_bytes() for secret in secrets)]
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+@pytest.mark.parametrize(
+    "scheduler",
+    ["threads", pytest.param("processes", marks=pytest.mark.slow("secrets of a URL are in no file of a run"))],
+)
 def test_secrets_are_in_no_file_of_a_run(server: str, scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One that ends too early, and the same that goes on with another signature."""
     folder, progress = tmp_path / "out", Noting()

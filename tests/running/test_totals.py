@@ -58,6 +58,7 @@ def test_any_division_has_the_same_report(
         assert verify(tmp_path / f"out-{slices}") == []
 
 
+@pytest.mark.slow("a run stopped while it counts resumes with the same report")
 @pytest.mark.parametrize("kind", ["records", "sizes", "rejected", "measures"])
 def test_runs_stopped_in_the_middle_of_a_phase(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -94,6 +94,7 @@ def write_stages_of_every_kind(folder: Path) -> Path:
     return recipe
 
 
+@pytest.mark.slow("a run after the warm-up compiles nothing")
 def test_after_a_warm_up_a_run_compiles_nothing(tmp_path: Path):
     recipe = write_stages_of_every_kind(tmp_path)
     assert {stage.kind for stage in load_recipe(recipe).stages} == set(STAGES)
@@ -133,6 +134,7 @@ def test_a_first_run_says_that_it_compiles(tmp_path: Path):
     assert warm_up.LABEL.encode() in shown and seconds < NOTICE_SECONDS, shown
 
 
+@pytest.mark.slow("two first runs at once compile each kernel once")
 def test_two_first_runs_at_once_compile_a_group_once(tmp_path: Path):
     code = COMPILED.replace("curation.__main__ import command", "curation.running.warm_up import serve").replace(
         "command", "serve"

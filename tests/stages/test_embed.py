@@ -18,6 +18,7 @@ from curation.models import static_vectors, vectors
 from curation.recipes.recipe import parse_recipe
 from curation.running.run import run
 from tests.models.tiny_files import WORDS, write_safetensors, write_static
+from tests.needs import needs
 from tests.runs import recipe_of, records_of
 
 LETTERS = "a b c d e f g h i j . "
@@ -105,7 +106,7 @@ def test_a_changed_model_refuses_a_rerun(tmp_path: Path):
 
 
 def test_the_vector_of_an_encoder_is_the_mean_of_the_tokens_of_its_windows(tmp_path: Path):
-    pytest.importorskip("torch")
+    needs("torch")
     from curation.models.encoders import load_encoder
     from tests.models import tiny_encoder as tiny
 
@@ -180,7 +181,7 @@ def broken(folder: Path, name: str) -> None:
 )
 def test_a_folder_that_is_no_model_is_one_message(tmp_path: Path, name: str, message: str):
     if name == "dense":
-        pytest.importorskip("torch")
+        needs("torch")
     folder = write_static(tmp_path / "m")
     broken(folder, name)
     with pytest.raises(curation.CurationError) as caught:

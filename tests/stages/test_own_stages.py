@@ -92,7 +92,10 @@ def test_every_block_of_the_page_is_run(workplace: Path):
     assert PAGE.count("\n```") == 2 * len(BLOCKS)
 
 
-@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+@pytest.mark.parametrize(
+    "scheduler",
+    ["threads", pytest.param("processes", marks=pytest.mark.slow("stages of users run in processes too"))],
+)
 def test_both_stages_on_threads_and_processes(workplace: Path, scheduler: str):
     recipe = load("recipe.yaml", ["mypackage"])
     run(recipe, "out", engine="cpu", scheduler=scheduler, workers=2, slice_bytes=80)

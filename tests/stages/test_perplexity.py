@@ -22,6 +22,7 @@ from curation.models.ngrams import TINY, LanguageModel, load_language_model
 from curation.recipes.recipe import parse_recipe
 from curation.running.run import run
 from tests.conftest import frame_of
+from tests.needs import needs
 from tests.oracle import language_model as oracle
 from tests.runs import data_digests, kept_rows, recipe_of, records_of
 
@@ -121,10 +122,10 @@ def test_head_middle_and_tail_do_not_depend_on_slices_or_workers(folder: Path, t
 
 
 def test_a_binary_file_of_kenlm_has_the_scores_of_its_arpa_file(tmp_path: Path):
-    pytest.importorskip("kenlm")
+    needs("kenlm")
     program = shutil.which("build_binary")
     if not program:
-        pytest.skip("build_binary of KenLM is not installed")
+        pytest.skip("build_binary of KenLM is not installed: build it from the source of KenLM")
     (tmp_path / "model.arpa").write_bytes(made_arpa(3, closed=True))
     frame = pd.DataFrame({"text": TEXTS[:6]})
     expected = curation.perplexity(frame, tmp_path / "model.arpa")["perplexity"]
@@ -136,7 +137,7 @@ def test_a_binary_file_of_kenlm_has_the_scores_of_its_arpa_file(tmp_path: Path):
 
 
 def test_the_package_kenlm_gives_the_scores_of_the_kernel(engine: Any, tmp_path: Path):
-    kenlm = pytest.importorskip("kenlm")
+    kenlm = needs("kenlm")
     from curation.models.ngrams import KenlmModel
 
     path = tmp_path / "model.arpa"

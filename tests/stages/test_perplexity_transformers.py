@@ -16,9 +16,10 @@ from curation.models import encoders
 from curation.models.causal import load_causal, score_texts
 from curation.running.run import run
 from tests.models import tiny_causal as tiny
+from tests.needs import needs
 from tests.runs import data_digests, recipe_of, records_of, table_rows
 
-pytest.importorskip("torch", exc_type=ImportError)
+needs("torch")
 
 LETTERS = "a b c d e f g h i j . "
 TEXTS = ["good text", "a bad text .", LETTERS * 4, "", None, " \n ", "b", "good " * 30, LETTERS + "bad"]

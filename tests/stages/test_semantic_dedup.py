@@ -19,6 +19,7 @@ from curation.models.vectors import from_column, units_of
 from curation.running.run import run
 from curation.stages import SemanticDedup, key_ranges, vector_clusters
 from curation.stages.vector_clusters import Clusters
+from tests.needs import needs
 from tests.runs import recipe_of, removed_rows
 
 DIMENSIONS = 24
@@ -235,7 +236,7 @@ def test_keep_nearest_and_farthest_and_inputs():
 
 
 def test_clusters_are_fitted_with_scikit_learn():
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    needs("sklearn")
     vectors = made_vectors(600, 3)
     frame = pd.DataFrame({"text": "x", "embedding": vectors})
     found = curation.semantic_dedup(frame, clusters=12, details=True)

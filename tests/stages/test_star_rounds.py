@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Components by rounds equal those of slow Python and of one task, for any division, order and kill."""
 
-import os
 import random
 import shutil
 from collections.abc import Sequence
@@ -70,12 +69,6 @@ def join(folder: Path, starts: Sequence[int], pairs: np.ndarray, seed: int = 0, 
         members |= {*zip(*(rounds.members(corpus, bundle) - add).tolist(), strict=True)}
     assert members == {(first, row) for row, first in enumerate(smallest.tolist()) if first != row}
     return smallest.tolist(), len([*folder.glob("made_large_*")])
-
-
-@pytest.fixture(autouse=True)
-def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of small files are not synced: no machine crashes here."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @settings(max_examples=20, deadline=None)
@@ -151,7 +144,16 @@ def decided(partitions: Any, order: Order, stage: FuzzyDedup) -> tuple[list[list
     return rows, dict(decision.details), phases
 
 
-@pytest.mark.parametrize(("case", "is_chain"), [*((case, False) for case in SETTINGS), ("longest", True)])
+@pytest.mark.parametrize(
+    ("case", "is_chain"),
+    [
+        *(
+            pytest.param(case, False, marks=pytest.mark.slow("groups joined by rounds equal one task's"))
+            for case in SETTINGS
+        ),
+        ("longest", True),
+    ],
+)
 def test_groups_by_rounds_equal_those_of_one_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, is_chain: bool
 ):

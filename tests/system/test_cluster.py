@@ -9,8 +9,9 @@ import pytest
 
 from curation.system.cluster import connect
 from curation.system.interrupts import check
+from tests.needs import needs
 
-distributed = pytest.importorskip("distributed", reason="the optional extra `distributed` is not installed")
+distributed = needs("distributed")
 
 TASKS, FAILING = 200, 5
 TASK_SECONDS = 0.02

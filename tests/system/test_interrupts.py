@@ -153,6 +153,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow("a job that a batch system ends twice leaves no temporary files")
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_a_group_that_is_ended_twice_leaves_no_temporary_files(
     scheduler: str, corpus: Path, whole: dict[str, str], tmp_path: Path
@@ -250,7 +251,15 @@ def own_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, marks=pytest.mark.slow("Ctrl-C ends a run that is stuck at any place"))
+        if place != "in a corpus stage"
+        else place
+        for place in PLACES
+    ],
+)
 def test_ctrl_c_is_answered_at_once_and_ends_a_stuck_run(
     place: str, corpus: Path, whole: dict[str, str], tmp_path: Path
 ):
@@ -291,6 +300,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow("a signal during the start ends a run and its workers")
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])
 def test_a_signal_at_any_moment_of_the_start_ends_a_run(scheduler: str, corpus: Path, tmp_path: Path):
     """An exception inside an import would leave its lock held: the run, or a worker of it, would wait for ever."""
@@ -401,6 +411,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.slow("a run is complete where its output streams are closed, full or not read")
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_run_does_not_depend_on_its_streams(name: str, corpus: Path, tmp_path: Path, whole: dict[str, str]):
     shell = f"{sys.executable} -m curation run short.yaml -i made.jsonl -o out --engine cpu {STREAMS[name]}"

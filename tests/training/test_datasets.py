@@ -11,7 +11,9 @@ import numpy as np
 import orjson
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from tests.needs import needs
+
+torch = needs("torch")
 
 from torch.utils.data import DataLoader
 

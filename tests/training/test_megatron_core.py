@@ -11,8 +11,10 @@ import orjson
 import pytest
 import yaml
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
-pytest.importorskip("megatron.core", reason="megatron-core is not installed")
+from tests.needs import needs
+
+needs("torch")
+needs("megatron.core")
 
 from curation.packing.blends import documents_per_split
 from curation.packing.indexed import IndexedReader

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from tests.needs import needs
+
+torch = needs("torch")
 
 from curation.demo import collect_documents
 from curation.packing.indexed import IndexedReader

