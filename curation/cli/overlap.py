@@ -17,6 +17,7 @@ from curation.system.terminal import print_line, printable_line
 if TYPE_CHECKING:
     from curation.library.overlap import Overlap
 
+COMPARISONS = ("folded", "lowercase", "exact")
 SHOWN_ITEMS = 10
 SHOWN_IDS = 3
 SHOWN_CHARACTERS = 120
@@ -39,7 +40,11 @@ def _add_check_overlap(parser: Parser) -> None:
         ("--documents", "N", whole_number, 10, "name the first N documents of an item (default: 10)"),
     ):
         parser.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
-    parser.add_argument("--exact", action="store_true", help="compare upper and lower case as different")
+    parser.add_argument(
+        "--compare", choices=COMPARISONS, default="folded",
+        help="compare lower case without punctuation, each digit as 0 (folded), lower case, or texts unchanged "
+        "(default: folded)",
+    )  # fmt: skip
     share(parser, "model", help="compare vectors too, by the encoder or static embeddings in this local folder")
     parser.add_argument(
         "--cosine", type=float, metavar="COSINE",
@@ -74,7 +79,7 @@ def check_overlap(options: argparse.Namespace) -> int:
         found = overlap.check_overlap(
             [_train(path, options.text_column) for path in options.train],
             [{"path": path, "text_column": options.test_column} for path in options.test],
-            ngram=options.ngram, threshold=options.threshold, compare="exact" if options.exact else "lowercase",
+            ngram=options.ngram, threshold=options.threshold, compare=options.compare,
             documents=options.documents, tokenizer=options.tokenizer, model=options.model,
             cosine=0.95 if options.cosine is None else options.cosine, whole_documents=options.whole_documents,
             engine=options.engine, workers=options.workers,

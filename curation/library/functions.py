@@ -335,7 +335,7 @@ def decontaminate(
     *,
     ngram: int = 13,
     min_ngrams: int = 1,
-    compare: str = "lowercase",
+    compare: str = "folded",
     text_column: str = "text",
 ) -> AnyFrame:
     """Return the rows that share fewer than `min_ngrams` word n-grams with the evaluation texts.

@@ -34,7 +34,7 @@ from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.running.memory import read_processors
-from curation.stages.ngram_dedup import COMPARISONS
+from curation.stages.similarity import COMPARISONS
 from curation.system.files import as_json, commit, local_output
 from curation.system.steps import Count, each, watching
 
@@ -150,7 +150,7 @@ def check_overlap(
     *,
     ngram: int = 13,
     threshold: float = 0.8,
-    compare: str = "lowercase",
+    compare: str = "folded",
     documents: int = 10,
     tokenizer: str = "",
     model: str | os.PathLike[str] = "",
@@ -164,9 +164,10 @@ def check_overlap(
     train      the folder of a finished run, paths or inputs as in a recipe, prefixes of `.bin/.idx` pairs, or a list
     test       paths or inputs as in a recipe; each input is a set. A record that cannot be read, and a file without a
                word, are an InputError
-    ngram      number of words (`str.split()`) in an n-gram; each different n-gram of an item counts once
+    ngram      number of words (`str.split()`, after `compare`) in an n-gram; each different n-gram of an item counts once
     threshold  an item is contaminated if more than this share of its n-grams is found
-    compare    `lowercase`: compare `text.lower()`; `exact`: compare texts unchanged
+    compare    `folded`: compare lower case, with decimal digits replaced by 0 and punctuation (categories P*) by a space;
+               `lowercase`: compare `text.lower()`; `exact`: compare texts unchanged
     documents  number of documents to name per n-gram and item, the first ones
     tokenizer  of pairs; default: the one in the manifest of their run
     model      folder of an encoder or of static embeddings: compare vectors too; "": n-grams only

@@ -32,7 +32,7 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import Slice
 from curation.running.results import need_documents, open_finished
 from curation.running.run_folder import REPORT
-from curation.stages.ngram_dedup import COMPARISONS
+from curation.stages.similarity import COMPARISONS
 
 SLICE_BYTES = 16 << 20
 MODEL_SLICE_BYTES = 1 << 20  # models read slowly: more tasks keep all workers busy to the end

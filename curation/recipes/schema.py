@@ -29,6 +29,7 @@ from curation.rules.decide import RULE_SETS
 from curation.stages import STAGES
 from curation.stages import exact_dedup as exact
 from curation.stages import fuzzy_dedup as fuzzy
+from curation.stages.similarity import COMPARISONS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEMPLATE = "#/$defs/{name}"
@@ -36,7 +37,9 @@ FIELD_LINE = re.compile(r"((?:\w+, )*\w+) {2,}(\S.*)")  # of a docstring: names 
 CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "Rewrite": REWRITE_CHOICES,
     "ExactDedup": {"compare": tuple(exact.COMPARISONS)},
-    "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(fuzzy.COMPARISONS), "verify": fuzzy.CHECKS},
+    "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(COMPARISONS), "verify": fuzzy.CHECKS},
+    "NgramDedup": {"compare": tuple(COMPARISONS)},
+    "Decontaminate": {"compare": tuple(COMPARISONS)},
     "FilesInput": {"format": FORMATS},
     "Output": {
         "formats": OUTPUT_FORMATS,

@@ -14,7 +14,6 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
-from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage, Phase, Stage
 from curation.stages.index_tasks import Compared, index_phases
 from curation.stages.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
@@ -68,18 +67,20 @@ from curation.stages.saved_index import (
     sum_details,
     write_index,
 )
-from curation.stages.similarity import ExactJaccard, ShingleSettings, SignatureJaccard, Similarity, Unchecked
+from curation.stages.similarity import (
+    COMPARISONS,
+    ExactJaccard,
+    ShingleSettings,
+    SignatureJaccard,
+    Similarity,
+    Unchecked,
+)
 from curation.stages.stored_drops import count_below, matched_drops, stored_drops
 from curation.system.files import commit_folder, make_folder, temporary_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-COMPARISONS = {
-    "lowercase": RewriteSteps(lowercase=True),
-    "exact": RewriteSteps(),
-    "folded": RewriteSteps(lowercase=True, characters="folded"),
-}
 UNITS = ("word", "character")
 CHECKS = ("exact", "signature", "none")
 KEEP = ("first", "longest")

@@ -9,12 +9,10 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import RecipeError, as_share, nearest
 from curation.kernels.ngrams import FREE, pass_documents
-from curation.kernels.rewrite import RewriteSteps
 from curation.stages.base import CorpusStage
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
-from curation.stages.similarity import for_texts
+from curation.stages.similarity import COMPARISONS, for_texts
 
-COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True)}
 SLOT_BYTES = 12  # a 64-bit hash and the number of the first document with it
 # Two thirds of the slots may be used. A larger table costs more: its pages are touched at random, and the system clears
 # each before its first use.
@@ -27,7 +25,7 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
 
     ngram             number of words (`str.split()`) in an n-gram; at least 1
     min_seen          share of n-grams, in (0, 1]
-    compare           `exact`: compare the text unchanged; `lowercase`: `text.lower()`
+    compare           `exact`: compare the text unchanged; `lowercase`: `text.lower()`; `folded`: as in `fuzzy_dedup`
     max_memory_bytes  upper bound of the n-gram table in bytes: 18 per n-gram, about one n-gram per word. The table
                       is sized for all documents that reach the stage, before it reads their texts. A corpus that
                       needs more is a RecipeError

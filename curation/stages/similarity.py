@@ -21,6 +21,12 @@ from curation.kernels.rewrite import RewriteSteps
 if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
 
+# How texts are compared by their words; the tests' definition is `tests/oracle/rewriting.py: fold`
+COMPARISONS = {
+    "lowercase": RewriteSteps(lowercase=True),
+    "exact": RewriteSteps(),
+    "folded": RewriteSteps(lowercase=True, characters="folded"),
+}
 PAIRS_AT_ONCE = 1 << 16  # pairs of signatures: 64 MB at 128 permutations
 SHINGLES, OFFSETS, SIGNATURES = "shingles.bin", "offsets.bin", "signatures.bin"
 COPIED_AT_ONCE = 1 << 20  # bytes

@@ -45,3 +45,8 @@ def rewrite(text: str, steps) -> str:
     text = CHARACTERS[steps.characters](text)
     text = text.lower() if steps.lowercase else text
     return WHITESPACE[steps.whitespace](text)
+
+
+def compared(text: str, compare: str) -> str:
+    """The text whose words make the n-grams of `fuzzy_dedup`, `ngram_dedup`, `decontaminate` and `check_overlap`."""
+    return {"exact": str, "lowercase": str.lower, "folded": lambda text: fold(text).lower()}[compare](text)

@@ -21,9 +21,10 @@ from curation.stages import Decontaminate, decontaminate
 from curation.stages import evaluation_items as decontaminate_items
 from curation.system.sessions import TaskSession
 from tests.oracle.minhash import ngrams
+from tests.oracle.rewriting import compared
 from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows, report_of, table_rows
 
-WORDS = ["a", "B", "c", "É", "e\u0301", "漢字", "The", "of", "x\u00a0y"]
+WORDS = ["a", "B", "-", "a’b", "1,2", "c", "É", "e\u0301", "漢字", "The", "of", "x\u00a0y"]
 
 
 def all_ngrams(text: str, size: int) -> list[tuple[str, ...]]:
@@ -45,20 +46,19 @@ def outcome(
     return folder / "out"
 
 
-def found_in(texts: list[str], evaluation: dict[str, list[str]], size: int, lower: bool) -> list[list[str]]:
+def found_in(texts: list[str], evaluation: dict[str, list[str]], size: int, compare: str = "folded") -> list[list[str]]:
     """Per text and n-gram of it that evaluation texts have: the first input that has it."""
-    turned = str.lower if lower else str
     owner = {
         item: name
         for name in reversed([*evaluation])
         for text in evaluation[name]
-        for item in ngrams(turned(text), size)
+        for item in ngrams(compared(text, compare), size)
     }
-    return [[owner[item] for item in all_ngrams(turned(text), size) if item in owner] for text in texts]
+    return [[owner[item] for item in all_ngrams(compared(text, compare), size) if item in owner] for text in texts]
 
 
 @pytest.mark.parametrize(
-    ("size", "most", "compare"), [(3, 1, "lowercase"), (3, 1, "exact"), (2, 4, "lowercase"), (13, 1, "lowercase")]
+    ("size", "most", "compare"), [(3, 1, "lowercase"), (3, 1, "exact"), (2, 4, "lowercase"), (13, 1, "folded")]
 )
 def test_equals_sets_of_tuples(tmp_path: Path, size: int, most: int, compare: str):
     chance = random.Random(size)
@@ -71,7 +71,7 @@ def test_equals_sets_of_tuples(tmp_path: Path, size: int, most: int, compare: st
     for number in range(0, 150, 5):
         texts[number] += " " + chance.choice(chance.choice([*evaluation.values()])).swapcase()
         texts[number + 1] += " " + chance.choice(chance.choice([*evaluation.values()]))
-    expected = found_in(texts, evaluation, size, compare == "lowercase")
+    expected = found_in(texts, evaluation, size, compare)
     out = outcome(texts, evaluation, tmp_path, ngram=size, min_ngrams=most, compare=compare)
     gone = {doc: owners for doc, owners in enumerate(expected) if len(owners) >= most}
     assert [doc for doc, *_ in kept_rows(out)] == [doc for doc in range(150) if doc not in gone]
@@ -92,7 +92,7 @@ def test_equals_sets_of_tuples_on_anything(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], evaluation: list[str]
 ):
     out = outcome(texts, {"quiz": evaluation}, tmp_path_factory.mktemp("made"), ngram=2)
-    expected = found_in(texts, {"quiz": evaluation}, 2, True)
+    expected = found_in(texts, {"quiz": evaluation}, 2)
     assert [doc for doc, *_ in kept_rows(out)] == [doc for doc, owners in enumerate(expected) if not owners]
 
 
@@ -123,7 +123,7 @@ def test_real_text_hides_nothing(tmp_path: Path, shared_data: Path):
     assert (
         hidden.keys()
         <= gone
-        == {doc for doc, found in enumerate(found_in(texts, {"q": [*hidden.values()]}, 13, True)) if found}
+        == {doc for doc, found in enumerate(found_in(texts, {"q": [*hidden.values()]}, 13)) if found}
     )
 
 
@@ -149,6 +149,17 @@ def test_another_text_is_another_run(tmp_path: Path):
         run(recipe, tmp_path / "out")
     run(recipe, tmp_path / "out", force=True)
     assert [text for *_, text in kept_rows(tmp_path / "out")] == ["one two three"]
+
+
+def test_another_comparison_is_another_run(tmp_path: Path):
+    texts, quiz = ["One - two, three"], {"quiz": ["one two three"]}
+    assert kept_rows(outcome(texts, quiz, tmp_path, ngram=3)) == []
+    stage = {"kind": "decontaminate", "evaluation_files": [{"path": str(tmp_path / "quiz.jsonl"), "name": "quiz"}]}
+    recipe = recipe_of(
+        tmp_path / "made.jsonl", stages=[{**stage, "ngram": 3, "compare": "lowercase"}], output={"formats": []}
+    )
+    with pytest.raises(OutputError, match=r"changed: stages\[0\]\.compare\. Give a new --output, or --force"):
+        run(recipe, tmp_path / "out")
 
 
 def small_run(folder: Path) -> tuple[Recipe, Path]:
