@@ -65,6 +65,8 @@ def read(
     format: str = "auto",
     separator: str = "",
     encoding: str = "utf-8",
+    delimiter: str = "",
+    quote: str = '"',
 ) -> dd.DataFrame:
     """Return a lazy Dask DataFrame of documents: `doc` (int64), `id`, `source`, `text` and the `columns` (strings).
 
