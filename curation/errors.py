@@ -12,7 +12,7 @@ CurationError
 └── OutOfMemoryError (MemoryError)  the memory limit of this process is too small                   1
 
 A structure built in Python with an invalid setting (`Rewrite(unicode="nfd")`) raises plain ValueError. RecipeError,
-InputError and TokenizerError are ValueErrors too.
+InputError and TokenizerError are ValueErrors too. InputWarning (UserWarning) tells of records that are left out.
 """
 
 import difflib
@@ -36,6 +36,10 @@ class RecipeError(CurationError, ValueError):
 
 class InputError(CurationError, ValueError):
     """An input does not exist, has another format, or lacks the column it should have."""
+
+
+class InputWarning(UserWarning):
+    """Records of inputs are no documents, or a file is damaged; they are left out."""
 
 
 class TokenizerError(CurationError, ValueError):

@@ -8,15 +8,18 @@ import gc
 import shutil
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from curation import __version__
 from curation.cli.console import Console, choose_console
 from curation.cli.groups import GROUPS
 from curation.cli.options import NOTHING_KEPT
 from curation.cli.parsing import HELP, help_text, is_family, parse
-from curation.errors import CurationError
+from curation.errors import CurationError, InputWarning
 from curation.system import interrupts
 from curation.system.os_errors import FILLING, PASSING, explain
 from curation.system.terminal import print_line, protect_streams
@@ -75,10 +78,21 @@ def _run(words: Sequence[str], console: Console) -> int:
 
 def _call(options: argparse.Namespace) -> int:
     try:
-        return int(options.command.function(options))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", InputWarning)
+            warnings.showwarning = partial(_show_warning, options.console, warnings.showwarning)
+            return int(options.command.function(options))
     except Exception:
         interrupts.check()  # a library may have replaced the exception of a signal
         raise
+
+
+def _show_warning(console: Console, show: Any, message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Print a warning about inputs as other warnings of commands; `show` prints those of libraries."""
+    if issubclass(category, InputWarning):
+        console.warn(message)
+    else:
+        show(message, category, *place)
 
 
 def _fail(console: Console, text: str, code: int) -> int:

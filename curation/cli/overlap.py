@@ -86,8 +86,6 @@ def check_overlap(options: argparse.Namespace) -> int:
         )  # fmt: skip
     if console.is_for_people:
         _print(found)
-    if found.rejected:
-        console.warn(f"{found.rejected:,} training records cannot be read as documents, and were not searched")
     if options.output:
         interrupts.begin_writing()
         console.info(f"items: {found.save(options.output, force=options.force)}")

@@ -62,8 +62,6 @@ def train_tokenizer(options: argparse.Namespace) -> int:
         f"{trained.path}: {counted(tokenizer.vocabulary, 'token')} from {counted(trained.texts, 'text')}, {size}"
     )
     console.info(f"{trained.tokens_per_byte:.3f} tokens per byte on a sample of the texts")
-    if trained.rejected:
-        console.warn(f"skipped {counted(trained.rejected, 'record')} that cannot be read as documents")
     if tokenizer.note:
         console.warn(tokenizer_warning(tokenizer))
     counts = {name: getattr(trained, name) for name in ("texts", "bytes", "rejected", "tokens_per_byte")}
@@ -194,7 +192,6 @@ def whole_numbers(text: str) -> list[int]:
 def train_lm(options: argparse.Namespace) -> int:
     inputs, console = inputs_of(options), options.console
     prepare_memory()
-    from curation.errors import counted
     from curation.library import lm_training
 
     interrupts.begin_writing()
@@ -204,8 +201,6 @@ def train_lm(options: argparse.Namespace) -> int:
         )
     for line in _model_lines(trained):
         console.info(line)
-    if trained.rejected:
-        console.warn(f"skipped {counted(trained.rejected, 'record')} that cannot be read as documents")
     for order in trained.fallback:
         console.warn(f"too few texts to estimate the discounts of {order}-grams; they are 0.5, 1 and 1.5")
     names = ("ngrams", "pruned", "discounts", "fallback", "documents", "sentences", "words", "rejected")

@@ -22,7 +22,7 @@ from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import plain_settings, stage_of, takes
 from curation.library.measured import Explain
 from curation.measures import Measure
-from curation.reading import probe, read_documents, schema_of
+from curation.reading import probe, read_documents, rejections, schema_of
 from curation.reading.changes import check_unchanged
 from curation.reading.inputs import READING, AnyInput, FilesInput, list_inputs, refuse_streamed
 from curation.reading.paths import find_files
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     import dask.dataframe as dd
 
 SLICE_BYTES = 32 << 20
+ERRORS = ("warn", "raise")
 READ_SETTINGS = (*READING, "columns", "sample")  # of an input; the others apply to runs only
 
 
@@ -55,6 +56,7 @@ def read(
     *,
     engine: str = "auto",
     slice_bytes: int = 0,
+    errors: str = "warn",
     text_column: str = "",
     id_column: str = "id",
     columns: str | Sequence[str] | Mapping[str, str] = (),
@@ -65,6 +67,8 @@ def read(
     format: str = "auto",
     separator: str = "",
     encoding: str = "utf-8",
+    delimiter: str = "",
+    quote: str = '"',
 ) -> dd.DataFrame:
     """Return a lazy Dask DataFrame of documents: `doc` (int64), `id`, `source`, `text` and the `columns` (strings).
 
@@ -73,10 +77,11 @@ def read(
                   here. Hugging Face data sets (`hf:`) are refused: only runs read them
     engine        `auto` (default), `cpu` (pandas partitions) or `gpu` (cuDF partitions)
     slice_bytes   input bytes per partition; 0 (default) chooses a size for this machine
+    errors        `warn` (default) leaves out records that are no documents, with one `curation.InputWarning` that has
+                  their number and first places, when the frame is computed; `raise` raises InputError instead
 
-    `read(recipe.input)` gives the documents that a run reads; `sample` uses the default seed. Records that are not
-    documents are left out; a run lists them in `rejected.jsonl`. Computing the frame reads the input twice: the first
-    pass counts records to number the documents.
+    `read(recipe.input)` gives the documents that a run reads; `sample` uses the default seed. Computing the frame reads
+    the input twice: the first pass counts records to number the documents.
 
         >>> import curation
         >>> frame = curation.read("data/*.jsonl", engine="cpu")
@@ -93,12 +98,14 @@ def read(
 
     dask.config.set({"dataframe.convert-string": False})  # Dask's own string type would lose pandas 3's `str`
     module = choose_engine(engine).name
+    if errors not in ERRORS:
+        raise InputError(f"errors must be one of {', '.join(ERRORS)}, not {errors!r}")
     if slice_bytes < 0:
         raise EngineError(f"slice_bytes must be 0 (chosen for this machine) or more, not {slice_bytes}")
     slice_bytes = slice_bytes or max(SLICE_BYTES, load_engine(module).batch_bytes(read_processors()))
     slices = plan_slices([probe(file) for file in find_files(entries)], slice_bytes)
-    counts = [delayed(_count_rows, pure=False)(input_slice, slice_bytes) for input_slice in slices]
-    offsets = delayed(np.cumsum)([0, *counts])
+    tallies = [delayed(_tally, pure=False)(input_slice, slice_bytes) for input_slice in slices]
+    offsets = delayed(_offsets, pure=False)(tallies, errors)
     names = list(dict.fromkeys(column for entry in entries for column in entry.columns))
     meta = load_engine(module).from_arrow(_frame_schema(names).empty_table())
     frames = [delayed(_read_frame)(input_slice, offsets, module, slice_bytes, names) for input_slice in slices]
@@ -128,10 +135,19 @@ def _default_of(field: msgspec.structs.FieldInfo) -> Any:
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
-def _count_rows(input_slice: Slice, batch_bytes: int) -> int:
-    rows = sum(documents.rows for documents in read_documents(input_slice, batch_bytes))
+def _tally(input_slice: Slice, batch_bytes: int) -> tuple[int, rejections.Tally | None]:
+    """The number of positions in a slice, and the records that are no documents."""
+    rows, tally = 0, None
+    for documents in read_documents(input_slice, batch_bytes):
+        rows += documents.rows
+        tally = rejections.add(tally, input_slice, documents)
     check_unchanged(input_slice)
-    return rows
+    return rows, tally
+
+
+def _offsets(tallies: Sequence[tuple[int, rejections.Tally | None]], errors: str) -> np.ndarray:
+    rejections.report([tally for _, tally in tallies if tally], errors)
+    return np.cumsum([0, *(rows for rows, _ in tallies)])
 
 
 def _read_frame(

@@ -26,7 +26,7 @@ from curation.library.keywords import check_types
 from curation.library.overlap_corpus import FilesTask, Found, Wanted, find_ngrams, first_per_group, plan_tasks
 from curation.library.overlap_vectors import Close, Items, items_of, refine
 from curation.models.vectors import UNITS, units_of
-from curation.reading import probe, read_documents, shown
+from curation.reading import probe, read_documents, rejections, shown
 from curation.reading.changes import check_unchanged
 from curation.reading.formats import SET
 from curation.reading.inputs import list_inputs, refuse_streamed
@@ -329,6 +329,7 @@ def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Co
     counts = {"done": 0, "documents": 0, "bytes": 0, "rejected": 0}
     rows = np.zeros(len(tasks), np.int64)
     sources = [""] * len(tasks)
+    tallies: dict[int, rejections.Tally] = {}
     close = Close.none(*wanted.items.vectors.shape) if wanted.items is not None else None
 
     def note(number: int, _: Any, found: Found) -> None:
@@ -343,6 +344,8 @@ def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Co
         if close is not None and found.close is not None:
             numbered = found.close._replace(order=found.close.order + (number << 40))
             close.merge(np.arange(len(close.order)), numbered)
+        if found.tally is not None:
+            tallies[number] = found.tally
         counts["done"] += 1
         for name in ("documents", "bytes", "rejected"):
             counts[name] += getattr(found, name)
@@ -355,6 +358,7 @@ def _scan(engine: Engine, wanted: Wanted, tasks: list[Any], workers: int) -> _Co
         engine.open_session(workers, "threads") as session,
     ):
         session.run(partial(find_ngrams, engine, wanted), tasks, note)
+    rejections.report(tallies[number] for number in sorted(tallies))
     base = np.cumsum(rows) - rows
     sizes = counts["documents"], counts["bytes"], counts["rejected"]
     corpus = _Corpus(gram, order, ids, *sizes, close, base, sources, tasks)

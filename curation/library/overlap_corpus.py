@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import ID, ROW, TEXT, Engine, Frame
+from curation.contract import ID, ROW, TEXT, Batch, Engine, Frame
 from curation.errors import InputError
 from curation.kernels.ngram_table import NgramTable
 from curation.library.overlap_vectors import Close, Items, Search, stored_column
@@ -24,7 +24,7 @@ from curation.packing.indexed import IndexedReader, bare_prefix
 from curation.packing.megatron import suffixed
 from curation.packing.repack import recorded_tokenizer
 from curation.packing.tokenization import Tokenizer, load_tokenizer
-from curation.reading import probe
+from curation.reading import probe, rejections
 from curation.reading.changes import check_unchanged
 from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
 from curation.reading.paths import find_files
@@ -74,7 +74,7 @@ class Wanted(NamedTuple):
 class Found(NamedTuple):
     """The n-grams that a task has found: `gram` (position in `Wanted.hashes`), `row` and `id` of a document that has
     it, at most `Wanted.documents` per n-gram, the first ones. An id is None for a record without one. `close` has the
-    nearest texts of each item, if vectors are compared."""
+    nearest texts of each item, if vectors are compared; `tally` the records of a slice."""
 
     gram: np.ndarray
     row: np.ndarray
@@ -85,6 +85,7 @@ class Found(NamedTuple):
     bytes: int
     rejected: int
     close: Close | None = None
+    tally: rejections.Tally | None = None
 
 
 def plan_tasks(train: Any, tokenizer: str, model: str = "") -> list[FilesTask | PairTask]:
@@ -156,12 +157,15 @@ def find_ngrams(engine: Engine, wanted: Wanted, task: FilesTask | PairTask) -> F
     gram, row = np.zeros(0, np.int64), np.zeros(0, np.int64)
     ids = np.zeros(0, object)
     rows = documents = text_bytes = rejected = 0
+    tally = None
     stored = task.stored if isinstance(task, FilesTask) else ""
     search = Search(engine, wanted.items, stored) if wanted.items is not None else None
     batches = _batches(engine, task) if isinstance(task, FilesTask) else _decoded(engine, task)
-    for frame, batch_rows, batch_rejected in batches:
+    for frame, batch_rows, batch in batches:
         rows += batch_rows
-        rejected += batch_rejected
+        if batch is not None and isinstance(task, FilesTask):
+            rejected += len(batch.rejected)
+            tally = rejections.add(tally, task.slice, batch)
         documents += len(frame)
         text_bytes += int(engine.byte_lengths(frame[TEXT]).sum())
         if search is not None:
@@ -173,7 +177,7 @@ def find_ngrams(engine: Engine, wanted: Wanted, task: FilesTask | PairTask) -> F
         )  # fmt: skip
     source = task.slice.source if isinstance(task, FilesTask) else task.prefix.name
     close = search.close if search is not None else None
-    return Found(gram, row, ids, source, rows, documents, text_bytes, rejected, close)
+    return Found(gram, row, ids, source, rows, documents, text_bytes, rejected, close, tally)
 
 
 def first_per_group(
@@ -204,14 +208,14 @@ def _matches(engine: Engine, wanted: Wanted, frame: Frame) -> tuple[np.ndarray, 
     return places[matched], columns.column(ROW).to_numpy()[number], ids[number]
 
 
-def _batches(engine: Engine, task: FilesTask) -> Iterator[tuple[Frame, int, int]]:
-    """Yield the batches of a slice: the frame, records, and rejected records."""
+def _batches(engine: Engine, task: FilesTask) -> Iterator[tuple[Frame, int, Batch | None]]:
+    """Yield the batches of a slice: the frame, records, and the batch itself."""
     for batch in engine.read_slice(task.slice, engine.batch_bytes(1)):
-        yield batch.frame, batch.rows, len(batch.rejected)
+        yield batch.frame, batch.rows, batch
     check_unchanged(task.slice)
 
 
-def _decoded(engine: Engine, task: PairTask) -> Iterator[tuple[Frame, int, int]]:
+def _decoded(engine: Engine, task: PairTask) -> Iterator[tuple[Frame, int, Batch | None]]:
     """Yield the documents of a pair, decoded, in batches."""
     reader = IndexedReader(task.prefix)
     numbers: list[int] = []
@@ -228,7 +232,7 @@ def _decoded(engine: Engine, task: PairTask) -> Iterator[tuple[Frame, int, int]]
                 ID: pa.array([f"{task.prefix.name}/{k}" for k in numbers], pa.large_string()),
                 TEXT: pa.array(texts, pa.large_string()),
             }
-            yield engine.from_arrow(pa.table(columns)), len(numbers), 0
+            yield engine.from_arrow(pa.table(columns)), len(numbers), None
             numbers, texts, tokens = [], [], 0
 
 

@@ -15,20 +15,24 @@ import csv
 import io
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, product
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, MALFORMED, Documents, schema_of, too_large
+from curation.reading.inputs import DELIMITERS, QUOTE
 from curation.reading.source_files import FileRange, SourceFile
-from curation.reading.streams import DamageError
+from curation.reading.streams import DamageError, read_chunk
 from curation.reading.urls import shown
 
-DELIMITERS = {"csv": ",", "tsv": "\t"}
+MARKS = ",;\t|"  # delimiters that `detect` tries
+QUOTES = (QUOTE, "", "'")
+DETECTED_BYTES, DETECTED_ROWS = 1 << 20, 100
 MAX_FIELD = 2**31 - 1  # the module's own limit is 128 KiB
 OTHER_CHARS = 1 << 16  # characters of a row in addition to max_document_bytes
 SKIPPED_STEP = 1 << 16
@@ -60,6 +64,35 @@ def sample_columns(file: SourceFile, rows: int) -> dict[str, list[str]]:
     return {name: list(column) for name, column in zip(names, zip(*sampled, strict=True), strict=False)}
 
 
+def detect(file: SourceFile) -> tuple[str, str]:
+    """Return the `delimiter` and the `quote` of a file by its first rows; those of the format where they are as good.
+
+    The best pair gives the most rows the number of fields of the header. csv.Sniffer was wrong for 10 of 120 made files
+    of one to five columns (this function for none), and finds no files without quotes.
+    """
+    with open_planned(file) as stream:
+        head = read_chunk(stream, DETECTED_BYTES).data
+    own = DELIMITERS[file.format]
+    pairs = product(sorted(MARKS, key=lambda mark: mark != own), QUOTES)
+    best = max(pairs, key=lambda pair: _share_of_rows(msgspec.structs.replace(
+        file, delimiter=pair[0], quote=pair[1], max_document_bytes=DETECTED_BYTES), head))  # fmt: skip
+    return best if best[0] != own else ("", best[1])
+
+
+def _share_of_rows(file: SourceFile, head: bytes) -> float:
+    """The share of the first rows that have as many fields as the header; 0 where that is one field, or a half."""
+    rows = list(islice(_Rows(io.BytesIO(head), file), DETECTED_ROWS + 1))
+    width = len(rows[0].values) if rows else 0
+    fits = [len(row.values) == width for row in rows[1:]]
+    quoted = file.quote != QUOTE and any(value[:1] == QUOTE == value[1:][-1:] for row in rows for value in row.values)
+    if width < 2 or quoted:
+        return 0
+    if len(head) == DETECTED_BYTES and any(fits):  # the last row is cut off; inside quotes, each of its lines fails
+        fits = fits[: len(fits) - fits[::-1].index(True)]
+    share = sum(fits) / len(fits) if fits else 1
+    return share if share > 0.5 else 0
+
+
 class Row(NamedTuple):
     """A row, or the error of one."""
 
@@ -80,7 +113,7 @@ class _Rows:
         self.text = io.TextIOWrapper(io.BufferedReader(_Source(stream)), file.encoding, MALFORMED, newline="")
         self.limit = file.max_document_bytes
         self.max_chars = self.limit + OTHER_CHARS  # of a row
-        self.delimiter = DELIMITERS[file.format]
+        self.quote, self.dialect = file.quote, file.dialect
         self.line = 0  # where the next row begins
         self.row: list[str] = []  # lines of the current row so far
         self.size = 0  # characters of the row, or of `reread_lines` while rows are read from there
@@ -116,7 +149,7 @@ class _Rows:
             self.line += len(self.row)
 
     def _reader(self) -> Any:
-        return csv.reader(self._lines(), delimiter=self.delimiter, strict=True)
+        return csv.reader(self._lines(), **self.dialect, strict=True)
 
     def _lines(self) -> Iterator[str]:
         max_chars = self.max_chars
@@ -165,7 +198,7 @@ class _Rows:
         while self.size <= self.max_chars:
             line = self.reread_lines[-1]
             try:
-                if not line or self._parse('"', line, strict=True) is not None:
+                if not line or self._parse(self.quote, line, strict=True) is not None:
                     return bool(line)
             except csv.Error:
                 return False
@@ -179,7 +212,7 @@ class _Rows:
         Unless `strict`, text after a closing quote belongs to the field, as in csv and pandas. That is for rows of one
         line: in longer ones the quote may belong to a later row.
         """
-        reader = csv.reader((*lines, '"'), delimiter=self.delimiter, strict=strict)
+        reader = csv.reader((*lines, self.quote), **self.dialect, strict=strict)
         values = next(reader)
         return values if reader.line_num <= len(lines) else None
 

@@ -16,6 +16,7 @@ from curation.contract import ROW
 from curation.errors import InputError, near_or_nothing
 from curation.reading import archives, delimited, lines, plain, tabular
 from curation.reading.documents import HELD_BYTES, Documents, shown_names
+from curation.reading.inputs import DELIMITERS
 from curation.reading.places import Mark, shifted
 from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, Slice, SourceFile
@@ -136,8 +137,10 @@ def probe(file: SourceFile) -> SourceFile:
     if file.format == "jsonl":
         return _probe_lines(file)
     names = _names(file)
-    if not names and file.format in delimited.DELIMITERS:  # an empty file
+    if not names and file.format in DELIMITERS:  # an empty file
         return _with_some_column(file)
+    if file.format in DELIMITERS and not file.delimiter:
+        _check_delimiter(names, file)
     probed = msgspec.structs.replace(file, text_column=file.text_column or _find_column(names, file))
     _check_names(names, probed)
     if probed.format in ("parquet", "arrow"):
@@ -146,7 +149,20 @@ def probe(file: SourceFile) -> SourceFile:
 
 
 def _names(file: SourceFile) -> list[str]:
-    return delimited.header(file) if file.format in delimited.DELIMITERS else list(tabular.schema_in(file).names)
+    return delimited.header(file) if file.format in DELIMITERS else list(tabular.schema_in(file).names)
+
+
+def _check_delimiter(names: Sequence[str], file: SourceFile) -> None:
+    """Raise InputError for a header of one column whose name holds another usual delimiter."""
+    expected = DELIMITERS[file.format]
+    mark = next((mark for mark in delimited.MARKS if mark != expected and mark in names[0]), "")
+    if len(names) == 1 and mark:
+        named, own = orjson.dumps(mark).decode(), orjson.dumps(expected).decode()
+        raise InputError(
+            f"the header of {shown(file.path)} is one column, {names[0]!r}: its fields seem to be separated by "
+            f"{mark!r}, expected {expected!r}. Set delimiter: {named} of the input (--set "
+            f"'input.{file.source}.delimiter={named}'); {own} if it is one column. curate init detects delimiters"
+        )
 
 
 def _check_names(names: Sequence[str], file: SourceFile) -> None:
@@ -182,14 +198,10 @@ def _find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] =
 
 def _column_advice(names: Sequence[str], file: SourceFile) -> str:
     """The remedy for a file without a usual text column."""
-    if expected := delimited.DELIMITERS.get(file.format):
+    if file.format in DELIMITERS:
         if any(SURROGATE.search(name) for name in names):
             encoding = file.encoding.upper()
             return f"The header is not valid {encoding}: set encoding: of the input, such as latin-1 or utf-16"
-        separator = next((mark for mark in ";\t|" if len(names) == 1 and mark in names[0]), "")
-        if separator:
-            remedy = "Set format: tsv" if separator == "\t" else "Convert the file"
-            return f"Its fields seem to be separated by {separator!r}, expected {expected!r}. {remedy}"
         return f"{SET['text_column']}; the first row must hold the names of the columns"
     return SET["text_column"]
 

@@ -36,6 +36,8 @@ LIST_MARK = "@"
 HUB_MARK = "hf:"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 ENCODED = ("text", "csv", "tsv")  # formats that can have another encoding
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+QUOTE = '"'
 RESERVED = ("doc", "row", "id", "source", "text", "bytes")  # columns of the outputs
 
 
@@ -128,6 +130,8 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
                         list, or a mapping of new names to fields, such as `{domain: source}`
     separator           text: split files here; "": each file is one document
     encoding            of text, csv and tsv
+    delimiter           of csv and tsv, one character; "": a comma in csv, a tab in tsv
+    quote               of csv and tsv, one character around fields that hold delimiters or line ends; "": no quoting
     max_document_bytes  larger records are rejected; text is measured in UTF-8, in any encoding
     blend_weight        share of this input in training (`output.blend`); all inputs have one, or none
     sample              share of the documents to read, by a hash of id, text and the recipe's `seed`
@@ -140,6 +144,8 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     format: str = "auto"
     separator: str = ""
     encoding: str = "utf-8"
+    delimiter: str = ""
+    quote: str = QUOTE
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,8 +157,12 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
         try:
             "".encode(self.encoding)
-        except LookupError:
+        except (LookupError, ValueError):
             raise ValueError(f"encoding {self.encoding!r} is unknown to Python; write one such as latin-1") from None
+        _check_character("delimiter", self.delimiter, 'the one of the format. Write a tab as "\\t"')
+        _check_character("quote", self.quote, "fields without quotes")
+        if self.quote and self.quote in (self.delimiter or DELIMITERS.values()):
+            raise ValueError(f"quote and delimiter are both {self.quote!r}; expected two characters. Set both")
 
 
 class HubInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="hub"):
@@ -182,7 +192,10 @@ class HubInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, ta
 AnyInput = FilesInput | HubInput
 _KINDS: dict[str, type[FilesInput] | type[HubInput]] = {"files": FilesInput, "hub": HubInput}
 # Fields of a FilesInput that functions and stages accept for reading files.
-READING = ("base", "name", "format", "text_column", "id_column", "separator", "encoding", "max_document_bytes")
+READING = (
+    "base", "name", "format", "text_column", "id_column", "separator", "encoding", "delimiter", "quote",
+    "max_document_bytes",
+)  # fmt: skip
 
 
 def Input(**settings: Any) -> AnyInput:  # noqa: N802  # named like a class, because it makes one
@@ -295,6 +308,11 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         _check_budget(self, "max_documents", "max_bytes", "min_bytes")
+
+
+def _check_character(setting: str, value: str, empty: str) -> None:
+    if len(value) > 1 or value in ("\r", "\n"):
+        raise ValueError(f'{setting} must be one character other than a line end, not {value!r}; "" means {empty}')
 
 
 def _check_budget(settings: msgspec.Struct, *fields: str) -> None:

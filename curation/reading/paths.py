@@ -16,8 +16,10 @@ import msgspec
 from curation.errors import InputError, IntegrityError
 from curation.reading.inputs import (
     COMPRESSIONS,
+    DELIMITERS,
     ENCODED,
     LIST_MARK,
+    QUOTE,
     SUFFIXES,
     AnyInput,
     FilesInput,
@@ -46,7 +48,8 @@ UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of the encoding that every fo
 RUN_PLAN = ("_work", "plan.json")
 RUN_REPORT = "report.json"
 RUN_KEYS = {"recipe", "documents_digest"}
-COPIED = (*ReadOptions.__struct_fields__, "separator", "encoding")  # from an input to each of its files
+# Settings that an input gives to each of its files.
+COPIED = (*ReadOptions.__struct_fields__, "separator", "encoding", "delimiter", "quote")
 
 
 def find_files(entries: Sequence[AnyInput], leave_out: str | os.PathLike[str] = "") -> list[SourceFile]:
@@ -343,6 +346,8 @@ def _check_read(entry: FilesInput, path: str, format_: str) -> None:
     for field, given, readers in (
         ("separator", bool(entry.separator), ("text",)),
         ("encoding", other, ENCODED),
+        ("delimiter", bool(entry.delimiter), (*DELIMITERS,)),
+        ("quote", entry.quote != QUOTE, (*DELIMITERS,)),
     ):
         if given and format_ not in readers:
             raise InputError(

@@ -7,9 +7,12 @@ kind, or several small files. Results do not depend on the slices.
 
 from __future__ import annotations
 
+import csv
+from typing import Any
+
 import msgspec
 
-from curation.reading.inputs import ReadOptions
+from curation.reading.inputs import DELIMITERS, QUOTE, ReadOptions
 from curation.reading.urls import is_remote, shown
 
 
@@ -33,9 +36,17 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
     modified_ns: int
     separator: str = ""
     encoding: str = "utf-8"
+    delimiter: str = ""
+    quote: str = QUOTE
     label: str = ""
     commit: str = ""
     version: str = ""
+
+    @property
+    def dialect(self) -> dict[str, Any]:
+        """The delimiter and the quotes of CSV and TSV, as `csv.reader` takes them."""
+        quoting = {"quotechar": self.quote} if self.quote else {"quotechar": None, "quoting": csv.QUOTE_NONE}
+        return {"delimiter": self.delimiter or DELIMITERS[self.format], **quoting}
 
     def without_secrets(self) -> SourceFile:
         """Return the file as plans and reports store it: without user name, password and query of an URL."""

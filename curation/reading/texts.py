@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from curation.contract import TEXT
 from curation.errors import InputError
+from curation.reading import rejections
 from curation.reading.changes import check_unchanged
 from curation.reading.formats import probe, read_documents
 from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
@@ -51,23 +52,28 @@ class InputTexts:
         self.slices = plan_slices([probe(file) for file in find_files(inputs)], SLICE_BYTES)
         self.batch_bytes = batch_bytes
         self.texts = self.bytes = self.rejected = self.slices_done = 0
+        self.tallies: list[rejections.Tally] = []
 
     def count(self) -> Count:
         """Return what was read so far."""
         return Count(self.slices_done, self.texts, self.bytes)
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the name of the input and the documents, batch by batch."""
+        """Yield the name of the input and the documents, batch by batch. Warns at the end of records that are none."""
         for input_slice in self.slices:
+            tally = None
             for documents in read_documents(input_slice, self.batch_bytes):
                 check_interrupts()
                 column = documents.table.column(TEXT)
                 self.texts += len(column)
                 self.bytes += pc.sum(pc.binary_length(column)).as_py() or 0
                 self.rejected += len(documents.rejected)
+                tally = rejections.add(tally, input_slice, documents)
                 yield input_slice.source, documents.table
             check_unchanged(input_slice)
             self.slices_done += 1
+            self.tallies += [tally] if tally else []
+        rejections.report(self.tallies)
 
     def __iter__(self) -> Iterator[list[str | None]]:
         for _, table in self.tables():

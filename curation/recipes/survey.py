@@ -18,7 +18,7 @@ import msgspec
 from curation.errors import InputError
 from curation.reading import delimited, probe, tabular
 from curation.reading.formats import PROBED_RECORDS, sample_records
-from curation.reading.inputs import COMPRESSIONS, ENCODED, LIST_MARK, AnyInput, FilesInput
+from curation.reading.inputs import COMPRESSIONS, DELIMITERS, ENCODED, LIST_MARK, QUOTE, AnyInput, FilesInput
 from curation.reading.paths import find_files, is_run, split_suffix
 from curation.reading.source_files import SourceFile
 from curation.reading.streams import open_stream, read_chunk
@@ -45,21 +45,21 @@ class Facts(NamedTuple):
 
     column    text column; "" for a format without columns
     is_usual  whether a run finds the column by its name
-    encoding  "" for UTF-8
+    reading   further settings: encoding, delimiter, quote
     others    further columns with text -> mean bytes; `column` is among them
     numbers   columns with numbers
     """
 
     column: str = ""
     is_usual: bool = True
-    encoding: str = ""
+    reading: tuple[tuple[str, str], ...] = ()
     others: tuple[tuple[str, float], ...] = ()
     numbers: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, str]:
         """The settings of an input."""
-        return {name: value for name, value in (("text_column", self.column), ("encoding", self.encoding)) if value}
+        return ({"text_column": self.column} if self.column else {}) | dict(self.reading)
 
     @property
     def is_doubtful(self) -> bool:
@@ -166,7 +166,7 @@ def _grouped(files: Sequence[SourceFile], facts: dict[str, Facts]) -> list[list[
         formats.setdefault(file.format, []).append(file)
     groups = []
     for members in formats.values():
-        kinds: dict[tuple[str, str], list[SourceFile]] = {}
+        kinds: dict[tuple[object, ...], list[SourceFile]] = {}
         for file in members:
             if file.path in facts:
                 kinds.setdefault(_needs(facts[file.path]), []).append(file)
@@ -176,9 +176,9 @@ def _grouped(files: Sequence[SourceFile], facts: dict[str, Facts]) -> list[list[
     return groups
 
 
-def _needs(facts: Facts) -> tuple[str, str]:
+def _needs(facts: Facts) -> tuple[object, ...]:
     """The settings in which files of one input must agree; a column that a run finds by its name is none."""
-    return ("" if facts.is_usual else facts.column), facts.encoding
+    return ("" if facts.is_usual else facts.column), facts.reading
 
 
 def _common(files: Sequence[SourceFile], facts: dict[str, Facts]) -> dict[str, str]:
@@ -346,12 +346,12 @@ def _facts_of(files: Sequence[SourceFile]) -> tuple[dict[str, Facts], dict[str, 
 
 
 def _facts(file: SourceFile) -> Facts:
-    encoding = encoding_of(file) if file.format in ENCODED and file.encoding == "utf-8" else ""
-    if encoding:
-        file = msgspec.structs.replace(file, encoding=encoding)
+    reading = _reading_of(file)
+    file = msgspec.structs.replace(file, **reading)
+    form = tuple(reading.items())
     if file.format in ("text", "wet", "warc") or file.text_column:
         column = probe(file).text_column
-        return Facts(column if file.format in COLUMNAR else "", False, encoding)
+        return Facts(column if file.format in COLUMNAR else "", False, form)
     columns = _sample_columns(file)
     lengths = _mean_bytes(columns, file)
     numbers = tuple(name for name, values in columns.items() if name != file.id_column and _has_numbers(values))
@@ -363,7 +363,19 @@ def _facts(file: SourceFile) -> Facts:
             raise error from None
         usual = ""
     column = likeliest(dict(others), usual) or usual
-    return Facts(column, column == usual, encoding, others, numbers)
+    return Facts(column, column == usual, form, others, numbers)
+
+
+def _reading_of(file: SourceFile) -> dict[str, str]:
+    """The encoding, delimiter and quote of a file that nobody has set, where they are not the usual ones."""
+    reading = {}
+    if file.format in ENCODED and file.encoding == "utf-8" and (encoding := encoding_of(file)):
+        reading["encoding"] = encoding
+    if file.format in DELIMITERS and not file.delimiter and file.quote == QUOTE:
+        delimiter, quote = delimited.detect(msgspec.structs.replace(file, **reading))
+        reading |= {"delimiter": delimiter} if delimiter else {}
+        reading |= {"quote": quote} if quote != QUOTE else {}
+    return reading
 
 
 def likeliest(lengths: dict[str, float], usual: str = "") -> str:
@@ -406,7 +418,7 @@ def _sample_columns(file: SourceFile) -> dict[str, list[Any]]:
     """The values of each column in the first records."""
     if file.format == "jsonl":
         return _of_records(sample_records(file))
-    if file.format in delimited.DELIMITERS:
+    if file.format in DELIMITERS:
         return delimited.sample_columns(file, PROBED_RECORDS)
     return tabular.sample_columns(file, PROBED_RECORDS)
 

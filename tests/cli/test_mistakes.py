@@ -164,8 +164,16 @@ MISTAKES = {
     "CSV without header": data(
         "h.csv", "1,some words\n2,more words\n", "['1', 'some words']", "first row must hold the names"
     ),
-    "CSV with semicolons": data("s.csv", "id;text\n1;a b\n", "separated by ';'", "expected ','", "Convert the file"),
-    "tabs in a CSV": data("s.csv", "id\ttext\n1\ta b\n", r"separated by '\t'", "Set format: tsv"),
+    "CSV with semicolons": data(
+        "s.csv",
+        "id;text\n1;a b\n",
+        "one column, 'id;text'",
+        "separated by ';'",
+        "expected ','",
+        """Set delimiter: ";" of the input (--set 'input.s.delimiter=";"'); "," if it is one column""",
+    ),
+    "tabs in a CSV": data("s.csv", "id\ttext\n1\ta b\n", r"separated by '\t'", r'Set delimiter: "\t"'),
+    "commas in a TSV": data("s.tsv", "id,text\n1,a b\n", "separated by ','", 'Set delimiter: ","'),
     "no gzip": data("a.jsonl.gz", RECORD, "no gzip file", "Download it again, or leave it out"),
     "gzip without suffix": data("a.jsonl", gzip.compress(RECORD), "content is gzip", "Rename the file", "x.jsonl.gz"),
     "no Parquet": data("a.parquet", RECORD, "not a readable Parquet file", "Download it again, or set format:"),

@@ -88,7 +88,7 @@ def test_read_has_the_settings_of_an_input():
     fields = {field.name: field for field in msgspec.structs.fields(curation.FilesInput)}
     names = [name for name in fields if name in curation.library.functions.READ_SETTINGS]
     found = settings_of(curation.read)
-    assert list(found) == ["engine", "slice_bytes", *names]
+    assert list(found) == ["engine", "slice_bytes", "errors", *names]
     assert {name: found[name] for name in names} == {
         name: (default_of(fields[name]), type_of("read", fields[name])) for name in names
     }

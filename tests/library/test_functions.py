@@ -5,6 +5,7 @@ import gzip
 import re
 import textwrap
 import typing
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ STAGES = [
 ]
 RULES = STAGES[1]["rules"]
 COLUMNS = ["doc", "id", "source", "text"]
+pytestmark = pytest.mark.filterwarnings("ignore::curation.errors.InputWarning")  # each file has a bad line
 
 
 @pytest.fixture
@@ -248,6 +250,43 @@ def test_paths_of_every_kind(corpus: Path):
     assert several["id"].tolist()[:2] == ["input-2/0", "input-2/1"]
     named = curation.read(corpus / "0.jsonl", name="mine", engine="cpu").compute()
     assert named["source"].unique().tolist() == ["mine"]
+
+
+def test_records_that_are_no_documents_are_a_warning_or_an_error(tmp_path: Path):
+    """Nothing is left out in silence: neither single records nor what follows damage in a compressed file."""
+    lines = b"".join(b'{"text": "%d"}\n' % k if k % 5 < 2 else b"bad\n" for k in range(10))
+    (tmp_path / "a.jsonl").write_bytes(lines)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "x"}\n' * 1000)[:-20])
+    (tmp_path / "c.csv").write_text("text\nfine\n")
+    where = re.escape(str(tmp_path))
+    told = (
+        rf"7 of \d+ records are no documents \({where}/a.jsonl, line 3: .*; .*, line 4: .*; .*, line 5: .*; \.\.\.\)\. "
+        rf"1 file not read to the end: the documents after the damage are lost \({where}/b.jsonl.gz, line \d+: the file"
+    )
+    for slice_bytes in (0, 30):  # lines are those of the file in any slice
+        with pytest.warns(curation.InputWarning, match=told) as caught:
+            found = curation.read(tmp_path, engine="cpu", slice_bytes=slice_bytes).compute()
+        assert len(caught) == 1 and found["text"].tolist()[:4] == ["0", "1", "5", "6"]
+        with pytest.raises(InputError, match=rf"{told}.*\. Mend the files, or give errors=\"warn\""):
+            curation.read(tmp_path, engine="cpu", slice_bytes=slice_bytes, errors="raise").compute()
+    with pytest.raises(InputError, match="errors must be one of warn, raise, not 'ignore'"):
+        curation.read(tmp_path, engine="cpu", errors="ignore")
+    with warnings.catch_warnings(action="error"):
+        curation.read(tmp_path / "c.csv", engine="cpu", errors="raise").compute()
+
+
+def test_functions_that_read_files_warn_too(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(records_of(made_texts(60)) + b"bad\n")
+    test = tmp_path / "test.jsonl"
+    test.write_bytes(records_of(made_texts(2)))
+    for call in (
+        lambda: curation.check_overlap(path, test, engine="cpu", workers=1),
+        lambda: curation.token_coverage(path, "gpt2"),
+        lambda: curation.train_tokenizer(path, tmp_path / "tokenizer.json", vocabulary=300),
+    ):
+        with pytest.warns(curation.InputWarning, match=r"1 of 61 records are no documents \(.*/a\.jsonl, line 61: "):
+            call()
 
 
 def test_empty_files_and_frames(tmp_path: Path):

@@ -61,7 +61,8 @@ def test_the_model_is_modified_kneser_ney(corpus: Path, tmp_path: Path, order: i
 
 def test_records_that_are_no_documents_are_counted(tmp_path: Path):
     (tmp_path / "texts.jsonl").write_bytes(records_of(["a b a b", "b a"]) + b"not json\n")
-    trained = curation.train_lm(tmp_path / "texts.jsonl", tmp_path / "model.arpa", order=2)
+    with pytest.warns(curation.InputWarning, match=r"1 of 3 records are no documents \(.*/texts\.jsonl, line 3: "):
+        trained = curation.train_lm(tmp_path / "texts.jsonl", tmp_path / "model.arpa", order=2)
     assert (trained.documents, trained.sentences, trained.words, trained.rejected) == (2, 2, 6, 1)
 
 

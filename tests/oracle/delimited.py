@@ -4,6 +4,7 @@
 import csv
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from curation.reading.delimited import UNCLOSED
 
@@ -15,40 +16,40 @@ class _OpenError(Exception):
     pass
 
 
-def read_rows(text: str, delimiter: str, most: int) -> Iterator[tuple[int, list[str], str]]:
+def read_rows(text: str, delimiter: str, most: int, quote: str = '"') -> Iterator[tuple[int, list[str], str]]:
     """(0-based line, values, error) of each row that is not blank; a row has at most `most` characters."""
     lines = LINE.findall(text)
     first = 0
     while first < len(lines):
-        count, values, error = _read_row(lines[first:], delimiter, most)
+        count, values, error = _read_row(lines[first:], most, delimiter=delimiter, quotechar=quote)
         if values or error:
             yield first, values, error
         first += count
 
 
-def _read_row(lines: list[str], delimiter: str, most: int) -> tuple[int, list[str], str]:
+def _read_row(lines: list[str], most: int, **dialect: str) -> tuple[int, list[str], str]:
     """How many of the lines the first row takes, its values, its error."""
     for count in range(1, len(lines) + 1):
         row = lines[:count]
         if len("".join(row)) > most:
             return 1, [], LARGE if count == 1 else LARGE_OR_UNCLOSED
         try:
-            return count, _parse(row, delimiter, strict=True), ""
+            return count, _parse(row, strict=True, **dialect), ""
         except _OpenError:
             continue
         except csv.Error:
             break
     try:
-        return 1, _parse(lines[:1], delimiter, strict=count > 1), ""
+        return 1, _parse(lines[:1], strict=count > 1, **dialect), ""
     except (_OpenError, csv.Error):
         return 1, [], UNCLOSED
 
 
-def _parse(row: list[str], delimiter: str, strict: bool) -> list[str]:
+def _parse(row: list[str], **dialect: Any) -> list[str]:
     """csv.Error for text behind a closing quote if `strict`, _OpenError where a quoted field is still open."""
 
     def given() -> Iterator[str]:
         yield from row
         raise _OpenError
 
-    return next(csv.reader(given(), delimiter=delimiter, strict=strict))
+    return next(csv.reader(given(), **dialect))

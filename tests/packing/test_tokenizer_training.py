@@ -26,6 +26,7 @@ from tests.runs import files_below, kept_rows, made_texts, recipe_of, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = made_texts(300)
+pytestmark = pytest.mark.filterwarnings("ignore::curation.errors.InputWarning")  # inputs have a bad line
 BACK = [text for text in (*NASTY, *PROBES, *TEXTS) if len(text) < 20_000]
 
 

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading import delimited, probe, read_documents, schema_of, shown
-from curation.reading.delimited import DELIMITERS, Row, _Rows
+from curation.reading.delimited import Row, _Rows
 from curation.reading.documents import too_large
 from curation.reading.inputs import Input
 from curation.reading.paths import _listed, find_files
@@ -258,6 +258,29 @@ def test_csv(tmp_path: Path, suffix: str, delimiter: str):
     assert (found["id"], found["extra"]) == (["1", "2", "3"], ["x", "y", "z"])
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "content"),
+    [
+        ("a.csv", {"delimiter": ";"}, 'id;text\n1;"a; ""b""\nc"\n2;d, e\n3\n'),
+        ("a.tsv", {"delimiter": "|", "quote": "'"}, "id|text\n1|'a; \"b\"\nc'\n2|d, e\n3\n"),
+        ("a.data", {"format": "csv", "delimiter": "\t"}, 'id\ttext\n1\t"a; ""b""\nc"\n2\td, e\n3\n'),
+    ],
+)
+def test_csv_of_other_delimiters_and_quotes(tmp_path: Path, name: str, settings: dict[str, str], content: str):
+    """Rows of another width are rejected with their line: the first row takes two."""
+    for encoding in ("utf-8", "utf-16"):
+        (tmp_path / name).write_text(content, encoding)
+        found = read(tmp_path / name, **settings, encoding=encoding)
+        assert (found["id"], found["text"]) == (["1", "2"], ['a; "b"\nc', "d, e"])
+        assert found["rejected"] == [Rejected(2, 4, -1, "expected 2 columns, got 1")]
+
+
+def test_csv_without_quotes(tmp_path: Path):
+    """A quote is part of the text, wherever it is."""
+    (tmp_path / "a.tsv").write_text('id\ttext\n1\t"a" b\n2\t"c\n3\td"\n')
+    assert read(tmp_path / "a.tsv", quote="")["text"] == ['"a" b', '"c', 'd"']
+
+
 def test_carried_columns_with_other_names(tmp_path: Path):
     """`domain` is the field `source`, whose own name the outputs have. The second line needs the slow parser."""
     texts, sources = ["one", "two\ud7ff", "three"], ["a", "b", None]
@@ -453,25 +476,25 @@ OTHERS = st.sampled_from(['a"\n', '"\n', 'a"b\n', "a,a\n", 'a""a\n', '"a"a\n'])
 @given(
     st.lists(st.one_of(CHARACTERS, OPENING, OPENING, OTHERS), max_size=30),
     st.one_of(st.integers(1, 30), st.just(10_000)),
-    st.sampled_from([",", "\t"]),
+    st.sampled_from([',"', '\t"', ";'"]),
 )
-def test_csv_rows_are_those_of_their_definition(pieces: list[str], most: int, delimiter: str):
-    text = "".join(pieces).replace(",", delimiter)
+def test_csv_rows_are_those_of_their_definition(pieces: list[str], most: int, marks: str):
+    delimiter, quote = marks
+    text = "".join(pieces).replace(",", delimiter).replace('"', quote)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(delimited, "OTHER_CHARS", 0)
         patch.setattr(delimited, "SKIPPED_STEP", 2)
-        found = list(rows_of(text, most, delimiter))
+        found = list(rows_of(text, most, delimiter, quote))
     large = too_large(most)
     errors = {"": "", UNCLOSED: UNCLOSED, LARGE: large, LARGE_OR_UNCLOSED: large + delimited.OR_UNCLOSED}
-    expected = [(line, values, errors[error]) for line, values, error in read_rows(text, delimiter, most)]
+    expected = [(line, values, errors[error]) for line, values, error in read_rows(text, delimiter, most, quote)]
     assert [tuple(row) for row in found] == expected
 
 
-def rows_of(text: str, limit: int, delimiter: str) -> Iterator[Row]:
-    (form,) = (name for name, found in DELIMITERS.items() if found == delimiter)
+def rows_of(text: str, limit: int, delimiter: str, quote: str = '"') -> Iterator[Row]:
     file = SourceFile(
-        path="a", source="a", format=form, compression="", bytes=len(text), modified_ns=0, text_column="text",
-        id_column="", max_document_bytes=limit,
+        path="a", source="a", format="csv", compression="", bytes=len(text), modified_ns=0, text_column="text",
+        id_column="", max_document_bytes=limit, delimiter=delimiter, quote=quote,
     )  # fmt: skip
     return iter(_Rows(io.BytesIO(text.encode()), file))
 

@@ -115,12 +115,14 @@ def test_settings_of_the_other_kind_may_have_their_defaults():
 def test_a_file_has_the_reading_settings_of_its_input(folder: Path):
     settings = {
         "text_column": "t", "id_column": "i", "columns": ["c"], "max_document_bytes": 7, "sample": 0.5,
-        "separator": "x", "encoding": "latin-1",
+        "separator": "x", "encoding": "latin-1", "delimiter": ";", "quote": "'",
     }  # fmt: skip
     shared = {*FilesInput.__struct_fields__} & {*SourceFile.__struct_fields__} - {"path", "format"}
     assert settings.keys() == shared
-    (file,) = find_files([Input(path="data/notes.log", format="text", **settings)])
-    assert {field: getattr(file, field) for field in shared} == settings
+    for field, value in settings.items():
+        form = "text" if field == "separator" else "csv"
+        (file,) = find_files([Input(path="data/notes.log", format=form, **{field: value})])
+        assert getattr(file, field) == value
     settings = {field: settings[field] for field in ReadOptions.__struct_fields__}
     (file,) = find_files([Input(path="hf:o/n", **settings)])
     assert {field: getattr(file, field) for field in settings} == settings and file.format == "huggingface"
@@ -164,6 +166,8 @@ def test_paths_in_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch)
         ("f.parquet", {"encoding": "utf-16"}, "is read as parquet, but encoding is for"),
         ("b.jsonl", {"separator": "x"}, "is read as jsonl, but separator is for text. Leave separator out"),
         ("g.csv", {"separator": "x"}, "is read as csv, but separator is for text"),
+        ("b.jsonl", {"delimiter": ";"}, "b.jsonl is read as jsonl, but delimiter is for csv, tsv. Leave delimiter out"),
+        ("f.parquet", {"quote": "'"}, "is read as parquet, but quote is for csv, tsv"),
     ],
 )
 def test_settings_that_nothing_reads(folder: Path, name: str, settings: dict[str, str], told: str):
@@ -425,6 +429,16 @@ WRONG_INPUTS = {
     "columns may not name 'a' twice": {"columns": ["a", "a"]},
     "columns has an empty name. Write names of fields, or a mapping": {"columns": {"a": ""}},
     "max_documents is for data sets of Hugging Face .* for files set sample to read a part": {"max_documents": 5},
+    "delimiter must be one character other than a line end, not ';;'; .* means the one of": {"delimiter": ";;"},
+    r"not '.*'; .* Write a tab as .\\t": {"delimiter": "\\t"},
+    "delimiter must be one character other than a line end": {"delimiter": "\n"},
+    """quote must be one character .*, not 'none'; "" means fields without quotes""": {"quote": "none"},
+    "quote and delimiter are both ';'; expected two characters": {"delimiter": ";", "quote": ";"},
+    "quote and delimiter are both ','; expected two": {"quote": ","},
+    "delimiter is for files, hf:a/b is a data set": {"path": "hf:a/b", "delimiter": ";"},
+    "encoding 'klingon' is unknown to Python; write one such as latin-1": {"encoding": "klingon"},
+    "encoding 'undefined' is unknown": {"encoding": "undefined"},
+    r"encoding 'a\\x00b' is unknown": {"encoding": "a\0b"},
     "blend_weight must be above 0, not 0.0": {"blend_weight": 0.0},
     "blend_weight must be above 0, not -1": {"blend_weight": -1.0},
     "blend_weight must be above 0, not nan": {"blend_weight": float("nan")},

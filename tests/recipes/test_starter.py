@@ -202,6 +202,49 @@ def test_the_encoding_of_text_is_guessed_only_where_it_is_not_utf_8(data: bytes,
     assert input_of("t.txt") == [{"path": "t.txt"} | ({"encoding": encoding} if encoding else {})]
 
 
+REVIEW = "Sehr gut, aber teuer; nicht noch einmal."
+FORMS = {  # name, content -> settings that the file needs
+    "semicolons": ("a.csv", ";".join(["id", "review"]) + f'\n1;"{REVIEW}"\n2;"{REVIEW}"\n', {"delimiter": ";"}),
+    "commas in semicolons": ("a.csv", "id;price;review\n" + "1;2,50;gut, ja\n" * 9, {"delimiter": ";"}),
+    "commas in the header": ("a.csv", "id;review, in words\n1;gut\n2;ja, gut\n", {"delimiter": ";"}),
+    "semicolons in commas": ("a.csv", f'id,review\n1,"{REVIEW}"\n2,ja; gut\n', {}),
+    "both would do": ("a.csv", "id,lang;review\n1,de;gut\n2,de;ja\n", {}),
+    "tabs": ("a.csv", "id\treview\n1\tgut, ja\n", {"delimiter": "\t"}),
+    "bars and bad rows": ("a.csv", "id|review\n" + "1|gut, ja\n" * 9 + "2\n2|a|b\n", {"delimiter": "|"}),
+    "commas in a TSV": ("a.tsv", "id,review\n1,gut\n", {"delimiter": ","}),
+    "single quotes": ("a.csv", "id;review\n1;'gut; ja\nja'\n2;'nein; nie'\n", {"delimiter": ";", "quote": "'"}),
+    "no quotes": ("a.tsv", 'id\treview\n1\t"Gut" ja\n2\t"Nein, nie\n3\tIn 5" Schnee\n', {"quote": ""}),
+    "an unclosed quote": ("a.csv", 'id;review\n1;"gut"\n2;"ja\n3;"nein"\n4;"a"\n', {"delimiter": ";"}),
+    "one column": ("a.csv", "review\nJa; gut.\nNein; nie. Ja; gut.\n", {}),
+    "no rows": ("a.csv", "id;review\n", {"delimiter": ";"}),
+    "a long last row": ("a.csv", 'id;review\n1;gut\n2;"' + "Zeile; eins\n" * 90_000 + '"\n', {"delimiter": ";"}),
+}
+
+
+@pytest.mark.parametrize("case", FORMS)
+def test_delimiters_and_quotes_are_detected(case: str):
+    name, content, settings = FORMS[case]
+    Path(name).write_text(content)
+    column = {"text_column": next(word for word in ("review, in words", "lang;review", "review") if word in content)}
+    assert input_of(name, **column) == [{"path": name, **column, **settings}]
+
+
+def test_a_csv_with_semicolons_keeps_its_reviews(capsys: pytest.CaptureFixture[str]):
+    """Each has a line end and commas: read with commas, the ten reviews are many records."""
+    text = f"{REVIEW}\nNoch eine Zeile, nicht gut."
+    Path("reviews.csv").write_text("id;text\n" + "".join(f'{number};"{text}"\n' for number in range(10)))
+    Path("more.csv").write_text("id,text\n1,words\n")
+    assert main(["init", "reviews.csv", "more.csv"]) == 0
+    assert yaml.safe_load(Path("recipe.yaml").read_text())["input"] == [
+        {"path": "reviews.csv", "text_column": "text", "delimiter": ";"}, {"path": "more.csv", "text_column": "text"}
+    ]  # fmt: skip
+    command = ["run", "recipe.yaml", "-o", "out", "--set", "stages=[]", "--set", "output.formats=[]"]
+    assert main(command) == 0
+    assert pq.read_table("out/documents").column("text").to_pylist() == [text] * 10 + ["words"]
+    assert main([*command, "--set", "input.reviews.quote=''"]) == 2
+    assert "belongs to another recipe or input; changed: input[0].quote" in capsys.readouterr().err
+
+
 def test_files_that_no_glob_matches_alone_are_in_a_list(capsys: pytest.CaptureFixture[str]):
     Path("data").mkdir()
     for number in range(12):

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records that are no documents, where inputs are read outside a run: a warning with their number and first places."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from curation.contract import Batch
+from curation.errors import InputError, InputWarning, counted
+from curation.reading.documents import Documents
+from curation.reading.source_files import Slice
+from curation.reading.streams import is_damage
+from curation.reading.urls import shown
+
+MAX_PLACES = 3  # that a message names, of each kind
+REMEDY = 'Mend the files, or give errors="warn" to leave these records out'
+
+
+class Place(NamedTuple):
+    """A rejected record. `line` is counted from 0, from the start of the slice or, if not `in_slice`, of the file."""
+
+    file: str
+    line: int
+    in_slice: bool
+    error: str
+
+
+class Tally(NamedTuple):
+    """The records of a slice: their number, and those that are no documents.
+
+    file, start   of its first range
+    lines         lines of the slice
+    damaged       number of files that were not read to their end
+    places        the first rejected records, and the first ones that name damage
+    """
+
+    file: str
+    start: int
+    records: int = 0
+    lines: int = 0
+    rejected: int = 0
+    damaged: int = 0
+    places: tuple[Place, ...] = ()
+
+
+def add(tally: Tally | None, input_slice: Slice, batch: Documents | Batch) -> Tally:
+    """Return the tally of a slice with one more batch; None before its first one."""
+    first = input_slice.ranges[0]
+    tally = tally or Tally(first.file.path, first.start)
+    damaged = sum(is_damage(entry.error) for entry in batch.rejected)
+    places = list(tally.places)
+    for entry in batch.rejected:
+        if len([place for place in places if is_damage(place.error) == is_damage(entry.error)]) < MAX_PLACES:
+            name = shown(input_slice.ranges[entry.file_index].file.path)
+            places.append(Place(name, entry.line, entry.offset >= 0, entry.error))
+    return tally._replace(
+        records=tally.records + batch.rows - damaged,
+        lines=tally.lines + batch.lines,
+        rejected=tally.rejected + len(batch.rejected) - damaged,
+        damaged=tally.damaged + damaged,
+        places=tuple(places),
+    )
+
+
+def report(tallies: Iterable[Tally], errors: str = "warn") -> None:
+    """Warn of the records that are no documents, of all slices in their order; InputError if `errors` is "raise".
+
+    A worker of a Dask cluster sends the warning to its clients.
+    """
+    tallies = list(tallies)
+    places = _numbered(tallies)
+    records, rejected, damaged = (
+        sum(getattr(tally, name) for tally in tallies) for name in ("records", "rejected", "damaged")
+    )
+    parts = []
+    if rejected:
+        parts.append(f"{rejected:,} of {counted(records, 'record')} are no documents{_listed(places, rejected, False)}")
+    if damaged:
+        lost = f"{counted(damaged, 'file')} not read to the end: the documents after the damage are lost"
+        parts.append(f"{lost}{_listed(places, damaged, True)}")
+    if not parts:
+        return
+    message = ". ".join(parts)
+    if errors == "raise":
+        raise InputError(f"{message}. {REMEDY}")
+    cluster = sys.modules.get("distributed")
+    (cluster or warnings).warn(message, InputWarning, stacklevel=3)
+
+
+def _numbered(tallies: Iterable[Tally]) -> list[Place]:
+    """The places of all slices, with their lines in the files."""
+    places, before, file = [], 0, ""
+    for tally in tallies:
+        before = before if tally.file == file and tally.start else 0
+        places += [place._replace(line=place.line + before * place.in_slice) for place in tally.places]
+        before, file = before + tally.lines, tally.file
+    return places
+
+
+def _listed(places: Iterable[Place], count: int, damage: bool) -> str:
+    own = [place for place in places if is_damage(place.error) == damage][:MAX_PLACES]
+    listed = [f"{place.file}, line {place.line + 1}: {place.error}" for place in own]
+    return f" ({'; '.join(listed)}{'; ...' if count > MAX_PLACES else ''})"
+
+
+__all__ = ["Tally", "add", "report"]
