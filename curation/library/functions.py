@@ -298,7 +298,7 @@ def measure(
 @takes(Language)
 def language(
     frame: AnyFrame,
-    keep: str | Sequence[str] | Language,
+    keep: str | Sequence[str] | Language = (),
     *,
     min_probability: float = 0.65,
     model: str | os.PathLike[str] = "",
@@ -309,7 +309,7 @@ def language(
     """Return the rows in one of the languages `keep`, with the columns `language` and `language_probability` (float64).
 
     keep                 language codes of the model, such as `en`, or a whole `curation.Language` in place of the
-                         keywords, which are its fields
+                         keywords, which are its fields; default: all rows
     frame, text_column   as in `curation.apply`
 
     Existing columns of these two names are replaced.
