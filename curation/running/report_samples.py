@@ -30,7 +30,7 @@ from curation.running.masks import row_batches
 from curation.running.places import Places
 from curation.running.removed import RemovedRows
 from curation.running.report_clusters import POINTS, cluster_map
-from curation.running.similarity import VECTOR_STAGE, jaccard
+from curation.running.similarity import MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
 from curation.running.totals import candidates
 from curation.stages import Filter
 from curation.stages.outcome import StageCount
@@ -56,6 +56,7 @@ class _Document(NamedTuple):
     text: str
     characters: int
     whole: str | None
+    position: int = -1  # among the rows of the segment
 
 
 class Sampler(NamedTuple):
@@ -226,7 +227,9 @@ class Sampler(NamedTuple):
     def _documents(self, partitions: Partitions, rows: np.ndarray) -> Iterator[_Document]:
         """The documents at rows of a segment, in their order."""
         opened, table = -1, pa.table({})
-        for number, position in zip(*(values.tolist() for values in partitions.locate(rows)), strict=True):
+        for at, number, position in zip(
+            rows.tolist(), *(values.tolist() for values in partitions.locate(rows)), strict=True
+        ):
             if number != opened:  # opening takes as long as the rest
                 opened, table = number, open_partition(partitions.path(number)).select([ROW, ID, TEXT])
             row = table.slice(position, 1)
@@ -235,7 +238,8 @@ class Sampler(NamedTuple):
             whole = text[0].as_py() if pc.binary_length(text)[0].as_py() <= MAX_COMPARED_BYTES else None
             start = pc.utf8_slice_codeunits(text, 0, MAX_CHARACTERS)[0].as_py()
             place = row.column(ROW)[0].as_py()
-            yield _Document(number, place, self._id(number, place, row.column(ID)[0].as_py()), start, characters, whole)
+            name = self._id(number, place, row.column(ID)[0].as_py())
+            yield _Document(number, place, name, start, characters, whole, at)
 
     def _duplicates(self, rows: RemovedRows, samples: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The samples of what a corpus stage removed: documents, and pairs of different texts."""
@@ -255,8 +259,26 @@ class Sampler(NamedTuple):
             if document.text == kept.text and document.characters == kept.characters:
                 documents.append(self._sample(document) | facts | {"kept": kept.id})
             else:
-                pairs.append(self._pair(rows.stage, document, kept, value) | facts)
+                link = self._link(rows, document, kept, value)
+                pairs.append(self._pair(rows.stage, document, kept, value) | facts | {"link": link})
         return documents, pairs
+
+    def _link(self, rows: RemovedRows, document: _Document, kept: _Document, value: float) -> dict[str, Any] | None:
+        """The document through which a removed one is joined with the kept one, and their similarity; None without a
+        chain."""
+        settings = msgspec.to_builtins(self.context.plan.recipe.stages[rows.stage])
+        if kept.whole is None or not has_chains(settings) or not value < settings["threshold"]:
+            return None
+        at = np.concatenate([found + low for low, found in _equal(rows.kept_row, kept.position)])
+        if len(at) >= MAX_LINKED:
+            return None
+        members = [kept, *self._documents(rows.partitions, np.asarray(rows.row[at]))]
+        if any(member.whole is None for member in members):
+            return None
+        links = find_links(self.context.engine, settings, [member.whole or "" for member in members])
+        own = next(place for place, member in enumerate(members) if member.position == document.position)
+        link = links[own]
+        return {"id": members[link.position].id, "jaccard": round(link.similarity, 6)} if link else None
 
     def _pair(self, stage: int, left: _Document, right: _Document, value: float) -> dict[str, Any]:
         similarity = None
@@ -309,6 +331,12 @@ def _chosen(rows: np.ndarray, samples: int) -> np.ndarray:
         order = order[np.argsort(found[order])]
         best, hashes = at[order], found[order]
     return best
+
+
+def _equal(rows: np.ndarray, row: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The positions of a row in an array, in batches: the first of each batch, and positions from there."""
+    for batch in batches_of(len(rows)):
+        yield batch.start, np.flatnonzero(rows[batch] == row)
 
 
 def _context(words: list[str]) -> list[str]:
