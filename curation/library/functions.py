@@ -190,6 +190,7 @@ def redact(
     frame: AnyFrame,
     stage: Redact | None = None,
     *,
+    patterns: str = "checked",
     types: str | Sequence[str] = ("email", "ip_address", "credit_card", "ssn", "phone"),
     replacement: str = "[REDACTED]_{type}",
     entities: str | Sequence[str] = (),
@@ -198,6 +199,7 @@ def redact(
 ) -> AnyFrame:
     """Return the frame with personal data in its text replaced.
 
+    patterns             `checked`, or `published`: plain patterns that match more
     entities, model      names to replace too, `person`, `location`, `organisation`, that the spaCy model in this folder
                          finds
     stage                a whole `curation.Redact` in place of the keywords, which are its fields
