@@ -17,7 +17,7 @@ WORDS = {
     "children window school always between country number history little village because another thought between "
     "under light friend mother answer page should still learn plant cover food story often carry together mountain",
     "de": "der die und das nicht mit menschen haus strasse wasser musik winter brief fluss garten morgen stadt brot "
-    "kinder fenster schule immer zwischen land zahl geschichte klein dorf weil andere gedanke unter licht freund "
+    "kinder fenster schule immer zwischen land zahl geschichte klein dorf weil andere gedanke durch licht freund "
     "mutter antwort seite sollte noch lernen pflanze decken essen oft tragen zusammen berg zeit leben jahr arbeit",
     "zh": "我们 今天 学习 中文 因为 语言 学校 老师 学生 城市 音乐 河流 早晨 面包 孩子 窗户 国家 历史 故事 朋友 母亲",
 }
