@@ -151,6 +151,8 @@ def _heading(run: FinishedRun, row: dict[str, Any]) -> str:
     if row.get("duplicate_of") is not None:
         jaccard = row.get("jaccard")
         parts.append(f"kept: {row['duplicate_of']}" + ("" if jaccard is None else f", Jaccard {jaccard:.4f}"))
+    if row.get("link") is not None:
+        parts.append(f"joined through {row['link']}, Jaccard {row['link_jaccard']:.4f}")
     return "; ".join(parts)
 
 

@@ -206,6 +206,7 @@ def redact(
     frame: AnyFrame,
     stage: Redact | None = None,
     *,
+    patterns: str = "checked",
     types: str | Sequence[str] = ("email", "ip_address", "credit_card", "ssn", "phone"),
     replacement: str = "[REDACTED]_{type}",
     entities: str | Sequence[str] = (),
@@ -214,6 +215,7 @@ def redact(
 ) -> AnyFrame:
     """Return the frame with personal data in its text replaced.
 
+    patterns             `checked`, or `published`: plain patterns that match more
     entities, model      names to replace too, `person`, `location`, `organisation`, that the spaCy model in this folder
                          finds
     stage                a whole `curation.Redact` in place of the keywords, which are its fields
@@ -314,7 +316,7 @@ def measure(
 @takes(Language)
 def language(
     frame: AnyFrame,
-    keep: str | Sequence[str] | Language,
+    keep: str | Sequence[str] | Language = (),
     *,
     min_probability: float = 0.65,
     model: str | os.PathLike[str] = "",
@@ -325,7 +327,7 @@ def language(
     """Return the rows in one of the languages `keep`, with the columns `language` and `language_probability` (float64).
 
     keep                 language codes of the model, such as `en`, or a whole `curation.Language` in place of the
-                         keywords, which are its fields
+                         keywords, which are its fields; default: all rows
     frame, text_column   as in `curation.apply`
 
     Existing columns of these two names are replaced.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates for the samples in the report: a few documents that row stages removed, per slice and reason.
+"""Candidates for the samples in the report: some documents that row stages removed, per slice and reason. A few are
+shown; the others have short texts, and show which languages a rule removes (`lost_groups`).
 
 A hash of the text chooses them, so the smallest hashes of all slices are the same however the input is sliced. Of texts
 with equal hashes one is a candidate.
@@ -7,6 +8,7 @@ with equal hashes one is a candidate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from zlib import crc32
 
 import numpy as np
@@ -18,9 +20,11 @@ from curation.contract import ID, ROW, TEXT, Engine, Frame, Text
 from curation.rules.decide import Verdict
 
 MAX_REASONS = 1_000  # with candidates; those with the smallest CRC-32 of their names
-MAX_CHARACTERS = 8_000  # of a candidate's text
+MAX_CHARACTERS = 8_000  # of the text of a candidate for the report
+GROUP_SAMPLES, GROUP_CHARACTERS = 200, 500  # per reason, and of their texts, to count languages
+MAX_VALUE = 100  # characters of a value of a carried column; longer ones name no group
 HASHED_BYTES = 16  # of a text
-PENDING_ROWS = 2_000  # are cut back to the candidates
+PENDING_ROWS = 10_000  # are cut back to the candidates
 SCHEMA = pa.schema(
     [
         ("stage", pa.int32()),
@@ -32,32 +36,37 @@ SCHEMA = pa.schema(
         ("bound", pa.float64()),
         ("characters", pa.int64()),
         (TEXT, pa.large_string()),
+        ("values", pa.list_(pa.large_string())),  # of the carried columns
     ]
 )
 
 
 class Candidates:
-    """The candidates of a slice. `samples` is the number per reason; 0 collects none."""
+    """The candidates of a slice. `samples` is the number per reason for the report; `columns` are carried."""
 
-    def __init__(self, samples: int) -> None:
+    def __init__(self, samples: int, columns: Sequence[str] = ()) -> None:
         self.samples = samples
+        self.columns = list(columns)
         self.pending: list[pa.Table] = []
 
     def add(self, engine: Engine, stage: int, frame: Frame, verdict: Verdict, bound: np.ndarray) -> None:
         """Add the documents of a frame that a stage removed. Only the texts of candidates are copied to the host.
 
-        frame  `row`, `id` and `text` of the removed documents
+        frame  `row`, `id`, `text` and the carried columns of the removed documents
         bound  float64: the bound that each of them broke
         """
-        if not self.samples or not len(frame):
+        if not len(frame):
             return
         gone = np.flatnonzero(verdict.reason >= 0)
         reason, hashes = verdict.reason[gone], text_hashes(engine, frame[TEXT])
-        chosen = np.sort(smallest(reason, hashes, self.samples))
+        chosen = np.sort(smallest(reason, hashes, held(self.samples)))
+        is_short = np.ones(len(chosen), bool)
+        is_short[smallest(reason[chosen], hashes[chosen], self.samples)] = False
         is_chosen = np.zeros(len(frame), bool)
         is_chosen[chosen] = True
-        rows = engine.to_arrow(engine.filter_rows(frame[[ROW, ID, TEXT]], is_chosen))
+        rows = engine.to_arrow(engine.filter_rows(frame[[ROW, ID, TEXT, *self.columns]], is_chosen))
         text = pc.fill_null(rows.column(TEXT), "")
+        starts = [pc.utf8_slice_codeunits(text, 0, size) for size in (GROUP_CHARACTERS, MAX_CHARACTERS)]
         columns = [
             np.full(len(chosen), stage, np.int32),
             pa.array(verdict.reasons, pa.large_string()).take(pa.array(reason[chosen])),
@@ -67,7 +76,8 @@ class Candidates:
             verdict.value[gone[chosen]],
             bound[chosen],
             pc.utf8_length(text).cast(pa.int64()),
-            pc.utf8_slice_codeunits(text, 0, MAX_CHARACTERS),
+            pc.if_else(pa.array(is_short), *starts),
+            values_of(rows, self.columns),
         ]
         self.pending.append(pa.table(columns, schema=SCHEMA))
         if sum(map(len, self.pending)) > PENDING_ROWS:
@@ -75,7 +85,28 @@ class Candidates:
 
     def table(self) -> pa.Table:
         """Return the candidates of the frames so far."""
-        return chosen_of(pa.concat_tables([SCHEMA.empty_table(), *self.pending]), self.samples)
+        return chosen_of(pa.concat_tables([SCHEMA.empty_table(), *self.pending]), held(self.samples))
+
+
+def held(samples: int) -> int:
+    """Return the number of candidates per reason, where the report shows so many."""
+    return max(samples, GROUP_SAMPLES)
+
+
+def values_of(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
+    """Return the values of the carried columns of each row as a list, with null for long ones."""
+    values = [
+        [value if value is None or len(value) <= MAX_VALUE else None for value in rows.column(name).to_pylist()]
+        for name in columns
+    ]
+    lists = list(zip(*values, strict=True)) if columns else [()] * len(rows)
+    return pa.array(lists, SCHEMA.field("values").type)
+
+
+def starts_of(rows: pa.Table, columns: Sequence[str]) -> tuple[list[str], list[list[str | None]]]:
+    """Return the first GROUP_CHARACTERS characters of each text, and the values of its carried columns."""
+    texts = pc.utf8_slice_codeunits(pc.fill_null(rows.column(TEXT), ""), 0, GROUP_CHARACTERS)
+    return texts.to_pylist(), values_of(rows, columns).to_pylist()
 
 
 def text_hashes(engine: Engine, text: Text) -> np.ndarray:
@@ -112,4 +143,14 @@ def smallest(key: np.ndarray, hashes: np.ndarray, samples: int) -> np.ndarray:
     return order[rank < samples]
 
 
-__all__ = ["MAX_CHARACTERS", "SCHEMA", "Candidates", "chosen_of", "smallest"]
+__all__ = [
+    "GROUP_CHARACTERS",
+    "GROUP_SAMPLES",
+    "MAX_CHARACTERS",
+    "SCHEMA",
+    "Candidates",
+    "chosen_of",
+    "held",
+    "smallest",
+    "starts_of",
+]

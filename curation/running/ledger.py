@@ -152,6 +152,12 @@ class SliceTotals:
 def _add(total: SliceRecord, record: SliceRecord) -> None:
     for name in SUMMED:
         setattr(total, name, getattr(total, name) + getattr(record, name))
+    for number, stage in enumerate(record.stages):
+        if number == len(total.stages):
+            total.stages.append(StageCount(kind=stage.kind, name=stage.name))
+        reasons = total.stages[number].reasons  # the counts of an input are its reasons alone
+        for reason, count in stage.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
     total.lengths = total.lengths or Tally()
     total.lengths.add(record.lengths or Tally())
     total.filled += [name for name in record.filled if name not in total.filled]

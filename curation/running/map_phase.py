@@ -190,7 +190,9 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
         PartitionWriter(documents, keys) as partition,
         TableFile(removed, _removed_schema(plan)) as removed_file,
         open(rejected, "wb") as rejected_file,
-        SliceNotes(task.engine, plan.recipe, dict(zip(noted_suffixes, noted, strict=True))) as notes,
+        SliceNotes(
+            task.engine, plan.recipe, dict(zip(noted_suffixes, noted, strict=True)), task.slice.columns
+        ) as notes,
         RunningNote(job.folder, number) as note,
     ):
         for frame in _frames(task, record, rejected_file, notes):
@@ -345,8 +347,7 @@ def _note_removed(
         return
     schema = _removed_schema(task.plan)
     names = [ROW, ID, TEXT] if TEXT in schema.names else [ROW, ID]
-    wants_text = TEXT in names or notes.candidates.samples > 0
-    gone = task.engine.filter_rows(frame[[ROW, ID, TEXT] if wants_text else names], dropped)
+    gone = task.engine.filter_rows(frame[[ROW, ID, TEXT, *task.slice.columns]], dropped)
     rows = task.engine.to_arrow(gone[names])
     bound = verdict.broken_bounds()[dropped]
     notes.candidates.add(task.engine, stage, gone, verdict, bound)

@@ -44,6 +44,7 @@ from curation.running.finish_phase import (
 from curation.running.intermediate import Numbering, Partitions
 from curation.running.kept_ids import ids_of
 from curation.running.ledger import SliceRecord, SliceTotals, check_ledger
+from curation.running.lost_groups import LostByInput
 from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice, slice_counts
 from curation.running.places import Places
 from curation.running.removed import RemovedFile, RemovedRows, plan_kept_ids, plan_removed
@@ -87,6 +88,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     state: SegmentState | None = None
     removed: list[RemovedRows] = []
     decisions: list[tuple[Path, int, Partitions]] = []
+    lost = LostByInput()
     first: SliceTotals | None = None
     measured = np.zeros(len(context.plan.slices), np.int64)  # rows of measures/ of each slice
     for segment in segments:
@@ -95,11 +97,13 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         row_counts = [counts[k] for k in segment.row_stages]
         totals = add_records(context, segment.number, segment_folder(context, segment.number), row_counts)
         measured += totals.measured
+        lost.add_rules(totals)
         if first is None:
             first = totals
             check_minima(recipe.input, recipe.budget, totals.slices, totals.records)
         state = run_corpus_stages(context, segment, prepared, totals, counts)
         removed += state.removed
+        lost.add_duplicates(context.plan, state.removed)
         decisions += [(decision_path(context, k), k, state.partitions) for k in segment.corpus_stages]
     assert state is not None and first is not None
     numbering = Numbering(context.plan.slices, np.cumsum(first.rows) - first.rows)
@@ -130,6 +134,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     copies = planned - int(state.documents.sum())
     texts = Sampler(context, folders, numbering, places, removed, state)
     output_records = {"parts": part_records, "tokens": tokens, "copies": copies, "texts": texts.collect(counts)}
+    output_records["lost"] = texts.warn_of_lost_groups(counts, lost.groups(part_records))
     return _conclude(context, counts, first, output_records, digests)
 
 

@@ -55,7 +55,8 @@ def build(
     documents       counts of the whole run: read, copies, kept, removed, rejected, edited, repaired
     counted_stages  the count and the lines under the funnel of each stage, in recipe order
     totals          the done-records of the slices, first segment
-    output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms; `texts`, samples
+    output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms; `texts`,
+                    samples; `lost`, warnings about groups of documents
     digests         path -> SHA-256 of the outputs that are already written
     """
     plan, folder = context.plan, context.folder
@@ -86,6 +87,7 @@ def build(
         "warnings": [
             *warn_of_inputs(documents, plan.recipe.input, slices, records, rejected),
             *emptiness(documents, stages, slices, records, rejected),
+            *output_records["lost"],
             *warnings(stages),
             *(line for stage, count in zip(plan.recipe.stages, stages, strict=True) for line in stage.warnings(count)),
             *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),

@@ -8,7 +8,8 @@ of any size.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,15 +21,16 @@ import pyarrow.compute as pc
 from curation.arrays import batches_of, seeded_hashes
 from curation.contract import ID, ROW, TEXT
 from curation.rules.decide import Rule, expand_rules
-from curation.running.candidates import MAX_CHARACTERS, chosen_of
+from curation.running.candidates import GROUP_CHARACTERS, MAX_CHARACTERS, chosen_of, held, starts_of
 from curation.running.corpus_phase import CENTROIDS
 from curation.running.intermediate import Numbering, Partitions, open_partition
+from curation.running.lost_groups import KEPT_SAMPLES, MIN_DOCUMENTS, Group, SampledDocument, warn_of_lost_groups
 from curation.running.marks import aligned_words, broken_spans, excerpt
 from curation.running.masks import row_batches
 from curation.running.places import Places
 from curation.running.removed import RemovedRows
 from curation.running.report_clusters import POINTS, cluster_map
-from curation.running.similarity import VECTOR_STAGE, jaccard
+from curation.running.similarity import MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
 from curation.running.totals import candidates
 from curation.stages import Filter
 from curation.stages.outcome import StageCount
@@ -54,6 +56,7 @@ class _Document(NamedTuple):
     text: str
     characters: int
     whole: str | None
+    position: int = -1  # among the rows of the segment
 
 
 class Sampler(NamedTuple):
@@ -125,15 +128,61 @@ class Sampler(NamedTuple):
                 return [{"stage": recipe.stage_names[number], **found}] if found else []
         return []
 
-    def _by_rules(self, samples: int, shown: set[tuple[int, str]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
-        """The samples of documents that row stages removed, by stage and reason."""
+    def _candidates(self, samples: int) -> pa.Table:
         tables: list[pa.Table] = []
         for number, segment in enumerate(self.segments):
             for rows in candidates(self.context, number, segment):
                 tables = [chosen_of(pa.concat_tables([*tables, rows]), samples)]
+        return tables[0]
+
+    def warn_of_lost_groups(self, counts: Sequence[StageCount], inputs: Mapping[str, Group]) -> list[str]:
+        """Return the warnings of `lost_groups`. `inputs` has the counts of each input."""
+        removed = sum(count.removed for count in counts)
+        if removed < MIN_DOCUMENTS or not any(group.kept for group in inputs.values()):
+            return []
+        recipe = self.context.plan.recipe
+        stages = dict(zip(recipe.stage_names, recipe.stages, strict=True))
+        return warn_of_lost_groups([*self._sampled(counts)], inputs, stages)
+
+    def _sampled(self, counts: Sequence[StageCount]) -> Iterator[SampledDocument]:
+        """The sample of `lost_groups`: removed and kept documents."""
+        rows = self._candidates(held(0))
+        seen = Counter(zip(rows.column("stage").to_pylist(), rows.column("reason").to_pylist(), strict=True))
+        names = ("slice", TEXT, "values", "stage", "reason")
+        for number, text, values, stage, reason in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
+            weight = counts[stage].reasons[reason] / seen[stage, reason]
+            yield self._sampled_one(number, text, values, (counts[stage].name, reason), weight)
+        for found in self.removed:
+            at = _chosen(found.row, held(0))
+            lost = counts[found.stage].name, found.reason
+            yield from self._sampled_rows(found.partitions, np.asarray(found.row[at]), lost, len(found.row))
+        kept = int(np.count_nonzero(np.load(self.state.mask, mmap_mode="r")))
+        yield from self._sampled_rows(self.state.partitions, self._kept(KEPT_SAMPLES), None, kept)
+
+    def _sampled_rows(
+        self, partitions: Partitions, rows: np.ndarray, lost: tuple[str, str] | None, total: int
+    ) -> Iterator[SampledDocument]:
+        """The documents at rows of a segment, which are a sample of `total` documents."""
+        numbers, positions = partitions.locate(np.sort(rows))
+        for number in np.unique(numbers).tolist():
+            columns = self.numbering.slices[number].columns
+            table = open_partition(partitions.path(number)).select([TEXT, *columns])
+            table = table.take(pa.array(positions[numbers == number]))
+            for text, values in zip(*starts_of(table, columns), strict=True):
+                yield self._sampled_one(number, text, values, lost, total / len(rows))
+
+    def _sampled_one(
+        self, number: int, text: str, values: Sequence[str | None], lost: tuple[str, str] | None, weight: float
+    ) -> SampledDocument:
+        own = self.numbering.slices[number]
+        return SampledDocument(
+            own.source, text[:GROUP_CHARACTERS], dict(zip(own.columns, values, strict=True)), lost, weight
+        )  # fmt: skip
+
+    def _by_rules(self, samples: int, shown: set[tuple[int, str]]) -> dict[tuple[int, str], list[dict[str, Any]]]:
+        """The samples of documents that row stages removed, by stage and reason."""
         found: dict[tuple[int, str], list[dict[str, Any]]] = {}
-        rows_found = chosen_of(pa.concat_tables(tables), samples).to_pylist() if tables else []
-        for row in sorted(rows_found, key=lambda row: row["hash"]):
+        for row in sorted(self._candidates(samples).to_pylist(), key=lambda row: row["hash"]):
             key = row["stage"], row["reason"]
             if key in shown:
                 name = self._id(row["slice"], row[ROW], row[ID])
@@ -178,7 +227,9 @@ class Sampler(NamedTuple):
     def _documents(self, partitions: Partitions, rows: np.ndarray) -> Iterator[_Document]:
         """The documents at rows of a segment, in their order."""
         opened, table = -1, pa.table({})
-        for number, position in zip(*(values.tolist() for values in partitions.locate(rows)), strict=True):
+        for at, number, position in zip(
+            rows.tolist(), *(values.tolist() for values in partitions.locate(rows)), strict=True
+        ):
             if number != opened:  # opening takes as long as the rest
                 opened, table = number, open_partition(partitions.path(number)).select([ROW, ID, TEXT])
             row = table.slice(position, 1)
@@ -187,7 +238,8 @@ class Sampler(NamedTuple):
             whole = text[0].as_py() if pc.binary_length(text)[0].as_py() <= MAX_COMPARED_BYTES else None
             start = pc.utf8_slice_codeunits(text, 0, MAX_CHARACTERS)[0].as_py()
             place = row.column(ROW)[0].as_py()
-            yield _Document(number, place, self._id(number, place, row.column(ID)[0].as_py()), start, characters, whole)
+            name = self._id(number, place, row.column(ID)[0].as_py())
+            yield _Document(number, place, name, start, characters, whole, at)
 
     def _duplicates(self, rows: RemovedRows, samples: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The samples of what a corpus stage removed: documents, and pairs of different texts."""
@@ -207,8 +259,26 @@ class Sampler(NamedTuple):
             if document.text == kept.text and document.characters == kept.characters:
                 documents.append(self._sample(document) | facts | {"kept": kept.id})
             else:
-                pairs.append(self._pair(rows.stage, document, kept, value) | facts)
+                link = self._link(rows, document, kept, value)
+                pairs.append(self._pair(rows.stage, document, kept, value) | facts | {"link": link})
         return documents, pairs
+
+    def _link(self, rows: RemovedRows, document: _Document, kept: _Document, value: float) -> dict[str, Any] | None:
+        """The document through which a removed one is joined with the kept one, and their similarity; None without a
+        chain."""
+        settings = msgspec.to_builtins(self.context.plan.recipe.stages[rows.stage])
+        if kept.whole is None or not has_chains(settings) or not value < settings["threshold"]:
+            return None
+        at = np.concatenate([found + low for low, found in _equal(rows.kept_row, kept.position)])
+        if len(at) >= MAX_LINKED:
+            return None
+        members = [kept, *self._documents(rows.partitions, np.asarray(rows.row[at]))]
+        if any(member.whole is None for member in members):
+            return None
+        links = find_links(self.context.engine, settings, [member.whole or "" for member in members])
+        own = next(place for place, member in enumerate(members) if member.position == document.position)
+        link = links[own]
+        return {"id": members[link.position].id, "jaccard": round(link.similarity, 6)} if link else None
 
     def _pair(self, stage: int, left: _Document, right: _Document, value: float) -> dict[str, Any]:
         similarity = None
@@ -261,6 +331,12 @@ def _chosen(rows: np.ndarray, samples: int) -> np.ndarray:
         order = order[np.argsort(found[order])]
         best, hashes = at[order], found[order]
     return best
+
+
+def _equal(rows: np.ndarray, row: int) -> Iterator[tuple[int, np.ndarray]]:
+    """The positions of a row in an array, in batches: the first of each batch, and positions from there."""
+    for batch in batches_of(len(rows)):
+        yield batch.start, np.flatnonzero(rows[batch] == row)
 
 
 def _context(words: list[str]) -> list[str]:

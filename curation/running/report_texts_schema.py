@@ -65,6 +65,13 @@ class Sample(msgspec.Struct, frozen=True):
     kept: str | None = None
 
 
+class Link(msgspec.Struct, frozen=True):
+    """The document of a chain through which a removed one is joined with the kept one, and their similarity."""
+
+    id: str
+    jaccard: float
+
+
 class Pair(msgspec.Struct, frozen=True):
     """A removed document, and the one kept in its place."""
 
@@ -74,6 +81,7 @@ class Pair(msgspec.Struct, frozen=True):
     runs: list[tuple[str, str, bool]]
     cut: bool
     cosine: float | None = None
+    link: Link | None = None
 
 
 class Removed(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ after the other. The texts of chosen rows are read last, so memory depends on a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from curation.running.exports import part_files
 from curation.running.report import digest
 from curation.running.report_schema import wrong_in_report
 from curation.running.run_folder import REPORT
-from curation.running.similarity import VECTOR_STAGE, jaccard
+from curation.running.similarity import CHAIN_STAGE, MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
 from curation.running.split_checks import has_documents
 from curation.running.verify import no_run
 from curation.stages import Filter
@@ -126,9 +126,10 @@ def run_documents(
     folder         output folder of the run
     what           "kept" (the columns of `documents/`), "removed" (those of `removed/`), "rejected" (those of
                    `rejected.jsonl`), "pairs": removed documents with the text of the kept one, `kept_text`, and the
-                   `jaccard` similarity of both texts (null for `semantic_dedup`, whose `value` is the cosine); or
-                   "edited": kept documents with another `text` than the input has, which is read again for
-                   `text_before`
+                   `jaccard` similarity of both texts (null for `semantic_dedup`, whose `value` is the cosine), and
+                   for `fuzzy_dedup` the `link`: where only a chain joins both, the id of the document through which
+                   the removed one is joined, and `link_jaccard`, their similarity; or "edited": kept documents with
+                   another `text` than the input has, which is read again for `text_before`
     stage, reason  only documents that this stage removed, or for this reason
     where          only documents that satisfy a rule of docs/rules.md: a `Rule`, a mapping, or YAML such as
                    `words: {min: 50}`. Measures are computed from the text that is returned
@@ -289,14 +290,49 @@ def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table
         else jaccard(engine, run.settings(stage, "fuzzy_dedup"), text or "", other)
         for stage, text, other in pairs
     ]
-    return table.append_column("jaccard", pa.array(values, pa.float64()))
+    table = table.append_column("jaccard", pa.array(values, pa.float64()))
+    links = _links(run, table, engine)
+    table = table.append_column("link", pa.array([name for name, _ in links], pa.large_string()))
+    return table.append_column("link_jaccard", pa.array([similarity for _, similarity in links], pa.float64()))
 
 
-def _with_ids(files: Sequence[Path], wanted: pa.Array) -> Iterator[pa.Table]:
-    """The rows with these ids, from the row groups that have any: `id` and `text`."""
+def _links(run: FinishedRun, table: pa.Table, engine: Engine) -> list[tuple[str | None, float | None]]:
+    """The id of the document through which each removed one is joined with the kept one, and the similarity of both."""
+    links: list[tuple[str | None, float | None]] = [(None, None)] * len(table)
+    names = ("stage", PARTNER, ID, "value", "kept_text")
+    rows = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+    chained: dict[tuple[str, str], str] = {}  # stage and id of the kept document -> its text
+    for stage, kept, _, value, kept_text in rows:
+        settings = run.settings(stage, CHAIN_STAGE)
+        if kept_text is not None and has_chains(settings) and value < settings["threshold"]:
+            chained[stage, kept] = kept_text
+    for (stage, kept), members in _members(run, chained).items():
+        ids = [kept, *members]
+        texts = [chained[stage, kept], *members.values()]
+        found = dict(zip(ids, find_links(engine, run.settings(stage, CHAIN_STAGE), texts), strict=True))
+        for place, row in enumerate(rows):
+            if row[:2] == (stage, kept) and (link := found[row[2]]):
+                links[place] = ids[link.position], link.similarity
+    return links
+
+
+def _members(run: FinishedRun, groups: Collection[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+    """The removed documents of groups: id -> text. `groups` are pairs of a stage and the id of the kept document."""
+    members: dict[tuple[str, str], dict[str, str]] = {group: {} for group in groups}
+    wanted = pa.array(sorted({kept for _, kept in groups}), pa.large_string())
+    for rows in _with_ids(part_files(run.folder / "removed"), wanted, PARTNER, ("stage", PARTNER)):
+        names = ("stage", PARTNER, ID, TEXT)
+        for stage, kept, own, text in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
+            if (group := members.get((stage, kept))) is not None and len(group) <= MAX_LINKED:
+                group[own] = text or ""
+    return members
+
+
+def _with_ids(files: Sequence[Path], wanted: pa.Array, by: str = ID, others: Sequence[str] = ()) -> Iterator[pa.Table]:
+    """The rows with these ids in the column `by`, from the row groups that have any: `id`, `text` and `others`."""
     for path in files:
         file = pq.ParquetFile(path)
         for group in range(file.num_row_groups if len(wanted) else 0):
-            mask = pc.is_in(file.read_row_group(group, columns=[ID]).column(ID), value_set=wanted)
+            mask = pc.is_in(file.read_row_group(group, columns=[by]).column(by), value_set=wanted)
             if pc.any(mask).as_py():
-                yield file.read_row_group(group, columns=[ID, TEXT]).filter(mask)
+                yield file.read_row_group(group, columns=[ID, TEXT, *others]).filter(mask)

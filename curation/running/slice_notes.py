@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -45,14 +45,15 @@ def suffixes(recipe: Recipe, is_read: bool) -> list[str]:
 class SliceNotes:
     """The notes of a slice, filled frame by frame.
 
-    engine  the engine of the frames
-    recipe  the recipe of the run
-    paths   suffix -> temporary file
+    engine   the engine of the frames
+    recipe   the recipe of the run
+    paths    suffix -> temporary file
+    columns  the carried columns of the slice
     """
 
-    def __init__(self, engine: Engine, recipe: Recipe, paths: dict[str, Path]) -> None:
+    def __init__(self, engine: Engine, recipe: Recipe, paths: dict[str, Path], columns: Sequence[str]) -> None:
         self.engine = engine
-        self.candidates = Candidates(recipe.report.samples)
+        self.candidates = Candidates(recipe.report.samples, columns)
         self.tallies: dict[int, Tallies] = {}
         self.lengths = np.zeros(SIZE, np.int64)
         self.marks: list[Mark] = []

@@ -28,9 +28,12 @@ from curation.reading.inputs import entries_by_name
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe
+from curation.rules.decide import Verdict
+from curation.running.candidates import starts_of
 from curation.running.documents_schema import PARQUET_OPTIONS, document_schema, in_schema
 from curation.running.input_warnings import null_column
 from curation.running.intermediate import with_ids
+from curation.running.lost_groups import SampledDocument, warn_of_lost_groups
 from curation.running.map_phase import Segment, cut_segments
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns
@@ -116,7 +119,8 @@ class Survey(msgspec.Struct, kw_only=True):
     tokens             tokens of the output; 0 without a tokenizer
     seconds            processor time: "read", "stages", "keys", "write", "tokenize"
     not_counted        inputs and URLs that were not sampled, since they are streamed or have an unknown size
-    warnings           columns and groups that the sample lacks
+    warnings           columns and groups that the sample lacks, and groups of documents that row stages remove
+    documents_seen     the sampled documents, which tell these groups
     """
 
     kinds: list[FileKind]
@@ -135,6 +139,7 @@ class Survey(msgspec.Struct, kw_only=True):
     seconds: dict[str, float]
     not_counted: list[str] = []
     warnings: list[str] = []
+    documents_seen: list[SampledDocument] = []
 
 
 class _Chunk(NamedTuple):
@@ -184,7 +189,9 @@ def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, t
             for stage in recipe.stages
         ]
         _apply(_Chain(recipe, engine, tokenizer, stages, segments), _chunks(kinds, excerpts), survey)
-    survey.warnings = [*_null_columns(excerpts), *_missing_groups(recipe, survey)]
+    names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
+    lost = warn_of_lost_groups(survey.documents_seen, {}, names, is_plan=True)
+    survey.warnings = [*_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
     return survey
 
 
@@ -333,6 +340,7 @@ def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
     survey.documents += measured.documents * scale
     survey.text_bytes += measured.text_bytes * scale
     survey.removed_bytes += measured.removed_bytes * scale
+    survey.documents_seen += [document._replace(weight=scale) for document in measured.documents_seen]
     survey.segments = [size + more * scale for size, more in zip(survey.segments, measured.segments, strict=True)]
     for name in ("kept_documents", "kept_bytes", "documents_bytes", "tokens"):
         setattr(survey, name, getattr(survey, name) + getattr(measured, name) * scale * copies)
@@ -356,11 +364,18 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
     )  # fmt: skip
     measured.documents, measured.text_bytes = len(chunk.table), _text_bytes(chunk.table)
     frame = engine.from_arrow(chunk.table)
+    lost: dict[int, tuple[str, str]] = {}  # row of the chunk -> stage and reason
+    rows = np.arange(len(chunk.table))  # of the frame
     for segment in chain.segments:
         for number in segment.row_stages:
             stage, before = cast(RowStage, chain.stages[number]), frame
-            frame, kept = _apply_row_stage(engine, before, stage, measured.stages[number])
-            measured.removed_bytes += int(engine.byte_lengths(before[TEXT])[~kept].sum())
+            frame, verdict = _apply_row_stage(engine, before, stage, measured.stages[number])
+            if verdict is not None:
+                gone = np.flatnonzero(~verdict.kept)
+                measured.removed_bytes += int(engine.byte_lengths(before[TEXT])[gone].sum())
+                for place in gone.tolist():
+                    lost[int(rows[place])] = like.stages[number].name, verdict.reasons[verdict.reason[place]]
+                rows = rows[verdict.kept]
         added = added_columns(recipe.stages[: segment.last])
         size = engine.to_arrow(frame[[ROW, ID, TEXT, *chunk.columns, *added]]).nbytes + 8 * len(frame)
         for number in segment.corpus_stages:
@@ -375,19 +390,25 @@ def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
     for number, entry in enumerate(measured.stages):
         measured.seconds["keys" if recipe.stages[number].compares else "stages"] += entry.seconds
     _measure_outputs(chain, chunk, engine.to_arrow(frame), measured)
+    measured.documents_seen = [
+        SampledDocument(chunk.kind.input, text, dict(zip(chunk.columns, values, strict=True)), lost.get(row), 1)
+        for row, (text, values) in enumerate(zip(*starts_of(chunk.table, chunk.columns), strict=True))
+    ]
     return measured
 
 
-def _apply_row_stage(engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey) -> tuple[Frame, np.ndarray]:
-    """The frame after the stage, and whether each row before it was kept."""
-    survey.documents_in = rows = len(frame)
+def _apply_row_stage(
+    engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey
+) -> tuple[Frame, Verdict | None]:
+    """The frame after the stage, and its verdict."""
+    survey.documents_in = len(frame)
     started = time.perf_counter()
     frame, outcome = apply_stage(engine, frame, stage)
     survey.seconds = time.perf_counter() - started
     survey.documents_out = len(frame)
     survey.edited = 0 if outcome.edited is None else int(outcome.edited.sum())
     survey.reasons = {} if outcome.verdict is None else {k: float(n) for k, n in outcome.verdict.counts().items() if n}
-    return frame, np.ones(rows, bool) if outcome.verdict is None else outcome.verdict.kept
+    return frame, outcome.verdict
 
 
 def _measure_outputs(chain: _Chain, chunk: _Chunk, kept: pa.Table, measured: Survey) -> None:

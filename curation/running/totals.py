@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.errors import IntegrityError
-from curation.running.candidates import chosen_of
+from curation.running.candidates import chosen_of, held
 from curation.running.intermediate import TableFile, open_partition
 from curation.running.ledger import PartialTotals, SliceRecord, SliceTotals, add_up
 from curation.running.map_phase import load_job, store_job
@@ -86,7 +86,7 @@ def candidates(context: RunContext, number: int, segment: Path) -> Iterator[pa.T
 
 
 def _candidates(plan: Plan, segment: Path, numbers: range) -> pa.Table:
-    samples = plan.recipe.report.samples
+    samples = held(plan.recipe.report.samples)
     tables: list[pa.Table] = []
     for number in numbers:
         rows = open_partition(numbered_path(segment, number, SAMPLES))

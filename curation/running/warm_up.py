@@ -191,6 +191,8 @@ def recipe_groups(recipe: Recipe, engine: str) -> list[str]:
         wanted.add("packing")
     if any(stage.compares for stage in recipe.stages):
         wanted.add("file_ranges")
+    if any(stage.removes for stage in recipe.stages):
+        wanted.add("language")  # of `lost_groups`
     return [name for name in GROUPS if name in wanted]
 
 

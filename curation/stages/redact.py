@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -16,12 +17,17 @@ from curation.errors import counted, nearest
 from curation.stages.base import RowStage
 from curation.stages.named_entities import check_entities, check_model, facts, find_entities, model_files
 from curation.stages.outcome import Outcome, StageCount
-from curation.stages.personal_data import FINDERS
+from curation.stages.personal_data import FINDERS, Finder
+from curation.stages.published_patterns import PUBLISHED, Published, PublishedEmail
+
+PATTERNS: dict[str, Mapping[str, Finder | Published | PublishedEmail]] = {"checked": FINDERS, "published": PUBLISHED}
 
 
 class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     """Replace personal data by `[REDACTED]_<TYPE>`, with the types EMAIL, IP_ADDRESS, CREDIT_CARD, SSN and PHONE.
 
+    patterns     `checked`: the patterns below, with checks of digits and ranges; `published`: the five plain patterns
+                 of the `nemo` reference pipeline, which match more (docs/pipelines.md)
     types        types to replace; default: all; always applied in the order below
     replacement  replacement text; `{type}` in it becomes the type in upper case
     entities     names to replace too: `person`, `location`, `organisation`; default: none
@@ -41,6 +47,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
 
     removes: ClassVar[bool] = False
 
+    patterns: str = "checked"
     types: tuple[str, ...] = tuple(FINDERS)
     replacement: str = "[REDACTED]_{type}"
     entities: tuple[str, ...] = ()
@@ -49,6 +56,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     def __post_init__(self) -> None:
         if not self.types and not self.entities:
             raise ValueError(f"types is empty; list one or more of {', '.join(FINDERS)}")
+        if self.patterns not in PATTERNS:
+            raise ValueError(f"patterns must be one of {', '.join(PATTERNS)}, not {self.patterns!r}")
         for name in self.types:
             if name not in FINDERS:
                 raise ValueError(f"types: no type {name!r} of personal data{nearest(name, FINDERS)}")
@@ -63,7 +72,8 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         return model_files(self.model) if self.entities else {}
 
     def computed_with(self) -> dict[str, str]:
-        return facts(self.model) if self.entities else {}
+        unicode = {"unicode": unicodedata.unidata_version} if self.patterns == "published" else {}
+        return unicode | (facts(self.model) if self.entities else {})
 
     def check(self, inputs: Sequence[str]) -> None:
         if self.entities:
@@ -82,7 +92,9 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
 
     def explain(self) -> list[str]:
         return [
-            f"{name} -> {self.replacement.replace('{type}', name.upper())}" for name in FINDERS if name in self.types
+            f"{name} -> {self.replacement.replace('{type}', name.upper())}"
+            for name in PATTERNS[self.patterns]
+            if name in self.types
         ] + [f"{name} -> {self._mark(name)}, by {self.model}" for name in self.entities]
 
     def report_lines(self, count: StageCount) -> list[str]:
@@ -91,7 +103,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
 
     def _redacted(self, texts: pa.ChunkedArray) -> tuple[dict[int, str], dict[str, int]]:
         """Return the changed texts by row, and the number of replacements by type."""
-        finders = {name: finder for name, finder in FINDERS.items() if name in self.types}
+        finders = {name: finder for name, finder in PATTERNS[self.patterns].items() if name in self.types}
         hint = "|".join(finder.hint for finder in finders.values())
         rows = _matching(texts, hint) if finders else np.zeros(0, np.int64)
         candidates = texts.take(pa.array(rows))

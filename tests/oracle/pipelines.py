@@ -173,7 +173,7 @@ def nemo(texts: Iterable[str], language: Language) -> Outcome:
     chain.drop("exact_dedup", _first_of(lambda text: text.strip().lower()))
     _drop_near_duplicates(chain, "fuzzy_dedup", 3, 0.8, str.lower)
     chain.drop("ngram_dedup", seen_ngrams(5, 0.9))
-    chain.change(lambda text: redaction.redact(text)[0])
+    chain.change(lambda text: redaction.redact_published(text)[0])
     return chain.outcome()
 
 

@@ -236,3 +236,20 @@ def redact(text: str) -> tuple[str, dict[str, int]]:
     for kind in JUDGES:
         text, counts[kind] = redact_type(text, kind, f"[REDACTED]_{kind}")
     return text, counts
+
+
+PUBLISHED = {  # the literal patterns
+    "EMAIL": r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b",
+    "PHONE": r"\b\d{3}[-.]?\d{3}[-.]?\d{4}\b",
+    "SSN": r"\b\d{3}-\d{2}-\d{4}\b",
+    "CREDIT_CARD": r"\b\d{4}[-\s]?\d{4}[-\s]?\d{4}[-\s]?\d{4}\b",
+    "IP_ADDRESS": r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b",
+}
+
+
+def redact_published(text: str) -> tuple[str, dict[str, int]]:
+    """The same by the published patterns."""
+    counts = {}
+    for kind, pattern in PUBLISHED.items():
+        text, counts[kind] = re.subn(pattern, f"[REDACTED]_{kind}", text)
+    return text, counts

@@ -54,7 +54,7 @@ MARKS = (
 )
 
 
-DATA = ("a.b@mail.example", "10.1.2.3", "4111 1111 1111 1111", "123-45-6789", "(212) 555-0123")  # personal
+DATA = ("a.b@mail.example", "10.1.2.3", "4111 1111 1111 1111", "123-45-6789", "212-555-0123")  # personal
 
 
 def _sentence(chance: random.Random, words: list[str], length: int) -> str:

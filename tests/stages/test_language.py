@@ -36,6 +36,13 @@ def test_one_language(engine):
     assert outcome.verdict.counts() == {"language": 2, "language_probability": 1}
 
 
+def test_without_keep_it_only_labels(engine):
+    frame, outcome = invoke.apply_stage(engine, frame_of(engine, TEXTS), Language())
+    labels = engine.to_arrow(frame).column("language").to_pylist()
+    assert outcome.verdict is None and len(labels) == len(TEXTS) and labels[:2] == ["en", "de"]
+    assert outcome.details["en"] >= 2
+
+
 def test_the_value_is_the_probability(engine):
     _, _, outcome = applied(engine, TEXTS, keep=["en"])
     value = outcome.verdict.value
@@ -112,7 +119,7 @@ def test_a_run_reports_what_came(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ("keep: []", "removes every document"),
+        ("keep: [], min_probability: 0.9", "without keep the stage removes no document; give keep"),
         ("keep: [eng]", "no language 'eng' in the model; did you mean en"),
         ("keep: [en, klingon]", "no language 'klingon'"),
         ("keep: [en], min_probability: 1.5", "from 0 to 1"),
@@ -121,7 +128,7 @@ def test_a_run_reports_what_came(tmp_path):
         ("keep: [en], model: absent.bin", "no fastText model can be read at absent.bin"),
         ("keep: en", "keep"),
         ("keep: [en], minimum: 0.5", "unknown field"),
-        ("min_probability: 0.5", "missing required field `keep`"),
+        ("min_probability: 0.5", "min_probability is 0.5, but without keep"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):

@@ -71,6 +71,8 @@ def pairs(content: dict[str, Any]) -> str:
 def _pair(group: dict[str, Any], pair: dict[str, Any]) -> str:
     names = {"jaccard": "Jaccard", "cosine": "cosine"}
     value = "".join(f" · {name} {pair[key]:.3f}" for key, name in names.items() if pair.get(key) is not None)
+    if link := pair.get("link"):
+        value += f" · joined through <b>{shown(link['id'])}</b>, Jaccard {link['jaccard']:.3f}"
     sides = enumerate((("removed", "id"), ("kept", "kept")))
     columns = "".join(
         f'<div><div class="where">{name} <b>{shown(pair[key])}</b></div>\n'
