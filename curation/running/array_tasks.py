@@ -14,6 +14,7 @@ resumes the run. The others end when the report is written.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -23,23 +24,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
+import orjson
 
 from curation import errors
 from curation.contract import Session
-from curation.errors import CurationError, EngineError, OutputError, counted
+from curation.errors import CurationError, EngineError, IntegrityError, OutputError, counted
 from curation.running.arguments import Call, find_resources
 from curation.running.context import WORK
 from curation.running.pieces import FIRST_WAIT, MAX_WAIT, Board, Published, decode_phase, in_ranges, published
 from curation.running.plan import make_plan
 from curation.running.run_folder import find_finished, locked, plan_path
 from curation.running.stored_plan import Plan
+from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import read_json, remove, write_json
 from curation.system.interrupts import check as check_interrupts
 from curation.system.leases import ARRAY, EXPIRE_SECONDS, Lease, Leases, guarded_by, lease_path
+from curation.system.shared_files import exists, fresh, read_whole, stale
 
 DRIVER = "driver"
 MIN_EXPIRE, MAX_EXPIRE = 0.1, 86_400.0
+MAX_LOSSES = 5  # files that the file system loses between two phases, before this process ends
 
 
 class ArrayTask(NamedTuple):
@@ -104,6 +110,7 @@ class Member:
         self._seen: tuple[int, int] = (-1, -1)  # driver and serial of the last phase
         self._plan: Plan | None = None
         self._said = set[Path]()  # leases of drivers
+        self._losses = 0
 
     def run(self) -> dict[str, Any]:
         """Take part until the report is written, and return it."""
@@ -112,38 +119,55 @@ class Member:
         newest = self.leases.newest(self.folder, DRIVER)
         earlier = newest if self._failed(newest) else -1  # of an earlier attempt
         with call.engine.open_session(resources.workers, "threads") as session:
-            while not (report := find_finished(call.folder)):
+            while not (report := self._find_finished()):
                 check_interrupts()
                 try:
                     self._check_plan()
                     newest = self.leases.newest(self.folder, DRIVER)
                     lease = self._elected(newest, earlier)
-                except FileNotFoundError:  # the run is finished, and its work folder was deleted
-                    self._check_folder()
+                except FileNotFoundError as error:  # the run is finished, and its work folder was deleted
+                    self._check_folder(error)
                     continue
                 if lease:
                     if report := self._drive(lease, session, resources.workers):
                         break
                 elif phase := self._next_phase(newest):
                     self._work(phase, newest, session, resources.workers)
-                    wait = FIRST_WAIT
+                    wait, self._losses = FIRST_WAIT, 0
                 else:
                     time.sleep(wait)
                     wait = min(wait * 1.5, MAX_WAIT)
         return report
 
-    def _check_folder(self) -> None:
-        """Raise OutputError if the work folder was deleted, but not at the end of the run."""
+    def _find_finished(self) -> dict[str, Any] | None:
+        return fresh(self.call.folder, partial(find_finished, self.call.folder))
+
+    def _check_folder(self, error: OSError) -> None:
+        """Raise OutputError if the work folder was deleted, but not at the end of the run, and `error` if files in it
+        stay lost."""
         time.sleep(MAX_WAIT)
-        if not (self.folder.exists() or find_finished(self.call.folder)):
+        if not (exists(self.folder) or self._find_finished()):
             raise OutputError(f"{self.folder} was deleted during the run. Start the array tasks again")
+        self._losses += 1
+        if self._losses > MAX_LOSSES:
+            raise error
+
+    def _is_lost(self, error: Exception) -> bool:
+        """Return whether the driver's part may be resumed after an error: the file system has lost a file."""
+        is_stale = isinstance(error, OSError) and error.errno == errno.ESTALE
+        self._losses += is_stale
+        return is_stale and self._losses <= MAX_LOSSES
 
     def _check_plan(self) -> None:
         """Load the plan once it exists, and compare it with the recipe and the inputs of this process."""
-        call = self.call
-        if self._plan is None and plan_path(call.folder).exists():
+        call, path = self.call, plan_path(self.call.folder)
+
+        def deleted(_: Any) -> list[Any]:
+            raise stale(path)
+
+        if self._plan is None and exists(path):
             checked = call.checked
-            self._plan, _ = make_plan(call.folder, call.recipe, checked.identity, checked.files, [], _deleted)
+            self._plan, _ = make_plan(call.folder, call.recipe, checked.identity, checked.files, [], deleted)
 
     def _elected(self, newest: int, earlier: int) -> Lease | None:
         """The lease of the driver, if nobody holds it and this process is the first to take it. Raises the error of a
@@ -171,7 +195,7 @@ class Member:
             self.wrote_report = True
             return report
         except Exception as error:
-            if not lease.is_held():
+            if not lease.is_held() or self._is_lost(error):
                 return None
             self._note_failure(lease.generation, error)
             raise
@@ -187,11 +211,13 @@ class Member:
     def _next_phase(self, driver: int) -> Published | None:
         """The phase that the driver has published, unless this process has seen the end of it."""
         path = self.folder / f"phase-{driver}.json"
-        with suppress(FileNotFoundError):
-            phase = decode_phase(path.read_bytes())
-            if (driver, phase.serial) != self._seen:
-                return phase
-        return None
+        try:
+            phase = read_whole(path, decode_phase)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError as error:
+            raise IntegrityError(f"{path} is damaged: {error}. {RESUME_ADVICE}") from None
+        return None if (driver, phase.serial) == self._seen else phase
 
     def _work(self, phase: Published, driver: int, session: Session, workers: int) -> None:
         """Run tasks of a phase until all are done."""
@@ -221,7 +247,7 @@ class Member:
         self._seen = (driver, phase.serial)
 
     def _failed(self, driver: int) -> bool:
-        return self._failure(driver).exists()
+        return exists(self._failure(driver))
 
     def _failure(self, driver: int) -> Path:
         return self.folder / f"failed-{driver}.json"
@@ -238,11 +264,6 @@ class Member:
             if isinstance(kind, type) and issubclass(kind, CurationError):
                 raise kind(content["text"])
             raise EngineError(f"{content['task']} ended with {content['kind']}: {content['text']}")
-
-
-def _deleted(_: Any) -> list[Any]:
-    """The slices of a plan that does not exist any more."""
-    raise FileNotFoundError
 
 
 class Driver:
@@ -306,6 +327,9 @@ class Driver:
             member.own += board.own
         member._raise_failure(lease.generation)
         lease.check()
+        if not board.is_done.all():
+            raise stale(board.folder)
+        member._losses = 0
         remove(board.folder)
 
     def _is_over(self) -> bool:
@@ -319,5 +343,5 @@ class Driver:
         write_json(own, content)
         with suppress(FileExistsError):
             os.link(own, path)
-        agreed: dict[str, Any] = read_json(path)
+        agreed: dict[str, Any] = read_whole(path, orjson.loads)
         return agreed

@@ -30,6 +30,7 @@ from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import FOLDER_FILES, numbered_folders, numbered_path
 from curation.system.interrupts import check as check_interrupts
 from curation.system.leases import Held, Lease, Leases, guarded_by, lease_path
+from curation.system.shared_files import exists, fresh
 from curation.system.steps import Count
 
 FIRST_WAIT, MAX_WAIT, LISTING_SHARE = 0.02, 1.0, 20  # listing takes at most 1/20 of a waiting process
@@ -233,7 +234,7 @@ class Board:
         """Find the tasks that are done and those that nobody holds; return those that are newly found done."""
         started = time.monotonic()
         try:
-            names = [match.groups() for name in self._names() if (match := LEASE.fullmatch(name))]
+            names = fresh(self.folder, self._names)
             now = self.leases.now()
         except FileNotFoundError:  # the driver deletes the folder when all tasks are done
             self._ended = True
@@ -271,16 +272,19 @@ class Board:
             self.say(max(leases, key=lambda lease: lease.silent).explain(counted(len(leases), "task")))
             self._said.add(holder)
 
-    def _names(self) -> Iterator[str]:
+    def _names(self) -> list[tuple[str, str]]:
+        """The number of each lease's file, and its generation or DONE."""
+        found: list[tuple[str, str]] = []
         for folder in numbered_folders(self.folder):
             with os.scandir(folder) as entries:
-                yield from (entry.name for entry in entries)
+                found += [(match[1], match[2]) for entry in entries if (match := LEASE.fullmatch(entry.name))]
+        return found
 
     def _check_deaths(self, number: int, generation: int) -> None:
         """Raise OutOfMemoryError if too many processes have died while they held a task."""
         paths = [lease_path(self._folder(number), f"{number:06d}", each) for each in range(generation)]
         if len(paths) >= MAX_DEATHS:
-            dead = sum(path.stat().st_mtime > 0 for path in paths)  # 0: given back
+            dead = sum(fresh(path, path.stat).st_mtime > 0 for path in paths)  # 0: given back
             if dead >= MAX_DEATHS:
                 raise OutOfMemoryError(
                     f"{dead} processes died on the same task, most often because memory ran out. Give each process "
@@ -304,9 +308,9 @@ class Board:
             done = numbered_path(self.folder, number, f".{DONE}")
             try:
                 with guarded_by(lease):
-                    run(number)
+                    fresh(self.folder, partial(run, number))  # a task that is repeated writes the same bytes
             except BaseException as error:
-                if isinstance(error, Exception) and (done.exists() or not lease.is_held()):
+                if isinstance(error, Exception) and (exists(done) or not lease.is_held()):
                     continue  # this process was paused, and another one has taken over
                 self.end()
                 self.leases.give_back(lease)

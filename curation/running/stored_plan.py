@@ -20,6 +20,7 @@ from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe, as_builtins, recipe_from_job
 from curation.system.files import commit
+from curation.system.shared_files import read_whole
 
 _LOADING = Lock()  # when a phase begins, one thread reads the files and the others wait
 _LOADED: dict[Stored, Any] = {}  # the two last used: a plan and a job
@@ -96,13 +97,16 @@ def read_stored_plan(path: Path) -> StoredPlan | None:
 
     OutputError for a plan of another version of this program, IntegrityError for a damaged file.
     """
-    try:
-        data = path.read_bytes()
+
+    def decode(data: bytes) -> StoredPlan:
         version = msgspec.json.decode(data, type=_Versioned).version
         if version != __version__:
             started = f"{path.parent.parent} was started by version {version}, this is {__version__}"
             raise OutputError(f"{started}. Give a new --output, or --force")
         return msgspec.json.decode(data, type=StoredPlan)
+
+    try:
+        return read_whole(path, decode)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -176,18 +180,24 @@ def load_shared(stored: Stored, decode: Callable[[bytes], Loaded]) -> Loaded:
     """
     with _LOADING:
         if stored not in _LOADED:
-            data = _read_shared(stored.path)
-            if hashlib.sha256(data).hexdigest() != stored.sha256:
-                raise IntegrityError(f"{stored.path} has changed during the run. Start over with --force")
-            _keep(stored, decode(data))
+            _keep(stored, decode(_read_shared(stored)))
         content: Loaded = _LOADED[stored]
         _keep(stored, content)
         return content
 
 
-def _read_shared(path: Path) -> bytes:
+def _read_shared(stored: Stored) -> bytes:
+    path = stored.path
+
+    def checked(data: bytes) -> bytes:
+        if hashlib.sha256(data).hexdigest() != stored.sha256:
+            raise ValueError
+        return data
+
     try:
-        return path.read_bytes()
+        return read_whole(path, checked)
+    except ValueError:
+        raise IntegrityError(f"{path} has changed during the run. Start over with --force") from None
     except FileNotFoundError:
         raise OutputError(
             f"{path} does not exist on {socket.gethostname()}, where a task of the run began. Share the output folder "

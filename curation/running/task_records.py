@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 
 from curation.system.files import numbered_folders, numbered_path, read_json
+from curation.system.shared_files import stale
 from curation.system.steps import Count, Every, bytes_read, each, listen
 
 RECORD, RUNNING = ".json", ".running"
@@ -102,7 +103,10 @@ class TaskRecords(Generic[Record]):
         return (self._read(number) for number in range(len(self.sizes)))
 
     def _read(self, number: int) -> Record:
-        return self.decoder.decode(read_json(numbered_path(self.folder, number, RECORD)))
+        path = numbered_path(self.folder, number, RECORD)
+        if (content := read_json(path)) is None:
+            raise stale(path)  # its task is done
+        return self.decoder.decode(content)
 
     def _listed(self, suffix: str) -> list[int]:
         """The numbers of the folder's files with a suffix."""

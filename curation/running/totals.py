@@ -24,6 +24,7 @@ from curation.running.stored_plan import Plan, Stored, load_plan
 from curation.stages.outcome import StageCount
 from curation.system.files import commit, make_folder, numbered_path
 from curation.system.interrupts import check as check_interrupts
+from curation.system.shared_files import read_whole
 from curation.system.steps import Count
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _records(segment: Path, numbers: range) -> Iterator[SliceRecord]:
 def _read(path: Path, kind: type[Content]) -> Content:
     """Return the content of a file of the run. IntegrityError if it is damaged."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return read_whole(path, partial(msgspec.json.decode, type=kind))
     except msgspec.MsgspecError as error:
         raise IntegrityError(f"{path} is damaged: {error}") from None
 

@@ -30,6 +30,7 @@ from curation.system import interrupts
 from curation.system.leases import fence
 from curation.system.os_errors import explain, fault_of
 from curation.system.path_advice import unreplaced
+from curation.system.shared_files import read_whole
 
 TEMPORARY = ".tmp"
 FOLDER_FILES = 10_000  # numbers of files in a folder
@@ -331,7 +332,7 @@ def write_json(path: Path, value: Any, indent: bool = False) -> None:
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file; None if there is no file. Raises IntegrityError for invalid JSON."""
     try:
-        return orjson.loads(path.read_bytes())
+        return read_whole(path, orjson.loads)
     except FileNotFoundError:
         return None
     except orjson.JSONDecodeError as error:

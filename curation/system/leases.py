@@ -10,6 +10,7 @@ Times are modification times of files in the same file system, which has one clo
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import uuid
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import orjson
+
+from curation.system.shared_files import exists, fresh
 
 ARRAY = "array"  # folder of leases in the work folder of a run
 EXPIRE_SECONDS = 60.0
@@ -45,7 +48,7 @@ class Lease:
 
     def is_held(self) -> bool:
         """Return whether no other process has taken over, and the folder still exists."""
-        return self.path.exists() and not self.successor.exists()
+        return exists(self.path) and not exists(self.successor)
 
     def check(self) -> None:
         """Raise LeaseLostError if another process has taken over."""
@@ -106,8 +109,8 @@ class Leases:
         self._thread = threading.Thread(target=self._renew, daemon=True)
 
     def __enter__(self) -> Self:
-        self._clock.parent.mkdir(parents=True, exist_ok=True)
-        self._clock.touch()
+        fresh(self._clock.parent, lambda: self._clock.parent.mkdir(parents=True, exist_ok=True))
+        fresh(self._clock, self._clock.touch)
         self._thread.start()
         return self
 
@@ -116,7 +119,8 @@ class Leases:
         self._thread.join()
         for lease in [*self._held]:
             self.give_back(lease)
-        self._clock.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            fresh(self._clock, self._clock.unlink)
 
     def _renew(self) -> None:
         while not self._stop.wait(self.expire_seconds / RENEWALS):
@@ -127,8 +131,12 @@ class Leases:
 
     def now(self) -> float:
         """Return the time of the file system, in seconds. FileNotFoundError if the folder was deleted."""
-        os.utime(self._clock)
-        return os.stat(self._clock).st_mtime
+
+        def touch() -> float:
+            os.utime(self._clock)
+            return os.stat(self._clock).st_mtime
+
+        return fresh(self._clock, touch)
 
     def take(self, folder: Path, name: str, generation: int = 0) -> Lease | None:
         """Take the lease `name` of a generation; None if another process was first.
@@ -137,11 +145,19 @@ class Leases:
         """
         path = lease_path(folder, name, generation)
         try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            descriptor = fresh(path, lambda: os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except FileExistsError:
             return None
-        with open(descriptor, "wb") as file:
-            file.write(self._terms)
+        except PermissionError:  # of sshfs too if the file exists: its server does not say why it refuses
+            if os.access(folder, os.W_OK):
+                return None
+            raise
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(self._terms)
+        except OSError as error:
+            if error.errno != errno.ESTALE:  # without its terms, a lease has those of the process that reads it
+                raise
         lease = Lease(path, name, generation)
         with self._lock:
             self._held.add(lease)
@@ -152,9 +168,13 @@ class Leases:
 
         The file is opened first: network file systems then ask the server for its time.
         """
-        try:
+
+        def read() -> tuple[float, bytes]:
             with open(path, "rb") as file:
-                modified, data = os.fstat(file.fileno()).st_mtime, file.read()
+                return os.fstat(file.fileno()).st_mtime, file.read()
+
+        try:
+            modified, data = fresh(path, read)
         except FileNotFoundError:
             return None
         holder, seconds = "another process", self.expire_seconds
@@ -166,7 +186,7 @@ class Leases:
     def newest(self, folder: Path, name: str) -> int:
         """Return the generation of the present or last holder of a lease; -1 if there was none."""
         generation = -1
-        while lease_path(folder, name, generation + 1).exists():
+        while exists(lease_path(folder, name, generation + 1)):
             generation += 1
         return generation
 
@@ -174,7 +194,7 @@ class Leases:
         """End a lease whose task is done: rename its file to `done`, for ever."""
         self._forget(lease)
         with suppress(FileNotFoundError):  # the folder was deleted after another process had done the task
-            os.replace(lease.path, done)
+            fresh(lease.path, lambda: os.replace(lease.path, done))
 
     def give_back(self, lease: Lease) -> None:
         """End a lease: others may take over at once."""

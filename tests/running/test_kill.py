@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run that is killed at any moment and started again ends in the same bytes as one that nothing disturbed."""
 
+import itertools
 import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -19,9 +21,10 @@ from curation.running.progress import Lines
 from curation.running.run import run
 from curation.running.verify import verify
 from curation.stages import FuzzyDedup, Mix
-from tests.runs import digests, files_below, made_texts, recipe_of, records_of, table_rows
+from tests.runs import digests, made_texts, recipe_of, records_of, table_rows
 
 MOMENTS = 200 if "TORTURE" in os.environ else 12
+MAX_DELAY = 0.02  # seconds between a rename and the kill
 SLICE_BYTES = 12_000
 # Each is a copy of one that has libraries and kernels loaded and has run nothing.
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -73,9 +76,12 @@ class Place:
     def run(self, output: Path) -> None:
         run(load_recipe(str(self.recipe)), output, engine="cpu", workers=2, slice_bytes=SLICE_BYTES, progress=Lines())
 
-    def run_alone(self, output: Path, log: Path, last: str) -> None:
-        """What a process of its own does. It dies where it comes to the step `last` of near-duplicates."""
+    def run_alone(self, output: Path, log: Path, last: str, moment: "Moment | None") -> None:
+        """What a process of its own does. It dies where it comes to the step `last` of near-duplicates, or at a moment.
+        It notes the folder of each file that it renames."""
         os.setsid()
+        if moment:
+            moment.watch(output)
         if last in LAST_STEPS:
             setattr(*LAST_STEPS[last], lambda *_: os.killpg(0, signal.SIGKILL))
         elif last:
@@ -85,33 +91,53 @@ class Place:
             os.dup2(sink.fileno(), 2)
         self.run(output)
 
-    def start(self, output: Path, log: Path, last: str = "") -> BaseProcess:
+    def start(self, output: Path, log: Path, last: str = "", moment: "Moment | None" = None) -> BaseProcess:
         """Comes back when the run begins to work: its first line comes when all is loaded."""
         log.touch()
         before = log.stat().st_size
-        process = PROCESSES.Process(target=self.run_alone, args=(output, log, last))
+        process = PROCESSES.Process(target=self.run_alone, args=(output, log, last, moment))
         process.start()
         while process.is_alive() and log.stat().st_size == before:
             time.sleep(0.002)
         return process
 
-    def finish(self, output: Path, log: Path) -> float:
-        """A whole run; the seconds of its work."""
-        process = self.start(output, log)
-        started = time.monotonic()
+    def finish(self, output: Path, log: Path, moment: "Moment | None" = None) -> None:
+        """A whole run."""
+        process = self.start(output, log, moment=moment)
         process.join(120)
         assert process.exitcode == 0, log.read_text()
-        return time.monotonic() - started
 
-    def kill_after(self, output: Path, log: Path, seconds: float) -> bool:
-        """Starts a run and kills its group so long after it began to work; says whether it was still running."""
-        process = self.start(output, log)
-        process.join(seconds)
-        if process.exitcode is None:
-            with suppress(ProcessLookupError):  # it has ended since then
-                os.killpg(process.pid, signal.SIGKILL)
-            process.join()
+    def kill_at(self, output: Path, log: Path, moment: "Moment") -> bool:
+        """Starts a run that dies at a moment; says whether it came to it."""
+        process = self.start(output, log, moment=moment)
+        process.join(120)
+        assert process.exitcode in (0, -signal.SIGKILL), log.read_text()
         return process.exitcode == -signal.SIGKILL
+
+
+class Moment(NamedTuple):
+    """A moment of a run: so many seconds after so many renames of files. A run notes their folders in `notes`."""
+
+    notes: Path
+    renames: int = -1
+    seconds: float = 0.0
+
+    def watch(self, output: Path) -> None:
+        """Notes renames, and kills the group of this process at the moment."""
+        real, count = os.replace, itertools.count(1)
+        notes = os.open(self.notes, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+
+        def replace(source: str, target: str) -> None:
+            real(source, target)
+            os.write(notes, os.path.relpath(os.path.dirname(target), output).encode() + b"\n")
+            if next(count) == self.renames:
+                threading.Timer(self.seconds, os.killpg, (0, signal.SIGKILL)).start()
+
+        os.replace = replace
+
+    def phases(self) -> list[str]:
+        """The folders of renamed files: each phase has one of its own."""
+        return self.notes.read_text().splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -191,26 +217,30 @@ def test_runs_killed_while_documents_are_mixed(tmp_path: Path):
 
 @pytest.mark.slow("a run killed at any moment resumes with the same bytes")
 def test_killed_runs_end_in_the_same_bytes(tmp_path: Path, place: Place):
-    log = tmp_path / "log"
+    """Each phase is hit as often as any other, however long it takes."""
+    log, whole = tmp_path / "log", Moment(tmp_path / "renames")
     place.finish(tmp_path / "warm", log)  # compiles the kernels, loads the files
-    seconds = place.finish(tmp_path / "whole", log)
+    place.finish(tmp_path / "whole", log, whole)
     expected = digests(tmp_path / "whole")
     assert expected == digests(tmp_path / "warm") and verify(tmp_path / "whole") == []
     assert sum(name.endswith(".bin") for name in expected) > 3
 
     chance = random.Random(20)
-    left_behind = set()
-    killed = 0
+    renames = whole.phases()
+    phases = list(dict.fromkeys(renames))
+    assert len(phases) > 30 and phases[0] == "_work" and renames[-1] == "."
+    hit = []
     for number in range(MOMENTS):
         output = tmp_path / f"killed-{number}"
-        # One of each stretch of the run, so that all of it is covered; every fourth run is killed several times.
-        share = (number + chance.random()) / MOMENTS
-        for attempt in range(1 + 2 * (number % 4 == 3)):
-            moment = seconds * (share if attempt == 0 else chance.random() / 2)
-            killed += place.kill_after(output, log, moment)
-            left_behind.add(len(files_below(output)) if output.exists() else 0)
+        phase = phases[int((number + chance.random()) / MOMENTS * len(phases))]
+        place_of = chance.choice([k for k, name in enumerate(renames, 1) if name == phase])
+        for attempt in range(1 + 2 * (number % 4 == 3)):  # every fourth run is killed several times
+            left = place_of if attempt == 0 else chance.randrange(1, max(len(renames) - place_of, 2))
+            moment = Moment(tmp_path / "killed", left, chance.random() * MAX_DELAY)
+            if place.kill_at(output, log, moment):
+                hit.append(phases.index(moment.phases()[-1]))
         place.run(output)
-        assert digests(output) == expected, f"kill {number} after {moment:.3f} s of {seconds:.3f} s"
+        assert digests(output) == expected, f"kill {number} after rename {place_of} of {len(renames)}, in {phase}"
         assert not (output / "_work").exists()
-    assert killed >= MOMENTS // 2, "the runs were over before they could be killed"
-    assert len(left_behind) >= MOMENTS // 3, "the kills did not fall on different moments of the run"
+    late = sum(number >= len(phases) / 2 for number in hit)
+    assert len(hit) >= MOMENTS and len(hit) / 3 < late, hit

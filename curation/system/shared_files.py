@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that another machine deletes or replaces while this one reads them.
+
+A network file system answers ESTALE, at any call and often without a name, until the path is looked up again. sshfs
+reads a replaced file up to the length of the one before: in a trial for less than 0.1 s.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+WAITS = (0.0, 0.05, 0.2, 0.75)  # seconds between attempts: attributes are cached for a second
+CUT_OFF = (ValueError, msgspec.MsgspecError)  # what decoders raise
+Value = TypeVar("Value")
+
+
+def stale(path: Path | str) -> FileNotFoundError:
+    """Return the error of a path that the file system has lost: to callers, it is gone."""
+    return FileNotFoundError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+
+def fresh(path: Path, call: Callable[[], Value]) -> Value:
+    """Return `call()`, which uses `path`, and repeat it after ESTALE. FileNotFoundError if that does not help."""
+    for seconds in WAITS:
+        try:
+            return call()
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            lost = error
+        time.sleep(seconds)
+    raise stale(lost.filename or path) from None
+
+
+def exists(path: Path) -> bool:
+    """Return whether a path exists."""
+    try:
+        fresh(path, lambda: os.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def read_whole(path: Path, decode: Callable[[bytes], Value]) -> Value:
+    """Return the decoded content of a file. It is read again if `decode` raises one of CUT_OFF, and the last of these
+    errors is raised. FileNotFoundError if the file is gone."""
+    for seconds in WAITS:
+        try:
+            return decode(fresh(path, path.read_bytes))
+        except CUT_OFF as error:
+            damage = error
+        time.sleep(seconds)
+    raise damage
+
+
+__all__ = ["CUT_OFF", "exists", "fresh", "read_whole", "stale"]
