@@ -27,9 +27,9 @@ class Duplicates(NamedTuple):
 
     kept     the frame without duplicates, as the function returns it without `details`
     pairs    one row per removed document: `row` and `kept_row`, the positions of the two in the frame; `similarity`, as
-             `value` in `removed/`; `text` and `kept_text`; `id` and `kept_id` if the frame has ids. Where only a chain
-             joins both: `link_row`, the document through which the removed one is joined, and `link_similarity` of
-             these two; else -1 and NaN
+             `value` in `removed/`; `text` and `kept_text`; `id` and `kept_id` if the frame has ids. Of
+             `fuzzy_dedup` also, where only a chain joins both, `link_row`, the document through which the removed one
+             is joined, and `link_similarity` of these two; else -1 and NaN
     groups   one row per kept document with duplicates, largest group first: `kept_row`, `documents` of the group with
              the kept one, and `similarity`, the lowest one to the kept document
 
@@ -65,8 +65,7 @@ def find_duplicates(frame: Any, stage: CorpusStage, text_column: str) -> Duplica
         if name in texts.column_names:
             found = texts.column(name).combine_chunks()
             columns |= {name: found.take(here), f"kept_{name}": found.take(there)}
-    linked = _links(engine, stage, partner, value, columns)
-    columns |= {"link_row": pa.array(linked[0]), "link_similarity": pa.array(linked[1])}
+    columns |= _links(engine, stage, partner, value, columns)
     pairs = engine.from_arrow(pa.table(columns))
     return Duplicates(decided.frame, pairs, engine.from_arrow(_groups(partner, value)))
 
@@ -86,12 +85,12 @@ def _pairs(drops: tuple[Drops, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 def _links(
     engine: Engine, stage: CorpusStage, partner: np.ndarray, value: np.ndarray, columns: Mapping[str, pa.Array]
-) -> tuple[np.ndarray, np.ndarray]:
-    """For each pair the row through which a chain joins it, and the similarity of both."""
-    rows, similarity = np.full(len(partner), NO_ROW), np.full(len(partner), np.nan)
+) -> dict[str, pa.Array]:
+    """The row through which a chain joins each pair, and the similarity of both; for a stage that makes chains."""
     settings = msgspec.to_builtins(stage)
     if not has_chains(settings):
-        return rows, similarity
+        return {}
+    rows, similarity = np.full(len(partner), NO_ROW), np.full(len(partner), np.nan)
     order = np.argsort(partner, kind="stable")
     for kept in np.unique(partner[(value < settings["threshold"]) & (partner >= 0)]).tolist():
         low, high = np.searchsorted(partner[order], [kept, kept + 1]).tolist()
@@ -100,7 +99,7 @@ def _links(
         for place, link in zip(at.tolist(), find_links(engine, settings, texts)[1:], strict=True):
             if link:
                 rows[place], similarity[place] = columns["row"][int(at[link.position - 1])].as_py(), link.similarity
-    return rows, similarity
+    return {"link_row": pa.array(rows), "link_similarity": pa.array(similarity)}
 
 
 def _groups(partner: np.ndarray, value: np.ndarray) -> pa.Table:

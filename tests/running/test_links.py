@@ -60,5 +60,3 @@ def test_a_frame_names_the_link():
     pairs = curation.fuzzy_dedup(frame, ngram=1, details=True).pairs
     assert pairs["link_row"].tolist() == [-1, 2, 3]
     assert pairs["link_similarity"].tolist()[1:] == [link.similarity for link in LINKS[1:]]
-    exact = curation.exact_dedup(pd.DataFrame({"text": ["a", "a"]}), details=True).pairs
-    assert exact["link_row"].tolist() == [-1]
