@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wall time of a run on a cluster, simulated from the task times of a run on this machine.
 
-    python -m benchmarks.replay measure SMALL.jsonl LARGE.jsonl TIMES.json   runs the default recipe over both by turns
-    python -m benchmarks.replay table TIMES.json                             prints the tables of docs/scale.md
+    python -m benchmarks.replay measure TIMES.json CORPUS.jsonl...   runs the default recipe over all corpora by turns
+    python -m benchmarks.replay table TIMES.json                     prints the tables of docs/scale.md
 
-`measure` notes the processor time of each task, with one worker. The rest is the time of the run's own process. The
-small corpus gives the costs that do not depend on the size. Of ROUNDS runs, the one counts whose process took the
-median time. `table` scales phases by the bytes of the input, and gives bundles of tasks to threads in the order in
-which the run submits them: a bundle starts when a thread is free, and not before the client has submitted it.
+`measure` notes the processor time of each task, with one worker. The rest is the time of the run's own process: a line
+through the sizes, of three or more, tells its fixed part from what grows with the bytes of the input. Of ROUNDS rounds,
+the fastest and the slowest give both ends of a range. `table` scales phases by the bytes of the input, and gives
+bundles of tasks to threads in the order in which the run submits them: a bundle starts when a thread is free, and not
+before the client has submitted it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from curation.recipes.recipe import load_recipe
 from curation.running import totals
@@ -39,7 +42,7 @@ from curation.system.sessions import TaskSession
 
 JOINS = ("joined", "groups")  # one task, or rounds of tasks for many pairs
 ROUNDS_WORK = 6  # of joining by rounds, by `bench_keys` with 10^9 documents, to joining in one task
-ROUNDS = 3  # runs of each corpus
+ROUNDS = 4  # runs of each corpus
 SIDE_PHASES = {"delete_share": "deletion", "run_sums": "sums of rows", "run_totals": "sums of records"}
 MEASURED_SLICES = 4  # of a task that adds up records, so that the measured run has such tasks
 FILES_PER_SLICE = 8  # in `_work/`, with those of output parts and tasks
@@ -48,7 +51,6 @@ NODES = (1, 10, 100, 1000)
 THREADS = 64
 TASK_BYTES = 32 << 20  # of input, in a task of the map phase
 FINISH_BYTES = 2.5e9  # of input, per task: a pair of 10 GB, or 250,000 rows of `removed/`
-MAX_TASKS = 30_000  # simulated: longer phases have tasks of the same total
 
 
 class Labels(Progress):
@@ -146,12 +148,28 @@ def count_tasks(name: str, size: float, documents: float, threads: int) -> int:
     return max(round(documents / bundle), 1)  # there are about as many owners
 
 
-def simulate(times: dict[str, Any], size: float, nodes: int, submit: float) -> dict[str, float]:
-    """Return the seconds of each phase, and of the run's process ("own"). `submit`: seconds to submit a bundle."""
-    small, large = times["small"], times["large"]
+class Costs(NamedTuple):
+    """What one round has measured: the line of the time of the run's own process, and its largest run."""
+
+    fixed: float  # seconds
+    per_byte: float
+    run: dict[str, Any]
+
+
+def costs(rounds: list[list[dict[str, Any]]]) -> list[Costs]:
+    """Return the costs of each round, the ones that grow slowest first."""
+    found = []
+    for runs in rounds:
+        per_byte, fixed = np.polyfit([run["bytes"] for run in runs], [run["own"] for run in runs], 1).tolist()
+        found.append(Costs(fixed, max(per_byte, 0.0), max(runs, key=lambda run: run["bytes"])))
+    return sorted(found, key=lambda costs: costs.per_byte)
+
+
+def simulate(costs: Costs, size: float, nodes: int) -> dict[str, float]:
+    """Return the seconds of each phase, and of the run's process ("own")."""
+    large = costs.run
     factor = size / large["bytes"]
-    per_byte = max(large["own"] - small["own"], 0.0) / (large["bytes"] - small["bytes"])
-    result = {"own": small["own"] + per_byte * size}
+    result = {"own": costs.fixed + costs.per_byte * size}
     for name, measured in large["phases"].items():
         total = sum(measured) * factor
         documents, phase = large["documents"]["read"] * factor, name.partition(": ")[2]
@@ -161,17 +179,10 @@ def simulate(times: dict[str, Any], size: float, nodes: int, submit: float) -> d
             continue
         total *= ROUNDS_WORK if in_rounds else 1
         tasks = count_tasks(name, size, documents, nodes * THREADS)
-        if submit:
-            mean = sum(measured) / len(measured)
-            sizes = bundles(tasks, nodes * THREADS, total / tasks) if name != "finish" else [1] * tasks  # uneven tasks
-            lengths = (size * total / tasks * measured[k % len(measured)] / mean for k, size in enumerate(sizes))
-            result[name] = schedule(lengths, nodes * THREADS, submit)
-            continue
-        scale = max(tasks / MAX_TASKS, 1.0)  # fewer and longer tasks stand for many
-        fewer = round(tasks / scale)
-        mean = sum(measured) / len(measured)  # tasks differ as the measured ones do
-        seconds = (total / fewer * measured[number % len(measured)] / mean for number in range(fewer))
-        result[name] = schedule(seconds, nodes * THREADS, 0.0)
+        mean = sum(measured) / len(measured)
+        sizes = bundles(tasks, nodes * THREADS, total / tasks) if name != "finish" else [1] * tasks  # uneven tasks
+        lengths = (size * total / tasks * measured[k % len(measured)] / mean for k, size in enumerate(sizes))
+        result[name] = schedule(lengths, nodes * THREADS, BUNDLE_SECONDS)
     return result
 
 
@@ -193,44 +204,54 @@ def shown(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def table(times: dict[str, Any]) -> None:
-    """Print wall times by size and nodes, the parts of the run's process and of the longest phase, and the bytes per
-    second of the file system."""
-    large = times["large"]
-    print(f"{large['bytes'] / 1e6:,.0f} MB, {large['documents']['read']:,} documents, {large['seconds']:.1f} CPU s\n")
-    print("| phase | tasks | CPU s per GB |\n|---|---:|---:|")
-    for name, measured in [*large["phases"].items(), ("the run's process", [large["own"]])]:
-        print(f"| {name} | {len(measured)} | {sum(measured) / large['bytes'] * 1e9:.2f} |")
-    for submit, title in ((BUNDLE_SECONDS, "one client submits bundles of tasks"), (0.0, "submitting takes no time")):
-        print(f"\n{title}\n\n| nodes | " + " | ".join(SIZES) + " |\n|---:|" + "---:|" * len(SIZES))
-        for nodes in NODES:
-            cells = []
-            for size in SIZES.values():
-                found = simulate(times, size, nodes, submit)
-                wall = sum(found.values())
-                rate = large["moved"] / large["bytes"] * size / wall / 1e9
-                own = found.pop("own") / wall
-                longest = max(found, key=lambda name: found[name])
-                cells.append(f"{shown(wall)} ({own:.0%}; {longest} {found[longest] / wall:.0%}; {rate:,.1f} GB/s)")
-            print(f"| {nodes:,} | " + " | ".join(cells) + " |")
+def spread(values: Iterable[float], digits: int = 2) -> str:
+    """Return the smallest and the largest of some values."""
+    ordered = sorted(values)
+    low, high = f"{ordered[0]:,.{digits}f}", f"{ordered[-1]:,.{digits}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def table(rounds: list[list[dict[str, Any]]]) -> None:
+    """Print ranges: processor times by size and phase, wall times by size and nodes, the part of the run's process in
+    them, and the bytes per second of the file system."""
+    print("| input | all, CPU s per GB | the run's process, CPU s |\n|---:|---:|---:|")
+    for runs in zip(*rounds, strict=True):
+        every = spread((run["seconds"] / run["bytes"] * 1e9 for run in runs), 1)
+        print(f"| {runs[0]['bytes'] / 1e6:,.0f} MB | {every} | {spread(run['own'] for run in runs)} |")
+    found = costs(rounds)
+    line = spread(each.fixed for each in found), spread(each.per_byte * 1e9 for each in found)
+    print(f"\nthe run's process: {line[0]} s, and {line[1]} s per GB\n\n| phase | CPU s per GB |\n|---|---:|")
+    for name in found[0].run["phases"]:
+        print(f"| {name} | {spread(sum(each.run['phases'][name]) / each.run['bytes'] * 1e9 for each in found)} |")
+    print("\n| nodes | " + " | ".join(SIZES) + " |\n|---:|" + "---:|" * len(SIZES))
+    for nodes in NODES:
+        cells = []
+        for size in SIZES.values():
+            walls, parts, rates = [], [], []
+            for each in (found[0], found[-1]):
+                seconds = simulate(each, size, nodes)
+                walls.append(sum(seconds.values()))
+                parts.append(seconds["own"] / walls[-1] * 100)
+                rates.append(each.run["moved"] / each.run["bytes"] * size / walls[-1] / 1e9)
+            low, high = map(shown, sorted(walls))
+            cells.append(f"{low} to {high} ({spread(parts, 0)} %, {spread(rates, 0)} GB/s)")
+        print(f"| {nodes:,} | " + " | ".join(cells) + " |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["measure", "table"])
-    parser.add_argument("paths", type=Path, nargs="+")
+    parser.add_argument("times", type=Path)
+    parser.add_argument("corpora", type=Path, nargs="*")
     arguments = parser.parse_args()
     if arguments.what == "table":
-        table(json.loads(arguments.paths[0].read_bytes()))
+        table(json.loads(arguments.times.read_bytes()))
         return
-    small, large, result = arguments.paths
-    measure(small)  # compiles
-    rounds = [(measure(small), measure(large)) for _ in range(ROUNDS)]
-    for found in zip(*rounds, strict=True):
-        own = ", ".join(f"{run['own']:.2f}" for run in found)
-        print(f"{found[0]['bytes'] / 1e6:,.0f} MB: {own} s in the run's process")
-    by_own = [sorted(found, key=lambda run: run["own"])[ROUNDS // 2] for found in zip(*rounds, strict=True)]
-    result.write_text(json.dumps(dict(zip(("small", "large"), by_own, strict=True))))
+    if len(arguments.corpora) < 3:
+        parser.error("give three corpora or more, of different sizes, the smallest first")
+    measure(arguments.corpora[0])  # compiles
+    rounds = [[measure(corpus) for corpus in arguments.corpora] for _ in range(ROUNDS)]
+    arguments.times.write_text(json.dumps(rounds))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ outdated code after an edit in a callee. This cache is keyed by content instead:
     file    one per function and argument types: a SHA-256, then the compiled code. A damaged file counts as missing
 
 A wheel can hold compiled kernels in INSTALLED (`make wheel`), for processors with the level x86-64-v3. They are used if
-their KEY is this one and FOLDER has nothing. Kernels are loaded from FOLDER and INSTALLED only.
+their KEY is this one and FOLDER has nothing. If FOLDER cannot be written, it is a temporary folder, and SAVED is the
+one that cannot be written: its kernels are used. Kernels are loaded from FOLDER, SAVED and INSTALLED only.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,20 +89,19 @@ def _temporary_folder(wanted: Path) -> Path:
             f"compiled kernels can be written neither to {wanted} nor to a temporary folder ({error}); {advice}"
         ) from None
     atexit.register(shutil.rmtree, made, ignore_errors=True)
-    log.warning(
-        "%s is not writable: every start compiles the kernels again, which takes some seconds; %s", wanted, advice
-    )
+    again = "kernels that it lacks" if any(wanted.glob("*")) else "the kernels"
+    log.warning("%s is not writable: every start compiles %s again, which takes seconds; %s", wanted, again, advice)
     os.environ["NUMBA_CACHE_DIR"] = made
     return Path(made)
 
 
-def _cache_folder() -> Path:
+def _cache_folders() -> tuple[Path, Path | None]:
     default = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "gpu-pipeline" / "kernels"
     base = Path(numba.config.CACHE_DIR or default)  # the environment variable NUMBA_CACHE_DIR wins
     name = f"{KEY}-{hashlib.sha256(repr(_processor()).encode()).hexdigest()[:8]}"
     if _can_be_written(base / name) or is_installed():
-        return base / name
-    return _temporary_folder(base / name) / name
+        return base / name, None
+    return _temporary_folder(base / name) / name, base / name
 
 
 def is_installed() -> bool:
@@ -116,7 +117,7 @@ def is_installed() -> bool:
 
 
 KEY = _content_key()
-FOLDER = _cache_folder()
+FOLDER, SAVED = _cache_folders()
 numba.config.CACHE_DIR = str(FOLDER)  # for the cache of numba-cuda, which has GPU kernels
 
 
@@ -157,13 +158,16 @@ class KernelCache(NullCache):  # type: ignore[misc]
             temporary.write_bytes(hashlib.sha256(content).digest() + content)
             temporary.replace(path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # the file system may have become read-only
+                temporary.unlink(missing_ok=True)
             log.debug("compiled kernel not kept: %s", error)
 
     def _files(self, sig: Any) -> Iterator[Path]:
         """The files that may hold the function, the preferred one first."""
         name = f"{self.name}-{hashlib.sha256(repr(sig).encode()).hexdigest()[:16]}"
         yield FOLDER / name
+        if SAVED:
+            yield SAVED / name
         if _HAS_INSTALLED:
             yield INSTALLED / name
 
@@ -183,4 +187,4 @@ def _load_no_extensions() -> None:
 
 _HAS_INSTALLED = is_installed()
 
-__all__ = ["FOLDER", "INSTALLED", "KEY", "KernelCache", "is_installed", "kernel"]
+__all__ = ["FOLDER", "INSTALLED", "KEY", "SAVED", "KernelCache", "is_installed", "kernel"]

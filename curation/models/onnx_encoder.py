@@ -81,7 +81,10 @@ class OnnxEncoder:
         options.use_deterministic_compute = True
         options.log_severity_level = 4  # exceptions say the same
         try:
-            self.session = onnxruntime.InferenceSession(files.path, options, providers=["CPUExecutionProvider"])
+            self.session = onnxruntime.InferenceSession(
+                files.path, options, providers=["CPUExecutionProvider"],
+                enable_fallback=0,  # it prints lines on standard output, and tries the same again
+            )  # fmt: skip
         except Exception as error:  # its classes have no common base
             raise InputError(f"{files.path} cannot be loaded by onnxruntime: {_line(error)}") from None
         self._result(np.array(self.tokenizer.encode("a").ids or [0]))  # one that cannot compute fails now

@@ -255,6 +255,11 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
             raise
         raise TokenizerError(f"expected a Hugging Face tokenizer.json in {path}: {error}. Correct its path.") from error
     _check_growth(path, normalizer)
+    if getattr(tokenizer.model, "dropout", None):
+        raise TokenizerError(
+            f"the model of {path} has dropout {tokenizer.model.dropout:g}: each run would draw other ids. Set dropout "
+            "to null in the file, or use another tokenizer."
+        )
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # special tokens in a text are plain text
@@ -360,11 +365,19 @@ def _special_id(tokenizer: Any, configured: str, usual: tuple[str, ...]) -> int 
 
 
 def _gigatoken_from_json(data: bytes | str) -> Any:
-    """Build a gigatoken object without the entries of special tokens, which it would parse in a text."""
+    """Build a gigatoken object without the entries of special tokens, which it would parse in a text.
+
+    ValueError for other added tokens that it reads otherwise than `tokenizers`."""
     import gigatoken
 
     content = json.loads(data)
-    content["added_tokens"] = [token for token in content.get("added_tokens") or [] if not token.get("special")]
+    added = [token for token in content.get("added_tokens") or [] if not token.get("special")]
+    known = content["model"].get("vocab") or {}
+    for token in added:
+        has_rules = any(token.get(rule) for rule in ("single_word", "lstrip", "rstrip"))
+        if has_rules or (isinstance(known, dict) and known.get(token["content"], token["id"]) != token["id"]):
+            raise ValueError(f"the added token {token['content']!r} has rules or an id of its own")
+    content["added_tokens"] = added
     content |= {"post_processor": None, "truncation": None, "padding": None}
     return gigatoken.Tokenizer.from_json(json.dumps(content))
 
@@ -379,7 +392,7 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
     try:
         model = sentencepiece.SentencePieceProcessor(model_proto=data)
         size = model.vocab_size()
-    except RuntimeError as error:
+    except (RuntimeError, UnicodeDecodeError) as error:  # the latter of a message that quotes bytes of the file
         raise TokenizerError(f"expected a SentencePiece model in {path}: {error}. Correct its path.") from error
     return Vocabulary(
         kind="sentencepiece",

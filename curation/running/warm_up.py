@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from curation.contract import TEXT, Engine, Text
 from curation.errors import EngineError, InputError
-from curation.kernels.cache import FOLDER, is_installed
+from curation.kernels.cache import FOLDER, SAVED, is_installed
 from curation.running.memory import count_compilers, read_limits, read_processors
 from curation.running.progress import Lines, Progress
 from curation.system.files import write_json
@@ -198,7 +198,11 @@ def recipe_groups(recipe: Recipe, engine: str) -> list[str]:
 
 def missing_groups(groups: Sequence[str]) -> list[str]:
     """Return the groups that neither this installation nor an earlier process has compiled."""
-    return [] if is_installed() else [name for name in groups if not _marker(name).exists()]
+    return [] if is_installed() else [name for name in groups if not _is_compiled(name)]
+
+
+def _is_compiled(group: str) -> bool:
+    return _marker(group).exists() or (SAVED is not None and (SAVED / MARKERS / _marker(group).name).exists())
 
 
 def _marker(group: str) -> Path:

@@ -5,7 +5,8 @@ A lease is a file `NAME.G`. Its holder creates it, which only one process can do
 expires. After it has expired, another process becomes the holder by creating `NAME.G+1`. A holder that was paused finds
 that file, and knows that it has lost the lease.
 
-Times are modification times of files in the same file system, which has one clock. Clocks of machines are not compared.
+Times are modification times of files in the same file system, which has one clock if its server sets them. Clients of
+GlusterFS and sshfs set them by their own clocks: a lease then ends early or late by their difference.
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled kernels are kept between processes, and an edit in a function that a kernel calls takes effect."""
 
+import errno
 import os
 import platform
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numba
 import pytest
 from llvmlite import binding
+
+from curation.kernels import cache
 
 ROOT = Path(__file__).resolve().parents[2]
 HASH = """
@@ -139,6 +144,28 @@ def test_without_a_folder_to_write_to_kernels_are_compiled_each_time(copy: Path,
     code = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/dev/null']; import curation.kernels.cache"
     finished = subprocess.run([sys.executable, "-c", code], cwd=copy, env=environment, capture_output=True, text=True)
     assert "EngineError: compiled kernels can be written neither to /dev/null/cache" in finished.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow("kernels are compiled in a new cache")
+def test_kernels_in_a_folder_that_cannot_be_written_are_used(copy: Path):
+    expected, _ = hash_in_new_process(copy)
+    refuse = "import tempfile; tempfile.TemporaryFile = lambda *_, **__: exec('raise OSError(30)'); "
+    code = refuse + HASH + "from curation.kernels import cache; print(cache.FOLDER != cache.SAVED)"
+    high, low, hits, _, is_other = output_of(code, copy)
+    assert ((int(high), int(low)), hits, is_other) == (expected, "1", "True")
+
+
+def test_a_cache_that_becomes_read_only_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(cache, "FOLDER", tmp_path)
+    for name in ("mkdir", "unlink"):
+        monkeypatch.setattr(Path, name, refuse)
+    signature = numba.types.void(numba.types.int64)
+    compiled = SimpleNamespace(lifted=(), library=SimpleNamespace(has_dynamic_globals=False), _reduce=lambda: ())
+    cache.KernelCache(refuse).save_overload(signature, compiled)
+    assert not list(tmp_path.iterdir())
 
 
 KEY = "from curation.kernels.cache import KEY; print(KEY)"

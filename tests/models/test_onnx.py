@@ -242,12 +242,15 @@ def rename_output(model: Any, name: str) -> None:
         ("other width", "expected 5"),
     ],
 )
-def test_a_folder_that_is_no_model_is_one_message(tmp_path: Path, name: str, message: str):
+def test_a_folder_that_is_no_model_is_one_message(
+    tmp_path: Path, name: str, message: str, capsys: pytest.CaptureFixture[str]
+):
     folder = write_onnx(tmp_path / "m")
     broken(folder, name)
     with pytest.raises(curation.CurationError) as caught:
         curation.embed(pd.DataFrame({"text": ["a"]}), folder)
     assert message in str(caught.value) and str(caught.value).count("\n") == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_a_missing_package_is_one_message(folders: tuple[str, str], monkeypatch: pytest.MonkeyPatch):

@@ -22,6 +22,7 @@ from curation.errors import InputError, IntegrityError, RecipeError, TokenizerEr
 from curation.packing import encoder_pool, tokenization, vocabularies
 from curation.packing.tokenization import TokenizerSpec, load_tokenizer
 from tests.corpus import SHARED_DATA
+from tests.packing.samples import train_tokenizer
 
 CACHE = SHARED_DATA / "tokenizers" / "tiktoken_cache"
 GPT2_JSON = SHARED_DATA / "tokenizers" / "gpt2_hf" / "tokenizer.json"
@@ -439,12 +440,38 @@ def split_by(pattern):
             r"cannot encode ' ': WordPiece error: Missing \[UNK\]",
         ),
         ({"model": {"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": None}}, "cannot encode ' ': .*`unk_id` is"),
+        ({"model": {"type": "BPE", "dropout": 0.5, "vocab": {}, "merges": []}}, "dropout 0.5: each run would draw"),
         ({"special": "(" * 10_001}, "has a special token of 10,001 characters, expected at most 10,000"),
     ],
 )  # fmt: skip
 def test_hostile_files_are_refused(tmp_path, parts, message):
     with pytest.raises(TokenizerError, match=message):
         load_tokenizer(json_of(tmp_path, **parts))
+
+
+@pytest.mark.parametrize("rule", [{"single_word": True}, {"lstrip": True}, {"rstrip": True}, {"id": 500}])
+def test_added_tokens_with_rules_are_left_to_the_reference(tmp_path, rule):
+    """gigatoken finds them inside words, keeps the space that they take, or writes the id of the file."""
+    path = train_tokenizer(tmp_path / "tokenizer.json", ["the cat and the dog"] * 3, 270, eod=False)
+    content = json.loads(path.read_bytes())
+    known = content["model"]["vocab"]
+    token = {"id": len(known), "content": "cat and", "special": False, "normalized": False}
+    token |= dict.fromkeys(("single_word", "lstrip", "rstrip"), False) | rule
+    if "id" in rule:
+        token["content"] = next(text for text in known if len(text) > 1)
+    path.write_text(json.dumps(content | {"added_tokens": [token]}))
+    tokenizer = load_tokenizer(TokenizerSpec(name=str(path), append_eod=False))
+    assert not tokenizer.fast and "has rules or an id of its own" in tokenizer.note
+
+
+def test_a_model_whose_error_has_other_bytes_is_refused(tmp_path, monkeypatch):
+    def fail(**_):
+        b"\xc7".decode()
+
+    monkeypatch.setattr("sentencepiece.SentencePieceProcessor", fail)
+    (tmp_path / "damaged.model").write_bytes(b"model")
+    with pytest.raises(TokenizerError, match=r"expected a SentencePiece model in .*damaged\.model"):
+        load_tokenizer(str(tmp_path / "damaged.model"))
 
 
 @pytest.mark.parametrize(
