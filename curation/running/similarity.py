@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.contract import TEXT, Engine
-from curation.stages.fuzzy_dedup import COMPARISONS
+from curation.stages.similarity import COMPARISONS
 
 VECTOR_STAGE = "semantic_dedup"  # the kind of stage whose values are cosines
 CHAIN_STAGE = "fuzzy_dedup"  # the kind of stage whose groups may hold chains
