@@ -93,6 +93,11 @@ def _print_changed(found: Comparison) -> None:
                 f"{counted(number, 'document')} only in {name}: the other run has no such id under this input "
                 "name, or rejected it"
             )
+    if found.ambiguous_a or found.ambiguous_b:
+        print_line(
+            f"not compared: {found.ambiguous_a:,} of A and {found.ambiguous_b:,} of B, whose id the runs have in "
+            "different numbers; give the inputs unique ids (id_column)"
+        )
 
 
 def _cut(text: str) -> str:

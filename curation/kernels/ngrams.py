@@ -80,19 +80,18 @@ def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, see
 
     hashes, offsets   uint64 n-grams; int64, documents + 1: hashes[offsets[k]:offsets[k + 1]] are distinct
     long_enough       bool, documents: whether the document has n-grams
-    share             a document with at least this share of its n-grams in the table is removed, as is one without
-                      n-grams; the n-grams of other documents are added to the table
+    share             a document with at least this share of its n-grams in the table is removed; the n-grams of other
+                      documents are added to the table
     keys, owners      the table: uint64 and int32, one per slot, more slots than n-grams; FREE marks an empty slot
     seen_owners       int32 scratch, as long as the n-grams of the longest document
-    kept              result, int32: -1 for a kept document, -2 for one without n-grams, else the document that owns
-                      most of the n-grams seen
-    value             result, float64: share of the n-grams seen, 1 for a document without n-grams
+    kept              result, int32: -1 for a kept document, else the document that owns most of the n-grams seen
+    value             result, float64: share of the n-grams seen, 0 for a document without n-grams
     """
     added = 0
     for k in range(len(offsets) - 1):
         start, end = offsets[k], offsets[k + 1]
         if not long_enough[k]:
-            kept[k], value[k] = -2, 1.0
+            kept[k], value[k] = -1, 0.0
             continue
         seen = 0
         for i in range(start, end):

@@ -269,9 +269,11 @@ def explain(
     rules                as in `curation.filter`
     frame, text_column   as in `curation.apply`
 
-    The frame gets a column per measure in the rules, and `kept` (bool), `reason` (the first broken rule, null for a
-    kept row), `value` (its measure or ratio) and `bound` (the bound that the value breaks; NaN for a kept row).
-    Existing columns of these names are replaced. Measures that the frame has are used, as in `curation.filter`.
+    The frame gets a column per measure in the rules, one per `matches` with the number of matches, and `kept` (bool),
+    `reason` (the first broken rule, null for a kept row), `value` (its measure, ratio or count) and `bound` (the bound
+    that the value breaks); the last two are NaN for a kept row. The column of a `matches` is the reason of its rule,
+    with `_matches` at the end: `text_matches` by default, then `text_matches_2` for a second rule. Existing columns of
+    these names are replaced. Measures that the frame has are used, as in `curation.filter`.
 
         >>> import curation, pandas
         >>> frame = pandas.DataFrame({"text": ["one", "one two three"]})

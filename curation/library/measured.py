@@ -23,8 +23,8 @@ VERDICT = {"kept": "bool", "reason": "large_string", "value": "double", "bound":
 
 
 class Explain(RowStage, frozen=True, kw_only=True, tag="explain"):
-    """Add the measures that rules need, and the verdict: whether the row is `kept`, and the `reason`, `value` and
-    `bound` of the first broken rule.
+    """Add the measures that rules need, the counts of their patterns, and the verdict: whether the row is `kept`, and
+    the `reason`, `value` and `bound` of the first broken rule.
 
     rules     as in `curation.Filter`
     measured  whether the frame has the measures
@@ -44,7 +44,7 @@ class Explain(RowStage, frozen=True, kw_only=True, tag="explain"):
         return self.filter.reads()
 
     def writes(self) -> dict[str, str]:
-        return dict.fromkeys(self.filter.measures, "int64") | VERDICT
+        return dict.fromkeys([*self.filter.measures, *self.filter.patterns], "int64") | VERDICT
 
     def kernels(self) -> tuple[str, ...]:
         return ("measures",)
@@ -56,7 +56,8 @@ class Explain(RowStage, frozen=True, kw_only=True, tag="explain"):
         else:
             measures = engine.measure(frame[TEXT], names) if names else {}
         verdict = self.filter.judge(engine, frame, measures)
-        return Outcome(columns=measures | _verdict_columns(verdict))
+        counts = self.filter.count_patterns(engine, frame)
+        return Outcome(columns=measures | counts | _verdict_columns(verdict))
 
 
 def _verdict_columns(verdict: Verdict) -> dict[str, Any]:

@@ -164,10 +164,10 @@ def check_overlap(
     train      the folder of a finished run, paths or inputs as in a recipe, prefixes of `.bin/.idx` pairs, or a list
     test       paths or inputs as in a recipe; each input is a set. A record that cannot be read, and a file without a
                word, are an InputError
-    ngram      number of words (`str.split()`, after `compare`) in an n-gram; each different n-gram of an item counts once
+    ngram      number of words (`str.split()`) in an n-gram; each different n-gram of an item counts once
     threshold  an item is contaminated if more than this share of its n-grams is found
-    compare    `folded`: compare lower case, with decimal digits replaced by 0 and punctuation (categories P*) by a space;
-               `lowercase`: compare `text.lower()`; `exact`: compare texts unchanged
+    compare    the text that is cut into words. `folded`: lower case, decimal digits replaced by 0, punctuation
+               (categories P*) by a space; `lowercase`: `text.lower()`; `exact`: the text unchanged
     documents  number of documents to name per n-gram and item, the first ones
     tokenizer  of pairs; default: the one in the manifest of their run
     model      folder of an encoder or of static embeddings: compare vectors too; "": n-grams only

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows of tokens: the parts of a long document that an encoder reads one by one, and the pooling of their results.
 
-A text is tokenised from its start as far as its windows reach, not to its end.
+A text is tokenised from its start as far as its windows reach, not to its end, and in pieces: a tokenizer takes about
+100 bytes per token. A text is cut where the tokens around the cut stay the same, so that all ids are those of the whole
+text. A word of more than LIMIT characters is cut anywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ import numpy as np
 from curation.errors import InputError, counted
 from curation.system.steps import note_share
 
-PIECE = 2048  # characters that are tokenised at once
+PIECE = 2048  # characters that are tokenised at once, if a cut is found in them
+LIMIT = 1 << 18  # characters that are tokenised at most at once
+CONTEXT = 32  # characters before and after a cut, whose tokens must not change
+MIN_DISTINCT = 12  # different characters in the context of a cut
+TRIES = 6  # cuts at white space, and as many elsewhere, which scripts without spaces need
 
 
 class Windows(NamedTuple):
@@ -74,7 +80,7 @@ def cut_windows(
 def _tokens(tokenizer: Any, text: str, wanted: int) -> tuple[list[int], int]:
     """Return up to `wanted` tokens (0: all) of a text, and the number of characters that they cover."""
     tokens: list[int] = []
-    for start, piece in _pieces(text):
+    for start, piece in _pieces(tokenizer, text):
         encoding = tokenizer.encode(piece, add_special_tokens=False)
         missing = wanted - len(tokens)
         if wanted and missing <= len(encoding.ids):
@@ -84,17 +90,47 @@ def _tokens(tokenizer: Any, text: str, wanted: int) -> tuple[list[int], int]:
     return tokens, len(text) if tokens else 0
 
 
-def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the pieces of a text that are tokenised at once, with their first characters. A piece ends before a space
-    or a line break if it has one."""
+def _pieces(tokenizer: Any, text: str) -> Iterator[tuple[int, str]]:
+    """Yield the pieces of a text that are tokenised at once, with their first characters."""
     first = 0
     while first < len(text):
-        last = first + PIECE
-        if last < len(text):
-            last = max(text.rfind(" ", first + 1, last), text.rfind("\n", first + 1, last))
-            last = last if last > 0 else first + PIECE
+        last = _piece_end(tokenizer, text, first)
         yield first, text[first:last]
         first = last
+
+
+def _piece_end(tokenizer: Any, text: str, first: int) -> int:
+    low = first
+    while (high := low + PIECE) < min(len(text), first + LIMIT):
+        for place in _places(text, low + 1, high):
+            if _keeps_tokens(tokenizer, text[max(place - CONTEXT, 0) : place], text[place : place + CONTEXT]):
+                return place
+        low = high
+    return min(len(text), first + LIMIT)
+
+
+def _keeps_tokens(tokenizer: Any, left: str, right: str) -> bool:
+    """Return whether a cut between two texts leaves their tokens as they are. The tokens of a long run of a few
+    characters depend on its start, which is not in sight."""
+    if len({*left, *right}) < MIN_DISTINCT:
+        return False
+    return _ids(tokenizer, left) + _ids(tokenizer, right) == _ids(tokenizer, left + right)
+
+
+def _places(text: str, low: int, high: int) -> Iterator[int]:
+    """Yield places for a cut, the last ones first: before white space, then anywhere."""
+    place = high
+    for _ in range(TRIES):
+        place = max(text.rfind(" ", low, place), text.rfind("\n", low, place))
+        if place < 0:
+            break
+        yield place
+    yield from range(high, high - TRIES, -1)
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    return ids
 
 
 class Reader(Protocol):

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What differs between two finished runs: settings, counts, and the documents that one kept and the other removed.
 
-Documents are the same if their input and their id are. Memory: about 50 bytes per document, for hashes of ids.
+Documents are the same if their input and their id are. Documents of one run with an equal id are paired in their order,
+if the other run has as many with it. Memory: about 80 bytes per document, for hashes of ids.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from curation.running.exports import part_files
 from curation.running.results import FinishedRun, need_documents, open_finished
 
 EXAMPLES = 5
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd: the keys of documents with an equal id differ
 SEPARATOR = "\x1f"  # between input and id
 COUNTS = ("read", "kept", "removed", "rejected", "edited")
 REMOVAL = ("stage", "reason", "value", "bound")
@@ -72,6 +74,7 @@ class Comparison(NamedTuple):
     kept_by_a       documents that A kept and B removed
     kept_by_b       documents that B kept and A removed
     only_a, only_b  documents that the other run has neither kept nor removed
+    ambiguous_a, ambiguous_b  documents that are not compared: the other run has more or fewer documents with their id
     examples        up to 5 documents that only A kept, and 5 that only B kept: who kept it ("A" or "B"), why the other
                     run removed it, and the text as it was kept
     """
@@ -83,6 +86,8 @@ class Comparison(NamedTuple):
     kept_by_b: int
     only_a: int
     only_b: int
+    ambiguous_a: int
+    ambiguous_b: int
     examples: pa.Table
 
 
@@ -102,19 +107,23 @@ def compare_runs(a: str | Path, b: str | Path) -> Comparison:
     for run in runs:
         need_documents(run, "a comparison")
     engine = load_engine("cpu")
-    kept = [_hashes(run, "documents", engine) for run in runs]
-    removed = [_hashes(run, "removed", engine) for run in runs]
-    changed = [np.intersect1d(kept[k], removed[1 - k], assume_unique=True) for k in (0, 1)]
-    known = [np.union1d(kept[k], removed[k]) for k in (0, 1)]
-    examples = [row for k in (0, 1) for row in _examples(runs[k], runs[1 - k], "AB"[k], changed[k][:EXAMPLES], engine)]
+    all_documents = [_documents(run, engine) for run in runs]
+    known = _paired(*all_documents)
+    # rows in both runs of the documents that both have
+    _, *same = np.intersect1d(known[0].key, known[1].key, assume_unique=True, return_indices=True)
+    kept = [documents.kept[rows] for documents, rows in zip(known, same, strict=True)]
+    changed = [[rows[kept[k] & ~kept[1 - k]] for rows in same] for k in (0, 1)]
+    examples = [row for k in (0, 1) for row in _examples(runs, known, [rows[:EXAMPLES] for rows in changed[k]], k)]
     return Comparison(
         settings=_changes(_by_stage(runs[0]), _by_stage(runs[1])),
         counts=_counts(*runs),
         removals=_removals(*runs),
-        kept_by_a=len(changed[0]),
-        kept_by_b=len(changed[1]),
-        only_a=len(np.setdiff1d(known[0], known[1], assume_unique=True)),
-        only_b=len(np.setdiff1d(known[1], known[0], assume_unique=True)),
+        kept_by_a=len(changed[0][0]),
+        kept_by_b=len(changed[1][0]),
+        only_a=len(known[0].key) - len(same[0]),
+        only_b=len(known[1].key) - len(same[1]),
+        ambiguous_a=len(all_documents[0].key) - len(known[0].key),
+        ambiguous_b=len(all_documents[1].key) - len(known[1].key),
         examples=pa.Table.from_pylist(examples, schema=EXAMPLE_SCHEMA),
     )
 
@@ -197,10 +206,43 @@ def _row_groups(run: FinishedRun, folder: str, columns: list[str]) -> Iterator[p
             yield file.read_row_group(group, columns=columns)
 
 
-def _hashes(run: FinishedRun, folder: str, engine: Engine) -> np.ndarray:
-    """Hashes of the documents in a folder: uint64, ascending and unique."""
-    hashes = [_hash(rows, engine) for rows in _row_groups(run, folder, ["source", ID])]
-    return np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]))
+class _Documents(NamedTuple):
+    """The documents of a run, in the order of `key`: uint64, of the input and the id; `doc` is int64, `kept` bool."""
+
+    key: np.ndarray
+    doc: np.ndarray
+    kept: np.ndarray
+
+    def at(self, rows: np.ndarray) -> _Documents:
+        return _Documents(*(column[rows] for column in self))
+
+
+def _documents(run: FinishedRun, engine: Engine) -> _Documents:
+    """The kept and removed documents, those of an equal key in the order of the input. Copies count once."""
+    parts = [_Documents(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, bool))]
+    for folder in ("documents", "removed"):
+        for rows in _row_groups(run, folder, ["source", ID, "doc"]):
+            doc = rows.column("doc").to_numpy()
+            parts.append(_Documents(_hash(rows, engine), doc, np.full(len(doc), folder == "documents")))
+    found = _Documents(*map(np.concatenate, zip(*parts, strict=True)))
+    found = found.at(np.lexsort((found.doc, found.key)))
+    first = np.ones(len(found.key), bool)
+    first[1:] = (np.diff(found.key) != 0) | (np.diff(found.doc) != 0)
+    return found.at(first)
+
+
+def _paired(*runs: _Documents) -> list[_Documents]:
+    """The documents of both runs with a key per document, without those whose key another number of documents has in
+    the other run."""
+    keys, counts = zip(*(np.unique(run.key, return_counts=True) for run in runs), strict=True)
+    both, *at = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
+    unclear = both[counts[0][at[0]] != counts[1][at[1]]]
+    found = []
+    for run, count in zip(runs, counts, strict=True):
+        nth = np.arange(len(run.key)) - np.repeat(np.cumsum(count) - count, count)
+        clear = ~np.isin(run.key, unclear)
+        found.append(run._replace(key=run.key + nth.astype(np.uint64) * GOLDEN).at(clear))
+    return found
 
 
 def _hash(rows: pa.Table, engine: Engine) -> np.ndarray:
@@ -210,25 +252,26 @@ def _hash(rows: pa.Table, engine: Engine) -> np.ndarray:
 
 
 def _examples(
-    keeper: FinishedRun, remover: FinishedRun, name: str, hashes: np.ndarray, engine: Engine
+    runs: tuple[FinishedRun, FinishedRun], documents: Sequence[_Documents], rows: Sequence[np.ndarray], keeper: int
 ) -> list[dict[str, Any]]:
-    """The documents with these hashes: the text as one run kept it, and why the other removed it."""
-    kept = _find(keeper, "documents", [ID, "source", TEXT], hashes, engine)
+    """Some documents by their rows in both runs: the text as one run kept it, and why the other removed it."""
+    remover = runs[1 - keeper]
     columns = [column for column in REMOVAL if column != "bound" or remover.keeps_removed_text]
-    removed = _find(remover, "removed", [ID, "source", *columns], hashes, engine)
-    return [{"kept_by": name, **removed[value], **kept[value]} for value in hashes.tolist()]
+    wanted = [documents[number].doc[rows[number]] for number in (keeper, 1 - keeper)]
+    kept = _find(runs[keeper], "documents", [ID, "source", TEXT], wanted[0])
+    removed = _find(remover, "removed", [ID, "source", *columns], wanted[1])
+    pairs = zip(*(numbers.tolist() for numbers in wanted), strict=True)
+    return [{"kept_by": "AB"[keeper], **removed[gone], **kept[doc]} for doc, gone in pairs]
 
 
-def _find(
-    run: FinishedRun, folder: str, columns: list[str], hashes: np.ndarray, engine: Engine
-) -> dict[int, dict[str, Any]]:
-    """Hash -> row, of the first document with each hash."""
+def _find(run: FinishedRun, folder: str, columns: list[str], docs: np.ndarray) -> dict[int, dict[str, Any]]:
+    """Number of a document -> its row, of the first copy."""
     found: dict[int, dict[str, Any]] = {}
-    for path in part_files(run.folder / folder) if len(hashes) else ():
+    for path in part_files(run.folder / folder) if len(docs) else ():
         file = pq.ParquetFile(path)
         for group in range(file.num_row_groups):
-            own = _hash(file.read_row_group(group, columns=["source", ID]), engine)
-            at = np.flatnonzero(np.isin(own, hashes))
+            own = file.read_row_group(group, columns=["doc"]).column("doc").to_numpy()
+            at = np.flatnonzero(np.isin(own, docs))
             if len(at):
                 rows = file.read_row_group(group, columns=columns).take(pa.array(at)).to_pylist()
                 found = dict(zip(own[at].tolist(), rows, strict=True)) | found

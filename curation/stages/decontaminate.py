@@ -27,8 +27,8 @@ from curation.reading.urls import is_remote
 from curation.rules.decide import Verdict
 from curation.stages.base import RowStage, Stage, counts_line
 from curation.stages.evaluation_items import NOTES, EvaluationItems, first_matches, load_items
-from curation.stages.similarity import COMPARISONS
 from curation.stages.outcome import Outcome, StageCount
+from curation.stages.similarity import COMPARISONS
 from curation.system.files import known_sha256
 from curation.system.steps import each
 
@@ -44,10 +44,10 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
     evaluation_files  evaluation texts: local paths, or inputs as in a recipe, whose `name` the report shows. A text of
                       fewer than `ngram` words is one n-gram; it matches only documents that consist of the same
                       words. A record that cannot be read is an InputError
-    ngram             number of words (`str.split()`, after `compare`) in an n-gram; at least 1
+    ngram             number of words (`str.split()`) in an n-gram; at least 1
     min_ngrams        number of matching n-grams that removes a document; at least 1; repeated ones count each time
-    compare           `folded`: compare lower case, with decimal digits replaced by 0 and punctuation (categories P*) by
-                      a space, as in `fuzzy_dedup`; `lowercase`: compare `text.lower()`; `exact`: compare texts unchanged
+    compare           the text that is cut into words. `folded`: lower case, decimal digits replaced by 0, punctuation
+                      (categories P*) by a space; `lowercase`: `text.lower()`; `exact`: the text unchanged
 
     n-grams are compared by 64-bit hashes. Each process holds those of all evaluation texts in memory, 44 to 68 bytes
     each. The report counts removed documents by the input of their first match. In `removed/` the value is the number

@@ -39,6 +39,7 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
     """
 
     removes: ClassVar[bool] = False
+    revision: ClassVar[int] = 2  # 2: pieces of a long text have the tokens of the whole text
 
     model: str
     column: str = "embedding"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -53,6 +54,24 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     def measures(self) -> tuple[str, ...]:
         """The names of the measures that the rules need."""
         return tuple(dict.fromkeys(name for rule in expand_rules(self.rules) for name in rule.measures))
+
+    @property
+    def patterns(self) -> dict[str, Rule]:
+        """The rules on a regular expression, by the column of its count: the reason, which then ends in `_matches`, and
+        a number from 2 on for further rules of the same reason."""
+        found: dict[str, Rule] = {}
+        for rule in expand_rules(self.rules):
+            if rule.matches is not None:
+                name = rule.name.removesuffix("_matches") + "_matches"
+                same = sum(re.sub(r"_\d+$", "", other) == name for other in found)
+                found[f"{name}_{same + 1}" if same else name] = rule
+        return found
+
+    def count_patterns(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        """Return the number of matches of each of `patterns` in every row, int64."""
+        found = self.patterns
+        columns = _columns(engine, frame, tuple(found.values()))
+        return {name: rule.judge({}, columns)[0].astype(np.int64) for name, rule in found.items()}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         names = self.measures

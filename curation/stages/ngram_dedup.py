@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pyarrow as pa
 
@@ -33,15 +35,17 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     One process compares all documents in order, so more machines do not help, and `max_memory_bytes` bounds the text:
     8 GB hold 444 million n-grams, about 2.7 GB of text. Use `fuzzy_dedup` for more.
 
-    A document with fewer words than `ngram` has no n-gram and is removed. n-grams are compared by 64-bit hashes. In
-    `removed/` the value is the share of n-grams seen before (1 without n-grams), and `duplicate_of` the kept document
-    that first had most of them.
+    A document with fewer words than `ngram` has no n-gram and is kept; `exact_dedup` removes short copies. n-grams are
+    compared by 64-bit hashes. In `removed/` the value is the share of n-grams seen before, and `duplicate_of` the kept
+    document that first had most of them.
     """
 
     ngram: int = 5
     min_seen: float = 0.9
     compare: str = "exact"
     max_memory_bytes: int = 8_000_000_000
+
+    revision: ClassVar[int] = 2  # 2: documents without n-grams are kept
 
     def __post_init__(self) -> None:
         if self.ngram < 1:
@@ -81,13 +85,13 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
             )
             first = last
         removed = np.flatnonzero(kept != -1)
-        kept_row = np.where(kept[removed] >= 0, corpus.rows[np.maximum(kept[removed], 0)], -1)
         details = {
             "ngrams_kept": ngrams,
-            "too_few_words": int(np.count_nonzero(kept == -2)),
+            "too_few_words": int(np.count_nonzero(words < self.ngram)),
             "table_bytes": keys.nbytes + owners.nbytes,
         }
-        return Decision((Drops(corpus.rows[removed], "seen_ngrams", value[removed], kept_row),), details=details)
+        drops = Drops(corpus.rows[removed], "seen_ngrams", value[removed], corpus.rows[kept[removed]])
+        return Decision((drops,), details=details)
 
     def explain(self) -> list[str]:
         ngrams = int(self.max_memory_bytes / (SLOTS_PER_NGRAM * SLOT_BYTES))
@@ -100,7 +104,8 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     def report_lines(self, count: StageCount) -> list[str]:
         details = count.details
         table = f"{details['ngrams_kept']:,} n-grams in a table of {details['table_bytes'] / 1e6:,.1f} MB"
-        return [f"{count.removed:,} removed, {details['too_few_words']:,} of them with too few words; {table}"]
+        short = f"{details['too_few_words']:,} of fewer than {self.ngram} words kept"
+        return [f"{count.removed:,} removed; {short}; {table}"]
 
     def _table(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return an empty table, two thirds of which the n-grams fill; RecipeError if it exceeds `max_memory_bytes`."""

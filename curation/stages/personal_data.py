@@ -50,8 +50,9 @@ BEFORE = r"(?<![+\w]) (?<!\w-) (?<!\d[./])"
 AFTER = r"(?! \d | \.\d | -\w )"
 
 # RFC 5321, 4.5.3.1: 64 octets before the @. RFC 1035, 2.3.4: labels of 63. `logo@2x.png` is a file name.
+# In `_a@b.co_` the underscores are marks of emphasis; they begin a local part that has no letter or digit.
 EMAIL = r"""
-    (?<![A-Za-z0-9]) [A-Za-z0-9] [\w.%+-]{0,63}+ @ (?! \dx\. )
+    (?<![A-Za-z0-9]) (?: [A-Za-z0-9] [\w.%+-]{0,63}+ | (?<!_) _ [_.%+-]{0,63}+ ) @ (?! \dx\. )
     (?: [A-Za-z0-9] (?: [A-Za-z0-9-]{0,61} [A-Za-z0-9] )? \. ){1,10}
     (?: xn-- [A-Za-z0-9-]{0,58} [A-Za-z0-9] | [A-Za-z]{2,24} ) (?![A-Za-z0-9])
 """

@@ -22,6 +22,10 @@ from curation.stages.published_patterns import PUBLISHED, Published, PublishedEm
 
 PATTERNS: dict[str, Mapping[str, Finder | Published | PublishedEmail]] = {"checked": FINDERS, "published": PUBLISHED}
 
+# In place of a deleted match while other types are searched, so that digits on both sides are not one number. UTF-8 has
+# no lone surrogates, so no text has it.
+CUT = "\ud800"
+
 
 class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     """Replace personal data by `[REDACTED]_<TYPE>`, with the types EMAIL, IP_ADDRESS, CREDIT_CARD, SSN and PHONE.
@@ -29,11 +33,12 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     patterns     `checked`: the patterns below, with checks of digits and ranges; `published`: the five plain patterns
                  of the `nemo` reference pipeline, which match more (docs/pipelines.md)
     types        types to replace; default: all; always applied in the order below
-    replacement  replacement text; `{type}` in it becomes the type in upper case
+    replacement  replacement text; `{type}` in it becomes the type in upper case; "" deletes matches
     entities     names to replace too: `person`, `location`, `organisation`; default: none
     model        folder of a spaCy model that finds `entities`; it is never downloaded
 
-    email        RFC 5321 address of ASCII letters, digits and `._%+-`, with a domain that ends in letters
+    email        RFC 5321 address of ASCII letters, digits and `._%+-`, from a letter or digit on, or from `_` if it has
+                 neither before the `@`, with a domain that ends in letters
     ip_address   IPv4 (0-255, no leading zeros) and IPv6 of the ranges in use; section and version numbers are skipped
     credit_card  14 to 19 digits of a known issuer with a valid check digit (ISO/IEC 7812-1), in one piece or in printed
                  groups
@@ -46,6 +51,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
     """
 
     removes: ClassVar[bool] = False
+    revision: ClassVar[int] = 2  # 2: addresses of underscores and marks alone
 
     patterns: str = "checked"
     types: tuple[str, ...] = tuple(FINDERS)
@@ -62,7 +68,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
             if name not in FINDERS:
                 raise ValueError(f"types: no type {name!r} of personal data{nearest(name, FINDERS)}")
         check_entities(self.entities, self.model)
-        if not self.replacement or re.search(r"[0-9@:]", self.replacement):
+        if re.search(r"[0-9@:]", self.replacement):
             raise ValueError(
                 "replacement must be text without digits, '@' and ':', which a later type could match, "
                 f"not {self.replacement!r}"
@@ -91,11 +97,10 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         return Outcome(text=text, edited=edited, details=counts)
 
     def explain(self) -> list[str]:
-        return [
-            f"{name} -> {self.replacement.replace('{type}', name.upper())}"
-            for name in PATTERNS[self.patterns]
-            if name in self.types
-        ] + [f"{name} -> {self._mark(name)}, by {self.model}" for name in self.entities]
+        order = [name for name in PATTERNS[self.patterns] if name in self.types]
+        marks = {name: self._mark(name) or "nothing" for name in (*order, *self.entities)}
+        found = [f"{name} -> {marks[name]}" for name in order]
+        return found + [f"{name} -> {marks[name]}, by {self.model}" for name in self.entities]
 
     def report_lines(self, count: StageCount) -> list[str]:
         counts = ", ".join(f"{name} {number:,}" for name, number in count.details.items())
@@ -110,13 +115,14 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         redacted: dict[int, str] = {}
         counts = dict.fromkeys(finders, 0)
         for name, finder in finders.items():
-            replacement = self.replacement.replace("{type}", name.upper())
             for number in _matching(candidates, finder.hint).tolist():
                 row = int(rows[number])
-                text, count = finder.replace(redacted.get(row) or candidates[number].as_py(), replacement)
+                text, count = finder.replace(redacted.get(row) or candidates[number].as_py(), self._mark(name) or CUT)
                 if count:
                     redacted[row] = text
                     counts[name] += count
+        if not self.replacement:
+            redacted = {row: text.replace(CUT, "") for row, text in redacted.items()}
         if self.entities:
             self._redact_entities(texts, redacted, counts)
         return redacted, counts
@@ -132,7 +138,7 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
             text = redacted.get(row, original)
             if not text:
                 continue
-            taken = [match.span() for match in marks.finditer(text)] if row in redacted else []
+            taken = [match.span() for match in marks.finditer(text)] if row in redacted and self.replacement else []
             pieces, done = [], 0
             for low, high, name in find_entities(text, self.model, self.entities):
                 if not any(low < stop and start < high for start, stop in taken):

@@ -14,7 +14,7 @@ from curation.contract import TEXT, Engine, Text
 from curation.engine import load_engine
 from curation.errors import InputError
 from curation.kernels.ngram_table import NgramTable, table_of
-from curation.stages.ngram_dedup import COMPARISONS
+from curation.stages.similarity import COMPARISONS
 from curation.system.files import known_sha256
 
 COLUMN = "listed_words"

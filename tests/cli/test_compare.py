@@ -82,3 +82,33 @@ def test_folders_that_cannot_be_compared(runs: tuple[Path, Path], tmp_path: Path
         curation.compare_runs(runs[0], tmp_path / "none")
     with pytest.raises(OutputError, match="these folders in it do"):
         curation.compare_runs(runs[0].parent, runs[1])
+
+
+def test_documents_of_an_equal_id_are_paired_in_their_order_or_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    texts = [
+        ("x", "one two three"),
+        ("y", "one"),
+        ("x", "one"),
+        ("x", "one two three four"),
+        ("z", "one two"),
+        ("z", "a"),
+    ]
+    for name, rows, low in (("a", texts, 1), ("b", texts, 2), ("c", texts[:3], 2)):
+        path = tmp_path / name / "in.jsonl"
+        path.parent.mkdir()
+        path.write_text("".join(json.dumps({"id": id_, "text": text}) + "\n" for id_, text in rows))
+        rules = [{"measure": "words", "min": low}]
+        recipe = recipe_of({"path": str(path), "id_column": "id"}, stages=[{"kind": "filter", "rules": rules}])
+        run(recipe, tmp_path / name / "out", engine="cpu")
+    a, b, c = (tmp_path / name / "out" for name in "abc")
+    found = curation.compare_runs(a, b)
+    assert (found.kept_by_a, found.kept_by_b, found.ambiguous_a, found.ambiguous_b) == (3, 0, 0, 0)
+    assert sorted((row["id"], row["text"]) for row in found.examples.to_pylist()) == [
+        ("x", "one"), ("y", "one"), ("z", "a"),
+    ]  # fmt: skip
+    found = curation.compare_runs(a, c)  # three documents x in A, two in C
+    assert (found.kept_by_a, found.only_a, found.only_b, found.ambiguous_a, found.ambiguous_b) == (1, 2, 0, 3, 2)
+    assert main(["compare", str(a), str(c)]) == 0
+    assert "not compared: 3 of A and 2 of B, whose id the runs have in different numbers" in capsys.readouterr().out

@@ -58,6 +58,20 @@ def test_explain_has_measures_and_the_verdict_of_every_row(frame: pd.DataFrame):
     assert explained.loc[explained["kept"], ["value", "bound"]].isna().all(axis=None)
 
 
+def test_explain_has_the_count_of_every_pattern_on_kept_rows_too():
+    rules = [
+        {"matches": "a", "min_count": 2}, {"matches": "(?i)b", "max_count": 9},
+        {"column": "url", "matches": "/", "max_count": 1, "reason": "deep"},
+    ]  # fmt: skip
+    frame = pd.DataFrame({"text": ["aab B", "a", None], "url": ["a/b", "a/b/c", None]})
+    for given in (frame, dd.from_pandas(frame, npartitions=2)):
+        found = curation.explain(given, rules)
+        found = found if given is frame else found.compute()
+        names = ["text_matches", "text_matches_2", "deep_matches"]
+        assert found[names].values.tolist() == [[2, 2, 1], [1, 0, 2], [0, 0, 0]]
+        assert found[names].dtypes.unique().tolist() == [np.int64] and found["kept"].tolist() == [True, False, False]
+
+
 def test_explain_of_a_lazy_frame_is_the_same(frame: pd.DataFrame):
     lazy = curation.explain(dd.from_pandas(frame, npartitions=3), RULES)
     assert isinstance(lazy, dd.DataFrame)

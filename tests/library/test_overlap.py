@@ -97,7 +97,7 @@ def test_a_threshold_is_the_largest_clean_share(tmp_path: Path):
     (tmp_path / "quiz.jsonl").write_bytes(records_of([" ".join(words)]))
     for kept, flagged in ((8, False), (9, True)):
         (tmp_path / "train.jsonl").write_bytes(records_of([" ".join(words[: N - 1 + kept])]))
-        found = curation.check_overlap(tmp_path / "train.jsonl", tmp_path / "quiz.jsonl", ngram=N)
+        found = curation.check_overlap(tmp_path / "train.jsonl", tmp_path / "quiz.jsonl", ngram=N, compare="lowercase")
         assert found.items.select(["found", "contaminated"]).to_pylist() == [{"found": kept, "contaminated": flagged}]
 
 

@@ -70,7 +70,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, list[str]
 
 def check(made: tuple[Path, str, list[str], list[str]], **settings: Any) -> curation.Overlap:
     folder, model = made[:2]
-    return curation.check_overlap(folder / "train.jsonl", folder / "quiz.jsonl", ngram=3, model=model, **settings)
+    settings = {"ngram": 3, "model": model, "compare": "lowercase", **settings}
+    return curation.check_overlap(folder / "train.jsonl", folder / "quiz.jsonl", **settings)
 
 
 def test_paraphrases_in_long_documents_are_close_and_share_no_ngram(made: tuple[Path, str, list[str], list[str]]):
@@ -159,7 +160,7 @@ def test_vectors_of_a_run_are_used_and_not_computed_again(
         return embed_texts(texts, *rest)
 
     monkeypatch.setattr(overlap_vectors, "embed_texts", counted)
-    settings: dict[str, Any] = {"ngram": 3, "model": model, "whole_documents": True}
+    settings: dict[str, Any] = {"ngram": 3, "model": model, "compare": "lowercase", "whole_documents": True}
     found = curation.check_overlap(finished, made[0] / "quiz.jsonl", **settings)
     assert calls == made[3]
     assert found.items.equals(check(made, whole_documents=True).items)
@@ -210,6 +211,7 @@ def test_the_command_shows_close_items_and_exits_with_1(
 ):
     folder, model = made[:2]
     command = ("check-overlap", "--train", folder / "train.jsonl", "--test", folder / "quiz.jsonl", "--engine", "cpu")
+    command = (*command, "--compare", "lowercase")
     code, out, _ = curate(capsys, *command, "--model", model, "--cosine", "0.9", "-o", tmp_path / "items.json")
     assert code == 1 and "cosine 0.9" in out and ": cosine 0.9" in out and "and 6 more" in out
     written = json.loads((tmp_path / "items.json").read_bytes())

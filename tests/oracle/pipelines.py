@@ -152,12 +152,12 @@ def _ngrams(text: str, n: int, *, whole: bool) -> set[tuple[str, ...]]:
 
 
 def seen_ngrams(n: int, share: float) -> Callable[[str], str | None]:
-    """A document goes when so much of its n-grams were seen in kept documents before; without any it goes too."""
+    """A document goes when so much of its n-grams were seen in kept documents before; without any it stays."""
     seen: set[tuple[str, ...]] = set()
 
     def reason_of(text: str) -> str | None:
         grams = _ngrams(text, n, whole=False)
-        if not grams or len(grams & seen) / len(grams) >= share:
+        if grams and len(grams & seen) / len(grams) >= share:
             return "seen_ngrams"
         seen.update(grams)
         return None

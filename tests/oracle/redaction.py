@@ -34,10 +34,10 @@ def is_email(text: str, start: int, end: int) -> bool:
     local, _, domain = text[start:end].partition("@")
     labels = domain.split(".")
     return (
-        at(text, start - 1) not in ALNUM
+        at(text, start - 1) not in (ALNUM if local[:1] != "_" else WORD)
         and at(text, end) not in ALNUM
         and 1 <= len(local) <= 64
-        and local[0] in ALNUM
+        and (local[0] in ALNUM or (local[0] == "_" and not {*local} & {*ALNUM}))
         and set(local) <= {*WORD, *".%+-"}
         and 2 <= len(labels) <= 11
         and all(0 < len(label) < 64 and {*label} <= {*ALNUM, "-"} for label in labels)
@@ -187,7 +187,7 @@ def is_phone(text: str, start: int, end: int) -> bool:
 
 
 JUDGES: dict[str, tuple[Callable[[str, int, int], bool], str, int]] = {  # what it can begin with, how long it can be
-    "EMAIL": (is_email, ALNUM, 64 + 1 + 11 * 64),
+    "EMAIL": (is_email, WORD, 64 + 1 + 11 * 64),
     "IP_ADDRESS": (is_ip_address, string.hexdigits, 39),
     "CREDIT_CARD": (is_credit_card, "23456", 19),
     "SSN": (is_ssn, DIGITS, 11),

@@ -129,12 +129,10 @@ def test_real_text_hides_nothing(tmp_path: Path, shared_data: Path):
 
 def test_slices_and_processes_change_nothing(tmp_path: Path):
     texts = [f"{number} the quick brown fox jumps over {number % 7}" for number in range(300)]
-    out = outcome(texts, {"quiz": ["OVER 3 the", "Fox jumps over 5"]}, tmp_path, ngram=4)
-    recipe = recipe_of(
-        tmp_path / "made.jsonl",
-        stages=[{"kind": "decontaminate", "evaluation_files": [{"path": str(tmp_path / "quiz.jsonl")}], "ngram": 4}],
-        output={"formats": []},
-    )
+    out = outcome(texts, {"quiz": ["OVER 3 the", "Fox jumps over 5"]}, tmp_path, ngram=4, compare="lowercase")
+    evaluation = [{"path": str(tmp_path / "quiz.jsonl")}]
+    stage = {"kind": "decontaminate", "evaluation_files": evaluation, "ngram": 4, "compare": "lowercase"}
+    recipe = recipe_of(tmp_path / "made.jsonl", stages=[stage], output={"formats": []})
     run(recipe, tmp_path / "other", engine="cpu", workers=2, scheduler="processes", slice_bytes=5000)
     assert data_digests(tmp_path / "other") == data_digests(out)
     assert len(removed_rows(out)) == 300 // 7 + 1
