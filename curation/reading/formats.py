@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from curation.contract import ROW
 from curation.errors import InputError, near_or_nothing
-from curation.reading import archives, delimited, lines, plain, tabular
+from curation.reading import archives, delimited, html, lines, pages, plain, tabular
 from curation.reading.documents import HELD_BYTES, Documents, shown_names
 from curation.reading.inputs import DELIMITERS
 from curation.reading.places import Mark, shifted
@@ -30,9 +30,12 @@ READERS: dict[str, Callable[[FileRange, int], Iterator[Documents]]] = {
     "csv": delimited.read_delimited,
     "tsv": delimited.read_delimited,
     "text": plain.read_text,
+    "html": html.read_html,
     "wet": archives.read_wet,
     "warc": archives.read_warc,
 }
+# What `columns` may name, of formats without fields of their own.
+FIELDS = {"text": plain.FIELDS, "html": plain.FIELDS, "wet": (*archives.FIELDS,), "warc": (*archives.FIELDS,)}
 
 # Usual names of a text column, the most frequent first.
 TEXT_COLUMNS = ("text", "content", "body", "raw_content", "article", "description", "document")
@@ -126,8 +129,10 @@ def probe(file: SourceFile) -> SourceFile:
 
     JSON Lines are checked by their first PROBED_RECORDS records: one of them must have the text column.
     """
-    if file.format in ("text", "wet", "warc"):
-        fields = plain.FIELDS if file.format == "text" else tuple(archives.FIELDS)
+    if file.format in FIELDS:
+        fields = FIELDS[file.format]
+        if file.format in ("html", "warc"):
+            pages.extractor()
         for name in file.carried.values():
             if name not in fields:
                 raise InputError(f"{file.format} has no column {name!r}; columns may name {', '.join(fields)}")
@@ -230,8 +235,8 @@ def _probe_lines(file: SourceFile) -> SourceFile:
 def column_names(file: SourceFile) -> list[str]:
     """Return the columns of a file, or the fields of its first records; for text, WET and WARC those that `columns` may
     name. [] for a data set that is streamed. InputError for a file that cannot be read."""
-    if file.format in ("text", "wet", "warc"):
-        return [*(plain.FIELDS if file.format == "text" else archives.FIELDS)]
+    if file.format in FIELDS:
+        return [*FIELDS[file.format]]
     if file.format == "jsonl":
         return field_names(file)
     return _names(file) if file.format in READERS else []

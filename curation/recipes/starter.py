@@ -14,6 +14,7 @@ import yaml
 
 from curation.errors import counted
 from curation.reading.inputs import RESERVED
+from curation.reading.paths import split_suffix
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
 from curation.recipes.survey import SuggestedInput, Survey
 from curation.stages import FuzzyDedup
@@ -70,7 +71,7 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
     encoding = suggested.settings.get("encoding", "")
     if encoding in GUESSED:
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
-    if suggested.settings.get("format") == "text" or suggested.settings["path"].endswith(".txt"):
+    if suggested.settings.get("format", split_suffix(suggested.settings["path"])[0]) == "text":
         yield 'each file is one document; separator: "\\n\\n" makes each paragraph one'
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from curation.errors import InputError
 from curation.reading import delimited, probe, tabular
-from curation.reading.formats import PROBED_RECORDS, sample_records
+from curation.reading.formats import FIELDS, PROBED_RECORDS, sample_records
 from curation.reading.inputs import COMPRESSIONS, DELIMITERS, ENCODED, LIST_MARK, QUOTE, AnyInput, FilesInput
 from curation.reading.paths import find_files, is_run, split_suffix
 from curation.reading.source_files import SourceFile
@@ -26,8 +26,10 @@ from curation.reading.urls import is_remote
 
 PROBED_BYTES = 1 << 20  # per file
 PROBED_FILES = 50  # per suffix
+GUESSED = tuple(name for name in ENCODED if name != "html")  # formats whose files do not tell their encoding
 COLUMNAR = ("jsonl", "csv", "tsv", "parquet", "arrow")  # formats with a text column
 SIGNATURES = {b"PAR1": "parquet", b"ARROW1": "arrow", b"WARC/": "warc", b"{": "jsonl"}
+HTML = re.compile(rb"<!doctype html|<html\b", re.IGNORECASE)
 WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
 LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
 UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
@@ -323,6 +325,8 @@ def _format_of(path: str) -> str:
     """The format of a file without a known suffix, by its first bytes."""
     with open(os.path.expanduser(path), "rb") as file:
         head = file.read(PROBED_BYTES).lstrip()
+    if HTML.match(head):
+        return "html"
     return next((name for signature, name in SIGNATURES.items() if head.startswith(signature)), "text")
 
 
@@ -349,7 +353,7 @@ def _facts(file: SourceFile) -> Facts:
     reading = _reading_of(file)
     file = msgspec.structs.replace(file, **reading)
     form = tuple(reading.items())
-    if file.format in ("text", "wet", "warc") or file.text_column:
+    if file.format in FIELDS or file.text_column:
         column = probe(file).text_column
         return Facts(column if file.format in COLUMNAR else "", False, form)
     columns = _sample_columns(file)
@@ -369,7 +373,7 @@ def _facts(file: SourceFile) -> Facts:
 def _reading_of(file: SourceFile) -> dict[str, str]:
     """The encoding, delimiter and quote of a file that nobody has set, where they are not the usual ones."""
     reading = {}
-    if file.format in ENCODED and file.encoding == "utf-8" and (encoding := encoding_of(file)):
+    if file.format in GUESSED and file.encoding == "utf-8" and (encoding := encoding_of(file)):
         reading["encoding"] = encoding
     if file.format in DELIMITERS and not file.delimiter and file.quote == QUOTE:
         delimiter, quote = delimited.detect(msgspec.structs.replace(file, **reading))

@@ -91,7 +91,11 @@ def test_usual_names_and_given_ones_win(here: Path):
 
 @pytest.mark.parametrize(
     ("head", "expected"),
-    [(b'\n{"text": "x"}\n', {"format": "jsonl", "text_column": "text"}), (b"plain words\n", {"format": "text"})],
+    [
+        (b'\n{"text": "x"}\n', {"format": "jsonl", "text_column": "text"}),
+        (b"plain words\n", {"format": "text"}),
+        (b"<!DOCTYPE html>\n<p>words", {"format": "html"}),
+    ],
 )
 def test_the_format_is_told_by_the_first_bytes_where_the_name_does_not(head: bytes, expected: dict[str, str]):
     Path("words.data").write_bytes(head)
