@@ -47,13 +47,14 @@ SET = {  # remedies, by setting of an input
 }
 SIGNATURES = {  # first bytes that no text has
     b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\3\4": "a ZIP archive",
-    b"PAR1": "Parquet", b"ARROW1\0": "Arrow", b"%PDF-": "a PDF document",
+    b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PAR1": "Parquet", b"ARROW1\0": "Arrow", b"%PDF-": "a PDF document",
 }  # fmt: skip
-RENAMED = {
-    "gzip": "such as x.jsonl.gz", "zstd": "such as x.jsonl.zst", "bzip2": "such as x.jsonl.bz2",
-    "xz": "such as x.jsonl.xz", "a ZIP archive": "unpack it, and name the files in it",
-    "Parquet": "or set format: parquet", "Arrow": "or set format: arrow",
-    "a PDF document": "convert it to text, and name the text",
+REMEDIES = {
+    "gzip": "Rename the file, such as x.jsonl.gz", "zstd": "Rename the file, such as x.jsonl.zst",
+    "bzip2": "Rename the file, such as x.jsonl.bz2", "xz": "Rename the file, such as x.jsonl.xz",
+    "a ZIP archive": "Unpack it, and name the files in it", "a PDF document": "Convert it to text, and name the text",
+    "Parquet": "Rename the file, or set format: parquet", "Arrow": "Rename the file, or set format: arrow",
+    "UTF-16": "Convert it, since JSON Lines are UTF-8: iconv -f UTF-16 -t UTF-8 in.jsonl > out.jsonl",
 }  # fmt: skip
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
@@ -270,8 +271,7 @@ def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
     rejected when it is read."""
     if signature := next((name for mark, name in SIGNATURES.items() if head.startswith(mark)), ""):
         raise InputError(
-            f"{shown(file.path)} is read as {file.format}, but its content is {signature}. Rename the file, "
-            f"{RENAMED[signature]}"
+            f"{shown(file.path)} is read as {file.format}, but its content is {signature}. {REMEDIES[signature]}"
         )
     if _is_array(head, first):
         raise InputError(

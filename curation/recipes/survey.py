@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from charset_normalizer import from_bytes
 
 from curation.errors import InputError
 from curation.reading import delimited, probe, tabular
@@ -38,6 +39,10 @@ MAX_NAMED = 10  # files of one kind that the recipe names; more are in a list
 UNKNOWN = "unknown format"
 SAME = "other files of its suffix cannot be read"
 MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+# Of scripts other than Latin, as charset-normalizer names them. Their letters are most bytes of a text; in French or
+# Polish a tenth is not ASCII, which it takes for any of them.
+OTHER_ENCODINGS = ["gb18030", "big5hkscs", "cp932", "euc_jp", "cp949", "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256"]
+CHARSET_BYTES = 1 << 16
 WINDOWS = re.compile(rb"[\x80-\x9f]")  # control characters in Latin-1, quotes and dashes in Windows-1252
 UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # in Windows-1252
 
@@ -400,7 +405,8 @@ def likeliest(lengths: dict[str, float], usual: str = "") -> str:
 
 
 def encoding_of(file: SourceFile) -> str:
-    """Return the likely encoding of a text file that is not UTF-8: utf-16, cp1252 or latin-1; "" for UTF-8.
+    """Return the likely encoding of a text file that is not UTF-8: utf-16, cp1252, latin-1 or one of OTHER_ENCODINGS;
+    "" for UTF-8.
 
     The function cannot distinguish other encodings of one byte per character. The recipe calls the encoding a guess.
     """
@@ -415,6 +421,11 @@ def encoding_of(file: SourceFile) -> str:
     wrong, several = text.count("\ufffd"), sum(character > "\x7f" for character in text)
     if 2 * wrong <= several or (wrong == 1 and text.endswith("\ufffd")):  # UTF-8 with faults, or cut off by the limit
         return ""
+    start = head[:CHARSET_BYTES]
+    start = start[: start.rfind(b"\n") + 1] or start  # a character that is cut off would rule its encoding out
+    foreign = 3 * sum(byte > 0x7F for byte in start) >= len(start)
+    if foreign and (found := from_bytes(start, cp_isolation=OTHER_ENCODINGS).best()):
+        return found.encoding
     return "cp1252" if WINDOWS.search(head) and not UNDEFINED.search(head) else "latin-1"
 
 
