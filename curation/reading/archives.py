@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from curation.contract import Rejected
-from curation.errors import InputError
 from curation.reading import pages, responses
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, Documents, schema_of, strings, too_large
@@ -99,11 +98,7 @@ def _bare_id(value: str | None) -> str | None:
 def _extractor(max_bytes: int) -> Callable[[Record], bytes]:
     """Return the function from a record to its main text: "" for other content than HTML, ValueError for unreadable
     pages."""
-    try:
-        from resiliparse.extract.html2text import extract_plain_text
-        from resiliparse.parse.encoding import detect_encoding
-    except ImportError:
-        raise InputError("reading WARC needs Resiliparse; pip install resiliparse, or read WET files") from None
+    main_text = pages.extractor()
 
     def extract(record: Record) -> bytes:
         check_interrupts()  # a page takes up to a second
@@ -111,8 +106,6 @@ def _extractor(max_bytes: int) -> Callable[[Record], bytes]:
         if "html" not in headers.get("content-type", "").lower():
             return b""
         body = responses.decode(headers, body, max_bytes)
-        pages.check(body)
-        html = body.decode(detect_encoding(body) or "utf-8", "replace")
-        return bytes(extract_plain_text(html, main_content=True).encode())
+        return main_text(body, "").encode()
 
     return extract

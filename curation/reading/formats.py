@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from curation.contract import ROW
 from curation.errors import InputError, near_or_nothing
-from curation.reading import archives, delimited, lines, plain, tabular
+from curation.reading import archives, delimited, html, lines, pages, plain, tabular
 from curation.reading.documents import HELD_BYTES, Documents, shown_names
 from curation.reading.inputs import DELIMITERS
 from curation.reading.places import Mark, shifted
@@ -30,9 +30,12 @@ READERS: dict[str, Callable[[FileRange, int], Iterator[Documents]]] = {
     "csv": delimited.read_delimited,
     "tsv": delimited.read_delimited,
     "text": plain.read_text,
+    "html": html.read_html,
     "wet": archives.read_wet,
     "warc": archives.read_warc,
 }
+# What `columns` may name, of formats without fields of their own.
+FIELDS = {"text": plain.FIELDS, "html": plain.FIELDS, "wet": (*archives.FIELDS,), "warc": (*archives.FIELDS,)}
 
 # Usual names of a text column, the most frequent first.
 TEXT_COLUMNS = ("text", "content", "body", "raw_content", "article", "description", "document")
@@ -44,13 +47,14 @@ SET = {  # remedies, by setting of an input
 }
 SIGNATURES = {  # first bytes that no text has
     b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\3\4": "a ZIP archive",
-    b"PAR1": "Parquet", b"ARROW1\0": "Arrow", b"%PDF-": "a PDF document",
+    b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PAR1": "Parquet", b"ARROW1\0": "Arrow", b"%PDF-": "a PDF document",
 }  # fmt: skip
-RENAMED = {
-    "gzip": "such as x.jsonl.gz", "zstd": "such as x.jsonl.zst", "bzip2": "such as x.jsonl.bz2",
-    "xz": "such as x.jsonl.xz", "a ZIP archive": "unpack it, and name the files in it",
-    "Parquet": "or set format: parquet", "Arrow": "or set format: arrow",
-    "a PDF document": "convert it to text, and name the text",
+REMEDIES = {
+    "gzip": "Rename the file, such as x.jsonl.gz", "zstd": "Rename the file, such as x.jsonl.zst",
+    "bzip2": "Rename the file, such as x.jsonl.bz2", "xz": "Rename the file, such as x.jsonl.xz",
+    "a ZIP archive": "Unpack it, and name the files in it", "a PDF document": "Convert it to text, and name the text",
+    "Parquet": "Rename the file, or set format: parquet", "Arrow": "Rename the file, or set format: arrow",
+    "UTF-16": "Convert it, since JSON Lines are UTF-8: iconv -f UTF-16 -t UTF-8 in.jsonl > out.jsonl",
 }  # fmt: skip
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
@@ -126,8 +130,10 @@ def probe(file: SourceFile) -> SourceFile:
 
     JSON Lines are checked by their first PROBED_RECORDS records: one of them must have the text column.
     """
-    if file.format in ("text", "wet", "warc"):
-        fields = plain.FIELDS if file.format == "text" else tuple(archives.FIELDS)
+    if file.format in FIELDS:
+        fields = FIELDS[file.format]
+        if file.format in ("html", "warc"):
+            pages.extractor()
         for name in file.carried.values():
             if name not in fields:
                 raise InputError(f"{file.format} has no column {name!r}; columns may name {', '.join(fields)}")
@@ -230,8 +236,8 @@ def _probe_lines(file: SourceFile) -> SourceFile:
 def column_names(file: SourceFile) -> list[str]:
     """Return the columns of a file, or the fields of its first records; for text, WET and WARC those that `columns` may
     name. [] for a data set that is streamed. InputError for a file that cannot be read."""
-    if file.format in ("text", "wet", "warc"):
-        return [*(plain.FIELDS if file.format == "text" else archives.FIELDS)]
+    if file.format in FIELDS:
+        return [*FIELDS[file.format]]
     if file.format == "jsonl":
         return field_names(file)
     return _names(file) if file.format in READERS else []
@@ -265,8 +271,7 @@ def _check_lines(head: bytes, first: Sequence[bytes], file: SourceFile) -> None:
     rejected when it is read."""
     if signature := next((name for mark, name in SIGNATURES.items() if head.startswith(mark)), ""):
         raise InputError(
-            f"{shown(file.path)} is read as {file.format}, but its content is {signature}. Rename the file, "
-            f"{RENAMED[signature]}"
+            f"{shown(file.path)} is read as {file.format}, but its content is {signature}. {REMEDIES[signature]}"
         )
     if _is_array(head, first):
         raise InputError(

@@ -27,6 +27,10 @@ SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".txt": "text",
+    ".md": "text",
+    ".rst": "text",
+    ".html": "html",
+    ".htm": "html",
     ".wet": "wet",
     ".warc": "warc",
 }
@@ -35,9 +39,10 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
 LIST_MARK = "@"
 HUB_MARK = "hf:"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-ENCODED = ("text", "csv", "tsv")  # formats that can have another encoding
+ENCODED = ("text", "html", "csv", "tsv")  # formats that can have another encoding
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 QUOTE = '"'
+UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of the encoding that every format reads
 RESERVED = ("doc", "row", "id", "source", "text", "bytes")  # columns of the outputs
 
 
@@ -129,7 +134,7 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date; text: path): a
                         list, or a mapping of new names to fields, such as `{domain: source}`
     separator           text: split files here; "": each file is one document
-    encoding            of text, csv and tsv
+    encoding            of text, html, csv and tsv; html that is not UTF-8 is read as its meta tag or its bytes suggest
     delimiter           of csv and tsv, one character; "": a comma in csv, a tab in tsv
     quote               of csv and tsv, one character around fields that hold delimiters or line ends; "": no quoting
     max_document_bytes  larger records are rejected; text is measured in UTF-8, in any encoding

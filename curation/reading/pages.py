@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds on pages before parsing. Resiliparse takes up to 113 times the bytes of a page, and its time grows with the
-depth of nested tags.
+"""The main text of HTML pages, by Resiliparse, and bounds on pages before parsing.
+
+Resiliparse takes up to 113 times the bytes of a page, and its time grows with the depth of nested tags.
 
 The bounds reject pages that would take a gigabyte or minutes. They only look at tag names: a page that hides its tags
 in comments or attributes on purpose can still take longer.
@@ -10,6 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
+
+from curation.errors import InputError
 
 MAX_PAGE_BYTES = 5_250_000  # of HTML: up to 600 MB of memory. Common Crawl truncates pages at 5 MiB (1 MiB until 2025)
 MAX_ATTRIBUTES = 5_000  # per tag; time is quadratic: 100,000 take 13 s
@@ -27,6 +31,26 @@ WEIGHTS = dict.fromkeys(CLOSED_BY_OTHERS, 0) | dict.fromkeys(FORMATTING, FORMATT
 TAG = re.compile(rb"<(/?[a-z][a-z0-9:-]*)")
 LONG_TAG = re.compile(rb"<[a-zA-Z][^<>]{%d,}" % (2 * MAX_ATTRIBUTES))
 QUOTED = re.compile(rb"\"[^\"]*\"|'[^']*'")
+
+
+def extractor() -> Callable[[bytes, str], str]:
+    """Return the function from a page and its encoding ("": detected) to its main text. It raises ValueError for a page
+    above the bounds. Raises InputError where Resiliparse is not installed."""
+    try:
+        from resiliparse.extract.html2text import extract_plain_text
+        from resiliparse.parse.encoding import detect_encoding
+    except ImportError:
+        raise InputError(
+            "reading WARC and HTML needs Resiliparse: pip install '.[warc]'. Without it, read WET files, or HTML with "
+            "its tags: format: text"
+        ) from None
+
+    def extract(page: bytes, encoding: str) -> str:
+        check(page)
+        html = page.decode(encoding or detect_encoding(page) or "utf-8", "replace")
+        return str(extract_plain_text(html, main_content=True))
+
+    return extract
 
 
 def check(page: bytes) -> None:
@@ -63,4 +87,4 @@ def _nests_deeply(page: bytes) -> bool:
     return False
 
 
-__all__ = ["check"]
+__all__ = ["MAX_PAGE_BYTES", "check", "extractor"]

@@ -7,20 +7,23 @@ import codecs
 import glob
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
 
-from curation.errors import InputError, IntegrityError
+from curation.errors import InputError, IntegrityError, counted
 from curation.reading.inputs import (
     COMPRESSIONS,
     DELIMITERS,
     ENCODED,
+    FORMATS,
     LIST_MARK,
     QUOTE,
     SUFFIXES,
+    UTF8,
     AnyInput,
     FilesInput,
     HubInput,
@@ -39,11 +42,11 @@ from curation.system.path_advice import advice, unreplaced
 log = logging.getLogger(__name__)
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
-DOCUMENTS = (".pdf", ".doc", ".docx", ".odt", ".rtf", ".html", ".htm", ".epub", ".xml", ".xlsx", ".md")
+DOCUMENTS = (".pdf", ".doc", ".docx", ".odt", ".rtf", ".epub", ".xml", ".xlsx")
+MAX_SUFFIXES = 5  # that a message names
 MAX_LISTED = 1000  # names of a folder that a message looks at
 MAX_FILE_BYTES = 1 << 44  # 17.6 TB: half a million slices, far above the size of real files
 STDIN = "-"
-UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of the encoding that every format reads
 # Files and keys that identify the output folder of a run.
 RUN_PLAN = ("_work", "plan.json")
 RUN_REPORT = "report.json"
@@ -88,17 +91,32 @@ def _suffixes_of(path: str) -> tuple[str, str]:
     return split_suffix(path.split("?")[0] if is_remote(path) else path)
 
 
-def _files_below(folder: str) -> Iterable[str]:
+def _files_below(folder: str, unknown: list[str] | None = None) -> Iterable[str]:
     """Yield all input files in a folder and below it, sorted. Links to folders are followed, but each folder is entered
-    once, and output folders of runs are skipped."""
+    once, and output folders of runs are skipped. Files whose name tells no format are appended to `unknown`."""
     seen = {os.path.realpath(folder)}
     for parent, folders, names in os.walk(folder, onerror=_cannot_list, followlinks=True):
         folders[:] = [name for name in sorted(folders) if _is_entered(os.path.join(parent, name), seen)]
         for name in sorted(names):
-            if not name.startswith((".", "_")) and split_suffix(name)[0]:
-                path = os.path.join(parent, name)
-                if _is_readable_kind(path):
-                    yield path
+            path = os.path.join(parent, name)
+            if name.startswith((".", "_")):
+                continue
+            if not split_suffix(name)[0]:
+                if unknown is not None:
+                    unknown.append(path)
+            elif _is_readable_kind(path):
+                yield path
+
+
+def _not_read(folder: str, paths: Sequence[str]) -> str:
+    """The warning about files of a folder whose names tell no format: their number by suffix, and the remedy."""
+    suffixes = Counter(os.path.splitext(path)[1] or os.path.basename(path) for path in paths).most_common()
+    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in suffixes[:MAX_SUFFIXES])
+    return (
+        f"{counted(len(paths), 'file')} in {folder} not read, by names without a known format: {listed}"
+        f"{', ...' if suffixes[MAX_SUFFIXES:] else ''}. To read them, make them an input with format: "
+        f"{', '.join(FORMATS[1:])}"
+    )
 
 
 def _is_readable_kind(path: str) -> bool:
@@ -148,7 +166,8 @@ def _matches(path: str, leave_out: str) -> list[str]:
             raise InputError(
                 f"{path} is the output folder of a run; to read its documents: {os.path.join(path, 'documents')}"
             )
-        files = _without(leave_out, _files_below(path), path)
+        unknown: list[str] = []
+        files = _without(leave_out, _files_below(path, unknown), path)
         if not files:
             outputs = (parent for parent, _, _ in os.walk(path) if is_run(parent))
             skipped = next(outputs, leave_out if any(_files_below(path)) else "")
@@ -156,6 +175,8 @@ def _matches(path: str, leave_out: str) -> list[str]:
                 f"folder {path} holds no input file; expected names ending in {_known_suffixes()}"
                 f"{_skipped_hint(skipped) or _content_hint(path)}"
             )
+        if unknown := _without(leave_out, unknown, path):
+            log.warning("%s", _not_read(path, unknown))
         return files
     if path == STDIN or os.path.exists(path):
         raise InputError(
@@ -327,7 +348,7 @@ def _source_file(path: str, entry: AnyInput, name: str) -> SourceFile:
     format_ = suffix_format if entry.format == "auto" else entry.format
     if not format_:
         known = _known_suffixes()
-        remedy = _conversion(os.path.splitext(path)[1]) or ". Set format:"
+        remedy = _conversion(os.path.splitext(path)[1]) or f". Set format: to one of {', '.join(FORMATS[1:])}"
         raise InputError(f"the name of {shown(path)} does not tell its format; expected {known}{remedy}")
     if format_ == "parquet" and compression:
         raise InputError(f"{shown(path)}: Parquet has internal compression; decompress the file first")

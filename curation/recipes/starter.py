@@ -14,12 +14,12 @@ import yaml
 
 from curation.errors import counted
 from curation.reading.inputs import RESERVED
+from curation.reading.paths import split_suffix
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
 from curation.recipes.survey import SuggestedInput, Survey
 from curation.stages import FuzzyDedup
 
 EXAMPLE = "data/*.jsonl.gz"
-GUESSED = ("cp1252", "latin-1")
 MAX_SHOWN = 4  # columns
 MAX_SHOWN_UNUSED = 20
 
@@ -68,9 +68,9 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
         named = ", ".join([*numbers[:MAX_SHOWN], "..."] if len(numbers) > MAX_SHOWN else numbers)
         yield f"columns with numbers: {named}; carry one with columns: {_flow(columns)} for rules, select or mix"
     encoding = suggested.settings.get("encoding", "")
-    if encoding in GUESSED:
+    if encoding and not encoding.startswith("utf-16"):
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
-    if suggested.settings.get("format") == "text" or suggested.settings["path"].endswith(".txt"):
+    if suggested.settings.get("format", split_suffix(suggested.settings["path"])[0]) == "text":
         yield 'each file is one document; separator: "\\n\\n" makes each paragraph one'
 
 

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from charset_normalizer import from_bytes
 
 from curation.errors import InputError
 from curation.reading import delimited, probe, tabular
-from curation.reading.formats import PROBED_RECORDS, sample_records
+from curation.reading.formats import FIELDS, PROBED_RECORDS, sample_records
 from curation.reading.inputs import COMPRESSIONS, DELIMITERS, ENCODED, LIST_MARK, QUOTE, AnyInput, FilesInput
 from curation.reading.paths import find_files, is_run, split_suffix
 from curation.reading.source_files import SourceFile
@@ -26,8 +27,10 @@ from curation.reading.urls import is_remote
 
 PROBED_BYTES = 1 << 20  # per file
 PROBED_FILES = 50  # per suffix
+GUESSED = tuple(name for name in ENCODED if name != "html")  # formats whose files do not tell their encoding
 COLUMNAR = ("jsonl", "csv", "tsv", "parquet", "arrow")  # formats with a text column
 SIGNATURES = {b"PAR1": "parquet", b"ARROW1": "arrow", b"WARC/": "warc", b"{": "jsonl"}
+HTML = re.compile(rb"<!doctype html|<html\b", re.IGNORECASE)
 WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
 LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
 UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
@@ -36,6 +39,10 @@ MAX_NAMED = 10  # files of one kind that the recipe names; more are in a list
 UNKNOWN = "unknown format"
 SAME = "other files of its suffix cannot be read"
 MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+# Of scripts other than Latin, as charset-normalizer names them. Their letters are most bytes of a text; in French or
+# Polish a tenth is not ASCII, which it takes for any of them.
+OTHER_ENCODINGS = ["gb18030", "big5hkscs", "cp932", "euc_jp", "cp949", "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256"]
+CHARSET_BYTES = 1 << 16
 WINDOWS = re.compile(rb"[\x80-\x9f]")  # control characters in Latin-1, quotes and dashes in Windows-1252
 UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # in Windows-1252
 
@@ -323,6 +330,8 @@ def _format_of(path: str) -> str:
     """The format of a file without a known suffix, by its first bytes."""
     with open(os.path.expanduser(path), "rb") as file:
         head = file.read(PROBED_BYTES).lstrip()
+    if HTML.match(head):
+        return "html"
     return next((name for signature, name in SIGNATURES.items() if head.startswith(signature)), "text")
 
 
@@ -349,7 +358,7 @@ def _facts(file: SourceFile) -> Facts:
     reading = _reading_of(file)
     file = msgspec.structs.replace(file, **reading)
     form = tuple(reading.items())
-    if file.format in ("text", "wet", "warc") or file.text_column:
+    if file.format in FIELDS or file.text_column:
         column = probe(file).text_column
         return Facts(column if file.format in COLUMNAR else "", False, form)
     columns = _sample_columns(file)
@@ -369,7 +378,7 @@ def _facts(file: SourceFile) -> Facts:
 def _reading_of(file: SourceFile) -> dict[str, str]:
     """The encoding, delimiter and quote of a file that nobody has set, where they are not the usual ones."""
     reading = {}
-    if file.format in ENCODED and file.encoding == "utf-8" and (encoding := encoding_of(file)):
+    if file.format in GUESSED and file.encoding == "utf-8" and (encoding := encoding_of(file)):
         reading["encoding"] = encoding
     if file.format in DELIMITERS and not file.delimiter and file.quote == QUOTE:
         delimiter, quote = delimited.detect(msgspec.structs.replace(file, **reading))
@@ -396,7 +405,8 @@ def likeliest(lengths: dict[str, float], usual: str = "") -> str:
 
 
 def encoding_of(file: SourceFile) -> str:
-    """Return the likely encoding of a text file that is not UTF-8: utf-16, cp1252 or latin-1; "" for UTF-8.
+    """Return the likely encoding of a text file that is not UTF-8: utf-16, cp1252, latin-1 or one of OTHER_ENCODINGS;
+    "" for UTF-8.
 
     The function cannot distinguish other encodings of one byte per character. The recipe calls the encoding a guess.
     """
@@ -411,6 +421,11 @@ def encoding_of(file: SourceFile) -> str:
     wrong, several = text.count("\ufffd"), sum(character > "\x7f" for character in text)
     if 2 * wrong <= several or (wrong == 1 and text.endswith("\ufffd")):  # UTF-8 with faults, or cut off by the limit
         return ""
+    start = head[:CHARSET_BYTES]
+    start = start[: start.rfind(b"\n") + 1] or start  # a character that is cut off would rule its encoding out
+    foreign = 3 * sum(byte > 0x7F for byte in start) >= len(start)
+    if foreign and (found := from_bytes(start, cp_isolation=OTHER_ENCODINGS).best()):
+        return found.encoding
     return "cp1252" if WINDOWS.search(head) and not UNDEFINED.search(head) else "latin-1"
 
 

@@ -58,6 +58,7 @@ def chain(frame):
     return curation.measure(frame, ["words", "top_2gram_count"])
 
 
+@pytest.mark.filterwarnings("ignore::curation.errors.InputWarning")  # the corpus has a bad line
 def test_lazily_and_at_once_as_on_the_cpu(gpu, corpus, monkeypatch):
     expected = chain(curation.read(corpus, engine="cpu").compute()).reset_index(drop=True)
     monkeypatch.setitem(selector.FRAME_LIBRARIES, "tests", "gpu")  # of `stand_ins.DataFrame`

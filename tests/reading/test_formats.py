@@ -10,6 +10,7 @@ import io
 import json
 import lzma
 import struct
+import sys
 import tracemalloc
 import zlib
 from collections import Counter
@@ -579,6 +580,38 @@ def test_a_wrong_offset_in_arrow_is_damage_and_wrong_utf8_one_row(tmp_path: Path
     found = read(tmp_path / "a.arrow")
     assert len(found["text"]) == 29
     assert found["rejected"] == [Rejected(12, 12, -1, "text is not valid UTF-8")]
+
+
+def test_html_gives_the_main_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("resiliparse")
+    page = "<html><nav>Home</nav><main><h1>Café déjà</h1><p>Zeile</p></main><footer>Imprint</footer></html>"
+    meta = '<meta charset="windows-1252">'
+    (tmp_path / "a.html").write_text("\ufeff" + page)
+    (tmp_path / "b.htm").write_text(meta + page, "latin-1")
+    (tmp_path / "c.html.gz").write_bytes(gzip.compress(page.encode()))
+    (tmp_path / "d.html").write_bytes(b" \n")
+    (tmp_path / "e.html").write_text("<p>" + "x" * 200)
+    (tmp_path / "f.html.gz").write_bytes(gzip.compress(page.encode())[:-9])
+    (tmp_path / "g.html").write_text("<div>" * 20_000)
+    found = read(tmp_path, columns=["path"], max_document_bytes=150, base="")
+    assert found["text"] == ["Café déjà\n\nZeile"] * 3 and found["path"][1] == str(tmp_path / "b.htm")
+    errors = [entry.error for entry in found["rejected"]]
+    assert errors[0] == errors[2] == "larger than max_document_bytes (150)" and "damaged or cut off" in errors[1]
+    assert "nest too deeply" in read(tmp_path / "g.html")["rejected"][0].error
+    (tmp_path / "a.html").write_text(page, "utf-16")
+    assert read(tmp_path / "a.html", encoding="utf-16")["text"] == ["Café déjà\n\nZeile"]
+    monkeypatch.setitem(sys.modules, "resiliparse.extract.html2text", None)
+    with pytest.raises(
+        InputError, match=r"needs Resiliparse: pip install '\.\[warc\]'\. .* or HTML with its tags: format"
+    ):
+        read(tmp_path / "a.html")
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.rst", "a.md.gz"])
+def test_markdown_and_restructuredtext_are_plain_text(tmp_path: Path, name: str):
+    content = b"# Title\n\nwords\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert read(tmp_path / name)["text"] == [content.decode()]
 
 
 def test_plain_text(tmp_path: Path):

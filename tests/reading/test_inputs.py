@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of the test, with some files."""
     monkeypatch.chdir(tmp_path)
     for name in (
-        "b.jsonl", "a.jsonl.gz", "c.ndjson", "d.json", "e.jsonl.zst", "README.md", "notes.log", ".hidden.jsonl",
+        "b.jsonl", "a.jsonl.gz", "c.ndjson", "d.json", "e.jsonl.zst", "README.rtf", "notes.log", ".hidden.jsonl",
         "_temporary.jsonl", "sub/x.jsonl", "sub/deep/y.jsonl", "sub/.git/z.jsonl", "sub/_old/z.jsonl", "UPPER.JSONL.GZ",
     ):  # fmt: skip
         path = tmp_path / "data" / name
@@ -56,6 +56,16 @@ def test_a_folder_gives_known_files_sorted_and_nothing_hidden(folder: Path):
     expected = [f"data/{name}" for name in (*names, "sub/x.jsonl", "sub/deep/y.jsonl")]
     assert found("data") == found("data/") == found("./data") == expected
     assert found(str(folder / "data")) == expected
+
+
+def test_files_of_a_folder_that_are_not_read_are_counted(folder: Path, caplog: pytest.LogCaptureFixture):
+    for name in ("more.log", "sub/LICENSE", "run/x.log"):
+        (folder / "data" / name).parent.mkdir(exist_ok=True)
+        (folder / "data" / name).touch()
+    assert len(find_files([Input(path="data")], leave_out=folder / "data" / "run")) == 9
+    [record] = caplog.records
+    told = "4 files in data not read, by names without a known format: 2 .log, 1 .rtf, 1 LICENSE. To read them, make "
+    assert record.getMessage().startswith(told) and record.getMessage().endswith("text, html, wet, warc")
 
 
 def test_a_glob(folder: Path):
@@ -133,8 +143,8 @@ WRONG_PATHS = {
     "data/*.csv": r"no file matches data/\*.csv",
     "data/su?": r"no file matches",
     "empty": r"folder empty holds no input file; expected names ending in \.jsonl, ",
-    "data/notes.log": r"the name of data/notes.log does not tell its format; expected .*\.jsonl\.xz\. Set format:",
-    "data/*": r"the name of data/README.md does not tell its format",
+    "data/notes.log": r"notes.log does not tell its format; expected .*\.jsonl\.xz\. Set format: to one of jsonl, p",
+    "data/*": r"the name of data/README.rtf does not tell its format",
     "packed.parquet.gz": r"Parquet has internal compression; decompress the file first",
     "-": r"input - is no regular file: inputs are read several times, and by several workers",
     "pipe.jsonl": r"input pipe\.jsonl is no regular file: .* Write it to a file first",
@@ -162,7 +172,7 @@ def test_paths_in_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("name", "settings", "told"),
     [
-        ("b.jsonl", {"encoding": "latin-1"}, r"b\.jsonl is read as jsonl, but encoding is for text, csv, tsv"),
+        ("b.jsonl", {"encoding": "latin-1"}, r"b\.jsonl is read as jsonl, but encoding is for text, html, csv, tsv"),
         ("f.parquet", {"encoding": "utf-16"}, "is read as parquet, but encoding is for"),
         ("b.jsonl", {"separator": "x"}, "is read as jsonl, but separator is for text. Leave separator out"),
         ("g.csv", {"separator": "x"}, "is read as csv, but separator is for text"),

@@ -91,7 +91,11 @@ def test_usual_names_and_given_ones_win(here: Path):
 
 @pytest.mark.parametrize(
     ("head", "expected"),
-    [(b'\n{"text": "x"}\n', {"format": "jsonl", "text_column": "text"}), (b"plain words\n", {"format": "text"})],
+    [
+        (b'\n{"text": "x"}\n', {"format": "jsonl", "text_column": "text"}),
+        (b"plain words\n", {"format": "text"}),
+        (b"<!DOCTYPE html>\n<p>words", {"format": "html"}),
+    ],
 )
 def test_the_format_is_told_by_the_first_bytes_where_the_name_does_not(head: bytes, expected: dict[str, str]):
     Path("words.data").write_bytes(head)
@@ -195,6 +199,13 @@ def test_folders_of_one_format_are_one_input_whatever_their_compression():
         ("naïve café\n".encode("utf-16"), "utf-16"),
         ("naive cafe\n".encode("utf-16-le"), "utf-16-le"),
         ("漢字かな\n".encode(), ""),
+        ("这是一个用于测试的中文文本，里面有常见的汉字和标点符号。\n".encode("gb18030"), "gb18030"),
+        (
+            "これは日本語の文章です。文字コードの検査に使います。\n".encode("shift_jis") * 3000,
+            "cp932",
+        ),  # cut off in a character
+        ("Привет, мир! Это обычный русский текст для проверки.\n".encode("cp1251"), "cp1251"),
+        ("Eine schöne Straße, über den Fluß führt keine Brücke.\n".encode("latin-1") * 20, "latin-1"),
     ],
 )
 def test_the_encoding_of_text_is_guessed_only_where_it_is_not_utf_8(data: bytes, encoding: str):
