@@ -69,7 +69,7 @@ def huggingface_pairs(data: bytes | str) -> BytePairs | None:
 
 
 def spelling_of_bytes() -> dict[int, str]:
-    """Return the character of each byte in byte-level vocabularies: 188 bytes are spelled as themselves, the other 68 as
+    """Return the character of each byte in byte-level vocabularies: 188 bytes spell themselves, the other 68 are
     U+0100 and up in order."""
     spelled = {byte: chr(byte) for byte in range(256) if chr(byte).isprintable() and chr(byte) != " "}
     return spelled | {b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in spelled)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of a byte-pair vocabulary for engines that cut text by bytes, not by documents.
 
-The classes of characters come from the regular expressions of the tokenizer's own library, since its Unicode version may
+The classes of characters come from the regular expressions of the tokenizer's own library, since its Unicode may
 be another: tiktoken 0.14 and `tokenizers` 0.23 have 141,028 letters, Python's `regex` 158,172.
 """
 

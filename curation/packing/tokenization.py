@@ -394,8 +394,8 @@ class Tokenizer(Shown):
         if number is not None:
             raise IntegrityError(
                 f"document {number} of the batch: gigatoken and the reference give different ids with {self.name!r} "
-                f"({self.versions}). Report the document to gigatoken. To encode with the reference alone, uninstall "
-                "gigatoken."
+                f"({self.versions}). Report the document to gigatoken. To encode with the reference alone, run 'pip "
+                "uninstall gigatoken' and the command again with a new --output: ids already written may be wrong."
             )
 
     def _check_range(self, ids: np.ndarray) -> None:

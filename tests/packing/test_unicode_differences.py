@@ -5,13 +5,16 @@ The default tests try the edges of all stored ranges and a sample of the other c
 code points (`make tokens`): 39 CPU seconds for each split of tiktoken.
 """
 
+import io
 import os
 import random
+import tempfile
 from itertools import islice, product
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import sentencepiece
 
 from cpu_fallback.token_kernels import encoded
 from curation.errors import InputError
@@ -24,7 +27,7 @@ from curation.packing.unicode_sweep import CODE_POINTS, CONTEXTS, cutting_tokens
 from tests.packing.byte_pairs import EXPRESSIONS, NAMES
 
 ALL = os.environ.get("UNICODE_SWEEP") == "all"
-SAMPLE = 400
+SAMPLE = 100
 NAMES_OF_SPLITS = ("gpt2", "cl100k", "o200k", "huggingface gpt2", "llama3", "qwen2", "huggingface o200k")
 
 
@@ -176,3 +179,20 @@ def test_texts_with_the_characters_are_found(characters):
     assert documents_with(strings(texts), found).tolist() == chosen
     assert documents_with(strings(texts).slice(100, 150), found).tolist() == [k - 100 for k in chosen if 100 <= k < 250]
     assert documents_with(strings([]), found).tolist() == documents_with(strings([""]), found).tolist() == []
+
+
+def test_sentencepiece_without_normalisation_has_no_such_character():
+    """It needs no stored sweep: gigatoken gives its ids for every character, at the ends of a text too."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["plain words of a short text", "and some more"]), model_writer=written, vocab_size=300,
+        model_type="bpe", byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        minloglevel=2,
+    )  # fmt: skip
+    with tempfile.NamedTemporaryFile(suffix=".model") as file:
+        file.write(written.getvalue())
+        file.flush()
+        vocabulary = vocabularies.load_vocabulary(file.name)
+    assert vocabulary.split() == ""
+    numbers = CODE_POINTS if ALL else [*range(0x300), *code_points(unicode_differences.stored_entries()[0])]
+    assert unicode_sweep.sweep(vocabulary, sorted({*numbers} - {0x2581})) == set()
