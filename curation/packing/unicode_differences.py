@@ -107,11 +107,14 @@ def documents_with(texts: pa.LargeStringArray, characters: Characters) -> np.nda
     from curation.kernels.listed import mark_texts
     from curation.packing.encoder_pool import text_offsets
 
-    data = texts.buffers()[2]
-    if data is None or not len(characters.firsts):
+    buffer = texts.buffers()[2]
+    if buffer is None or not len(characters.firsts):
         return np.zeros(0, np.int64)
     marked = np.zeros(len(texts), np.bool_)
-    mark_texts(np.frombuffer(data, np.uint8), text_offsets(texts), *characters, marked)
+    data, offsets = np.frombuffer(buffer, np.uint8), text_offsets(texts)
+    for array in (data, offsets):
+        array.setflags(write=False)  # Numba compiles once for arrays that may be written to, and once for others
+    mark_texts(data, offsets, *characters, marked)
     return np.flatnonzero(marked)
 
 

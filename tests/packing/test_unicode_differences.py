@@ -18,7 +18,7 @@ import sentencepiece
 
 from cpu_fallback.token_kernels import encoded
 from curation.errors import InputError
-from curation.kernels.pretokens import CL100K, O200K
+from curation.kernels.pretokens import CL100K, GPT2, O200K
 from curation.packing import tokenization, unicode_differences, unicode_sweep, vocabularies
 from curation.packing.flat_tables import character_classes, make_flat_tables
 from curation.packing.tokenization import TokenizerSpec, load_tokenizer
@@ -64,7 +64,11 @@ def test_documents_with_a_listed_character_have_the_ids_of_the_reference(listed)
     assert documents_of(ids, counts) != found  # gigatoken alone differs
 
 
-@pytest.mark.parametrize("number", range(len(NAMES_OF_SPLITS)), ids=NAMES_OF_SPLITS)
+@pytest.mark.parametrize(
+    "number",
+    [0, *(pytest.param(k, marks=pytest.mark.slow("the stored characters are those that differ")) for k in range(1, 7))],
+    ids=NAMES_OF_SPLITS,
+)
 def test_stored_characters_are_those_that_differ(number):
     vocabulary = next(islice(unicode_sweep.shipped_vocabularies(), number, None))
     versions = [unicode_sweep.named(packages) for packages in (["gigatoken"], vocabulary.versions)]
@@ -76,7 +80,11 @@ def test_stored_characters_are_those_that_differ(number):
     assert unicode_sweep.sweep(vocabulary, numbers) == expected
 
 
-@pytest.mark.parametrize("pattern", NAMES, ids=NAMES.values())
+@pytest.mark.parametrize(
+    "pattern",
+    [GPT2, *(pytest.param(k, marks=pytest.mark.slow("the device cuts like the reference")) for k in (1, 2, 3))],
+    ids=NAMES.values(),
+)
 def test_the_device_cuts_like_the_reference(pattern):
     """The loops over the functions of the GPU's kernels, at every character of the sample, in every context."""
     vocabulary = tiktoken_with(EXPRESSIONS[pattern], None)
@@ -86,7 +94,7 @@ def test_the_device_cuts_like_the_reference(pattern):
         assert [*differences(context, vocabulary.encode, lambda text: encoded([text], tables)[0], numbers)] == []
 
 
-@pytest.mark.skipif(not ALL, reason="takes 3 CPU seconds; set UNICODE_SWEEP=all")
+@pytest.mark.slow("the device has the classes of characters of the tokenizer's own library")
 @pytest.mark.parametrize("pattern", [CL100K, O200K], ids=["letters", "cases"])
 def test_the_device_has_the_classes_of_tokenizers(pattern):
     """Equal to tiktoken's in these versions. Where they are not, each tokenizer has those of its own library."""
