@@ -76,8 +76,9 @@ ptx: $(READY)  ## run the device code of all kernels on this machine, on the 2 M
 ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/gpu.md
 	$(BIN)/python -m tests.ptx.profile --record
 
-tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on 20 MB and on a million adversarial strings
+tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on 20 MB, a million adversarial strings and all code points
 	TOKEN_STRINGS=1000000 TOKEN_CORPUS=real_20mb.jsonl $(BIN)/pytest -q -m "" tests/packing/test_flat_tables.py
+	UNICODE_SWEEP=all $(BIN)/pytest -q -m "" tests/packing/test_unicode_differences.py
 
 torture: $(READY)  ## test 10,000 damaged inputs, and runs killed at 200 random moments
 	TORTURE=10000 $(BIN)/pytest -m "" tests/fuzz tests/running/test_kill.py

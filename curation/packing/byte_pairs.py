@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 GPT2_EXPRESSION = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 PLAIN = {"dropout": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "byte_fallback": False}
@@ -20,6 +20,7 @@ class BytePairs(NamedTuple):
     merges        (left id, right id, merged id); None: every pair of tokens that together are a token
     keeps_tokens  a pre-token that is a token is not merged from its bytes
     encode_piece  ids of one pre-token, of any length
+    library       "tiktoken" or "tokenizers", whose regular expressions decide which characters are letters
     """
 
     pattern: str
@@ -27,6 +28,7 @@ class BytePairs(NamedTuple):
     merges: list[tuple[int, int, int]] | None
     keeps_tokens: bool
     encode_piece: Callable[[str], Iterable[int]]
+    library: Literal["tiktoken", "tokenizers"] = "tiktoken"
 
 
 def tiktoken_pairs(pattern: str, ranks: dict[bytes, int]) -> BytePairs:
@@ -62,15 +64,21 @@ def huggingface_pairs(data: bytes | str) -> BytePairs | None:
     if any(first[2] >= second[2] for first, second in pairwise(merges)):
         return None
     keeps_tokens = bool(model.get("ignore_merges"))
-    return BytePairs(pattern, bytes_of_tokens(vocabulary), merges, keeps_tokens, _piece_encoder(content))
+    ranks = bytes_of_tokens(vocabulary)
+    return BytePairs(pattern, ranks, merges, keeps_tokens, _piece_encoder(content), "tokenizers")
+
+
+def spelling_of_bytes() -> dict[int, str]:
+    """Return the character of each byte in byte-level vocabularies: 188 bytes spell themselves, the other 68 are
+    U+0100 and up in order."""
+    spelled = {byte: chr(byte) for byte in range(256) if chr(byte).isprintable() and chr(byte) != " "}
+    return spelled | {b: chr(256 + i) for i, b in enumerate(b for b in range(256) if b not in spelled)}
 
 
 def bytes_of_tokens(tokens: dict[str, int]) -> dict[bytes, int]:
-    """Return ids by bytes. Byte-level vocabularies spell 188 bytes as themselves, the other 68 as U+0100 and up in
-    order. A token with another character is left out: no text has it."""
-    byte_of = {b: b for b in range(256) if chr(b).isprintable() and chr(b) != " "}
-    byte_of |= {256 + i: b for i, b in enumerate(b for b in range(256) if b not in byte_of)}
-    spelled = {chr(character) for character in byte_of}
+    """Return ids by bytes. A token with a character that spells no byte is left out: no text has it."""
+    byte_of = {ord(character): byte for byte, character in spelling_of_bytes().items()}
+    spelled = set(map(chr, byte_of))
     return {
         text.translate(byte_of).encode("latin-1"): rank for text, rank in tokens.items() if spelled.issuperset(text)
     }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of a byte-pair vocabulary for engines that cut text by bytes, not by documents.
 
-The classes of characters come from the tokenizer's own regular expressions, since its Unicode version may be another:
-tiktoken 0.14 has 141,028 letters, Python's `regex` 158,172.
+The classes of characters come from the regular expressions of the tokenizer's own library, since its Unicode may
+be another: tiktoken 0.14 and `tokenizers` 0.23 have 141,028 letters, Python's `regex` 158,172.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ CODE_POINTS = 0x110000
 SURROGATES = slice(0xD800, 0xE000)
 PAGE = 256
 BYTES = 256
+PROBED = 1024  # characters
 ON_HOST = "its pre-tokens run on the host"
 
 
@@ -80,7 +81,7 @@ def flat_obstacle(vocabulary: BytePairs | None) -> str:
 def make_flat_tables(vocabulary: BytePairs) -> FlatTables:
     """Return the tables of a vocabulary without an obstacle. Takes a second and some 10 MB."""
     pattern = PATTERNS[vocabulary.pattern]
-    pages, classes = make_pages(character_classes(pattern))
+    pages, classes = make_pages(character_classes(pattern, vocabulary.library))
     ranks = vocabulary.ranks
     byte_ids = np.array([ranks[bytes([byte])] for byte in range(BYTES)], np.int32)
     pairs = _pair_table(_merges_of(ranks) if vocabulary.merges is None else vocabulary.merges)
@@ -99,7 +100,7 @@ def _as_array(encode_piece: Callable[[str], Iterable[int]]) -> Callable[[str], n
 # Classes of characters
 
 
-def _in_class(expression: str, text: str) -> list[int]:
+def _in_class_of_tiktoken(expression: str, text: str) -> list[int]:
     """The code points of `text` that tiktoken finds in a class: it encodes what matches and skips the rest."""
     import tiktoken
 
@@ -108,11 +109,23 @@ def _in_class(expression: str, text: str) -> list[int]:
     return [ord(character) for character in bytes(encoding.encode_ordinary(text)).decode()]
 
 
+def _in_class_of_tokenizers(expression: str, text: str) -> list[int]:
+    """The same for `tokenizers`: a normaliser deletes what matches."""
+    from tokenizers import Regex, normalizers
+
+    delete = normalizers.Replace(Regex(expression), "")
+    parts = (text[first : first + PROBED] for first in range(0, len(text), PROBED))
+    return [ord(character) for part in parts for character in {*part}.difference(delete.normalize_str(part))]
+
+
 @cache
-def character_classes(pattern: int) -> np.ndarray:
-    """Return the class of every code point in tiktoken's regular expressions (uint8). Takes 0.2 s, once per process."""
+def character_classes(pattern: int, library: str = "tiktoken") -> np.ndarray:
+    """Return the class of every code point in a library's regular expressions (uint8).
+
+    Takes 0.2 s with tiktoken and 1.5 s with `tokenizers`, once per process."""
     text = "".join(map(chr, (*range(SURROGATES.start), *range(SURROGATES.stop, CODE_POINTS))))
-    return classes_of(lambda expression: _in_class(expression, text), pattern)
+    find = _in_class_of_tiktoken if library == "tiktoken" else _in_class_of_tokenizers
+    return classes_of(lambda expression: find(expression, text), pattern)
 
 
 def classes_of(find: Callable[[str], Any], pattern: int) -> np.ndarray:

@@ -2,9 +2,10 @@
 """tiktoken, Hugging Face and SentencePiece tokenizers with one interface.
 
 Each vocabulary has two implementations. The *reference* (tiktoken, `tokenizers`, `sentencepiece`) defines the correct
-ids. gigatoken encodes where it can load the vocabulary and agrees with the reference on the probes, 10 to 20 times as
-fast. The reference encodes one document in a thousand of every batch again, which costs 1 to 3 %. A difference fails
-the run.
+ids. gigatoken encodes 10 to 20 times as fast. It does the work where it can load the vocabulary, agrees with the
+reference on the probes, and its version was compared with the reference's on all characters. Texts with a character on
+which they differ are for the reference (`unicode_differences`). The reference encodes one document in a thousand of
+every batch again, which costs 1 to 3 %. A difference fails the run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ from curation.arrays import as_large_strings
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing.encoder_pool import EncoderPool, text_offsets
 from curation.packing.megatron import MAX_SEQUENCE_TOKENS, choose_dtype
+from curation.packing.unicode_differences import (
+    SWEEP,
+    Characters,
+    Entry,
+    characters_of,
+    compared_versions,
+    documents_with,
+    find_entry,
+)
 from curation.packing.vocabularies import Vocabulary, is_failure, load_vocabulary, vocabulary_files
 from curation.system.html_table import Shown
 from curation.system.packages import package_version
@@ -138,12 +148,26 @@ class Tokenizer(Shown):
     @functools.cached_property
     def note(self) -> str:
         """Reason why the reference encodes, "" where gigatoken does. The first access takes 0.3 s."""
-        return self._compare_probes()
+        return self._compare_probes() or self._missing_sweep()
 
     @property
     def fast(self) -> bool:
         """Whether gigatoken encodes."""
         return not self.note
+
+    @functools.cached_property
+    def _sweep(self) -> Entry | None:
+        """The stored comparison of gigatoken with the reference on all characters."""
+        return find_entry(_named(["gigatoken"]), _named(self._source.versions), self._split)
+
+    @functools.cached_property
+    def _split(self) -> str:
+        return self._source.split()
+
+    @functools.cached_property
+    def _differing(self) -> Characters | None:
+        """The characters on which gigatoken and the reference differ, None without any."""
+        return characters_of(self._sweep) if self._sweep and self._sweep.characters else None
 
     @property
     def device_note(self) -> str:
@@ -190,7 +214,7 @@ class Tokenizer(Shown):
         """
         texts = as_large_strings(texts)
         if not self.fast:
-            return self._encode_with_reference(texts)
+            return self._encode_with_reference(texts, range(len(texts)))
         try:
             ids, counts = self._pool.encode(texts)
         except BaseException as error:
@@ -200,6 +224,8 @@ class Tokenizer(Shown):
                 f"gigatoken fails on a batch of {len(texts)} documents with {self.name!r}: {_first_line(error)}. "
                 "Report it to gigatoken. To encode with the reference alone, uninstall gigatoken."
             ) from None
+        if self._differing:
+            ids, counts = self._replace_differing(texts, ids, counts, self._differing)
         self._check_sample(texts, ids, counts)
         return ids, counts
 
@@ -304,13 +330,43 @@ class Tokenizer(Shown):
         number = _first_difference(encoded, self._source.encode(probes), range(len(probes)))
         return "" if number is None else f"gigatoken differs from {self.kind} on {probes[number][:SHOWN_CHARACTERS]!r}"
 
-    def _encode_with_reference(self, texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+    def _missing_sweep(self) -> str:
+        """Return "" if gigatoken and the reference were compared on all characters, else the reason and the remedy."""
+        if not self._split or self._sweep:
+            return ""
+        known = compared_versions(self._split)
+        install = f"Install compared versions ({', '.join(known)}), or compare" if known else "Compare"
+        return (
+            f"{_named(['gigatoken'])} and {_named(self._source.versions)} were never compared on all characters with "
+            f"this split, so {self.kind} encodes alone. {install} yours once: {SWEEP} {self.name}"
+        )
+
+    def _replace_differing(
+        self, texts: pa.LargeStringArray, ids: np.ndarray, counts: np.ndarray, differing: Characters
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Put the reference's ids in place of those of the texts that have one of the characters."""
+        chosen = documents_with(texts, differing)
+        if not len(chosen):
+            return ids, counts
+        found, sizes = self._encode_with_reference(texts.take(chosen), chosen)
+        ends = np.cumsum(counts)
+        cuts = np.stack([ends[chosen] - counts[chosen], ends[chosen]], axis=1).reshape(-1)
+        parts: list[np.ndarray] = np.split(ids, cuts)
+        parts[1::2] = np.split(found, np.cumsum(sizes)[:-1])
+        counts = counts.copy()
+        counts[chosen] = sizes
+        return np.concatenate(parts), counts
+
+    def _encode_with_reference(
+        self, texts: pa.LargeStringArray, numbers: Sequence[int] | np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `encode`; errors name a text by its number."""
         arrays: list[np.ndarray] = []
         counts: list[int] = []
         for first in range(0, len(texts), REFERENCE_DOCUMENTS):
             batch = texts.slice(first, REFERENCE_DOCUMENTS).to_pylist()
-            encoded = self._call_reference(batch, range(first, first + len(batch)))
-            failed = [first + k for k, ids in enumerate(encoded) if ids is None]
+            encoded = self._call_reference(batch, numbers[first : first + len(batch)])
+            failed = [numbers[first + k] for k, ids in enumerate(encoded) if ids is None]
             if failed:
                 raise InputError(
                     f"document {failed[0]} of the batch: {self.kind} fails on it with {self.name!r}, most often for "
@@ -338,8 +394,8 @@ class Tokenizer(Shown):
         if number is not None:
             raise IntegrityError(
                 f"document {number} of the batch: gigatoken and the reference give different ids with {self.name!r} "
-                f"({self.versions}). Report the document to gigatoken. To encode with the reference alone, uninstall "
-                "gigatoken."
+                f"({self.versions}). Report the document to gigatoken. To encode with the reference alone, run 'pip "
+                "uninstall gigatoken' and the command again with a new --output: ids already written may be wrong."
             )
 
     def _check_range(self, ids: np.ndarray) -> None:
@@ -356,6 +412,11 @@ class Tokenizer(Shown):
         if not self._special_pattern:
             return 0
         return pc.sum(pc.count_substring_regex(texts, self._special_pattern)).as_py() or 0
+
+
+def _named(packages: Iterable[str]) -> str:
+    """Return names and versions of packages, as in "tiktoken 0.14.0"."""
+    return ", ".join(f"{name} {package_version(name)}" for name in packages)
 
 
 def _first_line(error: BaseException) -> str:

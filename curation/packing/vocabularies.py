@@ -21,6 +21,7 @@ import msgspec
 
 from curation.errors import TokenizerError, near_or_nothing
 from curation.packing.byte_pairs import BytePairs, bytes_of_tokens, huggingface_pairs, tiktoken_pairs
+from curation.packing.unicode_differences import split_of
 from curation.system.packages import package_version
 from curation.system.path_advice import advice
 
@@ -66,6 +67,7 @@ class Vocabulary(NamedTuple):
     build_fast: Callable[[], Any]  # a new gigatoken object; raises for an unsupported vocabulary
     byte_pairs: Callable[[], BytePairs | None] = lambda: None  # for a GPU; None if the vocabulary is not of this kind
     piece: Callable[[int], str | None] = lambda id_: None  # name of a token in the vocabulary; None if it has none
+    split: Callable[[], str] = lambda: ""  # how properties of characters cut a text, as `unicode_differences.Entry`
 
 
 def is_failure(error: BaseException) -> bool:
@@ -143,6 +145,11 @@ def _load_tiktoken(name: str) -> Vocabulary:
     encoding = _gpt2_encoding(name) if name in GPT2_NAMES else None
     if encoding is None:
         encoding = _tiktoken_encoding(name)
+    return tiktoken_vocabulary(encoding, GIGATOKEN_SCHEMES.get(name))
+
+
+def tiktoken_vocabulary(encoding: Any, scheme: str | None) -> Vocabulary:
+    """Return the vocabulary of a tiktoken encoding; `scheme` is gigatoken's name of its expression."""
     ranks = _rank_file(encoding._mergeable_ranks)
     specials = sorted(encoding.special_tokens_set, key=encoding.encode_single_token)
     ids = {text: encoding.encode_single_token(text) for text in specials}
@@ -157,8 +164,9 @@ def _load_tiktoken(name: str) -> Vocabulary:
         versions={"tiktoken": package_version("tiktoken")},
         encode=lambda texts: [_tiktoken_ids(encoding, text) for text in texts],
         decode=encoding.decode,
-        build_fast=lambda: _gigatoken_from_ranks(ranks, GIGATOKEN_SCHEMES[name]),
+        build_fast=lambda: _gigatoken_from_ranks(ranks, scheme),
         byte_pairs=lambda: tiktoken_pairs(encoding._pat_str, encoding._mergeable_ranks),
+        split=lambda: encoding._pat_str,
     )
 
 
@@ -214,9 +222,11 @@ def _rank_file(ranks: dict[bytes, int]) -> bytes:
     return b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in ordered)
 
 
-def _gigatoken_from_ranks(ranks: bytes, scheme: str) -> Any:
+def _gigatoken_from_ranks(ranks: bytes, scheme: str | None) -> Any:
     import gigatoken
 
+    if scheme is None:
+        raise TokenizerError("gigatoken has no name for its expression")
     with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:
         file.write(ranks)
         file.flush()
@@ -280,6 +290,7 @@ def _load_huggingface(path: Path, config_path: Path | None = None) -> Vocabulary
         build_fast=lambda: _gigatoken_from_json(data),
         byte_pairs=lambda: huggingface_pairs(data),
         piece=tokenizer.id_to_token,
+        split=lambda: split_of(json.loads(data)),
     )
 
 
@@ -404,13 +415,14 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
         versions={"sentencepiece": package_version("sentencepiece")},
         encode=lambda texts: model.encode(texts, out_type=int, num_threads=1),
         decode=model.decode,
-        build_fast=lambda: _gigatoken_from_sentencepiece(data),
+        build_fast=lambda: _gigatoken_from_json(_sentencepiece_json(data)),
         piece=model.id_to_piece,
+        split=lambda: split_of(json.loads(_sentencepiece_json(data))),
     )
 
 
-def _gigatoken_from_sentencepiece(data: bytes) -> Any:
+def _sentencepiece_json(data: bytes) -> str:
     # The public from_sentencepiece keeps control tokens as special tokens, so gigatoken would parse them in a text.
     from gigatoken._load.sentencepiece import sentencepiece_to_tokenizer_json
 
-    return _gigatoken_from_json(sentencepiece_to_tokenizer_json(data))
+    return str(sentencepiece_to_tokenizer_json(data))

@@ -157,6 +157,12 @@ def _packing(engine: Engine) -> None:
     best_fit(np.array([3, 2, 1], np.int32), 4)
 
 
+def _listed(engine: Engine) -> None:
+    from curation.packing.unicode_differences import Entry, characters_of, documents_with
+
+    documents_with(pa.array(["a"], pa.large_string()), characters_of(Entry("", "", "", "88F")))
+
+
 GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "measures": _measures,
     "rewrite": _rewrite,
@@ -174,8 +180,16 @@ GROUPS: dict[str, Callable[[Engine], None]] = {  # the longest first
     "packing": _packing,
     "utf8": _utf8,
     "file_ranges": _file_ranges,
+    "listed": _listed,
 }
-HOST_GROUPS = ("json_lines", "utf8", "ngram_dedup", "packing", "file_ranges")  # the GPU engine uses only these
+HOST_GROUPS = (
+    "json_lines",
+    "utf8",
+    "ngram_dedup",
+    "packing",
+    "file_ranges",
+    "listed",
+)  # the GPU engine uses only these
 
 
 def stage_groups(stages: Sequence[Stage], engine: str) -> list[str]:
@@ -187,6 +201,8 @@ def stage_groups(stages: Sequence[Stage], engine: str) -> list[str]:
 def recipe_groups(recipe: Recipe, engine: str) -> list[str]:
     """Return the groups of kernels that a recipe uses on an engine ("cpu" or "gpu"), in the order of GROUPS."""
     wanted = {*stage_groups(recipe.stages, engine), "utf8", "json_lines"}
+    if recipe.output.formats:
+        wanted.add("listed")
     if "packed" in recipe.output.formats:
         wanted.add("packing")
     if any(stage.compares for stage in recipe.stages):

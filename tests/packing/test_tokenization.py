@@ -517,7 +517,7 @@ def test_what_ends_the_process_is_no_failure_of_a_tokenizer(fake, error):
 
     tokenizer._source = tokenizer._source._replace(encode=encode)
     with pytest.raises(error):
-        tokenizer._encode_with_reference(strings(["a"]))
+        tokenizer.encode(strings(["a"]))
 
 
 # ---- SentencePiece

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which texts have a character of a list. Nearly all blocks of bytes are passed by comparisons of vectors, 0.1 ns per
+byte: first with the lead bytes of the list, then with the ranges of their second bytes."""
+
+import numpy as np
+
+from curation.kernels import utf8
+from curation.kernels.cache import kernel
+from curation.kernels.items import at
+
+BLOCK = 256
+FOUR = 4  # leads compared at once
+ALL = np.uint8(255)
+
+
+@kernel
+def _may_have_lead(data, i, stop, leads):
+    """Whether one of the bytes `leads`, whose number is a multiple of four, is in data[i:stop]."""
+    nearest = ALL
+    for p in range(0, leads.size, FOUR):
+        a, b, c, d = leads[at(p)], leads[at(p + 1)], leads[at(p + 2)], leads[at(p + 3)]
+        for k in range(i, stop):  # a minimum of differences is compiled to vectors, an "or" of tests is not
+            byte = data[at(k)]
+            nearest = min(nearest, min(min(byte ^ a, byte ^ b), min(byte ^ c, byte ^ d)))
+    return nearest == 0
+
+
+@kernel
+def _may_have_prefix(data, i, stop, prefixes):
+    """Whether one of the rows (lead, second byte, mask) fits two bytes of data[i:stop + 1]; the second is masked."""
+    nearest = ALL
+    for p in range(prefixes.shape[0]):
+        lead, second, mask = prefixes[at(p), 0], prefixes[at(p), 1], prefixes[at(p), 2]
+        for k in range(i, stop):
+            nearest = min(nearest, data[at(k)] ^ lead | data[at(k + 1)] & mask ^ second)
+    return nearest == 0
+
+
+@kernel
+def _is_listed(code_point, firsts, lasts):
+    k = np.searchsorted(firsts, code_point, side="right") - 1
+    return k >= 0 and code_point <= lasts[k]
+
+
+@kernel
+def mark_texts(data, offsets, leads, prefixes, firsts, lasts, marked):
+    """Set marked[k] for each text data[offsets[k]:offsets[k + 1]] with a character of the ranges firsts to lasts.
+
+    leads, prefixes   as `curation.packing.unicode_differences.Characters` has them
+    """
+    i, end = offsets[0], offsets[-1]
+    while i < end:
+        stop = min(i + BLOCK, end)
+        pairs_end = min(stop, data.size - 1)  # the last byte leads no listed character
+        if _may_have_lead(data, i, stop, leads) and _may_have_prefix(data, i, pairs_end, prefixes):
+            while i < stop:
+                code_point = 0
+                if data[at(i)] >= np.uint8(0xC0):
+                    code_point, _ = utf8.decode(data, i)
+                if code_point and _is_listed(code_point, firsts, lasts):
+                    text = np.searchsorted(offsets, i, side="right") - 1
+                    marked[text] = True
+                    i = offsets[text + 1]
+                else:
+                    i += 1
+        else:
+            i = stop
