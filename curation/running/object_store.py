@@ -73,7 +73,8 @@ class ObjectStore:
 
             self._files, root = fsspec.url_to_fs(url, use_listings_cache=False)
         except ImportError as error:
-            raise OutputError(f"{self.url} needs another package: {scrubbed(error, url)}. pip install s3fs") from None
+            missing = scrubbed(error, url)
+            raise OutputError(f"{self.url} needs another package: {missing}. pip install 's3fs>=2024.12'") from None
         except Exception as error:  # wrong settings of fsspec or of the file system
             raise OutputError(f"{self.url} cannot be opened: {scrubbed(error, url)}") from None
         self._root = root.rstrip("/")
