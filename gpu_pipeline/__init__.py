@@ -8,6 +8,9 @@ cuDF.
 from importlib import import_module
 
 from curation.contract import ENGINE_FUNCTIONS
+from curation.errors import EngineError
+
+RAPIDS = ("cudf", "cuml", "cupy", "dask_cudf", "pylibcudf", "rmm")
 
 _HOMES = {function: module for module, functions in ENGINE_FUNCTIONS.items() for function in functions}
 
@@ -17,4 +20,13 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str):
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in RAPIDS:
+            raise
+        raise EngineError(
+            f"gpu_pipeline.{name} needs {error.name}, which is not installed. In a checkout of gpu-pipeline: "
+            "pip install -e '.[cu12]', or '.[cu13]' for a driver of CUDA 13. `curate doctor` shows the driver; "
+            "cpu_fallback has the same functions"
+        ) from None

@@ -208,8 +208,9 @@ def decoded(path: Path, kind: type[Kind]) -> Kind:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise InputError(f"cannot open {path}: {fault_of(error)}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not the configuration of a transformer: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        fault = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise InputError(f"{path} is not the configuration of a transformer: {fault}") from None
 
 
 def unsupported(path: Path, name: str, value: Any, expected: str) -> InputError:
@@ -225,6 +226,8 @@ def _check(path: Path, config: EncoderConfig) -> None:
         raise unsupported(
             path, "hidden_size", config.hidden_size, f"a multiple of its {config.num_attention_heads} heads"
         )
+    if not 0 <= config.pad_token_id < config.vocab_size:
+        raise unsupported(path, "pad_token_id", config.pad_token_id, f"a token below {config.vocab_size}")
     check_labels(path, config)
 
 

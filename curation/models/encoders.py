@@ -346,6 +346,7 @@ def read_tokenizer(folder: Path) -> Any:
     path = folder / TOKENIZER
     try:
         tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.encode("a")
     except Exception as error:  # the package raises no narrower class
         raise InputError(f"{path} cannot be read as a tokenizer: {error}") from None
     tokenizer.no_truncation()
@@ -354,18 +355,29 @@ def read_tokenizer(folder: Path) -> Any:
 
 
 def tokenizer_of(folder: Path, vocab_size: int) -> Any:
-    """Return the tokenizer of a folder. InputError for one with more tokens than the model has vectors."""
+    """Return the tokenizer of a folder. InputError for one with ids above the vectors of the model."""
     tokenizer = read_tokenizer(folder)
-    if tokenizer.get_vocab_size() > vocab_size:
-        raise InputError(
-            f"{folder / TOKENIZER} has {tokenizer.get_vocab_size():,} tokens, and the model has vectors for "
-            f"{vocab_size:,}. Give the tokenizer of this model"
-        )
+    check_ids(folder, tokenizer, vocab_size)
     return tokenizer
 
 
+def check_ids(folder: Path, tokenizer: Any, rows: int) -> None:
+    """InputError for a tokenizer that may give the id `rows` or a larger one. Ids may have gaps, and those around a
+    text (`post_processor`) need not be in the vocabulary."""
+    if (largest := largest_id(tokenizer)) >= rows:
+        raise InputError(
+            f"{folder / TOKENIZER} has {tokenizer.get_vocab_size():,} tokens with ids up to {largest:,}, and the model "
+            f"has vectors for {rows:,}. Give the tokenizer of this model"
+        )
+
+
+def largest_id(tokenizer: Any) -> int:
+    """Return the largest id that a tokenizer can give; -1 if it has none."""
+    return max([*tokenizer.get_vocab().values(), *tokenizer.encode("a").ids], default=-1)
+
+
 __all__ = [
-    "LOADING", "Encoder", "Tensors", "activate", "check_packages", "device_facts", "fixed_batches", "load_encoder",
-    "one_thread", "package_versions", "padded", "padded_lengths", "read_tokenizer", "read_weights", "tokenizer_of",
-    "torch_device",
+    "LOADING", "Encoder", "Tensors", "activate", "check_ids", "check_packages", "device_facts", "fixed_batches",
+    "largest_id", "load_encoder", "one_thread", "package_versions", "padded", "padded_lengths", "read_tokenizer",
+    "read_weights", "tokenizer_of", "torch_device",
 ]  # fmt: skip

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import gzip
 import mmap
+import os
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +25,10 @@ MAX_ORDER = 20
 MISSING_UNKNOWN = 100 * kernel.UNITS  # the log probability that KenLM gives to <unk> where a model has none
 BINARY = b"mmap lm http://kheafield.com/code"
 GZIP = b"\x1f\x8b"
+MAX_GROWTH, FREE_BYTES = 100, 16 << 20  # of a compressed file, which has 3 to 10 times its size; a few MB may have more
+PIECE_BYTES = 1 << 20
 SPACES = re.compile(r"[ \t\v\f\r]+")
+CONTENT = re.compile(rb"\S")
 SHOWN = 60  # characters of a wrong line
 INSTALL = "pip install kenlm"
 TINY = rb"""\data\
@@ -102,13 +107,28 @@ def _load(path: str, digest: str) -> LanguageModel | KenlmModel:
             if head == BINARY:
                 return _load_binary(path)
             if head.startswith(GZIP):
-                data: Any = gzip.decompress(head + file.read())
+                data: Any = _decompressed(path)
             else:
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if head else b""
-    except (OSError, EOFError) as error:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) if head else bytearray()
+    except (OSError, EOFError, zlib.error) as error:
         reason = fault_of(error) if isinstance(error, OSError) else "its gzip stream ends too early"
+        reason = "its gzip stream is damaged" if isinstance(error, zlib.error) else reason
         raise InputError(f"no language model can be read at {path}: {reason}") from None
-    return _parse(path, np.frombuffer(bytearray(data) if isinstance(data, bytes) else data, np.uint8))
+    return _parse(path, np.frombuffer(data, np.uint8))
+
+
+def _decompressed(path: str) -> bytearray:
+    """The content of a gzip file. InputError for one that grows as no language model does, to protect the memory."""
+    limit, data = MAX_GROWTH * os.path.getsize(path) + FREE_BYTES, bytearray()
+    with gzip.open(path) as file:
+        while piece := file.read(PIECE_BYTES):
+            data += piece
+            if len(data) > limit:
+                raise InputError(
+                    f"{path} has more than {limit:,} bytes when it is decompressed, over {MAX_GROWTH} times its size, "
+                    "which is no language model. Decompress the file if it is one"
+                )
+    return data
 
 
 def tiny_model() -> LanguageModel:
@@ -135,9 +155,10 @@ def _load_binary(path: str) -> KenlmModel:
 
 
 def _lines(data: np.ndarray, position: int) -> Iterator[tuple[str, int]]:
-    """Yield the lines from a position on, stripped, with the position after each."""
+    """Yield the lines with content from a position on, stripped, with the position after each."""
     raw = data.data
-    while position < len(data):
+    while found := CONTENT.search(raw, position):
+        position = found.start()
         piece = bytes(raw[position : position + 4096])
         size = piece.find(b"\n") + 1 or len(piece)
         position += size
@@ -182,22 +203,20 @@ def _read_counts(path: str, data: np.ndarray) -> tuple[tuple[int, ...], int]:
             counts.append(int(match[2]))
         elif line.startswith("\\"):
             break
-        elif line:
+        else:
             raise _wrong(path, f"expected the line ngram {len(counts) + 1}=NUMBER, not {line[:SHOWN]!r}")
         position = after
     if not 1 <= len(counts) <= MAX_ORDER:
         raise _wrong(path, f"it announces n-grams of {len(counts)} orders, expected 1 to {MAX_ORDER}")
-    if sum(counts) > len(data):
+    # The shortest line has a digit, a character and a separator per word, and a line end
+    if sum(count * (2 * order + 2) for order, count in enumerate(counts, 1)) > len(data) + 1:
         raise _wrong(path, f"it announces {sum(counts):,} n-grams in {len(data):,} bytes")
     return tuple(counts), position
 
 
 def _next_line(data: np.ndarray, position: int) -> tuple[str, int]:
     """Return the next line with content, and the position after it."""
-    for line, after in _lines(data, position):
-        if line:
-            return line, after
-    return "", len(data)
+    return next(_lines(data, position), ("", len(data)))
 
 
 def _build(path: str, counts: tuple[int, ...], entries: np.ndarray, closed: bool, longest: int) -> LanguageModel:

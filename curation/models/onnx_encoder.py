@@ -19,7 +19,7 @@ from llvmlite import binding
 
 from curation.errors import EngineError, InputError
 from curation.models.encoder_files import MODELS_KEPT
-from curation.models.encoders import package_versions, tokenizer_of
+from curation.models.encoders import largest_id, package_versions, tokenizer_of
 from curation.models.onnx_files import LOGITS, POOLED, OnnxFiles, onnx_digests, open_onnx
 from curation.models.windows import Windows, cut_windows, special_ids
 from curation.system.interrupts import check as check_interrupts
@@ -87,7 +87,8 @@ class OnnxEncoder:
             )  # fmt: skip
         except Exception as error:  # its classes have no common base
             raise InputError(f"{files.path} cannot be loaded by onnxruntime: {_line(error)}") from None
-        self._result(np.array(self.tokenizer.encode("a").ids or [0]))  # one that cannot compute fails now
+        # A model that cannot compute fails now, and so does one without a vector for the largest id
+        self._result(np.array([*self.tokenizer.encode("a").ids, max(largest_id(self.tokenizer), 0)]))
 
     def windows(self, texts: Sequence[str | None], count: int) -> Windows:
         """Return the windows of texts, up to `count` of each (0: all)."""

@@ -16,8 +16,8 @@ import msgspec
 import numpy as np
 
 from curation.errors import InputError
-from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, WEIGHTS, check_folder, encoder_digests
-from curation.models.encoders import package_versions, read_tokenizer
+from curation.models.encoder_files import MODELS_KEPT, TOKENIZER, WEIGHTS, check_folder, decoded, encoder_digests
+from curation.models.encoders import check_ids, package_versions, read_tokenizer
 from curation.models.tensors import read_header, read_tensors
 from curation.models.windows import Windows, cut_windows
 from curation.system.interrupts import check as check_interrupts
@@ -67,7 +67,7 @@ class _TokenizerFile(msgspec.Struct):
 
 def _unknown_id(path: Path) -> int | None:
     """Return the id of unknown tokens, which have no meaning; None if the tokenizer has none."""
-    model = msgspec.json.decode(path.read_bytes(), type=_TokenizerFile).model
+    model = decoded(path, _TokenizerFile).model
     if model.unk_id is not None or model.unk_token is None:
         return model.unk_id
     return dict(model.vocab).get(model.unk_token)
@@ -83,17 +83,21 @@ class StaticVectors:
         path = folder / WEIGHTS
         tensors = read_tensors(path)
         self.tokenizer = read_tokenizer(folder)
-        self.table = next(tensors[name] for name in TABLES if name in tensors)
+        self.table = next((tensors[name] for name in TABLES if name in tensors), np.zeros(0))
+        if self.table.ndim != 2:
+            raise InputError(f"{path} has no tensor {' or '.join(TABLES)} of two axes: it holds no static embeddings")
         self.width = self.table.shape[1]
         self.factors, self.rows = tensors.get(FACTORS), tensors.get(ROWS)
         self.unknown = _unknown_id(folder / TOKENIZER)
         self._check(path)
 
     def _check(self, path: Path) -> None:
-        tokens = self.tokenizer.get_vocab_size()
-        known = len(self.table) if self.rows is None else len(self.rows)
-        if known < tokens or (self.factors is not None and len(self.factors) < tokens):
-            raise InputError(f"{path} has vectors for {known:,} tokens, and its tokenizer has {tokens:,}")
+        for name, tensor in ((FACTORS, self.factors), (ROWS, self.rows)):
+            if tensor is not None and (tensor.ndim != 1 or (name == ROWS and tensor.dtype.kind not in "iu")):
+                expected = f"one {'integer' if name == ROWS else 'number'} per token"
+                raise InputError(f"{path}: its {name} has {tensor.dtype} of {tensor.shape}; expected {expected}")
+        per_token = (self.table if self.rows is None else self.rows, self.factors)
+        check_ids(path.parent, self.tokenizer, min(len(each) for each in per_token if each is not None))
         if self.rows is not None and not 0 <= self.rows.min(initial=0) <= self.rows.max(initial=0) < len(self.table):
             raise InputError(f"{path}: its {ROWS} names rows outside its {len(self.table):,} vectors")
         if not (np.isfinite(self.table).all() and (self.factors is None or np.isfinite(self.factors).all())):

@@ -19,6 +19,8 @@ from curation.errors import InputError
 from curation.system.os_errors import fault_of
 
 MAX_HEADER = 100_000_000  # bytes, as in the package safetensors
+MAX_AXES, MAX_AXIS = 8, 1 << 40  # a tensor of no values may have an axis of any size, which NumPy cannot hold
+SHOWN = 80  # characters of a wrong shape
 METADATA = "__metadata__"
 BFLOAT16 = "BF16"  # the upper half of a float32
 DTYPES = {
@@ -70,12 +72,16 @@ def _read(path: Path) -> tuple[dict[str, Tensor], int]:
             }
     except OSError as error:
         raise InputError(f"cannot open {path}: {fault_of(error)}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no file of safetensors: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        fault = "its header is nested too deeply" if isinstance(error, RecursionError) else error
+        raise InputError(f"{path} is no file of safetensors: {fault}") from None
     data_bytes = size - 8 - header_bytes
     for name, tensor in header.items():
         if tensor.dtype not in DTYPES:
             raise InputError(f"{path}: the tensor {name} has the dtype {tensor.dtype}; {', '.join(DTYPES)} can be read")
+        if len(tensor.shape) > MAX_AXES or max(tensor.shape, default=0) > MAX_AXIS:
+            shape = f"{tensor.shape}"[:SHOWN]
+            raise InputError(f"{path} is damaged: the tensor {name} has the shape {shape}")
         first, last = tensor.data_offsets
         expected = prod(tensor.shape) * np.dtype(DTYPES[tensor.dtype]).itemsize
         if min(tensor.shape, default=0) < 0 or not 0 <= first <= last <= data_bytes or last - first != expected:

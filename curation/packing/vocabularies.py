@@ -403,14 +403,15 @@ def _load_sentencepiece(path: Path) -> Vocabulary:
     try:
         model = sentencepiece.SentencePieceProcessor(model_proto=data)
         size = model.vocab_size()
-    except (RuntimeError, UnicodeDecodeError) as error:  # the latter of a message that quotes bytes of the file
+        pieces = model.id_to_piece([*range(size)])
+    except (RuntimeError, UnicodeDecodeError) as error:  # a piece need not be UTF-8
         raise TokenizerError(f"expected a SentencePiece model in {path}: {error}. Correct its path.") from error
     return Vocabulary(
         kind="sentencepiece",
         size=size,
         eod=model.eos_id() if model.eos_id() >= 0 else None,
         bos=model.bos_id() if model.bos_id() >= 0 else None,
-        special_tokens=[model.id_to_piece(i) for i in range(size) if model.is_control(i)],
+        special_tokens=[piece for i, piece in enumerate(pieces) if model.is_control(i)],
         digest=hashlib.sha256(data).hexdigest(),
         versions={"sentencepiece": package_version("sentencepiece")},
         encode=lambda texts: model.encode(texts, out_type=int, num_threads=1),

@@ -27,7 +27,7 @@ from curation.reading.inputs import AnyInput, Budget, HubInput, list_inputs, wit
 from curation.reading.paths import split_suffix
 from curation.reading.urls import shown
 from curation.recipes.advice import advice_for, refuse_hydra
-from curation.recipes.exports import check_columns, check_export
+from curation.recipes.exports import check_columns, check_export, export_format
 from curation.recipes.form_settings import formats_of_settings
 from curation.recipes.mixing import check_mix
 from curation.recipes.optional import leave_out
@@ -222,6 +222,12 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(
                     f"output.parquet: gpu cannot write {name!r}, a column of vectors. Leave parquet out, which encodes "
                     "documents/ on the processors"
+                )
+            is_exported = name in (self.output.export_columns or [name])
+            if self.output.cleaned and export_format(self.output.cleaned) == "csv" and "[" in kind and is_exported:
+                raise ValueError(
+                    f"output.cleaned: csv cannot hold {name!r}, a column of vectors. Give cleaned: jsonl or parquet, "
+                    "or export_columns without it"
                 )
         if self.input:
             carried = [name for entry in self.input for name in entry.columns]

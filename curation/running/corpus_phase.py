@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import orjson
 
-from curation.arrays import load_mapped, save_array, write_array
+from curation.arrays import load_arrays, load_mapped, save_array, write_array
 from curation.engine import load_engine
 from curation.errors import counted
 from curation.reading.source_files import Slice
@@ -96,9 +96,8 @@ def _rows_path(path: Path, name: str, number: int) -> Path:
 
 def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecision:
     """Return the decision of the stage number `stage` about the rows of `partitions`. Its rows are in memory maps."""
-    with np.load(path) as stored:
-        facts = orjson.loads(str(stored["facts"]))
-        cuts = cuts_in(stored)
+    stored = load_arrays(path)
+    facts, cuts = orjson.loads(str(stored["facts"])), cuts_in(stored)
     removed = []
     for number, drops in enumerate(facts["drops"]):
         row, kept_row, value = (load_mapped(_rows_path(path, name, number)) for name in ROWS)

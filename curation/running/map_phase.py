@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from curation.arrays import load_arrays
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.models.vectors import arrow_type, is_list
@@ -307,8 +308,7 @@ def cuts_in(stored: Mapping[str, np.ndarray]) -> Cuts | None:
 
 def load_cuts(path: Path) -> Cuts | None:
     """Return the spans in the file of a decision; None if it has none."""
-    with np.load(path) as stored:
-        return cuts_in(stored)
+    return cuts_in(load_arrays(path))
 
 
 def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: TableFile, notes: SliceNotes) -> Frame:

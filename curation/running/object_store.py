@@ -2,13 +2,16 @@
 """A prefix of an object store: objects that are created once and never replaced, by conditional writes.
 
 s3fs sends `If-None-Match: *` with a put and with the end of a multipart upload, so the store itself refuses a second
-object of the same name. Requests are repeated after errors that pass: s3fs repeats some of them, and this module all.
+object of the same name. `check_condition` tests this by two writes. Requests are repeated after errors that pass: s3fs
+repeats some of them, and this module all.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
+import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,8 +22,11 @@ from typing import Any, NamedTuple, TypeVar
 from curation.errors import OutputError
 from curation.reading.urls import check_url, is_remote, scrubbed, shown
 from curation.system.interrupts import check as check_interrupts
+from curation.system.packages import package_version
 
 PROTOCOLS = ("s3", "s3a", "memory")  # whose conditional writes are tested; `memory` is for tests
+S3FS = (2024, 12)  # the first version that sends the condition; 0.4.2 only asks whether the object exists
+PROBE = "condition-probe-"  # begins the names of objects that test the condition; they are not part of a copy
 TRIES = 6
 FIRST_WAIT_SECONDS = 0.5  # doubled after each failed try: 15 s in all
 READ_BYTES = 16 << 20  # per request
@@ -67,7 +73,8 @@ class ObjectStore:
 
             self._files, root = fsspec.url_to_fs(url, use_listings_cache=False)
         except ImportError as error:
-            raise OutputError(f"{self.url} needs another package: {scrubbed(error, url)}. pip install s3fs") from None
+            missing = scrubbed(error, url)
+            raise OutputError(f"{self.url} needs another package: {missing}. pip install 's3fs>=2024.12'") from None
         except Exception as error:  # wrong settings of fsspec or of the file system
             raise OutputError(f"{self.url} cannot be opened: {scrubbed(error, url)}") from None
         self._root = root.rstrip("/")
@@ -77,13 +84,40 @@ class ObjectStore:
 
         def find() -> dict[str, int]:
             found = self._files.find(self._root, detail=True)
-            prefix = f"{self._root}/"
-            return {path.removeprefix(prefix): int(entry["size"]) for path, entry in found.items() if path != prefix}
+            names = {path.removeprefix(f"{self._root}/"): int(entry["size"]) for path, entry in found.items()}
+            return {name: size for name, size in names.items() if name and not name.startswith(PROBE)}
 
         try:
             return self._try("list", "", find)
         except FileNotFoundError:
             return {}
+
+    def check_condition(self) -> None:
+        """Create one object twice, under a name of its own that is deleted afterwards.
+
+        OutputError if the second write is not refused, or not by the store.
+        """
+        if self._is_s3() and tuple(map(int, re.findall(r"\d+", version := package_version("s3fs"))[:2])) < S3FS:
+            raise OutputError(
+                f"{self.url}: s3fs {version} sends no condition with a write, so two runs could mix. "
+                "pip install -U 's3fs>=2024.12' 'aiobotocore>=2.16', or give a local folder"
+            )
+        path = f"{self._root}/{PROBE}{secrets.token_hex(8)}"
+
+        def is_created() -> bool:
+            return self._create("", lambda _: self._files.pipe_file(path, b"x", mode="create"))
+
+        try:
+            is_created()  # False after a lost answer to its first try
+            is_replaced = is_created()
+        finally:
+            with suppress(OutputError, FileNotFoundError):  # credentials that may write need not be allowed to delete
+                self._try("write", "", lambda: self._files.rm_file(path))
+        if is_replaced:
+            raise OutputError(
+                f"{self.url}: the store replaces objects despite If-None-Match, so two runs could mix. Give a "
+                "store with conditional writes, or a local folder"
+            )
 
     def create(self, name: str, data: bytes) -> bool:
         """Write an object, unless one of this name exists; return whether it was written.
@@ -104,7 +138,12 @@ class ObjectStore:
         def attempt() -> bool:
             try:
                 write(f"{self._root}/{name}")
-            except FileExistsError:
+            except FileExistsError as error:
+                if self._is_s3() and not _fault_of(error).status:
+                    raise OutputError(
+                        f"{self.url}: the installed s3fs asks whether an object exists instead of sending a condition, "
+                        "so two runs could mix. pip install -U 's3fs>=2024.12', or give a local folder"
+                    ) from None
                 return False
             except OSError as error:
                 if _fault_of(error).status == EXISTS:  # from stores that do not say which condition failed
@@ -169,7 +208,7 @@ class ObjectStore:
             check_interrupts()
             try:
                 return request()
-            except FileNotFoundError:
+            except (FileNotFoundError, OutputError):
                 raise
             except Exception as error:  # file systems raise errors of their own libraries
                 fault = _fault_of(error)

@@ -95,10 +95,10 @@ def need_documents(run: FinishedRun, purpose: str) -> None:
 
 def open_finished(folder: str | Path) -> FinishedRun:
     """Return the finished run in a folder. OutputError if there is none, or if it is of another version."""
-    folder = Path(folder)
-    content = read_json(folder / REPORT) if folder.is_dir() else None
+    content = read_json(Path(folder) / REPORT) if Path(folder).is_dir() else None
     if content is None:
         raise OutputError(no_run(folder))
+    folder = Path(folder)
     if fault := wrong_in_report(content):
         version = content.get("versions", {}) if isinstance(content, dict) else {}
         made = version.get("gpu-pipeline") if isinstance(version, dict) else None

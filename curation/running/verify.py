@@ -19,6 +19,7 @@ from curation.errors import CurationError, IntegrityError, OutputError
 from curation.packing.blends import INDEX_FOLDER
 from curation.packing.indexed import check_pair
 from curation.reading.paths import is_run
+from curation.reading.urls import is_remote, shown
 from curation.running.context import WORK
 from curation.running.exports import part_files
 from curation.running.ledger import check_ledger
@@ -69,9 +70,9 @@ def verify(folder: str | Path) -> list[str]:
     """
     if is_object_url(folder):
         return _verify_copy(ObjectStore(str(folder)))
-    folder = Path(folder)
-    if not folder.is_dir():
+    if not Path(folder).is_dir():
         raise OutputError(no_run(folder))
+    folder = Path(folder)
     if (folder / REPORT).is_symlink():
         return [_link(REPORT)]
     path = folder / REPORT
@@ -127,8 +128,14 @@ def _verify_copy(store: ObjectStore) -> list[str]:
     return [*problems, *(f"{_shown(name)} is not part of the run" for name in foreign), *_counts(content)]
 
 
-def no_run(folder: Path) -> str:
+def no_run(folder: str | Path) -> str:
     """Return the message about a folder without a finished run; it names the run around it, or the runs in it."""
+    if is_remote(str(folder)):
+        return (
+            f"{shown(str(folder))} is an URL. Give a local folder: DIR/run of the work folder, or one with a copy of "
+            "the objects below the URL. `curate verify URL` reads s3://"
+        )
+    folder = Path(folder)
     fault = "is a file" if folder.is_file() else "holds no finished run (no report.json)"
     if not os.path.lexists(folder):
         fault = f"does not exist (working directory: {os.getcwd()})"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from curation.arrays import load_arrays
 from curation.contract import TEXT, Engine
 from curation.kernels.ngram_table import TABLES_AT_ONCE, NgramTable
 from curation.system.files import commit
@@ -44,8 +45,8 @@ class EvaluationItems(NamedTuple):
 @lru_cache(maxsize=TABLES_AT_ONCE)
 def load_items(path: Path) -> EvaluationItems:
     """Return the places that `save` wrote, read once per process."""
-    with np.load(path) as stored:
-        return EvaluationItems(tuple(stored["files"].tolist()), stored["hashes"], stored["file_number"], stored["item"])
+    stored = load_arrays(path)
+    return EvaluationItems(tuple(stored["files"].tolist()), stored["hashes"], stored["file_number"], stored["item"])
 
 
 def first_matches(

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +32,7 @@ import orjson
 import pyarrow as pa
 
 from curation import __version__
-from curation.arrays import batches_by_size, batches_of, map_file, positions_of
+from curation.arrays import batches_by_size, batches_of, load_arrays, map_file, positions_of
 from curation.contract import ID, position_type
 from curation.errors import IntegrityError, RecipeError
 from curation.stages.index_tasks import Band, files_folder, index_files, noted_files
@@ -47,6 +48,8 @@ FOLDER = "index"
 DESCRIPTION = "index.json"
 IDS = "ids.arrow"
 IDS_AT_ONCE = 1 << 16  # ids per batch of ids.arrow
+FILE_NAME = re.compile(r"[\w.-]{1,80}", re.ASCII)  # in the folder itself
+SHOWN = 80  # characters of a wrong name
 CROWD = 64
 PAIRS_AT_ONCE = 1 << 18
 Settings = dict[str, Any]
@@ -139,6 +142,9 @@ class SavedIndex:
             made = self.content["format"]
             self.documents = int(self.content["documents"]) if made == FORMAT else 0
             sizes = {name: entry["bytes"] for name, entry in self.content["files"].items()} if made == FORMAT else {}
+            if wrong := [name for name in sizes if not FILE_NAME.fullmatch(name)]:
+                raise ValueError(f"it names the file {wrong[0][:SHOWN]!r}")
+            self.settings = dict(self.content["settings"]) if made == FORMAT else {}
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise IntegrityError(f"{self.folder / DESCRIPTION} is damaged ({error!r}); make the index again") from None
         if made != FORMAT:
@@ -152,7 +158,7 @@ class SavedIndex:
 
     def check(self, settings: Settings) -> None:
         """Raise RecipeError with the settings that differ between the index and a stage."""
-        made = self.content["settings"]
+        made = self.settings
         differences = [
             f"{name} {made.get(name)!r} there, {settings.get(name)!r} here"
             for name in sorted({*made, *settings})
@@ -216,9 +222,8 @@ class Matches(NamedTuple):
 
     @staticmethod
     def load(path: Path) -> Matches:
-        with np.load(path) as stored:
-            details = orjson.loads(str(stored["details"]))
-            return Matches(stored["position"], stored["number"], stored["value"], details)
+        stored = load_arrays(path)
+        return Matches(stored["position"], stored["number"], stored["value"], orjson.loads(str(stored["details"])))
 
 
 def sum_details(matches: Sequence[Matches]) -> dict[str, int]:

@@ -7,17 +7,15 @@ integers, so it depends on the centroids alone.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
 
-from curation.arrays import seeded_hashes, sorted_unique
+from curation.arrays import load_arrays, seeded_hashes, sorted_unique
 from curation.contract import position_type
-from curation.errors import InputError, counted
+from curation.errors import InputError, IntegrityError, counted
 from curation.models.vectors import dots, quantised, squared_norms, unit_vectors
 from curation.stages.components import Components
 from curation.stages.key_ranges import bundle_count, read_cell, row_type, write_cells
@@ -100,13 +98,13 @@ class Clusters(NamedTuple):
         """Read what `save` wrote."""
         remedy = "Give centroids/stage-N.npz of an earlier run"
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                clusters = cls(*(stored[name] for name in cls._fields))
+            stored = load_arrays(path)
+            clusters = cls(*(stored[name] for name in cls._fields))
         except FileNotFoundError:
             raise InputError(f"centroids: {path} does not exist. {remedy}") from None
         except OSError as error:
             raise InputError(f"centroids: {path} cannot be read ({error.strerror or error}). {remedy}") from None
-        except (ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error):
+        except (IntegrityError, KeyError):
             raise InputError(f"centroids: {path} is not a file of centroids, or is damaged. {remedy}") from None
         return clusters
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from curation.arrays import map_file, seeded_hashes, write_array, write_file
+from curation.arrays import load_arrays, map_file, seeded_hashes, write_array, write_file
 from curation.contract import position_type
 from curation.errors import InputError, IntegrityError, RecipeError
 from curation.models.vectors import UNITS, from_column, squared_norms
@@ -336,9 +336,9 @@ def _sample(corpus: Corpus, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return different vectors of all bundles, and their nearest clusters of the index."""
     pieces = []
     for number in range(bundle_count(corpus)):
-        with np.load(_sample_path(corpus, number)) as stored:
-            if len(stored["keys"]):
-                pieces.append([stored[name] for name in ("keys", "vectors", "nearest")])
+        stored = load_arrays(_sample_path(corpus, number))
+        if len(stored["keys"]):
+            pieces.append([stored[name] for name in ("keys", "vectors", "nearest")])
     if not pieces:
         return np.zeros((0, 0), np.int8), np.zeros((0, 0), np.int32)
     keys, vectors, nearest = (np.concatenate(values) for values in zip(*pieces, strict=True))

@@ -202,7 +202,7 @@ def broken(folder: Path, name: str) -> None:
         ("no config", "it has no config.json. The folder needs config.json, model.safetensors, tokenizer.json"),
         ("no tokenizer", "it has no tokenizer.json"),
         ("foreign tokenizer", "tokenizer.json cannot be read as a tokenizer"),
-        ("larger tokenizer", "tokens, and the model has vectors for 5. Give the tokenizer of this model"),
+        ("larger tokenizer", ", and the model has vectors for 5. Give the tokenizer of this model"),
         ("pickle", "its weights pytorch_model.bin are a pickle, which can run code. Save the model as model.saf"),
         (
             "shards",

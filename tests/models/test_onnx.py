@@ -224,7 +224,7 @@ def rename_output(model: Any, name: str) -> None:
         ("part", "model.onnx is no ONNX file, or a part of one: a field of"),
         ("no tokenizer", "model.onnx is no transformer: there is no"),
         ("foreign tokenizer", "tokenizer.json cannot be read as a tokenizer"),
-        ("larger tokenizer", "tokens, and the model has vectors for 5. Give the tokenizer of this model"),
+        ("larger tokenizer", ", and the model has vectors for 5. Give the tokenizer of this model"),
         ("no file", "data.bin. It needs config.json and tokenizer.json in its folder"),
         ("outside", "names '../a.bin' as a file of its tensors, which is not inside its folder"),
         ("custom operator", "has the custom operator Shape of ai.onnx.contrib, which runs code of a library"),

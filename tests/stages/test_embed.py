@@ -172,7 +172,7 @@ def broken(folder: Path, name: str) -> None:
         ("pickle", "its weights pytorch_model.bin are a pickle, which can run code"),
         ("neither", "config.json has model_type 'model2vec', which is not supported; expected one of bert"),
         ("no ONNX", "model.onnx is no ONNX file, or a part of one: "),
-        ("rows", "has vectors for 5 tokens, and its tokenizer has 28"),
+        ("rows", "has 28 tokens with ids up to 27, and the model has vectors for 5. Give"),
         ("mapping", "its mapping names rows outside its 28 vectors"),
         ("NaN", "has NaN or infinite values: its training has failed"),
         ("layers", "config.json is not the configuration of a transformer: Object missing required field `vocab_size`"),
