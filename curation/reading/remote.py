@@ -52,11 +52,12 @@ class RemoteFile(io.RawIOBase):
     Raises InputError where the server refuses the file, or after TRIES failed tries.
     """
 
+    file: Any = None  # `close` asks for it where `check_url` refused the path
+
     def __init__(self, path: str) -> None:
         check_url(path)
         self.path = path
         self.position = 0
-        self.file: Any = None
         self.size, self.version = 0, ""
         size = self._try(lambda: getattr(self._open(), "size", None))
         self.size = UNKNOWN_SIZE if size is None else int(size)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each form against plain Python over lists, and that its bytes depend on nothing but the documents."""
 
+import inspect
 import itertools
 import os
 from pathlib import Path
@@ -270,7 +271,7 @@ def test_every_form_is_known_wherever_forms_are(name, capsys):
         assert row.format(name) in (ROOT / path).read_text("utf-8"), f"{path} does not tell of {name}"
     assert f"`{name}`" in str(Output.__doc__)
     for field in form.__struct_fields__:
-        assert f"\n    {field} " in str(form.__doc__), f"the docstring of {form.__name__} does not tell of {field}"
+        assert f"\n{field} " in str(inspect.getdoc(form)), f"the docstring of {form.__name__} does not tell of {field}"
     with pytest.raises(SystemExit):
         main(["tokenize", "--help"])
     assert name in capsys.readouterr().out

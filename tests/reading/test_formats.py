@@ -583,7 +583,7 @@ def test_a_wrong_offset_in_arrow_is_damage_and_wrong_utf8_one_row(tmp_path: Path
 
 
 def test_html_gives_the_main_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("resiliparse")
+    needs("resiliparse")
     page = "<html><nav>Home</nav><main><h1>Café déjà</h1><p>Zeile</p></main><footer>Imprint</footer></html>"
     meta = '<meta charset="windows-1252">'
     (tmp_path / "a.html").write_text("\ufeff" + page)
