@@ -120,7 +120,7 @@ def test_recall_and_precision_on_real_documents(truth, tmp_path):
     caught, pairs = truth.caught(gone, 0.9, 1.1)
     assert caught == pairs >= 377
     caught, pairs = truth.caught(gone, 0.8, 0.9)
-    assert caught >= 0.99 * pairs and pairs >= 200
+    assert caught >= 0.99 * pairs and pairs > 100
     assert all(truth.best[row] >= 0.8 for row in gone), "removed without a partner"
     for row, kept, value in zip(found.row.tolist(), found.kept_row.tolist(), found.value.tolist(), strict=True):
         assert kept not in gone
