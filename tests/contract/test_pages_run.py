@@ -62,7 +62,7 @@ STANDS_FOR = {
     "PATH": "data/a.jsonl", "cl100k_base": "gpt2", "DIR/run": "RUN", "your/folder": "data",
 }  # fmt: skip
 OWNERS = (curation.RunResult, RowStage, CorpusStage, Corpus, Engine)
-OTHERS = {"help", "pandas", "str", "strip"}  # of Python and of libraries
+OTHERS = {"help", "pandas", "str", "strip", "text", "warnings"}  # of Python and of libraries
 
 
 class Words(NamedTuple):
