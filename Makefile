@@ -70,15 +70,15 @@ bench-peers: $(READY)  ## compare with other tools, each installed into a separa
 gpu-check: $(READY)  ## run all checks that need a GPU, with results in the folder OUT; failures do not stop it
 	PYTHON=$(BIN)/python bash benchmarks/gpu_check.sh $(OUT)
 
-ptx: $(READY)  ## run the device code of all kernels on this machine, on the 2 MB corpus too, and print its counts
+ptx: $(READY)  ## run the device code of all kernels on this machine, on all real documents too, and print its counts
 	PTX_ALL_SEEDS=1 $(BIN)/pytest -q -m "" tests/ptx
 	$(BIN)/python -m tests.ptx.profile
 
 ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/gpu.md
 	$(BIN)/python -m tests.ptx.profile --record
 
-tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on 20 MB, a million adversarial strings and all code points
-	TOKEN_STRINGS=1000000 TOKEN_CORPUS=real_20mb.jsonl $(BIN)/pytest -q -m "" tests/packing/test_flat_tables.py
+tokens: $(READY)  ## compare pre-tokens and ids with tiktoken on a million adversarial strings and all code points; TOKEN_CORPUS: a JSON Lines file
+	TOKEN_STRINGS=1000000 $(BIN)/pytest -q -m "" tests/packing/test_flat_tables.py
 	UNICODE_SWEEP=all $(BIN)/pytest -q -m "" tests/packing/test_unicode_differences.py
 
 torture: $(READY)  ## test 10,000 damaged inputs, and runs killed at 200 random moments

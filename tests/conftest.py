@@ -20,7 +20,7 @@ from curation.engine import PACKAGES, gpu_obstacle, load_engine
 from curation.running.memory import read_processors
 from curation.running.progress import Lines
 from curation.running.warm_up import GROUPS, warm_up
-from tests.corpus import SHARED_DATA
+from tests.corpus import write_real_documents
 
 ENGINES = tuple(PACKAGES)
 
@@ -105,11 +105,9 @@ def engine(request: pytest.FixtureRequest) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder of real documents beside the project."""
-    if not SHARED_DATA.is_dir():
-        pytest.skip(f"shared data is not at hand: {SHARED_DATA} does not exist")
-    return SHARED_DATA
+def real_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real documents as JSON Lines."""
+    return write_real_documents(tmp_path_factory.mktemp("real"))
 
 
 def table_of(texts: list[str | None]) -> pa.Table:

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One nasty corpus for all tests, real documents where they are at hand, and Hypothesis strategies that repeat."""
+"""One nasty corpus for all tests, real documents with known duplicates, and Hypothesis strategies that repeat."""
 
+import gzip
 import json
 import os
 import random
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 
 PROJECT = Path(__file__).resolve().parent.parent
-SHARED_DATA = Path(os.environ.get("CURATION_TEST_DATA") or PROJECT.parent / "shared" / "data")
+DATA = PROJECT / "tests" / "data"
 
 LINE_ENDS = ("\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
 SPACES = (" ", "\t", "\x1f", "\xa0", "\u1680", *map(chr, range(0x2000, 0x200B)), "\u202f", "\u205f", "\u3000")
@@ -196,13 +198,40 @@ NASTY: list[str] = [
 ]
 
 
-def real_documents(limit: int) -> list[str]:
-    """The texts of the first `limit` real documents; skips the test where they are not at hand."""
-    path = SHARED_DATA / "real_2mb.jsonl"
-    if not path.exists():
-        pytest.skip(f"real documents are not at hand: {path} does not exist")
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line)["text"] for line, _ in zip(lines, range(limit), strict=False)]
+@cache
+def real_records() -> list[dict[str, Any]]:
+    """The real documents, in English and 21 other languages: `tests/data/README.md` says whose they are."""
+    return [json.loads(line) for line in gzip.decompress((DATA / "corpus.jsonl.gz").read_bytes()).splitlines()]
+
+
+def real_documents(limit: int | None = None, language: str = "") -> list[str]:
+    """The texts of the first `limit` real documents, or of those in one language."""
+    return [each["text"] for each in real_records() if language in ("", each["language"])][:limit]
+
+
+def real_pairs() -> list[dict[str, Any]]:
+    """All pairs of real documents whose word 5-grams have a Jaccard similarity `j` of 0.5 or more."""
+    return [json.loads(line) for line in gzip.decompress((DATA / "pairs.jsonl.gz").read_bytes()).splitlines()]
+
+
+def corpora() -> dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    """Documents and pairs of each corpus with known pairs: ours, and real_20mb if the folder that CURATION_TEST_DATA
+    names has it."""
+    found = {"corpus": (real_records(), real_pairs())}
+    paths = [Path(os.environ.get("CURATION_TEST_DATA", ""), f"real_20mb.{kind}") for kind in ("jsonl", "pairs.jsonl")]
+    if all(path.is_file() for path in paths):
+        files = [path.read_bytes() for path in paths]
+        documents, pairs = ([json.loads(line) for line in file.split(b"\n") if line] for file in files)
+        found["real_20mb"] = documents, pairs
+    return found
+
+
+def write_real_documents(folder: Path) -> Path:
+    """Write corpus.jsonl, and what is known of its copies as benchmarks read it; return the first path."""
+    flags = [{"id": each["id"], "kind": each.get("kind", "orig"), "of": each.get("of")} for each in real_records()]
+    for name, records in (("corpus", real_records()), ("corpus.flags", flags), ("corpus.pairs", real_pairs())):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records), "utf-8")
+    return folder / "corpus.jsonl"
 
 
 _WORDS = ("a", "b", "a b", "the", "The", "of", "é", "漢字", "ไทย", "ǅ", "Ⅷ", "²", "7", "a\u0301", "🙂", "0123456789")

@@ -8,7 +8,7 @@ from typing import Any
 
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
-from curation.cli.options import LOGGING, RUN_HELP, RUNNING, add_inputs, inputs_of, share
+from curation.cli.options import LOGGING, RUNNING, add_inputs, inputs_of, share
 from curation.cli.parsing import Command, Parser
 
 SETTINGS = ("model", "column", "windows", "pooling")
@@ -25,7 +25,7 @@ def _add_embed(parser: Parser) -> None:
         "--pooling", default="", metavar="KIND", help="make one vector of windows by mean, max or first (default: mean)"
     )
     share(parser, "set")
-    share(parser, "output", help=RUN_HELP)
+    share(parser, "output")
     share(parser, *RUNNING, *LOGGING)
 
 

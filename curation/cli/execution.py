@@ -54,7 +54,8 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
         from curation.running.report_text import print_funnel
 
         print_funnel(report)
-        console.info(f"{report['seconds']:.1f} s; results are in {folder}/, the report is {folder}/report.html")
+        if options.output:
+            console.info(f"{report['seconds']:.1f} s; results are in {folder}/, the report is {folder}/report.html")
         if finished.address:
             console.info(f"copied to {finished.address}; curate verify {finished.address} checks it")
         return
@@ -73,11 +74,12 @@ def conclude(finished: RunResult, folder: str, options: argparse.Namespace, **mo
     if code:
         console.fail(finished.nothing_kept, code)
     content, folder = finished.report, finished.address or folder
+    places = {"output": folder, "report": f"{folder}/report.json"} if options.output else {}
     result = {key: content[key] for key in RESULT_KEYS}
     result |= {"tokens": content["tokens"].get("count", 0), "stages": _stages(content)}
     return console.result(
         options.command.name, code,
-        output=folder, report=f"{folder}/report.json", already_complete=finished.already_complete, **result, **more,
+        **places, already_complete=finished.already_complete, **result, **more,
     )  # fmt: skip
 
 

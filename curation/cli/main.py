@@ -111,7 +111,7 @@ def _interrupted(options: argparse.Namespace) -> str:
 
 def _resume_advice(options: argparse.Namespace) -> str:
     """Advice on how to resume an interrupted command; "" if it would start from the beginning."""
-    if "command" not in options or not options.command.resumes:
+    if "command" not in options or not options.command.resumes or not options.output:
         return ""
     if not options.force:
         return "; rerun the same command to resume"

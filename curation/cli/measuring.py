@@ -7,6 +7,7 @@ import argparse
 import math
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,11 +41,20 @@ def _add_measure(parser: Parser) -> None:
     share(parser, "recipe", dest="recipe", help="show what each rule of this recipe would remove")
     share(parser, "rules", help="show what each rule of these sets would remove")
     share(parser, "stages", help="run these stages before the measures (default: none)")
-    share(parser, "set", "allow_code", "output", *RUNNING, *LOGGING)
+    share(parser, "set", "allow_code")
+    share(parser, "output", required=False, default="", help="keep the measures in this folder (default: print only)")
+    share(parser, *RUNNING, *LOGGING)
 
 
 def measure(options: argparse.Namespace) -> int:
     prepare_memory()
+    if options.output:
+        return _measure_in(options.output, options)
+    with tempfile.TemporaryDirectory(prefix="curate-measure-") as folder:
+        return _measure_in(folder, options)
+
+
+def _measure_in(folder: str, options: argparse.Namespace) -> int:
     from curation.rules.effects import rule_effects
     from curation.running.measured import RANKS, MeasuredDocuments, percentiles
 
@@ -57,17 +67,17 @@ def measure(options: argparse.Namespace) -> int:
         stages = [*recipes.stages_of(options), {"kind": "measure", "names": measured}]
         recipe = recipes.build("measure", _content(options, stages), options)
         shown = shown or list(recipe.stages[-1].writes())
-    finished = run_recipe(recipe, options.output, options)
-    measures = MeasuredDocuments(Path(options.output))
+    finished = run_recipe(recipe, folder, options)
+    measures = MeasuredDocuments(Path(folder))
     table, effects = percentiles(measures, shown), rule_effects(rules, measures, measures.rows)
     if options.console.is_for_people:
         if shown:
             print_percentiles(measures.rows, table)
         if rules:
             print_effects(effects)
-        return conclude(finished, options.output, options)
+        return conclude(finished, folder, options)
     result = {"ranks": RANKS, "percentiles": table, "rules": [as_json(effect) for effect in effects.effects]}
-    return conclude(finished, options.output, options, **result)
+    return conclude(finished, folder, options, **result)
 
 
 def _recipe_of_rules(options: argparse.Namespace, names: list[str]) -> tuple[Recipe, list[Rule]]:

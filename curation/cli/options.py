@@ -15,7 +15,6 @@ NOTHING_KEPT = 3  # exit code
 INPUT_HELP = (
     "read these files, folders and globs, each as one input; quote a glob, or the shell makes every file an input"
 )
-RUN_HELP = "write the run to this folder; or copy the finished run to this URL, such as s3://BUCKET/PREFIX"
 READING = ("text_column",)
 RECIPE = ("recipe", "set", "stages", "rules", "tokenizer", "allow_code")
 RUNNING = ("engine", "workers", "scheduler", "force", "force_disk", "allow_empty")
@@ -43,7 +42,10 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     ),
     "output": (
         ("--output", "-o"),
-        {"required": True, "type": os.path.expanduser, "metavar": "DIR", "help": "write the run to this folder"},
+        {
+            "required": True, "type": os.path.expanduser, "metavar": "DIR",
+            "help": "write the run to this folder; or copy the finished run to this URL, such as s3://BUCKET/PREFIX",
+        },
     ),
     "work": (
         ("--work",),

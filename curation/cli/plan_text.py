@@ -34,7 +34,7 @@ def plan_lines(estimate: Estimate) -> list[str]:
         f"time: {_time(estimate.seconds[0])} to {_time(estimate.seconds[1])} on {counted(estimate.workers, 'worker')}",
         _memory_line(estimate.memory),
         _disk_line(estimate.disk),
-        "All settings and bounds: curate plan --full",
+        "All settings and bounds: add --full",
     ]
     lines = [*head, *_stage_lines(estimate.stages, LINES - len(head) - len(tail)), *tail]
     return [_cut(line) for line in lines]

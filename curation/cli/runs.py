@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from curation.cli import recipes
 from curation.cli.execution import conclude, prepare_memory, run_recipe
-from curation.cli.options import LOGGING, RUN_HELP, RUNNING, add_inputs, add_recipe, inputs_of, share, split_names
+from curation.cli.options import LOGGING, RUNNING, add_inputs, add_recipe, inputs_of, share, split_names
 from curation.cli.parsing import Command, Parser, number_of_seconds
 from curation.system import interrupts
 from curation.system.leases import EXPIRE_SECONDS as LEASE_SECONDS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _add_run(parser: Parser) -> None:
     add_recipe(parser)
-    share(parser, "output", help=RUN_HELP)
+    share(parser, "output")
     share(parser, "work", *RUNNING, *LOGGING)
     parser.add_argument(
         "--array-task", default="", metavar="K/N", help="take part in the run as process K of N that share only DIR"
@@ -157,7 +157,7 @@ def _add_tokenize(parser: Parser) -> None:
     share(parser, "stages", help="run these stages before the tokenizer (default: none)")
     share(parser, "rules", help="keep what passes these rule sets, in the filter stage or in one before the others")
     share(parser, "allow_code")
-    share(parser, "output", help=RUN_HELP)
+    share(parser, "output")
     share(parser, "work", *RUNNING, *LOGGING)
 
 

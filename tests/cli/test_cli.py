@@ -256,6 +256,21 @@ TRAINING_LINES = (
 )
 
 
+def test_measure_without_an_output_prints_and_leaves_nothing(
+    corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    (corpus.parent / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(corpus.parent / "temporary"))
+    before = files_below(corpus.parent)
+    command = ("measure", "made.jsonl", "--engine", "cpu", "--rules", "{words: {min: 30}}")
+    code, out, err = curate(capsys, *command)
+    assert code == 0 and "of which the rules remove" in out and "results are in" not in out + err
+    code, out, _ = curate(capsys, *command, "--log", "json")
+    found = json.loads(out)
+    assert code == 0 and found["rules"][0]["min"] == 30 and not {"output", "report"} & found.keys()
+    assert files_below(corpus.parent) == before and [*(corpus.parent / "temporary").iterdir()] == []
+
+
 def test_measure_shows_the_effect_of_each_rule(corpus: Path, capsys: pytest.CaptureFixture[str]):
     texts = ["one", "one two", "one two three", " ".join(["word"] * 40)]
     Path("texts.jsonl").write_bytes(records_of(texts))

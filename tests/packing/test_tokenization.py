@@ -21,12 +21,9 @@ from hypothesis import strategies as st
 from curation.errors import InputError, IntegrityError, RecipeError, TokenizerError
 from curation.packing import encoder_pool, tokenization, vocabularies
 from curation.packing.tokenization import TokenizerSpec, load_tokenizer
-from tests.corpus import SHARED_DATA
+from tests.corpus import real_documents
+from tests.packing.byte_pairs import gpt2_files, tokenizer_json
 from tests.packing.samples import train_tokenizer
-
-CACHE = SHARED_DATA / "tokenizers" / "tiktoken_cache"
-GPT2_JSON = SHARED_DATA / "tokenizers" / "gpt2_hf" / "tokenizer.json"
-REAL = SHARED_DATA / "real_2mb.jsonl"
 
 NASTY = [
     "",
@@ -65,16 +62,7 @@ def gpt2_reference():
 
 @pytest.fixture(scope="module")
 def real_texts():
-    if not REAL.exists():
-        pytest.skip(f"no real documents at {REAL}")
-    return [json.loads(line)["text"] for line in REAL.read_bytes().splitlines()]
-
-
-@pytest.fixture
-def tiktoken_cache(monkeypatch):
-    if not CACHE.exists():
-        pytest.skip(f"no tiktoken vocabularies at {CACHE}")
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(CACHE))
+    return real_documents()
 
 
 @pytest.fixture
@@ -128,7 +116,7 @@ def encoded_both_ways(tokenizer, texts):
 # ---- the same ids
 
 
-def test_gpt2_needs_no_network_and_equals_tiktoken(gpt2, gpt2_reference, tiktoken_cache):
+def test_gpt2_needs_no_network_and_equals_tiktoken(gpt2, gpt2_reference, made_encodings):
     import tiktoken
 
     original = tiktoken.get_encoding("gpt2")
@@ -149,7 +137,7 @@ def test_gpt2_ids_written_by_hand(gpt2):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "cl100k_base", "o200k_base", "p50k_base"])
-def test_ids_equal_tiktoken_on_real_text(name, tiktoken_cache, real_texts):
+def test_ids_equal_tiktoken_on_real_text(name, made_encodings, real_texts):
     import tiktoken
 
     reference = tiktoken.get_encoding(name)
@@ -302,7 +290,7 @@ def test_what_the_reference_gives_up_on_is_not_checked_and_names_the_document_wh
         fake(fast=False)().encode(texts)
 
 
-def test_tiktoken_gives_up_on_a_million_spaces(tiktoken_cache):
+def test_tiktoken_gives_up_on_a_million_spaces(made_encodings):
     tokenizer = load_tokenizer("cl100k_base")
     ids, counts = tokenizer.encode(strings(["a" + " " * 1_100_000 + "b"]))
     assert tokenizer.decode(ids) == "a" + " " * 1_100_000 + "b" and counts.tolist() == [len(ids)]
@@ -311,15 +299,25 @@ def test_tiktoken_gives_up_on_a_million_spaces(tiktoken_cache):
 # ---- Hugging Face
 
 
-def test_tokenizer_json_equals_tiktoken(gpt2, real_texts):
-    if not GPT2_JSON.exists():
-        pytest.skip(f"no tokenizer.json at {GPT2_JSON}")
+def test_tokenizer_json_equals_tiktoken(tmp_path, gpt2, real_texts):
+    vocabulary, merges = gpt2_files()
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    end = {"id": 50256, "content": "<|endoftext|>", "special": True, "single_word": False}
+    content = tokenizer_json(
+        added_tokens=[end | {"lstrip": False, "rstrip": False, "normalized": False}],
+        pre_tokenizer=byte_level,
+        post_processor=byte_level,
+        decoder=byte_level,
+        model={"type": "BPE", "vocab": vocabulary, "merges": merges},
+    )
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content, "utf-8")
     texts = strings(real_texts[:120] + NASTY)
     expected = gpt2.pack(texts)
-    for name in (GPT2_JSON, GPT2_JSON.parent):
+    for name in (path, tmp_path):
         tokenizer = load_tokenizer(str(name))
         assert (tokenizer.kind, tokenizer.fast, tokenizer.vocabulary) == ("huggingface", True, 50257)
-        assert tokenizer.digest == hashlib.sha256(GPT2_JSON.read_bytes()).hexdigest()
+        assert tokenizer.digest == hashlib.sha256(path.read_bytes()).hexdigest()
         packed = tokenizer.pack(texts)
         assert packed.ids.tolist() == expected.ids.tolist()
         assert packed.lengths.tolist() == expected.lengths.tolist()

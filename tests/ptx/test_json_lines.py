@@ -11,7 +11,7 @@ import pytest
 from curation.kernels import jsonl
 from tests.ptx import workload
 from tests.ptx.engine import install_engine
-from tests.ptx.test_kernels import CAPABILITIES, REAL, SEEDS, SOME_SEEDS
+from tests.ptx.test_kernels import CAPABILITIES, SEEDS, SOME_SEEDS
 from tests.reading.test_jsonl import BAD, GOOD
 
 LONGEST_THREAD = 100_000  # instructions
@@ -145,9 +145,8 @@ def test_no_thread_is_long(monkeypatch):
     assert max(longest.values()) < LONGEST_THREAD, longest
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason=f"shared data is not at hand: {REAL} does not exist")
 @pytest.mark.parametrize("seed", SOME_SEEDS)
-def test_real_documents(monkeypatch, seed):
+def test_real_documents(monkeypatch, real_file, seed):
     install_engine(monkeypatch, seed)
-    found, expected = assert_equal_lines(REAL.read_bytes())
+    found, expected = assert_equal_lines(real_file.read_bytes())
     np.testing.assert_array_equal(found, expected)

@@ -12,7 +12,7 @@ import pytest
 
 import cpu_fallback
 from curation.kernels.hashing import murmur3_x64_128
-from tests.corpus import NASTY, SHARED_DATA
+from tests.corpus import NASTY, real_documents
 from tests.ptx import execute, workload
 from tests.ptx.build import compile_to_ptx
 from tests.ptx.engine import ORIGINALS, install_engine, kernels
@@ -26,7 +26,7 @@ SEEDS = (1, 20_000, 300_000)
 SOME_SEEDS = SEEDS if "PTX_ALL_SEEDS" in os.environ else SEEDS[:1]  # `make ptx` sets it
 CAPABILITIES = [(9, 0), (10, 0)]  # Numba compiles 7.5 to 9.0 to the same PTX, and 10.0 with another version of LLVM
 NASTY_TEXTS = [text for text in NASTY if len(text) < 3000]
-REAL = SHARED_DATA / "real_2mb.jsonl"
+SOME_DOCUMENTS = real_documents(None if "PTX_ALL_SEEDS" in os.environ else 100)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -76,11 +76,10 @@ def test_a_wrong_kernel_is_noticed(monkeypatch, tmp_path):
         workload.assert_equal_results("hash", engine, texts, tmp_path)
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason=f"shared data is not at hand: {REAL} does not exist")
 @pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_real_documents(monkeypatch, tmp_path, seed):
     engine, _ = install_engine(monkeypatch, seed)
-    texts = workload.real_texts(REAL)
+    texts = SOME_DOCUMENTS
     for name in workload.CALLS:
         workload.assert_equal_results(name, engine, texts, tmp_path)
 

@@ -16,9 +16,8 @@ from curation.kernels.pretokens import CL100K, GPT2, LLAMA3, O200K
 from curation.packing.tokenization import Tokenizer
 from tests.conftest import frame_of
 from tests.packing.byte_pairs import CASE_RUNS, adversarial_texts, long_texts, tokenizer_of
-from tests.ptx import workload
 from tests.ptx.engine import install_engine
-from tests.ptx.test_kernels import CAPABILITIES, REAL, SEEDS, SOME_SEEDS
+from tests.ptx.test_kernels import CAPABILITIES, SEEDS, SOME_DOCUMENTS, SOME_SEEDS
 
 LONGEST_THREAD = 100_000  # instructions
 
@@ -40,12 +39,11 @@ def test_ids_in_every_order_of_threads(monkeypatch, seed, capability):
         assert_equal_tokens(engine, [*adversarial_texts(200, seed), *long_texts()], tokenizer_of(pattern))
 
 
-@pytest.mark.skipif(not REAL.is_file(), reason=f"shared data is not at hand: {REAL} does not exist")
 @pytest.mark.parametrize("pattern", [CL100K, O200K], ids=["cl100k", "o200k"])
 @pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_real_documents(monkeypatch, seed, pattern):
     engine, _ = install_engine(monkeypatch, seed)
-    assert_equal_tokens(engine, workload.real_texts(REAL), tokenizer_of(pattern))
+    assert_equal_tokens(engine, SOME_DOCUMENTS, tokenizer_of(pattern))
 
 
 def worst_texts():

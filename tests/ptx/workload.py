@@ -73,11 +73,6 @@ def made_texts(count: int = 192, seed: int = 1) -> list[str]:
     return texts
 
 
-def real_texts(path: Path) -> list[str]:
-    with path.open(encoding="utf-8") as lines:
-        return [json.loads(line)["text"] for line in lines]
-
-
 def longest_made() -> list[str]:
     """A document of more words, and one of more lines, than a table in shared memory has room for; both repeat. One of
     fewer words, of which only the table has."""

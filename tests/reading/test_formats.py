@@ -37,8 +37,10 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.streams import DECOMPRESSORS, Chunk, DamageError, open_stream, read_chunks
 from curation.reading.wet import Record, read_records
+from tests.corpus import real_documents
 from tests.needs import needs
 from tests.oracle.delimited import LARGE, LARGE_OR_UNCLOSED, read_rows
+from tests.pipelines.made import as_wet
 
 HEADER = b"WARC/1.0\r\nWARC-Type: conversion\r\nWARC-Target-URI: http://x/%d\r\nWARC-Date: 2024-05-18T01:58:10Z\r\n"
 HEADER += b"WARC-Record-ID: <urn:uuid:id-%d>\r\nContent-Length: %d\r\n\r\n"
@@ -225,13 +227,19 @@ def test_a_header_that_is_cut_off_by_the_next_record(tmp_path: Path):
     assert found["text"] == ["a", "b"] and [entry.row for entry in found["rejected"]] == [1]
 
 
-def test_real_archives(shared_data: Path):
-    """The second sample's warcinfo record claims more bytes than it has; the record behind it must not get lost."""
-    assert len(read(shared_data / "wet" / "whirlwind.warc.wet.gz")["text"]) == 1
-    urls = read(shared_data / "wet" / "ccnet_sample.warc.wet", columns=["url"])["url"]
-    assert urls == ["http://sample_english.com", "http://sample_chinese.zh", "http://sample_russian.ru"]
-    found = read(shared_data / "wet" / "synthetic_wrap_20mb.warc.wet.gz")
-    assert len(found["text"]) == 5194 and not found["rejected"] and not found["repaired"]
+def test_archives_of_real_documents(tmp_path: Path):
+    """As Common Crawl writes them, and with line feeds alone and a first record that claims more bytes than it has: the
+    record behind it must not get lost."""
+    texts = real_documents()
+    found = read(as_wet(texts, tmp_path / "real.wet.gz"))
+    assert found["text"] == texts and not found["rejected"] and not found["repaired"]
+    records = [record(number, text.encode()) for number, text in enumerate(texts[:30])]
+    path = tmp_path / "lines.wet"
+    lying = INFO.replace(b"Content-Length: 4", b"Content-Length: 400")
+    path.write_bytes((lying + b"".join(records)).replace(b"\r\n", b"\n"))
+    found = read(path, columns=["url"])
+    assert [text.rstrip("\n") for text in found["text"]] == [text.rstrip("\n") for text in texts[:30]]
+    assert len(found["url"]) == 30 and not found["rejected"]
 
 
 LINES = b'{"id": "a", "text": "one"}\n{"id": "b", "text": "two"}\n'

@@ -146,8 +146,8 @@ def test_the_report_counts_everything(tmp_path: Path, corpus: Path):
     assert "<h1>counted</h1>" in page and "exact_duplicate" in page and "300" in page
 
 
-def test_real_documents_with_the_default_recipe(tmp_path: Path, shared_data: Path):
-    path = shared_data / "real_2mb.jsonl"
+def test_real_documents_with_the_default_recipe(tmp_path: Path, real_file: Path):
+    path = real_file
     recipe = msgspec.structs.replace(load_recipe("default"), input=recipe_of(path).input)
     found = []
     for slice_bytes in (1 << 30, 100_000):
@@ -159,7 +159,7 @@ def test_real_documents_with_the_default_recipe(tmp_path: Path, shared_data: Pat
     assert documents["read"] == path.read_bytes().count(b"\n") == documents["kept"] + documents["removed"]
     assert 0.5 < documents["kept"] / documents["read"] < 1
     kept = kept_rows(tmp_path / "100000")
-    assert decoded(tmp_path / "100000" / "tokens" / "real_2mb_00000_text_document") == [text for *_, text in kept]
+    assert decoded(tmp_path / "100000" / "tokens" / "corpus_00000_text_document") == [text for *_, text in kept]
 
 
 # How the work is divided does not show

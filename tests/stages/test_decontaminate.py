@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`decontaminate` equals sets of tuples; evaluation texts that cannot be read, or have changed, are no small matter."""
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from curation.running.stored_plan import Plan
 from curation.stages import Decontaminate, decontaminate
 from curation.stages import evaluation_items as decontaminate_items
 from curation.system.sessions import TaskSession
+from tests.corpus import real_documents
 from tests.oracle.minhash import ngrams
 from tests.oracle.rewriting import compared
 from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows, report_of, table_rows
@@ -115,8 +115,8 @@ def test_removed_documents_name_the_first_ngram_that_matches_and_where_it_is(
     ]
 
 
-def test_real_text_hides_nothing(tmp_path: Path, shared_data: Path):
-    texts = [json.loads(line)["text"] for line in (shared_data / "real_2mb.jsonl").read_bytes().splitlines()]
+def test_real_text_hides_nothing(tmp_path: Path):
+    texts = real_documents()
     hidden = {doc: " ".join(texts[doc].split()[5:25]).upper() for doc in (3, 40, 77) if len(texts[doc].split()) > 30}
     out = outcome(texts, {"quiz": [*hidden.values()]}, tmp_path, slice_bytes=200_000)
     gone = {doc for doc, *_ in removed_rows(out)}

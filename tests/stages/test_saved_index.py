@@ -15,10 +15,12 @@ from curation.running.run import run
 from curation.running.verify import verify
 from curation.stages import saved_index
 from curation.stages.saved_index import SavedIndex
+from tests.corpus import corpora
 from tests.oracle import minhash
 from tests.runs import files_below, kept_rows, recipe_of, removed_rows, report_of
 
 FUZZY = {"kind": "fuzzy_dedup"}
+CORPORA = corpora()
 
 
 def words(start: int, count: int) -> str:
@@ -50,10 +52,9 @@ def old(tmp_path: Path) -> Path:
 # Two steps
 
 
-@pytest.mark.parametrize("name", ["real_2mb", "real_20mb"])
-def test_nothing_alike_is_left_between_two_runs(shared_data, tmp_path, name):
-    documents = [json.loads(line) for line in (shared_data / f"{name}.jsonl").read_text("utf-8").splitlines()]
-    pairs = [json.loads(line) for line in (shared_data / f"{name}.pairs.jsonl").read_text("utf-8").splitlines()]
+@pytest.mark.parametrize("name", CORPORA)
+def test_nothing_alike_is_left_between_two_runs(tmp_path, name):
+    documents, pairs = CORPORA[name]
     texts = {document["id"]: document["text"] for document in documents}
     halves = []
     for half, part in (("a", documents[::2]), ("b", documents[1::2])):
