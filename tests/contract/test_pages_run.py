@@ -31,6 +31,7 @@ from curation.contract import Engine
 from curation.stages import CorpusStage, RowStage
 from curation.stages.outcome import Corpus
 from tests.models.tiny_files import write_static
+from tests.needs import needs
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.pipelines.made import as_wet, made_texts
 from tests.runs import records_of
@@ -212,7 +213,7 @@ def test_every_page_with_python_runs_in_a_test():
 @pytest.mark.parametrize("name", [name for name, how in PYTHON.items() if how.startswith("this file")])
 def test_python_of_a_page_runs(name: str, here: Path):
     if "PyTorch" in PYTHON[name]:
-        pytest.importorskip("torch", reason="PyTorch is not installed")
+        needs("torch")
     names: dict[str, Any] = {"curation": curation, "pandas": pd}
     for language, block in FENCE.findall((ROOT / "docs" / name).read_text("utf-8")):
         if language == "python":
