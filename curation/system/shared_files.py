@@ -14,10 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 WAITS = (0.0, 0.05, 0.2, 0.75)  # seconds between attempts: attributes are cached for a second
-CUT_OFF = (ValueError, msgspec.MsgspecError)  # what decoders raise
 Value = TypeVar("Value")
 
 
@@ -49,15 +46,17 @@ def exists(path: Path) -> bool:
 
 
 def read_whole(path: Path, decode: Callable[[bytes], Value]) -> Value:
-    """Return the decoded content of a file. It is read again if `decode` raises one of CUT_OFF, and the last of these
-    errors is raised. FileNotFoundError if the file is gone."""
+    """Return the decoded content of a file. It is read again if `decode` raises the error of a damaged file, and the
+    last of these errors is raised. FileNotFoundError if the file is gone."""
+    import msgspec  # the leases use this module, and `curate --help` loads them
+
     for seconds in WAITS:
         try:
             return decode(fresh(path, path.read_bytes))
-        except CUT_OFF as error:
+        except (ValueError, msgspec.MsgspecError) as error:
             damage = error
         time.sleep(seconds)
     raise damage
 
 
-__all__ = ["CUT_OFF", "exists", "fresh", "read_whole", "stale"]
+__all__ = ["exists", "fresh", "read_whole", "stale"]

@@ -221,7 +221,9 @@ MISTAKES = {
     "number in quotes": recipe("seed: '12'", "$.seed", "Remove the quotes"),
     "filter without rules": stage("filter", "`rules`", "$.stages[0]", "Write rules: gopher"),
     "min_words": stage("{kind: filter, rules: gopher, min_words: 9}", "`min_words`", "rules: {words: {min: 9}}"),
-    "language without keep": stage("language", "`keep`", "$.stages[0]", "keep: [en]"),
+    "probability without keep": stage(
+        "{kind: language, min_probability: 0.9}", "min_probability is 0.9", "give keep too, such as [en]"
+    ),
     "percentage as share": stage(
         "{filter: {rules: {duplicate_lines/lines: {max: 30}}}}", "max: 30", "rules[0]", "0.3 for 30 %"
     ),
