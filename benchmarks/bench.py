@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import corpus
-from curation.running.memory import configure_allocators
+from curation.planning.memory import configure_allocators
 
 PACKAGES = ("numpy", "numba", "pandas", "pyarrow", "dask", "orjson", "isal", "gigatoken", "tiktoken")
 GZIP_FILES = 4
@@ -93,8 +93,8 @@ def measure_stages(path: Path, folder: Path, workers: int) -> dict[str, dict[str
     from curation.reading.inputs import Input
     from curation.reading.paths import find_files
     from curation.reading.slices import plan_slices
-    from curation.running.documents_schema import DOCUMENT_SCHEMA, PARQUET_OPTIONS, ROW_GROUP_DOCUMENTS
-    from curation.running.intermediate import with_ids
+    from curation.run_folder.documents import DOCUMENT_SCHEMA, PARQUET_OPTIONS, ROW_GROUP_DOCUMENTS
+    from curation.run_folder.partitions import with_ids
     from curation.stages import ExactDedup, Filter, Rewrite
 
     engine = load_engine("cpu")
@@ -168,8 +168,8 @@ def job_recipe(path: Path, near: bool) -> Any:
 
 def measure_job(path: Path, folder: Path, workers: int, near: bool) -> dict[str, Any]:
     """Run the whole job over `path`; return its seconds, counts and choice of memory."""
-    from curation.running.progress import Progress
     from curation.running.run import run
+    from curation.system.progress import Progress
 
     said: list[str] = []
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 from curation.contract import TEXT
 from curation.engine import load_engine
 from curation.kernels.permutations import constants
-from curation.running.intermediate import Partitions, PartitionWriter
+from curation.run_folder.partitions import Partitions, PartitionWriter
 from curation.stages import FuzzyDedup
 from curation.stages.invoke import decide
 from curation.stages.outcome import BYTES, Corpus, key_column

@@ -25,10 +25,11 @@ import numpy as np
 
 from curation.arrays import seeded_hashes
 from curation.engine import load_engine
-from curation.stages import FuzzyDedup, near_groups
+from curation.stages import FuzzyDedup
+from curation.stages.corpus.key_ranges import bundle_count
 from curation.stages.invoke import run_phase_task, run_phases
-from curation.stages.key_ranges import bundle_count
-from curation.stages.near_groups import check_counts, removed_of
+from curation.stages.near import near_groups
+from curation.stages.near.near_groups import check_counts, removed_of
 from curation.stages.outcome import Corpus
 
 BANDS = 3
@@ -90,7 +91,7 @@ def measure(rows: int, folder: Path, limit: int) -> None:
     near_groups.JOIN_PAIRS = limit
     stage, corpus = stage_of(), AllRows(MadeKeys(rows), np.zeros(0), 0, folder)
     keys, context = rows * BANDS, multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["curation.stages.fuzzy_dedup", "curation.engine"])
+    context.set_forkserver_preload(["curation.stages.near.fuzzy_dedup", "curation.engine"])
     total = peak = wall = temporary = 0.0
     print(f"{rows:,} documents, {keys:,} keys; at most {limit:,} pairs are joined by one task", flush=True)
 

@@ -257,7 +257,7 @@ def our_gopher(path: Path, folder: Path, place: Place) -> Iterator[Facts]:
 
 
 def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ...]) -> Iterator[Facts]:
-    from curation.running.memory import configure_allocators
+    from curation.planning.memory import configure_allocators
 
     configure_allocators()  # as `curate` does
     from curation.reading.inputs import Input

@@ -27,7 +27,7 @@ import pyarrow as pa
 import curation
 from curation.engine import load_engine
 from curation.models.vectors import quantised, to_column, unit_vectors
-from curation.stages.vector_clusters import PER_CLUSTER, Clusters, fit_clusters, sample_size
+from curation.stages.vectors.vector_clusters import PER_CLUSTER, Clusters, fit_clusters, sample_size
 
 SEEDS = (1, 2, 3)
 

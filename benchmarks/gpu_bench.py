@@ -46,11 +46,11 @@ from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.packing.tokenization import load_tokenizer
+from curation.planning.memory import read_processors
 from curation.recipes.recipe import convert_recipe
-from curation.running.memory import read_processors
-from curation.running.progress import Lines
 from curation.running.run import run as run_recipe
 from curation.speeds import benchmark_file
+from curation.system.progress import Lines
 from curation.system.steps import Count
 
 GOPHER = ("words", "stop_words", "top_4gram_characters", "duplicate_10gram_characters", "duplicate_lines")

@@ -185,7 +185,7 @@ def parquet_groups() -> str:
 
 def parquet_file() -> str:
     """A file of documents from the device, as pyarrow reads it."""
-    from curation.running.documents_schema import DOCUMENT_SCHEMA, PARQUET_OPTIONS
+    from curation.run_folder.documents import DOCUMENT_SCHEMA, PARQUET_OPTIONS
     from gpu_pipeline import parquet_file
 
     long = ["x" * (40 << 20), None, ""]

@@ -123,13 +123,13 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers; a test keeps
         Rule as Rule,
         Verdict as Verdict,
     )
-    from curation.running.estimate import Estimate as Estimate, estimate as estimate
+    from curation.planning.estimate import Estimate as Estimate, estimate as estimate
     from curation.rules.effects import Effect as Effect, Effects as Effects, Histogram as Histogram
-    from curation.running.comparison import Comparison as Comparison, compare_runs as compare_runs
-    from curation.running.results import run_documents as run_documents
-    from curation.running.finished import RunResult as RunResult, open_run as open_run
+    from curation.finished.comparison import Comparison as Comparison, compare_runs as compare_runs
+    from curation.finished.results import run_documents as run_documents
+    from curation.finished.run_result import RunResult as RunResult, open_run as open_run
     from curation.running.run import run as run
-    from curation.running.verify import verify as verify
+    from curation.finished.verify import verify as verify
     from curation.stages import (
         AssignClusters as AssignClusters,
         MeasureStage as MeasureStage,
@@ -174,7 +174,7 @@ _HOMES = {
     "curation.library.duplicates": ("Duplicates",),
     "curation.library.close_vectors": ("align", "clusters", "neighbours"),
     "curation.library.plotting": ("plot",),
-    "curation.running.estimate": ("Estimate", "estimate"),
+    "curation.planning.estimate": ("Estimate", "estimate"),
     "curation.library.classifier_training": ("ClassifierSettings", "TrainedClassifier", "train_classifier"),
     "curation.library.lm_training": ("TrainedLM", "train_lm"),
     "curation.library.overlap": ("EvaluationSet", "Overlap", "check_overlap"),
@@ -182,7 +182,7 @@ _HOMES = {
     "curation.library.token_coverage": ("CoverageGroup", "TokenCoverage", "token_coverage"),
     "curation.library.thresholds": ("decide", "rule_effects"),
     "curation.rules.effects": ("Effect", "Effects", "Histogram"),
-    "curation.running.finished": ("RunResult", "open_run"),
+    "curation.finished.run_result": ("RunResult", "open_run"),
     "curation.running.run": ("run",),
     "curation.recipes.recipe": ("Output", "Recipe", "Report", "convert_recipe", "load_recipe", "parse_recipe"),
     "curation.packing.blends": ("Blend", "Megatron"),
@@ -215,9 +215,9 @@ _HOMES = {
     "curation.packing.tokenization": ("TokenizerSpec", "load_tokenizer"),
     "curation.packing.tokenizer_training": ("Trained", "train_tokenizer"),
     "curation.packing.indexed": ("IndexedReader",),
-    "curation.running.comparison": ("Comparison", "compare_runs"),
-    "curation.running.results": ("run_documents",),
-    "curation.running.verify": ("verify",),
+    "curation.finished.comparison": ("Comparison", "compare_runs"),
+    "curation.finished.results": ("run_documents",),
+    "curation.finished.verify": ("verify",),
     "curation.errors": (
         "CurationError",
         "DeviceLostError",

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, settings
 
 from curation.contract import ID, ROW, TEXT, Frame
 from curation.engine import PACKAGES, gpu_obstacle, load_engine
-from curation.running.memory import read_processors
-from curation.running.progress import Lines
-from curation.running.warm_up import GROUPS, warm_up
+from curation.planning.memory import read_processors
+from curation.planning.warm_up import GROUPS, warm_up
+from curation.system.progress import Lines
 from tests.corpus import write_real_documents
 
 ENGINES = tuple(PACKAGES)

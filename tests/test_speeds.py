@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import whole_runs
 from curation import speeds
-from curation.running.arguments import work_of
+from curation.planning.arguments import work_of
 from curation.speeds import Work, engine_seconds, engine_times, faster_engine, measured_rates, text_bytes
 
 STEPS = ("parse", "rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens", "write")
@@ -100,8 +100,8 @@ def test_text_of_stored_bytes():
 
 
 def test_work_of_a_recipe(tmp_path):
+    from curation.planning.plan import preflight
     from curation.recipes.recipe import convert_recipe
-    from curation.running.plan import preflight
 
     (tmp_path / "a.jsonl").write_text('{"text": "a b"}\n' * 10)
     recipe = {"input": [{"path": str(tmp_path / "a.jsonl")}], "stages": [{"kind": "exact_dedup"}]}

@@ -13,7 +13,7 @@ from curation.cli.parsing import Command, Parser
 from curation.system.terminal import print_line, printable_line
 
 if TYPE_CHECKING:
-    from curation.running.comparison import Comparison
+    from curation.finished.comparison import Comparison
 
 CHARACTERS = 200  # of an example
 MAX_VALUE = 60  # characters of a setting
@@ -25,7 +25,7 @@ def _add_compare(parser: Parser) -> None:
 
 
 def compare(options: argparse.Namespace) -> int:
-    from curation.running.comparison import compare_runs
+    from curation.finished.comparison import compare_runs
 
     found = compare_runs(*options.folders)
     if options.console.is_for_people:
@@ -50,7 +50,7 @@ def _start(text: str | None) -> str:
 
 
 def _print(found: Comparison, folders: list[str]) -> None:
-    from curation.running.comparison import shown_value
+    from curation.finished.comparison import shown_value
 
     for name, folder in zip("AB", folders, strict=True):
         print_line(printable_line(f"{name}: {folder}"))

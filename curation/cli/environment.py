@@ -92,9 +92,9 @@ def warmup(options: argparse.Namespace) -> int:
     """Compile the kernels that are missing, so that the first run begins at once."""
     from curation.engine import choose_engine
     from curation.kernels.cache import FOLDER
+    from curation.planning.memory import count_compilers, read_limits, read_processors
+    from curation.planning.warm_up import GROUPS, missing_groups, recipe_groups, warm_up
     from curation.recipes.recipe import load_recipe
-    from curation.running.memory import count_compilers, read_limits, read_processors
-    from curation.running.warm_up import GROUPS, missing_groups, recipe_groups, warm_up
 
     engine = choose_engine(options.engine).name
     groups = list(GROUPS)

@@ -12,8 +12,8 @@ from curation.errors import counted
 from curation.system import interrupts
 
 if TYPE_CHECKING:
+    from curation.finished.run_result import RunResult
     from curation.recipes.recipe import Recipe
-    from curation.running.finished import RunResult
 
 RUN_OPTIONS = ("engine", "workers", "scheduler", "force", "force_disk")
 RESULT_KEYS = ("documents", "bytes", "seconds", "warnings")  # of report.json
@@ -24,7 +24,7 @@ def prepare_memory() -> None:
 
     Raises OutOfMemoryError if memory is too small for the libraries.
     """
-    from curation.running.memory import check_resources, configure_allocators, read_limits
+    from curation.planning.memory import check_resources, configure_allocators, read_limits
 
     check_resources(read_limits(), loaded=False)
     configure_allocators()
@@ -51,7 +51,7 @@ def _show(finished: RunResult, folder: str, options: argparse.Namespace) -> None
     """Print the funnel, which contains the warnings; for programs, the warnings alone."""
     console, report = options.console, finished.report
     if console.is_for_people:
-        from curation.running.report_text import print_funnel
+        from curation.report.text import print_funnel
 
         print_funnel(report)
         if options.output:

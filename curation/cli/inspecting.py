@@ -52,11 +52,11 @@ def _add_verify(parser: Parser) -> None:
 
 
 def verify(options: argparse.Namespace) -> int:
+    from curation.finished.moved_paths import relocated_meta
+    from curation.finished.object_store import is_object_url
+    from curation.finished.verify import verify as find_problems
     from curation.packing.blends import META
-    from curation.running.object_store import is_object_url
-    from curation.running.report_text import missing_documents
-    from curation.running.run_folder import relocated_meta
-    from curation.running.verify import verify as find_problems
+    from curation.report.text import missing_documents
     from curation.system.files import read_json
     from curation.system.steps import shown_by
 
@@ -88,7 +88,7 @@ def verify(options: argparse.Namespace) -> int:
 def _conclude_copy(url: str, console: Console) -> int:
     import orjson
 
-    from curation.running.object_store import ObjectStore
+    from curation.finished.object_store import ObjectStore
 
     store = ObjectStore(url)
     content = orjson.loads(store.read("report.json") or b"{}")

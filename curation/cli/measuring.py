@@ -55,8 +55,8 @@ def measure(options: argparse.Namespace) -> int:
 
 
 def _measure_in(folder: str, options: argparse.Namespace) -> int:
+    from curation.finished.measured import RANKS, MeasuredDocuments, percentiles
     from curation.rules.effects import rule_effects
-    from curation.running.measured import RANKS, MeasuredDocuments, percentiles
 
     shown = split_names(options.names) if options.names else []
     measured = [part for name in shown for part in name.split("/")]
@@ -124,7 +124,7 @@ def _changes_text(stage: Stage) -> bool:
 def print_percentiles(documents: int, table: dict[str, list[float]]) -> None:
     """Print the percentiles of measures and ratios to standard output."""
     from curation.errors import counted
-    from curation.running.measured import RANKS
+    from curation.finished.measured import RANKS
 
     print_line(f"percentiles of {counted(documents, 'document')}")
     if table:

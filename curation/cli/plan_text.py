@@ -10,9 +10,9 @@ from curation.errors import counted
 from curation.reading.inputs import RESERVED
 
 if TYPE_CHECKING:
-    from curation.running.disk import DiskNeed
-    from curation.running.estimate import Estimate, MemoryNeed, StageEstimate
-    from curation.running.survey import FileKind
+    from curation.planning.disk import DiskNeed
+    from curation.planning.estimate import Estimate, MemoryNeed, StageEstimate
+    from curation.planning.survey import FileKind
 
 LINES, WIDTH, INDENT = 25, 118, " " * 7
 MAX_SETTINGS = 5  # lines of a stage with reasons for removal; others have one

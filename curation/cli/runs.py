@@ -16,8 +16,8 @@ from curation.system.terminal import printable_line
 
 if TYPE_CHECKING:
     from curation.cli.console import Console
+    from curation.finished.run_result import RunResult
     from curation.recipes.recipe import Recipe
-    from curation.running.finished import RunResult
 
 
 def _add_run(parser: Parser) -> None:
@@ -56,7 +56,7 @@ def plan(options: argparse.Namespace) -> int:
     import msgspec
 
     from curation.cli.plan_text import plan_lines
-    from curation.running.estimate import estimate
+    from curation.planning.estimate import estimate
 
     recipe, console = recipes.load(options), options.console
     if options.measures:
@@ -73,7 +73,7 @@ def plan(options: argparse.Namespace) -> int:
 def _plan_by_measures(recipe: Recipe, options: argparse.Namespace) -> int:
     """Print what each rule of a recipe would remove of the documents of a finished run."""
     from curation.errors import counted
-    from curation.running.measure_files import plan_by_measures
+    from curation.finished.measured_rules import plan_by_measures
 
     effects, console = plan_by_measures(recipe, options.measures), options.console
     for effect in effects:
@@ -95,8 +95,8 @@ def _print_settings(recipe: Recipe, console: Console) -> int:
     import yaml
 
     from curation.errors import counted
+    from curation.planning.estimate import check_inputs, size_of
     from curation.recipes.recipe import as_builtins
-    from curation.running.estimate import check_inputs, size_of
 
     files, _ = check_inputs(recipe)
     console.info(yaml.safe_dump(as_builtins(recipe), sort_keys=False, allow_unicode=True).removesuffix("\n"))

@@ -19,8 +19,8 @@ from curation.cli.parsing import Command, Parser, UsageError, add, whole_number
 from curation.system.terminal import as_json_line, print_escaped, print_line, printable, printable_line, stdout_is_lost
 
 if TYPE_CHECKING:
-    from curation.running.marks import Span
-    from curation.running.results import FinishedRun
+    from curation.finished.results import FinishedRun
+    from curation.report.marks import Span
 
 WHAT = ("removed", "kept", "rejected", "edited", "pairs")
 SIDES = {
@@ -54,7 +54,7 @@ def _add_show(parser: Parser) -> None:
 
 def show(options: argparse.Namespace) -> int:
     from curation.errors import counted
-    from curation.running.results import open_finished, run_documents
+    from curation.finished.results import open_finished, run_documents
 
     if options.characters < 1:
         raise UsageError(f"show --characters: must be at least 1, not {options.characters}")
@@ -104,7 +104,7 @@ def _page(lines: Iterator[str], end: str) -> None:
 
 
 def _spans(run: FinishedRun, row: dict[str, Any]) -> list[Span]:
-    from curation.running.marks import broken_spans
+    from curation.report.marks import broken_spans
 
     rules = run.rules(row["stage"]) if "stage" in row else ()
     return broken_spans(next((rule for rule in rules if rule.name == row["reason"]), None), row.get("text") or "")
@@ -112,7 +112,7 @@ def _spans(run: FinishedRun, row: dict[str, Any]) -> list[Span]:
 
 def _as_json(run: FinishedRun, row: dict[str, Any], characters: int) -> dict[str, Any]:
     """A document for programs: no NaN, texts cut to `characters`, and the marks in the text."""
-    from curation.running.marks import excerpt
+    from curation.report.marks import excerpt
 
     content = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
     if "text_before" in row:
@@ -157,7 +157,7 @@ def _heading(run: FinishedRun, row: dict[str, Any]) -> str:
 
 
 def _marked(row: dict[str, Any], spans: list[Span], characters: int) -> Iterator[str]:
-    from curation.running.marks import excerpt, pieces
+    from curation.report.marks import excerpt, pieces
 
     text = row["text"] or ""
     shown, inside, first = excerpt(text, spans, characters)
@@ -173,7 +173,7 @@ def _marked(row: dict[str, Any], spans: list[Span], characters: int) -> Iterator
 
 def _difference(before: str, after: str, characters: int) -> int:
     """Where excerpts of two texts begin: at the start, or with a word before a first difference that is far from it."""
-    from curation.running.marks import common_start
+    from curation.report.marks import common_start
 
     equal = common_start(before, after)
     start = equal - characters // 4 if equal >= max(characters // 2, 1) else 0
@@ -185,7 +185,7 @@ def _side_by_side(row: dict[str, Any], names: tuple[str, str, str, str], charact
 
     names   name and column of the left text, then of the right one
     """
-    from curation.running.marks import MAX_CHARACTERS, aligned_words
+    from curation.report.marks import MAX_CHARACTERS, aligned_words
 
     width = max((shutil.get_terminal_size((120, 24)).columns - len(GUTTER)) // 2, MIN_WIDTH)
     one, other = row[names[1]] or "", row[names[3]]

@@ -45,7 +45,7 @@ def train_tokenizer(options: argparse.Namespace) -> int:
     prepare_memory()
     from curation.errors import counted
     from curation.packing import tokenizer_training
-    from curation.running.report import tokenizer_warning
+    from curation.report.report import tokenizer_warning
 
     interrupts.begin_writing()
     with shown_by(console.progress()):

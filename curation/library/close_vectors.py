@@ -19,7 +19,7 @@ from curation.library.keywords import check_types
 from curation.models.cluster_words import ClusterWords
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms, units_of, vector_hashes
 from curation.reading.documents import is_text
-from curation.stages.vector_clusters import PER_CLUSTER, Clusters, fit_clusters, sample_size
+from curation.stages.vectors.vector_clusters import PER_CLUSTER, Clusters, fit_clusters, sample_size
 from curation.system.files import local_output
 
 AT_ONCE = 1 << 12  # vectors of each side in memory as floats

@@ -13,7 +13,7 @@ import pyarrow as pa
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.engine import engine_of
 from curation.library.frames import apply_with_drops
-from curation.running.similarity import find_links, has_chains
+from curation.report.similarity import find_links, has_chains
 from curation.stages import CorpusStage
 from curation.stages.outcome import Drops
 from curation.system.html_table import html_table

@@ -24,14 +24,14 @@ from curation.contract import ID, TEXT, Engine, Frame
 from curation.engine import engine_of
 from curation.errors import InputError, RecipeError
 from curation.library.measured import note_measures, on_measures
-from curation.running.progress import notebook_progress
-from curation.running.warm_up import warm_up_stage
+from curation.planning.warm_up import warm_up_stage
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.checks import check_announced, stage_errors, stage_label
-from curation.stages.cutting import cut_texts
+from curation.stages.corpus.cutting import cut_texts
 from curation.stages.invoke import apply_stage, as_column, compute_keys, decide, prepare_stage
 from curation.stages.outcome import BYTES, Corpus, Cuts, Decision, Drops, key_column
 from curation.system.files import unsynced_folder
+from curation.system.progress import notebook_progress
 from curation.system.steps import Count, shown_by, watching
 
 TEXTS_AT_ONCE = 10_000  # candidates per batch of a comparison

@@ -22,6 +22,7 @@ from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import plain_settings, stage_of, takes
 from curation.library.measured import Explain
 from curation.measures import Measure
+from curation.planning.memory import read_processors
 from curation.reading import probe, read_documents, rejections, schema_of
 from curation.reading.changes import check_unchanged
 from curation.reading.inputs import READING, AnyInput, FilesInput, list_inputs, refuse_streamed
@@ -31,8 +32,7 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import Slice
 from curation.recipes.recipe import Recipe
 from curation.rules.decide import Rule
-from curation.running.intermediate import with_ids
-from curation.running.memory import read_processors
+from curation.run_folder.partitions import with_ids
 from curation.stages import (
     Decontaminate,
     Filter,

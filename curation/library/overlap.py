@@ -26,6 +26,7 @@ from curation.library.keywords import check_types
 from curation.library.overlap_corpus import FilesTask, Found, Wanted, find_ngrams, first_per_group, plan_tasks
 from curation.library.overlap_vectors import Close, Items, items_of, refine
 from curation.models.vectors import UNITS, units_of
+from curation.planning.memory import read_processors
 from curation.reading import probe, read_documents, rejections, shown
 from curation.reading.changes import check_unchanged
 from curation.reading.formats import SET
@@ -33,8 +34,7 @@ from curation.reading.inputs import list_inputs, refuse_streamed
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
-from curation.running.memory import read_processors
-from curation.stages.similarity import COMPARISONS
+from curation.stages.corpus.similarity import COMPARISONS
 from curation.system.files import as_json, commit, local_output
 from curation.system.steps import Count, each, watching
 

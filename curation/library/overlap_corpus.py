@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from curation.contract import ID, ROW, TEXT, Batch, Engine, Frame
 from curation.errors import InputError
+from curation.finished.results import need_documents, open_finished
 from curation.kernels.ngram_table import NgramTable
 from curation.library.overlap_vectors import Close, Items, Search, stored_column
 from curation.packing.indexed import IndexedReader, bare_prefix
@@ -30,9 +31,8 @@ from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import Slice
-from curation.running.results import need_documents, open_finished
-from curation.running.run_folder import REPORT
-from curation.stages.similarity import COMPARISONS
+from curation.run_folder.folder import REPORT
+from curation.stages.corpus.similarity import COMPARISONS
 
 SLICE_BYTES = 16 << 20
 MODEL_SLICE_BYTES = 1 << 20  # models read slowly: more tasks keep all workers busy to the end

@@ -20,10 +20,10 @@ from typing import NamedTuple
 import numpy as np
 
 from curation.contract import ID, ROW, TEXT, Engine, Frame
+from curation.finished.results import FinishedRun
 from curation.models.embeddings import dimensions_of, embed_texts
 from curation.models.transformers import transformer_digests
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms
-from curation.running.results import FinishedRun
 from curation.system.steps import each
 
 SIZES = tuple(1 << power for power in range(6, 13))  # characters of windows

@@ -21,7 +21,7 @@ from curation.errors import InputError
 from curation.packing.tokenization import Tokenizer, TokenizerSpec, load_tokenizer
 from curation.reading.inputs import AnyInput
 from curation.reading.texts import InputTexts, list_whole_inputs
-from curation.running.exports import part_files
+from curation.run_folder.documents import part_files
 from curation.system.files import read_json
 from curation.system.steps import each, watching
 

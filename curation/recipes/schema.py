@@ -27,9 +27,9 @@ from curation.recipes.optional import WHEN
 from curation.recipes.settings import RULE_FIELDS, SUBJECTS
 from curation.rules.decide import RULE_SETS
 from curation.stages import STAGES
-from curation.stages import exact_dedup as exact
-from curation.stages import fuzzy_dedup as fuzzy
-from curation.stages.similarity import COMPARISONS
+from curation.stages.corpus.similarity import COMPARISONS
+from curation.stages.exact import exact_dedup as exact
+from curation.stages.near import fuzzy_dedup as fuzzy
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEMPLATE = "#/$defs/{name}"

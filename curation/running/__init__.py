@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runner of recipes: plan, map and corpus phases, outputs, ledger, report; and `verify` of finished runs."""
+"""A run from its arguments to its report: resources, the loop over the phases, and processes of an array.
+
+Nothing here reads a document or computes: phases do. Only the command line and the library call it.
+"""

@@ -31,17 +31,16 @@ import orjson
 from curation import errors
 from curation.contract import Session
 from curation.errors import CurationError, EngineError, IntegrityError, OutputError, counted
-from curation.running.arguments import Call, find_resources
-from curation.running.context import WORK
-from curation.running.pieces import FIRST_WAIT, MAX_WAIT, Board, Published, decode_phase, in_ranges, published
-from curation.running.plan import make_plan
-from curation.running.run_folder import find_finished, locked, plan_path
-from curation.running.stored_plan import Plan
+from curation.planning.arguments import Call, find_resources
+from curation.planning.plan import make_plan
+from curation.planning.stored_plan import Plan
+from curation.run_folder.folder import WORK, find_finished, locked, plan_path
 from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import read_json, remove, write_json
 from curation.system.interrupts import check as check_interrupts
 from curation.system.leases import ARRAY, EXPIRE_SECONDS, Lease, Leases, guarded_by, lease_path
 from curation.system.shared_files import exists, fresh, read_whole, stale
+from curation.tasks.boards import FIRST_WAIT, MAX_WAIT, Board, Published, decode_phase, in_ranges, published
 
 DRIVER = "driver"
 MIN_EXPIRE, MAX_EXPIRE = 0.1, 86_400.0

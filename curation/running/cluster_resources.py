@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from curation.running.arguments import MAX_SLICE_BYTES, Call
-from curation.running.context import WORK
-from curation.running.memory import LOADED, Limit, Resources, choose, choose_for_device, read_limits
-from curation.running.warm_up import recipe_groups, warm_up_groups
+from curation.planning.arguments import MAX_SLICE_BYTES, Call
+from curation.planning.memory import LOADED, Limit, Resources, choose, choose_for_device, read_limits
+from curation.planning.warm_up import recipe_groups, warm_up_groups
+from curation.run_folder.folder import WORK
 from curation.system.cluster_workers import Cluster, Worker, open_cluster
 from curation.system.files import make_folder
 

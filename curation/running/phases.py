@@ -14,9 +14,7 @@ from curation.packing.forms.shards import MANIFEST
 from curation.packing.megatron import PairInfo, TrainingPair
 from curation.packing.samples import write_sample
 from curation.packing.token_files import Joined, Written, check_tokens, plan_tokens, remove_other_pairs
-from curation.reading.inputs import entries_by_name
-from curation.running.context import RunContext, SegmentState
-from curation.running.corpus_phase import (
+from curation.phases.corpus_phase import (
     centroid_digests,
     decision_path,
     input_spans,
@@ -25,8 +23,7 @@ from curation.running.corpus_phase import (
     save_index,
     segment_folder,
 )
-from curation.running.documents_schema import document_schema
-from curation.running.finish_phase import (
+from curation.phases.finish_phase import (
     FinishJob,
     Look,
     RemovedJob,
@@ -41,20 +38,14 @@ from curation.running.finish_phase import (
     run_steps,
     sized_tasks,
 )
-from curation.running.intermediate import Numbering, Partitions
-from curation.running.kept_ids import ids_of
-from curation.running.ledger import SliceRecord, SliceTotals, check_ledger
-from curation.running.lost_groups import LostByInput
-from curation.running.map_phase import Segment, SliceJob, cut_segments, run_slice, slice_counts
-from curation.running.places import Places
-from curation.running.removed import RemovedFile, RemovedRows, plan_kept_ids, plan_removed
-from curation.running.report import build, check_minima
-from curation.running.report_samples import Sampler
-from curation.running.stored_plan import urls_of
-from curation.running.task_phase import run_tasks
-from curation.running.task_records import Decoder
-from curation.running.totals import add_records
-from curation.running.write_phase import (
+from curation.phases.kept_ids import ids_of
+from curation.phases.ledger import SliceRecord, SliceTotals, check_ledger
+from curation.phases.map_phase import SliceJob, run_slice, slice_counts
+from curation.phases.places import Places
+from curation.phases.removed import RemovedFile, RemovedRows, plan_kept_ids, plan_removed
+from curation.phases.segment_state import SegmentState
+from curation.phases.totals import add_records
+from curation.phases.write_phase import (
     OutputJob,
     OutputPart,
     cut_output_parts,
@@ -62,10 +53,21 @@ from curation.running.write_phase import (
     write_empty_documents,
     write_output_part,
 )
+from curation.planning.segments import Segment, cut_segments
+from curation.planning.stored_plan import urls_of
+from curation.reading.inputs import entries_by_name
+from curation.report.lost_by_input import LostByInput
+from curation.report.report import build, check_minima
+from curation.report.samples import Sampler
+from curation.run_folder.documents import document_schema
+from curation.run_folder.partitions import Numbering, Partitions
 from curation.stages import Stage
 from curation.stages.outcome import StageCount
 from curation.stages.own_code import stage_for_job
 from curation.system.files import make_folder, read_json
+from curation.tasks.context import RunContext
+from curation.tasks.phase import run_tasks
+from curation.tasks.records import Decoder
 
 SLICE_RECORDS = Decoder(lambda content: msgspec.convert(content, SliceRecord), slice_counts, removes=True)
 PART_RECORDS: Decoder[dict[str, Any]] = Decoder(dict, part_counts, removes=False)

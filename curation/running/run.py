@@ -17,41 +17,35 @@ from typing import Any
 
 from curation.engine import choose_engine, suit_engine
 from curation.errors import counted
+from curation.finished.moved_paths import rewrite_moved_paths
+from curation.finished.object_copy import ObjectCopy, prepare_copy
+from curation.finished.run_result import RunResult
 from curation.packing.tokenization import Tokenizer
+from curation.planning.arguments import LOCAL, Call, check_alone, check_session, find_resources, work_of
+from curation.planning.disk import check_disk
+from curation.planning.identity import check_same, identity_in
+from curation.planning.memory import Resources, explain_memory_errors, read_processors
+from curation.planning.plan import make_plan, preflight
+from curation.planning.stored_plan import Plan, Stored
+from curation.planning.stream_inputs import clear_work, collect
+from curation.planning.warm_up import warm_up_recipe
 from curation.reading import probe
 from curation.reading.inputs import is_hub
 from curation.reading.slices import cut_slices
 from curation.reading.source_files import Slice, SourceFile
 from curation.recipes.recipe import Recipe, check_readable
-from curation.running.arguments import LOCAL, Call, check_alone, check_session, find_resources, work_of
+from curation.report.report import output_notes, tokenizer_notes, write_report
+from curation.run_folder.folder import WORK, check_empty, discard, find_finished, locked, plan_path, sweep
 from curation.running.array_tasks import Driver, parse_array_task, run_array_task
 from curation.running.cluster_resources import prepare_cluster
-from curation.running.context import WORK, RunContext
-from curation.running.deletion import delete_work, stored_report
-from curation.running.disk import check_disk
-from curation.running.finished import RunResult
-from curation.running.memory import Resources, explain_memory_errors, read_processors
-from curation.running.object_copy import ObjectCopy, prepare_copy
 from curation.running.phases import run_phases
-from curation.running.plan import check_same, identity_in, make_plan, preflight
-from curation.running.progress import Progress, choose_progress
-from curation.running.report import output_notes, tokenizer_notes, write_report
-from curation.running.run_folder import (
-    check_empty,
-    discard,
-    find_finished,
-    locked,
-    plan_path,
-    rewrite_moved_paths,
-    sweep,
-)
-from curation.running.stored_plan import Plan, Stored
-from curation.running.stream_inputs import clear_work, collect
-from curation.running.warm_up import warm_up_recipe
 from curation.system.files import local_output, read_json, remove, write_json
 from curation.system.interrupts import begin_writing
 from curation.system.leases import EXPIRE_SECONDS
+from curation.system.progress import Progress, choose_progress
 from curation.system.steps import each, shown_by
+from curation.tasks.context import RunContext
+from curation.tasks.deletion import delete_work, stored_report
 
 MIN_SLICE_BYTES = 4 << 20
 
@@ -81,13 +75,13 @@ def run(
     engine       "auto" (default), "cpu" or "gpu"
     force        False (default): return the report of a finished run of the same recipe and inputs, or resume an
                  unfinished one. True: delete the outputs of earlier runs in `output` first
-    force_disk   False (default): refuse a run that needs more disk than is free (`curation.running.disk`)
+    force_disk   False (default): refuse a run that needs more disk than is free (`curation.planning.disk`)
     workers      tasks at once; 0 (default) uses every processor of this process, or fewer if memory is short
     scheduler    "auto" (default): threads, and from 16 workers on processes of up to 8 threads; "threads"; "processes"
                  of one thread; or the address of a Dask scheduler, such as "tcp://HOST:PORT"
     slice_bytes  maximum input bytes of a slice; 0 (default) lets the runner choose
     progress     True (default): show progress on standard error, as bars in a terminal, else as lines. False: show
-                 nothing. Or a display of `curation.running.progress`
+                 nothing. Or a display of `curation.system.progress`
     array_task   "3/100": take part in the run as process 3 of 100 that share only `output` (docs/clusters.md)
     lease_seconds  with `array_task`: seconds after which the tasks of a silent process are taken over; default 60
     work         with an URL: the local folder of the run. Default: a folder in the current one, named by the URL

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stages: frozen structures with a few short methods each. `STAGES` are those of this package, by their kinds."""
 
-from curation.stages.assign_clusters import AssignClusters
 from curation.stages.base import CorpusStage, Phase, RowStage, Stage
-from curation.stages.classify import Classify
-from curation.stages.decontaminate import Decontaminate
-from curation.stages.embed import Embed
-from curation.stages.exact_dedup import ExactDedup
-from curation.stages.filter import Filter
-from curation.stages.fuzzy_dedup import FuzzyDedup
-from curation.stages.language import Language
-from curation.stages.measure import MeasureStage
-from curation.stages.mix import Mix
-from curation.stages.ngram_dedup import NgramDedup
-from curation.stages.perplexity import Perplexity
-from curation.stages.redact import Redact
-from curation.stages.rewrite import Rewrite
-from curation.stages.select import Select
-from curation.stages.semantic_dedup import SemanticDedup
+from curation.stages.exact.exact_dedup import ExactDedup
+from curation.stages.near.fuzzy_dedup import FuzzyDedup
+from curation.stages.near.ngram_dedup import NgramDedup
+from curation.stages.rows.classify import Classify
+from curation.stages.rows.decontaminate import Decontaminate
+from curation.stages.rows.embed import Embed
+from curation.stages.rows.filter import Filter
+from curation.stages.rows.language import Language
+from curation.stages.rows.measure import MeasureStage
+from curation.stages.rows.perplexity import Perplexity
+from curation.stages.rows.redact import Redact
+from curation.stages.rows.rewrite import Rewrite
+from curation.stages.shares.mix import Mix
+from curation.stages.shares.select import Select
+from curation.stages.vectors.assign_clusters import AssignClusters
+from curation.stages.vectors.semantic_dedup import SemanticDedup
 
 _CLASSES: tuple[type[Stage], ...] = (
     Rewrite, Redact, MeasureStage, Filter, Language, Classify, Perplexity, Embed, AssignClusters,

@@ -94,7 +94,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def kernels(self) -> tuple[str, ...]:
         """Return the groups of kernels that the stage calls on the CPU engine, such as `measures` for `engine.measure`;
-        `curation.running.warm_up.GROUPS` lists them. The runner compiles them in parallel before the tasks start; any
+        `curation.planning.warm_up.GROUPS` lists them. The runner compiles them in parallel before the tasks start; any
         other kernel is compiled when it is first called. Default: none."""
         return ()
 

@@ -36,7 +36,7 @@ class Count(NamedTuple):
 
 
 class Display(Protocol):
-    """A display of progress: `curation.running.progress.Progress`."""
+    """A display of progress: `curation.system.progress.Progress`."""
 
     def watch(
         self, label: str, total: int, count: Callable[[], Count], *, unit: str = "task", is_loop: bool = False

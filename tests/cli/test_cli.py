@@ -29,7 +29,7 @@ CURATE = [sys.executable, "-m", "curation"]
 INTERRUPTED = """
 import os, signal, sys, threading
 from curation.cli import main
-from curation.running.progress import Lines
+from curation.system.progress import Lines
 
 def log_once(self, line, log=Lines.log):
     log(self, line)
@@ -131,7 +131,7 @@ def test_a_run_that_fails_exits_with_1(
 def test_a_run_whose_ledger_does_not_add_up_exits_with_1(
     corpus: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    from curation.running import ledger
+    from curation.phases import ledger
 
     def miscount(documents: dict[str, int], stages: list[ledger.StageCount]) -> None:
         ledger.check_ledger(documents | {"kept": documents["kept"] + 1}, stages)

@@ -14,9 +14,9 @@ import pytest
 import curation
 from curation.cli.main import main
 from curation.errors import OutputError, RecipeError
+from curation.report.marks import broken_spans, excerpt
+from curation.report.report import digest
 from curation.rules.decide import GOPHER_REPETITION, Rule
-from curation.running.marks import broken_spans, excerpt
-from curation.running.report import digest
 from curation.running.run import run
 from curation.system.files import as_json
 from tests.runs import recipe_of

@@ -40,10 +40,18 @@ FLOORS: list[set[str]] = [
     {"packing"},
     {"stages"},
     {"doctor", "recipes", "training"},
+    {"run_folder"},
+    {"planning"},
+    {"tasks"},
+    {"phases"},
+    {"report"},
+    {"finished"},
     {"running"},
     {"library"},
     {"cli"},
 ]
+# The rooms of `curation/stages`, in the same order.
+STAGE_FLOORS: list[set[str]] = [{"outcome"}, {"base"}, {"corpus"}, {"exact", "near", "rows", "shares"}, {"vectors"}]
 LOAD_BY_NAME = {"__init__.py", "engine.py", "stages/own_code.py"}
 SLOW_TO_LOAD = {"dask", "numba", "pandas", "pyarrow", "tiktoken"}
 
@@ -113,6 +121,51 @@ def test_rooms_import_only_rooms_below(floor: int):
         if room_of(path) in FLOORS[floor] and (names := rooms_imported(parse(path)) - below - {room_of(path)})
     }
     assert wrong == {}
+
+
+@pytest.mark.parametrize("floor", range(len(STAGE_FLOORS)), ids=lambda floor: "-".join(sorted(STAGE_FLOORS[floor])))
+def test_rooms_of_stages_import_only_rooms_below(floor: int):
+    below: set[str] = set().union(*STAGE_FLOORS[:floor])
+    wrong = []
+    for path in sources("curation/stages"):
+        room = path.relative_to(ROOT / "curation/stages").parts[0].removesuffix(".py")
+        modules = [name.split(".") for name in modules_imported(path) if name.startswith("curation.stages.")]
+        others = {parts[2] for parts in modules} - below - {room}
+        if room in STAGE_FLOORS[floor] and others:
+            wrong.append((path.name, sorted(others)))
+    assert wrong == []
+
+
+def modules_imported(path: Path) -> set[str]:
+    """The modules of `curation` that a file imports when it is loaded."""
+    tree, names = parse(path), set()
+    loaded = [part for part in tree.body if not isinstance(part, ast.If) or ast.unparse(part.test) != "TYPE_CHECKING"]
+    for node in (node for part in loaded for node in ast.walk(part) if isinstance(node, ast.ImportFrom)):
+        for alias in node.names:
+            child = ROOT / f"{node.module}.{alias.name}".replace(".", "/")
+            is_module = child.with_suffix(".py").is_file() or child.is_dir()
+            names.add(f"{node.module}.{alias.name}" if is_module else str(node.module))
+    return names
+
+
+def circles(arrows: dict[str, set[str]]) -> set[str]:
+    """What is left when everything that imports nothing of the rest is taken away, again and again."""
+    left = dict(arrows)
+    while free := [name for name, others in left.items() if not others & left.keys()]:
+        for name in free:
+            del left[name]
+    return {*left}
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    arrows = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): modules_imported(path)
+        for path in sources("curation")
+    }
+    for name, others in arrows.items():
+        others -= {name}
+    assert circles(arrows) == set()
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == {"a", "b", "c"}
 
 
 def test_what_only_a_type_checker_imports_does_not_count():

@@ -12,7 +12,7 @@ import pytest
 
 import curation
 from curation.errors import CurationError
-from curation.running.finished import RunResult
+from curation.finished.run_result import RunResult
 from tests.needs import needs
 from tests.runs import recipe_of, records_of
 

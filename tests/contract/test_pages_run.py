@@ -46,7 +46,7 @@ NOT_RUN = {
     "curate demo": "tests/test_demo.py runs it",
     "--scheduler tcp://": "tests/running/test_clusters_page.py starts a scheduler",
     "--array-task": "tests/running/test_clusters_page.py starts several processes; the other needs Slurm",
-    "s3://": "needs a bucket; tests/running/test_s3.py has one",
+    "s3://": "needs a bucket; tests/finished/test_s3.py has one",
     "--allow-code mypackage": "tests/stages/test_own_stages.py installs the package of the page",
     "train classifier": "needs the package fasttext that trains; tests/library/test_classifier_training.py runs it",
 }

@@ -27,8 +27,8 @@ from curation.models.static_vectors import load_static
 from curation.models.tensors import read_tensors
 from curation.packing.indexed import check_pair
 from curation.packing.vocabularies import load_vocabulary
-from curation.stages.exact_index import open_exact_index
-from curation.stages.vector_clusters import Clusters
+from curation.stages.exact.exact_index import open_exact_index
+from curation.stages.vectors.vector_clusters import Clusters
 from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.packing.test_megatron import write_pair

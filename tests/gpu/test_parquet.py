@@ -12,12 +12,12 @@ import cpu_fallback
 from cpu_fallback.parquet import parquet_file as host_file
 from curation import engine as selector
 from curation.errors import EngineError, RecipeError
+from curation.finished.verify import verify
 from curation.recipes import recipe as recipes
 from curation.recipes.recipe import convert_recipe
-from curation.running.documents_schema import PARQUET_OPTIONS
-from curation.running.report import output_notes
+from curation.report.report import output_notes
+from curation.run_folder.documents import PARQUET_OPTIONS
 from curation.running.run import run
-from curation.running.verify import verify
 from tests.gpu import stand_ins
 from tests.runs import data_digests, recipe_of, records_of
 

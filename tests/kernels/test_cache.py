@@ -109,8 +109,8 @@ def test_a_damaged_file_counts_as_missing(copy: Path):
 @pytest.mark.slow("kernels compiled into a wheel are used where processor and versions agree")
 def test_kernels_in_the_package_are_used_where_the_key_agrees(copy: Path):
     """What `make wheel` puts into a wheel, with the kernels of one group."""
-    code = "import runpy, curation.running.warm_up as w; w.GROUPS = {'hashes': w.GROUPS['hashes']}; "
-    code += "runpy.run_module('curation.running.wheel_kernels', run_name='__main__')"
+    code = "import runpy, curation.planning.warm_up as w; w.GROUPS = {'hashes': w.GROUPS['hashes']}; "
+    code += "runpy.run_module('curation.planning.wheel_kernels', run_name='__main__')"
     subprocess.run([sys.executable, "-c", code], cwd=copy, env=environment_of(copy), check=True)
     installed = copy / "curation" / "kernels" / "compiled"
     shutil.rmtree(copy.parent / "cache", ignore_errors=True)

@@ -20,7 +20,7 @@ from curation.models.ngrams import TINY
 from curation.rules.decide import Verdict
 from curation.stages import CorpusStage, Phase, RowStage
 from curation.stages.outcome import Cuts, Decision, Drops, Outcome
-from curation.stages.vector_clusters import Clusters
+from curation.stages.vectors.vector_clusters import Clusters
 from tests.models.tiny_files import write_static
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.runs import made_texts

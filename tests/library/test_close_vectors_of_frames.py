@@ -11,7 +11,7 @@ import pytest
 import curation
 from curation.errors import CurationError
 from curation.library import close_vectors
-from curation.stages.vector_clusters import Clusters
+from curation.stages.vectors.vector_clusters import Clusters
 
 
 def integers(count: int, seed: int) -> np.ndarray:

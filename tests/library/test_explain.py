@@ -245,7 +245,7 @@ def test_immediate_calls_show_progress_in_notebooks(
     monkeypatch.setattr(cpu_fallback, "measure", lambda text, names: time.sleep(0.2) or measure(text, names))
     curation.measure(frame, "words")
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("curation.running.progress.NOTEBOOK_SECONDS", 0.05)
+    monkeypatch.setattr("curation.system.progress.NOTEBOOK_SECONDS", 0.05)
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
     curation.measure(frame, "words")
     assert "measure: " in capsys.readouterr().err

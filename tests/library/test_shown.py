@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 import curation
-from curation.running.finished import RunResult
+from curation.finished.run_result import RunResult
 from curation.system.html_table import MAX_ROWS, html_table
 from tests.needs import needs
 from tests.runs import records_of

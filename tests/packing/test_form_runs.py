@@ -15,18 +15,18 @@ import yaml
 
 from curation import cli
 from curation.errors import IntegrityError, OutputError, RecipeError, TokenizerError
+from curation.finished.split_checks import split_leaks
+from curation.finished.verify import verify
 from curation.packing import tokenization
 from curation.packing.forms.shards import open_form, problems
 from curation.packing.indexed import IndexedReader
 from curation.packing.ordering import assign_splits
 from curation.packing.samples import SAMPLE_FILES, Sample, unwritten_sample
 from curation.packing.tokenization import load_tokenizer
+from curation.phases.exports import WRITERS
 from curation.recipes.exports import EXPORT_FORMATS
 from curation.recipes.recipe import as_builtins, convert_recipe, load_recipe
-from curation.running.exports import WRITERS
 from curation.running.run import run
-from curation.running.split_checks import split_leaks
-from curation.running.verify import verify
 from tests.packing.samples import make_texts, train_tokenizer, write_jsonl
 
 SPLITS = {"train": 0.7, "valid": 0.15, "test": 0.15}

@@ -13,12 +13,13 @@ import cpu_fallback
 from curation.errors import InputError, IntegrityError, OutputError
 from curation.packing.token_files import check_tokens, token_files, token_paths
 from curation.packing.tokenization import load_tokenizer
+from curation.phases import write_phase
+from curation.planning.stored_plan import Plan
 from curation.recipes.recipe import convert_recipe
-from curation.running import phases, write_phase
+from curation.run_folder.folder import sweep
+from curation.running import phases
 from curation.running import run as runner
-from curation.running.run_folder import sweep
-from curation.running.stored_plan import Plan
-from curation.running.task_records import Counts
+from curation.tasks.records import Counts
 from tests.packing.samples import make_texts, train_tokenizer, write_jsonl
 
 RECIPE = convert_recipe({"input": [{"path": "x.jsonl"}]})

@@ -17,14 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.errors import InputError, OutputError, RecipeError
+from curation.finished.verify import verify
+from curation.planning import stream_inputs
 from curation.reading import hub
 from curation.reading.inputs import Input
 from curation.recipes.recipe import convert_recipe
-from curation.running import stream_inputs
-from curation.running.report_html import MAX_CHARACTERS, as_html
-from curation.running.report_text import print_funnel
+from curation.report.html import MAX_CHARACTERS, as_html
+from curation.report.text import print_funnel
 from curation.running.run import run
-from curation.running.verify import verify
 from tests.needs import needs
 from tests.runs import data_digests, kept_rows, rejected_rows, report_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from curation.running.verify import verify
+from curation.finished.verify import verify
 from tests.needs import needs
 from tests.pipelines.fake_hub import Hub, serve
 from tests.runs import data_digests, kept_rows, report_of

@@ -19,14 +19,14 @@ import pytest
 
 import curation
 from curation.errors import IntegrityError, OutputError, RecipeError
+from curation.finished.verify import verify
 from curation.models.fasttext import LANGUAGE_SHA256, load_classifier
 from curation.recipes.recipe import Recipe, convert_recipe
+from curation.report.html import as_html
+from curation.report.text import print_funnel
 from curation.running import phases
 from curation.running import run as runner
-from curation.running.report_html import as_html
-from curation.running.report_text import print_funnel
 from curation.running.run import run
-from curation.running.verify import verify
 from curation.stages.invoke import apply_stage
 from tests.conftest import frame_of
 from tests.oracle import fasttext_reference as reference

@@ -22,14 +22,14 @@ import tiktoken
 import yaml
 
 from curation.errors import InputError
+from curation.finished.verify import verify
 from curation.models.ngrams import TINY
 from curation.packing import vocabularies
 from curation.packing.indexed import IndexedReader
 from curation.reading.inputs import Input
 from curation.recipes.recipe import load_recipe, shipped_recipes
-from curation.running.report_text import print_funnel
+from curation.report.text import print_funnel
 from curation.running.run import run
-from curation.running.verify import verify
 from curation.system.terminal import short_number
 from tests.needs import needs
 from tests.oracle import pipelines

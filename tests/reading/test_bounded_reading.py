@@ -18,13 +18,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from curation.phases import map_phase
 from curation.reading import pages, probe, read_documents, responses
 from curation.reading.documents import Documents
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.streams import DamageError, open_stream, read_chunks
-from curation.running import map_phase
 from curation.running.run import run
 from curation.system import interrupts
 from curation.system.files import TEMPORARY

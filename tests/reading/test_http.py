@@ -10,7 +10,7 @@ import pytest
 
 from curation.errors import InputError
 from curation.reading import remote
-from curation.running.report import write_report
+from curation.report.report import write_report
 from curation.running.run import run
 from tests.needs import needs
 from tests.reading.http_files import Answer, Files, served

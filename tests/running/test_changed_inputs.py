@@ -17,8 +17,8 @@ import pytest
 
 import curation
 from curation.errors import InputError, IntegrityError
+from curation.planning.plan import make_plan
 from curation.running import run as runner
-from curation.running.plan import make_plan
 from curation.running.run import run
 from tests.runs import data_digests, recipe_of
 

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import pytest
 
+from curation.finished.verify import verify
+from curation.phases import corpus_phase, write_phase
 from curation.recipes.recipe import load_recipe
-from curation.running import corpus_phase, write_phase
-from curation.running.progress import Lines
 from curation.running.run import run
-from curation.running.verify import verify
 from curation.stages import FuzzyDedup, Mix
+from curation.system.progress import Lines
 from tests.runs import digests, made_texts, recipe_of, records_of, table_rows
 
 MOMENTS = 200 if "TORTURE" in os.environ else 12
@@ -28,7 +28,7 @@ MAX_DELAY = 0.02  # seconds between a rename and the kill
 SLICE_BYTES = 12_000
 # Each is a copy of one that has libraries and kernels loaded and has run nothing.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.running.kernels_loaded", __name__])
+PROCESSES.set_forkserver_preload(["tests.planning.kernels_loaded", __name__])
 FUZZY = {"kind": "fuzzy_dedup", "threshold": 0.5}
 RECIPE = """
 input:

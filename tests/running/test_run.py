@@ -17,13 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.errors import EngineError, InputError, IntegrityError, OutputError, RecipeError
+from curation.finished.run_result import RunResult
+from curation.finished.verify import verify
 from curation.packing.indexed import IndexedReader
 from curation.packing.tokenization import load_tokenizer
+from curation.phases import write_phase
 from curation.recipes.recipe import as_builtins, load_recipe
-from curation.running import run_folder, write_phase
-from curation.running.finished import RunResult
+from curation.run_folder import folder as run_folder
 from curation.running.run import run
-from curation.running.verify import verify
 from curation.system import files
 from tests.runs import (
     data_digests,
@@ -197,8 +198,8 @@ def test_one_result_for_all_slices_workers_and_compressions(tmp_path: Path, corp
 
 def test_row_groups_do_not_show_the_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, corpus: Path):
     for name, value in (("ROW_GROUP_DOCUMENTS", 7), ("ROW_GROUP_BYTES", 1200)):
-        monkeypatch.setattr(f"curation.running.documents_schema.{name}", value)
-    monkeypatch.setattr("curation.running.removed.MAX_REMOVED_ROWS", 5)
+        monkeypatch.setattr(f"curation.run_folder.documents.{name}", value)
+    monkeypatch.setattr("curation.phases.removed.MAX_REMOVED_ROWS", 5)
     for slice_bytes in (1700, 10_000, 10**6):
         cpu(recipe_of(corpus), tmp_path / str(slice_bytes), slice_bytes=slice_bytes)
     assert digests(tmp_path / "1700") == digests(tmp_path / "10000") == digests(tmp_path / "1000000")
@@ -524,7 +525,7 @@ def test_force_that_is_killed_leaves_no_run_that_looks_whole(
 
 
 HOLD = (
-    "import sys, time, pathlib\nfrom curation.running.run_folder import locked\n"
+    "import sys, time, pathlib\nfrom curation.run_folder.folder import locked\n"
     "with locked(pathlib.Path(sys.argv[1])):\n"
 )
 

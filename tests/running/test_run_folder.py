@@ -14,10 +14,10 @@ from tokenizers import models, pre_tokenizers
 
 from curation.cli import main
 from curation.errors import CurationError, InputError, OutputError
-from curation.running.progress import Progress
+from curation.finished.verify import verify
+from curation.run_folder.folder import locked
 from curation.running.run import run
-from curation.running.run_folder import locked
-from curation.running.verify import verify
+from curation.system.progress import Progress
 from tests.runs import data_digests, digests, made_texts, recipe_of, records_of, report_of
 
 
@@ -79,7 +79,7 @@ def test_force_without_the_memory_for_a_run_deletes_nothing(
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError("too little")
 
-    monkeypatch.setattr("curation.running.arguments.choose", refuse)
+    monkeypatch.setattr("curation.planning.arguments.choose", refuse)
     with pytest.raises(MemoryError):
         run(recipe_of(corpus), tmp_path / "out", engine="cpu", force=True)
     assert digests(tmp_path / "out") == before
@@ -212,7 +212,7 @@ def test_a_moved_run_gets_the_paths_of_today(
         raise OSError(errno.EIO, "interrupted here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("curation.running.run_folder.write_report", fail)
+        patch.setattr("curation.run_folder.folder.write_report", fail)
         with pytest.raises(OSError, match="interrupted here"):
             run(recipe, out, engine="cpu")
     finished = run(recipe, out, engine="cpu", progress=said)

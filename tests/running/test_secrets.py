@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from curation.errors import OutputError
+from curation.planning.stored_plan import load_plan
 from curation.running import array_tasks, phases
-from curation.running.pieces import decode_phase
-from curation.running.progress import Progress
 from curation.running.run import run
-from curation.running.stored_plan import load_plan
+from curation.system.progress import Progress
+from curation.tasks.boards import decode_phase
 from tests.needs import needs
 from tests.reading.http_files import served
 from tests.runs import data_digests, made_texts, recipe_of, records_of

@@ -10,10 +10,10 @@ import pytest
 import curation
 from curation.cli.main import main
 from curation.errors import OutputError, RecipeError
+from curation.finished.verify import verify
 from curation.recipes.recipe import load_recipe
-from curation.running.report import digest
+from curation.report.report import digest
 from curation.running.run import run
-from curation.running.verify import verify
 from curation.system.files import as_json
 from tests.runs import recipe_of, records_of, report_of
 

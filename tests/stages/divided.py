@@ -15,10 +15,11 @@ import pytest
 from curation.arrays import save_array
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.running.intermediate import Partitions, PartitionWriter
-from curation.stages import CorpusStage, key_ranges
+from curation.run_folder.partitions import Partitions, PartitionWriter
+from curation.stages import CorpusStage
+from curation.stages.corpus import key_ranges
+from curation.stages.corpus.key_ranges import Division
 from curation.stages.invoke import decide, run_phase_task
-from curation.stages.key_ranges import Division
 from curation.stages.outcome import BYTES, Corpus, Decision, key_column
 
 CPU = load_engine("cpu")

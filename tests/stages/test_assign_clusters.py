@@ -17,12 +17,12 @@ import yaml
 
 import curation
 from curation.errors import RecipeError
+from curation.finished.verify import verify
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
-from curation.running.verify import verify
-from curation.stages import assign_clusters
-from curation.stages.mix import apportion
-from curation.stages.vector_clusters import Clusters
+from curation.stages.shares.mix import apportion
+from curation.stages.vectors import assign_clusters
+from curation.stages.vectors.vector_clusters import Clusters
 from tests.models.tiny_files import LETTERS, write_static
 from tests.runs import files_below, recipe_of
 
@@ -131,7 +131,7 @@ def test_the_example_of_the_page_mixes_by_clusters_of_an_earlier_run(tmp_path: P
         return sample[:clusters]  # scikit-learn may be absent
 
     monkeypatch.setattr("cpu_fallback.fit_centroids", fitted)
-    monkeypatch.setattr("curation.stages.semantic_dedup.KMEANS", ("numpy",))
+    monkeypatch.setattr("curation.stages.vectors.semantic_dedup.KMEANS", ("numpy",))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     write_static(tmp_path / "models" / "all-MiniLM-L6-v2")

@@ -18,7 +18,7 @@ import curation
 from curation.models import encoders
 from curation.recipes.recipe import Output, load_recipe, parse_recipe
 from curation.running.run import run
-from curation.stages import classify
+from curation.stages.rows import classify
 from tests.models import tiny_encoder as tiny
 from tests.models.tiny_encoder import torch
 from tests.runs import recipe_of, records_of, table_rows

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from curation.engine import load_engine
 from curation.errors import InputError, IntegrityError, OutputError, RecipeError
+from curation.planning.stored_plan import Plan
 from curation.reading.inputs import Input
 from curation.recipes.recipe import Recipe
 from curation.running import run as runner
 from curation.running.run import run
-from curation.running.stored_plan import Plan
-from curation.stages import Decontaminate, decontaminate
-from curation.stages import evaluation_items as decontaminate_items
+from curation.stages import Decontaminate
+from curation.stages.rows import decontaminate
+from curation.stages.rows import evaluation_items as decontaminate_items
 from curation.system.sessions import TaskSession
 from tests.corpus import real_documents
 from tests.oracle.minhash import ngrams

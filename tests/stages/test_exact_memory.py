@@ -14,15 +14,17 @@ import pytest
 from curation.arrays import save_array
 from curation.contract import TEXT
 from curation.engine import load_engine
+from curation.phases import corpus_phase
+from curation.phases.write_phase import cut_output_parts
+from curation.planning.segments import Segment
 from curation.recipes.recipe import Recipe
-from curation.running import corpus_phase, masks
-from curation.running.intermediate import Partitions, PartitionWriter
-from curation.running.map_phase import Segment
-from curation.running.progress import Progress
-from curation.running.write_phase import cut_output_parts
-from curation.stages import ExactDedup, invoke, key_ranges
+from curation.run_folder import masks
+from curation.run_folder.partitions import Partitions, PartitionWriter
+from curation.stages import ExactDedup, invoke
+from curation.stages.corpus import key_ranges
 from curation.stages.outcome import BYTES, Decision, StageCount, key_column
 from curation.system.files import remove
+from curation.system.progress import Progress
 
 CPU = load_engine("cpu")
 SERIAL = SimpleNamespace(run=lambda function, items, *done: [function(item) for item in items])

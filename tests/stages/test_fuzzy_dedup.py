@@ -18,10 +18,11 @@ from curation.contract import ID, ROW, TEXT
 from curation.engine import load_engine
 from curation.errors import IntegrityError, RecipeError
 from curation.recipes.recipe import convert_recipe
-from curation.running.intermediate import Partitions, PartitionWriter
+from curation.run_folder.partitions import Partitions, PartitionWriter
 from curation.running.run import run
-from curation.stages import FuzzyDedup, invoke, similarity
-from curation.stages.fuzzy_dedup import s_curve, share_probability
+from curation.stages import FuzzyDedup, invoke
+from curation.stages.corpus import similarity
+from curation.stages.near.fuzzy_dedup import s_curve, share_probability
 from curation.stages.outcome import BYTES, Corpus, key_column
 from curation.stages.own_code import convert_stage
 from curation.system.files import remove

@@ -13,9 +13,11 @@ import pytest
 from curation import arrays
 from curation.contract import TEXT
 from curation.engine import load_engine
-from curation.running.intermediate import Partitions, PartitionWriter
-from curation.stages import FuzzyDedup, key_ranges, near_pairs, similarity
+from curation.run_folder.partitions import Partitions, PartitionWriter
+from curation.stages import FuzzyDedup
+from curation.stages.corpus import key_ranges, similarity
 from curation.stages.invoke import decide
+from curation.stages.near import near_pairs
 from curation.stages.outcome import BYTES, key_column
 from curation.system.files import remove
 

@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from curation.finished.verify import verify
 from curation.running.run import run
-from curation.running.verify import verify
-from curation.stages import CorpusStage, ExactDedup, FuzzyDedup, key_ranges, saved_index
-from curation.stages.index_tasks import files_folder, noted_files
+from curation.stages import CorpusStage, ExactDedup, FuzzyDedup
+from curation.stages.corpus import key_ranges, saved_index
+from curation.stages.corpus.index_tasks import files_folder, noted_files
+from curation.stages.corpus.key_ranges import Division
 from curation.stages.invoke import run_phase_task, run_phases
-from curation.stages.key_ranges import Division
 from curation.stages.outcome import Corpus
 from tests.runs import files_below, recipe_of
 from tests.stages.divided import CPU, ORDERS, Order, corpus_of, write_partitions

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from curation.errors import IntegrityError
-from curation.stages import ExactDedup, key_ranges
+from curation.stages import ExactDedup
+from curation.stages.corpus import key_ranges
+from curation.stages.corpus.key_ranges import divide, read_cell, write_cells
 from curation.stages.invoke import run_phase_task, run_phases
-from curation.stages.key_ranges import divide, read_cell, write_cells
 from tests.stages.divided import CPU, ORDERS, corpus_of, decide_in_order, write_partitions
 
 # Few different keys, 0 and the largest ones among them.

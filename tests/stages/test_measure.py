@@ -15,10 +15,10 @@ import pytest
 import curation
 from curation.contract import ID
 from curation.errors import RecipeError
+from curation.finished.measured import RANKS, MeasuredDocuments, percentiles
 from curation.measures import Measure
 from curation.recipes.recipe import parse_recipe
 from curation.running import phases
-from curation.running.measured import RANKS, MeasuredDocuments, percentiles
 from curation.running.run import run
 from curation.stages import MeasureStage
 from curation.stages.invoke import apply_stage

@@ -16,10 +16,11 @@ import pytest
 
 import curation
 from curation.errors import CurationError, RecipeError
-from curation.running.report_text import print_funnel
+from curation.finished.verify import verify
+from curation.report.text import print_funnel
 from curation.running.run import run
-from curation.running.verify import verify
-from curation.stages import key_ranges, mix
+from curation.stages.corpus import key_ranges
+from curation.stages.shares import mix
 from tests.runs import data_digests, kept_rows, recipe_of, records_of, removed_rows
 
 WEIGHTS = {"web": 0.5, "wiki": 0.3, "books": 0.2}

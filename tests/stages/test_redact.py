@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 import curation
 from curation.contract import ID, ROW, TEXT
 from curation.errors import RecipeError
+from curation.finished.verify import verify
 from curation.recipes.recipe import parse_recipe
 from curation.running.run import run
-from curation.running.verify import verify
 from curation.stages import Redact, invoke
-from curation.stages.personal_data import FINDERS
+from curation.stages.rows.personal_data import FINDERS
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY, characters
 from tests.oracle import redaction

@@ -10,11 +10,11 @@ import pytest
 
 from curation.cli import main
 from curation.errors import InputError, IntegrityError, OutputError, RecipeError
+from curation.finished.verify import verify
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run
-from curation.running.verify import verify
-from curation.stages import saved_index
-from curation.stages.saved_index import SavedIndex
+from curation.stages.corpus import saved_index
+from curation.stages.corpus.saved_index import SavedIndex
 from tests.corpus import corpora
 from tests.oracle import minhash
 from tests.runs import files_below, kept_rows, recipe_of, removed_rows, report_of

@@ -18,8 +18,10 @@ import pytest
 import curation
 from curation.errors import CurationError, InputError, RecipeError
 from curation.running.run import run
-from curation.stages import Select, key_ranges, rank_bounds
-from curation.stages.select import numbers_at, order_of
+from curation.stages import Select
+from curation.stages.corpus import key_ranges
+from curation.stages.shares import rank_bounds
+from curation.stages.shares.select import numbers_at, order_of
 from tests.runs import recipe_of, table_rows
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), 1e-310, -1e-310, 0.1, 0.30000000000000004, 2.0**53]

@@ -17,8 +17,10 @@ from curation.engine import load_engine
 from curation.errors import CurationError, InputError, RecipeError
 from curation.models.vectors import from_column, units_of
 from curation.running.run import run
-from curation.stages import SemanticDedup, key_ranges, vector_clusters
-from curation.stages.vector_clusters import Clusters
+from curation.stages import SemanticDedup
+from curation.stages.corpus import key_ranges
+from curation.stages.vectors import vector_clusters
+from curation.stages.vectors.vector_clusters import Clusters
 from tests.needs import needs
 from tests.runs import recipe_of, removed_rows
 
@@ -156,7 +158,7 @@ def test_a_killed_run_continues_and_saves_its_centroids(
 ):
     report, expected = run_on(vectors, tmp_path, "whole")
     for phase in ("write_centroids", "assign", "compare", "measure_recall"):
-        name = f"curation.stages.semantic_dedup.{phase}"
+        name = f"curation.stages.vectors.semantic_dedup.{phase}"
 
         def stop(*arguments: Any) -> None:
             raise KeyboardInterrupt
@@ -208,7 +210,7 @@ def test_many_clusters_are_fitted_in_two_levels_and_find_the_close_pairs(
 
     write = vector_clusters.write_centroids
     monkeypatch.setattr(
-        "curation.stages.semantic_dedup.write_centroids", lambda engine, *rest: write(FirstVectors(), *rest)
+        "curation.stages.vectors.semantic_dedup.write_centroids", lambda engine, *rest: write(FirstVectors(), *rest)
     )
     monkeypatch.setattr(vector_clusters, "TWO_LEVELS", 20)
     report, removed = run_on(vectors, tmp_path, clusters=50, probe=15, threshold=0.9)

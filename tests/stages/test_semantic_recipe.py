@@ -17,8 +17,9 @@ import curation
 from curation.cli.main import main
 from curation.models.vectors import units_of
 from curation.running.run import run
-from curation.stages import key_ranges, semantic_dedup, vector_clusters
-from curation.stages.vector_clusters import Clusters
+from curation.stages.corpus import key_ranges
+from curation.stages.vectors import semantic_dedup, vector_clusters
+from curation.stages.vectors.vector_clusters import Clusters
 from tests.models.tiny_files import LETTERS, write_static
 from tests.runs import files_below, recipe_of, removed_rows
 

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from curation.stages import FuzzyDedup, near_groups, star_rounds
-from curation.stages.key_ranges import Division, write_cells
-from curation.stages.star_rounds import Rounds
+from curation.stages import FuzzyDedup
+from curation.stages.corpus.key_ranges import Division, write_cells
+from curation.stages.near import near_groups, star_rounds
+from curation.stages.near.star_rounds import Rounds
 from curation.system.files import make_folder, write_json
 from tests.stages.divided import CPU, ORDERS, Order, corpus_of, decide_in_order, write_partitions
 
@@ -135,7 +136,7 @@ def decided(partitions: Any, order: Order, stage: FuzzyDedup) -> tuple[list[list
     """The removed rows with the kept ones, the details, and the phases that had tasks."""
     corpus = corpus_of(partitions, np.ones(DOCUMENTS, bool), workers=2, sources=[("first", 0, 20), ("second", 20, 60)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("curation.stages.near_pairs.SMALL", 3)
+        patch.setattr("curation.stages.near.near_pairs.SMALL", 3)
         decision = decide_in_order(patch, stage, corpus, order)
     [drops] = decision.drops
     rows = [values.tolist() for values in (drops.row, np.asarray(drops.partner), np.asarray(drops.value))]

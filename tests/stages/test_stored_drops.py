@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from curation import arrays
-from curation.stages.kept_rows import group_sizes
+from curation.stages.corpus.kept_rows import group_sizes
+from curation.stages.corpus.stored_drops import count_below, distinct_file, runs_of, stored_drops
 from curation.stages.outcome import BYTES, Corpus
-from curation.stages.stored_drops import count_below, distinct_file, runs_of, stored_drops
 from tests.stages.divided import write_partitions
 
 CHANCE = np.random.default_rng(11)

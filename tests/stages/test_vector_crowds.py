@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 import curation
-from curation.stages import key_ranges, vector_clusters, vector_crowds
+from curation.stages.corpus import key_ranges
+from curation.stages.vectors import vector_clusters, vector_crowds
 from tests.stages.test_semantic_dedup import DIMENSIONS, LENGTHS, by_all_pairs, run_on
 
 WIDTHS = (0.02, 0.1, 0.2, 0.3, 0.45, 0.6)  # of crowds: from near-equal vectors to ones as far apart as the threshold

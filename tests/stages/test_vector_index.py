@@ -16,12 +16,13 @@ import pytest
 
 import curation
 from curation.errors import CurationError, InputError, IntegrityError, OutputError, RecipeError
+from curation.finished.verify import verify
 from curation.models.vectors import from_column, units_of
 from curation.running.run import run
-from curation.running.verify import verify
-from curation.stages import key_ranges, vector_clusters, vector_index
-from curation.stages.vector_clusters import Clusters
-from curation.stages.vector_index import VectorIndex
+from curation.stages.corpus import key_ranges
+from curation.stages.vectors import vector_clusters, vector_index
+from curation.stages.vectors.vector_clusters import Clusters
+from curation.stages.vectors.vector_index import VectorIndex
 from tests.models.tiny_files import LETTERS, WORDS, write_static
 from tests.runs import files_below, kept_rows, recipe_of, removed_rows, report_of
 from tests.stages.test_semantic_dedup import DIMENSIONS, made_vectors
@@ -412,7 +413,7 @@ def test_vectors_of_another_model_are_refused(texts: Path, tmp_path: Path):
 
 
 def test_encoders_differ_by_windows_and_pooling(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("curation.stages.embed.is_static", lambda model: False)  # which need neither
+    monkeypatch.setattr("curation.stages.rows.embed.is_static", lambda model: False)  # which need neither
     embed = {"kind": "embed", "model": str(tmp_path / "model"), "windows": 4, "pooling": "mean"}
     index = finish(tmp_path / "old", texts, embed)
     for name, value in (("windows", 1), ("pooling", "max")):

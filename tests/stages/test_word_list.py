@@ -15,7 +15,7 @@ import curation
 from curation.recipes.recipe import parse_recipe
 from curation.running.run import run
 from curation.stages import MeasureStage, invoke
-from curation.stages.word_list import CLOSINGS, OPENINGS
+from curation.stages.rows.word_list import CLOSINGS, OPENINGS
 from tests.conftest import frame_of
 from tests.runs import kept_rows, recipe_of, records_of
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from curation.errors import EngineError, OutOfMemoryError, OutputError
+from curation.planning.memory import LOADED, Limit, choose
+from curation.planning.stored_plan import Stored
 from curation.running import cluster_resources
 from curation.running.cluster_resources import worker_limits
-from curation.running.map_phase import load_job
-from curation.running.memory import LOADED, Limit, choose
-from curation.running.stored_plan import Stored
 from curation.system import cluster_workers
 from curation.system.cluster_workers import Cluster, Worker
+from curation.tasks.jobs import load_job
 
 OWN = dict.fromkeys(cluster_workers.COMPARED, "1.0") | {"python": "3.11.7.final.0"}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from curation.running import run_folder
+from curation.run_folder import folder as run_folder
 from curation.running.run import run
 from curation.system import files
 from tests.runs import made_texts, recipe_of, records_of

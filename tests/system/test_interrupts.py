@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SIGNALLED = """
 import os, sys
 from curation.__main__ import command
-from curation.running.progress import Lines
+from curation.system.progress import Lines
 
 number, wanted = int(sys.argv.pop(1)), sys.argv.pop(1)
 
@@ -138,7 +138,7 @@ def test_the_line_of_the_end_is_printed_once(monkeypatch: pytest.MonkeyPatch):
 TWICE = """
 import os, signal, sys, threading, time
 from curation.__main__ import command
-from curation.running.progress import Lines
+from curation.system.progress import Lines
 
 def log(self, line, log=Lines.log):
     log(self, line)
@@ -189,11 +189,11 @@ if __name__ == "__main__":
     sys.exit(command())
 """
 PLACES = {
-    "while kernels compile": ("curation.running.map_phase:apply_stage", "threads"),
-    "while workers compile": ("curation.running.map_phase:apply_stage", "processes"),
+    "while kernels compile": ("curation.phases.map_phase:apply_stage", "threads"),
+    "while workers compile": ("curation.phases.map_phase:apply_stage", "processes"),
     "while a file is read": ("curation.reading.lines:read_after", "threads"),
-    "in a corpus stage": ("curation.running.corpus_phase:decide", "threads"),
-    "while documents are written": ("curation.running.write_phase:_digest_documents", "threads"),
+    "in a corpus stage": ("curation.phases.corpus_phase:decide", "threads"),
+    "while documents are written": ("curation.phases.write_phase:_digest_documents", "threads"),
 }
 ANSWER, RESUME = (
     "curate: stopping; press again to stop at once",

@@ -10,8 +10,8 @@ from concurrent.futures import BrokenExecutor
 import pytest
 
 from curation.engine import load_engine
-from curation.running import arguments, memory
-from curation.running.memory import Limit, choose, needs, needs_in_processes
+from curation.planning import arguments, memory
+from curation.planning.memory import Limit, choose, needs, needs_in_processes
 from curation.system import pools
 from curation.system.pools import threads_of_processes
 

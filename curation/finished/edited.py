@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kept documents that a run edited, with their texts before the edits.
+
+A run does not keep texts before edits, so the inputs are read again. `doc` finds a document in both places. The first
+record of each input has a known `doc`, and each row group of Parquet too. So Parquet is read by row groups in a seeded
+order, other formats from the start of the input. Inputs take turns, batch by batch.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from curation.arrays import seeded_hashes
+from curation.contract import ID, ROW, TEXT
+from curation.errors import InputError, OutputError
+from curation.reading import probe, read_documents
+from curation.reading.documents import HELD_BYTES, Documents
+from curation.reading.inputs import is_hub
+from curation.reading.source_files import FileRange, Slice, SourceFile
+from curation.reading.tabular import open_parquet
+from curation.reading.urls import is_remote, shown
+from curation.run_folder.documents import part_files
+
+if TYPE_CHECKING:
+    from curation.finished.results import FinishedRun
+
+BEFORE = "text_before"
+COLUMNS = ("doc", ID, "source", TEXT)
+SCHEMA = pa.schema(
+    [
+        ("doc", pa.int64()),
+        (ID, pa.large_string()),
+        ("source", pa.string()),
+        (TEXT, pa.large_string()),
+        (BEFORE, pa.large_string()),
+    ]
+)
+BATCH_BYTES = 4 << 20  # of the inputs
+LEAST_BYTES = 64_000_000  # of input text that a sample is drawn from, if there is as much
+MOST_BYTES = 1_000_000_000  # of input text that is read for a sample
+CACHED_GROUPS = 2  # row groups of documents/: a batch ends in one, where the next begins
+REMEDY = "Put the file back as it was, or run the recipe again with a new --output"
+
+
+class _Place(NamedTuple):
+    """A part of an input, and the `doc` of its first record; None: that of the record after the part before."""
+
+    part: FileRange
+    first: int | None
+
+
+class _Batch(NamedTuple):
+    """Documents of a part of an input.
+
+    base          `doc` of the first record of the part
+    start, stop   `doc` of the first record of the batch, and after its last
+    """
+
+    documents: Documents
+    base: int
+    start: int
+    stop: int
+
+
+def edited_documents(
+    run: FinishedRun, satisfying: Callable[[pa.Table], np.ndarray] | None, sample: int | None, seed: int
+) -> pa.Table:
+    """Return kept documents with another text than the input has, in the order of `doc`, with the columns of `SCHEMA`.
+
+    satisfying    returns per row of a table of `documents/` whether to choose it; None: all
+    sample, seed  a seeded sample of this many documents. It is drawn from the first LEAST_BYTES of input text that are
+                  read. If these have too few, reading ends where there are enough, or after MOST_BYTES. None: all
+                  documents, of the whole inputs
+
+    OutputError if the run edited nothing. InputError if a file is gone, has changed or is not a local one.
+    """
+    if not run.report["documents"]["edited"]:
+        raise OutputError(f"{run.folder} has no edited documents: no stage of its run changed a text")
+    files = msgspec.convert(run.report["files"], list[SourceFile])
+    for file in files:
+        _check_file(file, run.folder)
+    kept = _Kept(run.folder / "documents", None if satisfying else COLUMNS)
+    found, size = SCHEMA.empty_table(), 0
+    for batch in _in_turns(_streams(run, files, seed)):
+        rows = _edited(kept.rows(batch.start, batch.stop), batch)
+        if satisfying and len(rows):
+            rows = rows.filter(pa.array(satisfying(rows)))
+        found = pa.concat_tables([found, rows.select(SCHEMA.names)])
+        size += batch.documents.table.nbytes + HELD_BYTES * len(batch.documents.rejected)
+        if sample is not None:
+            found = _drawn(found, sample, seed)
+            if size >= (LEAST_BYTES if len(found) == sample else MOST_BYTES):
+                break
+    return found.sort_by("doc").combine_chunks()
+
+
+def _drawn(rows: pa.Table, sample: int, seed: int) -> pa.Table:
+    order = np.argsort(seeded_hashes(rows.column("doc").to_numpy(), seed), kind="stable")
+    return rows.take(pa.array(order[:sample])) if len(rows) > sample else rows
+
+
+def _check_file(file: SourceFile, folder: Path) -> None:
+    """InputError if a file is not the local file that the run read."""
+    if is_hub(file.path) or is_remote(file.path):
+        raise InputError(
+            f"{shown(file.path)}, an input of {folder}, is not a local file. Texts before edits are read from local "
+            "inputs only: download it, and run the recipe on the local files"
+        )
+    try:
+        status = os.stat(file.path)
+    except OSError:
+        raise InputError(
+            f"{file.path}, an input of {folder}, does not exist: texts before edits are read from it. {REMEDY}"
+        ) from None
+    if not stat.S_ISREG(status.st_mode) or status.st_size != file.bytes:
+        fault = f"it has {status.st_size:,} bytes, the run read {file.bytes:,}"
+    elif status.st_mtime_ns != file.modified_ns:
+        fault = "its modification time differs"
+    else:
+        return
+    raise InputError(f"{file.path}, an input of {folder}, has changed since the run: {fault}. {REMEDY}")
+
+
+def _streams(run: FinishedRun, files: Sequence[SourceFile], seed: int) -> list[Iterator[_Batch]]:
+    """The batches of each input, in a seeded order of the inputs."""
+    first, firsts = 0, {}
+    for source in run.report["sources"]:
+        firsts[source["name"]] = first
+        first += source["documents_read"] + source["not_sampled"]
+    inputs = [(name, list(own)) for name, own in groupby(files, lambda file: file.source)]
+    random.Random(seed).shuffle(inputs)
+    return [_batches(own, firsts[name], seed) for name, own in inputs]
+
+
+def _in_turns(streams: list[Iterator[_Batch]]) -> Iterator[_Batch]:
+    """One batch of each stream, then the next of each."""
+    while streams:
+        left = []
+        for stream in streams:
+            if (batch := next(stream, None)) is not None:
+                yield batch
+                left.append(stream)
+        streams = left
+
+
+def _batches(files: Sequence[SourceFile], first: int, seed: int) -> Iterator[_Batch]:
+    """The batches of an input; `first` is the `doc` of its first record."""
+    following = first
+    for part, known in _places(files, first, seed):
+        base = start = following if known is None else known
+        for documents in read_documents(Slice(index=0, ranges=[part]), BATCH_BYTES):
+            yield _Batch(documents, base, start, start + documents.rows)
+            start += documents.rows
+        following = start
+
+
+def _places(files: Sequence[SourceFile], first: int, seed: int) -> Iterator[_Place]:
+    """The parts of an input in the order of reading."""
+    if any(file.format != "parquet" for file in files):
+        for file in map(probe, files):
+            yield _Place(FileRange(file=file, start=0, stop=file.bytes), None)
+        return
+    groups: list[tuple[int, int, int]] = []  # file, row group, doc of its first record
+    for number, file in enumerate(files):
+        metadata = open_parquet(file).metadata
+        for group in range(metadata.num_row_groups):
+            groups.append((number, group, first))
+            first += metadata.row_group(group).num_rows
+    random.Random(seed).shuffle(groups)
+    for number, group, start in groups:
+        yield _Place(FileRange(file=probe(files[number]), start=group, stop=group + 1), start)
+
+
+class _Kept:
+    """The rows of `documents/`, by `doc`.
+
+    columns   columns to read; None: all
+    """
+
+    def __init__(self, folder: Path, columns: Sequence[str] | None) -> None:
+        self._groups: list[tuple[int, int, Path, int]] = []  # least and largest doc, file, row group
+        for path in part_files(folder):
+            metadata = pq.read_metadata(path)
+            for group in range(metadata.num_row_groups):
+                doc = metadata.row_group(group).column(0).statistics
+                least, largest = (doc.min, doc.max) if doc and doc.has_min_max else (0, sys.maxsize)
+                self._groups.append((least, largest, path, group))
+        self._columns = columns
+        self._schema = pq.read_schema(part_files(folder)[0])
+        self._read = lru_cache(CACHED_GROUPS)(self._read_group)
+
+    def rows(self, start: int, stop: int) -> pa.Table:
+        """Return the rows with `doc` from `start` to below `stop`, each once, ascending."""
+        tables = [self._schema.empty_table().select(self._columns or self._schema.names)]
+        for least, largest, path, group in self._groups:
+            if least < stop and start <= largest:
+                rows = self._read(path, group)
+                doc = rows.column("doc").to_numpy()
+                tables.append(rows.filter(pa.array((doc >= start) & (doc < stop))))
+        rows = pa.concat_tables(tables)
+        unique = np.unique(rows.column("doc").to_numpy(), return_index=True)[1]  # copies of an input repeat rows
+        return rows.take(pa.array(unique))
+
+    def _read_group(self, path: Path, group: int) -> pa.Table:
+        return pq.ParquetFile(path).read_row_group(group, columns=self._columns)
+
+
+def _edited(kept: pa.Table, batch: _Batch) -> pa.Table:
+    """The kept rows with another text than in the batch, with `text_before`."""
+    table = batch.documents.table
+    doc, wanted = batch.base + table.column(ROW).to_numpy(), kept.column("doc").to_numpy()
+    at = np.searchsorted(doc, wanted)
+    if len(wanted) and (at[-1] == len(doc) or (doc[at] != wanted).any()):
+        _changed(kept)
+    before = table.take(pa.array(at))
+    ids = pc.fill_null(pc.not_equal(before.column(ID), kept.column(ID)), False)
+    if pc.any(ids).as_py():
+        _changed(kept)
+    differs = pc.not_equal(before.column(TEXT), kept.column(TEXT))
+    return kept.append_column(BEFORE, before.column(TEXT)).filter(differs)
+
+
+def _changed(kept: pa.Table) -> None:
+    source = kept.column("source")[0].as_py()
+    raise InputError(f"input {source} has other records than the run read, at the same places. {REMEDY}")
+
+
+__all__ = ["BEFORE", "edited_documents"]

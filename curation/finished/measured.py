@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures that a finished run wrote to `documents/`, loaded column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from curation.run_folder.documents import part_files
+
+RANKS = (1, 25, 50, 75, 99)
+COLUMNS_AT_ONCE = 2  # kept in memory: rules in a row often share a denominator
+
+
+class MeasuredDocuments(Mapping[str, np.ndarray]):
+    """The integer columns of `documents/`: name -> int64, one per document, in the order of the documents.
+
+    Each access reads the column, unless it is one of the last two that were read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the folder of the run."""
+        self.files = part_files(folder / "documents")
+        self.rows = sum(pq.read_metadata(path).num_rows for path in self.files)
+        self._loaded: dict[str, np.ndarray] = {}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        values = self._loaded.pop(name, None)
+        if values is None:
+            tables = [pq.read_table(path, columns=[name]) for path in self.files]
+            values = np.concatenate([np.zeros(0, np.int64), *(table.column(name).to_numpy() for table in tables)])
+        while len(self._loaded) >= COLUMNS_AT_ONCE:
+            self._loaded.pop(next(iter(self._loaded)))
+        self._loaded[name] = values
+        return values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(pq.read_schema(self.files[0]).names if self.files else ())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def percentiles(measures: MeasuredDocuments, names: Iterable[str]) -> dict[str, list[float]]:
+    """Return name -> percentiles (RANKS) of measures and ratios, `a/b`; empty if there are no documents.
+
+    A percentile is the smallest value that at least that percentage of the documents does not exceed.
+    """
+    if not measures.rows:
+        return {}
+    return {name: np.percentile(_values(measures, name), RANKS, method="inverted_cdf").tolist() for name in names}
+
+
+def _values(measures: MeasuredDocuments, name: str) -> np.ndarray:
+    above, _, below = name.partition("/")
+    return measures[above] / np.maximum(measures[below], 1) if below else measures[above]

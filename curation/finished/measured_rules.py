@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The effect of rules on the stored measures of a finished run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from curation.errors import OutputError, RecipeError, nearest
+from curation.finished.results import FinishedRun, open_finished
+from curation.phases.measure_files import FOLDER
+from curation.recipes.recipe import Recipe
+from curation.rules.decide import BLOCK_ROWS
+from curation.rules.grammar import Rule
+from curation.run_folder.documents import part_files
+from curation.stages import RowStage
+
+MARGIN = 1e-9  # of a bound
+
+
+class StageEffect(NamedTuple):
+    """What the rules of a filter would remove.
+
+    name     the filter in the recipe
+    of       the filter of the finished run whose measures were used
+    reached  documents that reached that filter
+    reasons  reason -> documents that this rule alone would remove, whatever rules come before it
+    first    reason -> documents for which it is the first broken rule
+    removed  documents that break at least one rule
+    before   documents that the filter of the finished run removed
+    seconds  time after loading
+    """
+
+    name: str
+    of: str
+    reached: int
+    reasons: dict[str, int]
+    first: dict[str, int]
+    removed: int
+    before: int
+    seconds: float
+
+
+def plan_by_measures(recipe: Recipe, folder: str | Path) -> list[StageEffect]:
+    """Return what each filter of a recipe would remove of the documents of a finished run, without reading text.
+
+    The first filter of the recipe is judged by the measures of the run's first filter, and so on.
+
+    Raises OutputError for a folder without a finished run that kept its measures; RecipeError for a recipe without a
+    filter, with more filters than the run had, or with a rule on a measure that was not kept.
+    """
+    run = open_finished(folder)
+    files = part_files(run.folder / FOLDER)
+    if not files:
+        raise OutputError(f"{folder} has no measures/. Run its recipe again with output: {{measures: true}}")
+    filters = [
+        (name, stage)
+        for name, stage in zip(recipe.stage_names, recipe.stages, strict=True)
+        if isinstance(stage, RowStage) and stage.rules_on_measures()
+    ]
+    kept = [entry["name"] for entry in run.report["stages"] if entry.get("rules")]
+    if not filters:
+        raise RecipeError("the recipe has no filter with rules on measures; --measures has nothing to judge")
+    if len(filters) > len(kept):
+        raise RecipeError(
+            f"the recipe has {len(filters)} filters, but the run in {folder} kept measures of {len(kept)}: "
+            f"{', '.join(kept) or 'none'}"
+        )
+    return [_effect(run, files, name, stage, of) for (name, stage), of in zip(filters, kept, strict=False)]
+
+
+def _effect(run: FinishedRun, files: Sequence[Path], name: str, stage: RowStage, of: str) -> StageEffect:
+    rules = stage.rules_on_measures()
+    measures = load_measures(run, files, rules, of)
+    started = time.perf_counter()
+    beyond, first, removed = _count(rules, measures)
+    return StageEffect(
+        name=name,
+        of=of,
+        reached=len(next(iter(measures.values()))),
+        reasons=beyond,
+        first=first,
+        removed=removed,
+        before=sum(next(entry["reasons"] for entry in run.report["stages"] if entry["name"] == of).values()),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _count(rules: Sequence[Rule], measures: Mapping[str, np.ndarray]) -> tuple[dict[str, int], dict[str, int], int]:
+    """Return the documents that break each rule, those of which it is the first broken rule, and those that break any.
+
+    Blocks of rows fit the cache of the processor.
+    """
+    beyond, first = (dict.fromkeys((rule.name for rule in rules), 0) for _ in range(2))
+    rows = len(next(iter(measures.values())))
+    removed = 0
+    for start in range(0, rows, BLOCK_ROWS):
+        numbers = _Block(measures, slice(start, start + BLOCK_ROWS))
+        kept = np.ones(min(BLOCK_ROWS, rows - start), bool)
+        for rule in rules:
+            broken = _broken(rule, numbers)
+            beyond[rule.name] += len(broken)
+            first[rule.name] += int(np.count_nonzero(kept[broken]))
+            kept[broken] = False
+        removed += len(kept) - int(np.count_nonzero(kept))
+    return beyond, first, removed
+
+
+class _Block:
+    """A block of measures, float64."""
+
+    def __init__(self, measures: Mapping[str, np.ndarray], block: slice) -> None:
+        self.measures, self.block = measures, block
+        self.denominators: dict[str, np.ndarray] = {}
+
+    def value(self, name: str) -> np.ndarray:
+        return self.measures[name][self.block]
+
+    def denominator(self, name: str) -> np.ndarray:
+        """A measure that counts as at least 1."""
+        if name not in self.denominators:
+            self.denominators[name] = np.maximum(self.value(name), 1.0)
+        return self.denominators[name]
+
+
+def _broken(rule: Rule, numbers: _Block) -> np.ndarray:
+    """Return the positions of the documents that break a rule, as `Rule.judge`.
+
+    A product tells which ratios may be beyond a bound, with a margin for rounding. Only these are divided: a division
+    takes as long as five products.
+    """
+    values, (low, high) = numbers.value(rule.measures[0]), rule.bounds
+    if not rule.ratio:
+        return np.flatnonzero((values < low) | (values > high))
+    below = numbers.denominator(rule.ratio[1])
+    near = np.zeros(0, bool)
+    if high < math.inf:
+        near = values > below * (high * (1 - MARGIN))
+    if low > -math.inf:
+        near = (values < below * (low * (1 + MARGIN))) | (near if len(near) else False)
+    at = np.flatnonzero(near)
+    ratio = values[at] / below[at]
+    return at[(ratio < low) | (ratio > high)]
+
+
+def load_measures(run: FinishedRun, files: Sequence[Path], rules: Sequence[Rule], stage: str) -> Mapping[str, Any]:
+    """Return the measures that rules need of the documents that reached a filter: name -> float64."""
+    names = list(dict.fromkeys(name for rule in rules for name in rule.measures))
+    have = next(entry["rules"] for entry in run.report["stages"] if entry["name"] == stage)
+    computed = list(dict.fromkeys(name for entry in have for name in entry["measure"].split(" / ")))
+    for rule in rules:
+        for name in rule.measures:
+            if name not in computed:
+                raise RecipeError(
+                    f"rule {rule.name} needs the measure {name!r}, which stage {stage} of the run in {run.folder} did "
+                    f"not keep{nearest(name, computed)}. Keep it: add a rule on it to that recipe"
+                )
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    for path in files:
+        table = pq.read_table(path, columns=["stage", *names])
+        if len(run.report["stages"]) > 1:
+            table = table.filter(pc.equal(table.column("stage"), stage))
+        for name in names:
+            columns[name].append(table.column(name).to_numpy().astype(np.float64, copy=False))
+    return {name: np.concatenate(parts) for name, parts in columns.items()}

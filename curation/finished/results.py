@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents of a finished run: kept, removed, rejected and edited ones, and pairs of duplicates.
+
+Nothing here imports code that a recipe names. Rows are chosen by a seeded hash of `doc` while row groups are read one
+after the other. The texts of chosen rows are read last, so memory depends on a row group and on the sample.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from curation.arrays import seeded_hashes
+from curation.contract import ID, TEXT, Engine
+from curation.engine import load_engine
+from curation.errors import IntegrityError, OutputError, RecipeError, nearest
+from curation.finished.edited import edited_documents
+from curation.finished.split_checks import has_documents
+from curation.finished.verify import no_run
+from curation.recipes.recipe import convert_recipe
+from curation.recipes.renamed import with_new_names
+from curation.recipes.yaml_text import parse_yaml
+from curation.report.report import digest
+from curation.report.similarity import CHAIN_STAGE, MAX_LINKED, VECTOR_STAGE, find_links, has_chains, jaccard
+from curation.rules.decide import Rule, expand_rules
+from curation.run_folder.documents import part_files
+from curation.run_folder.folder import REPORT
+from curation.run_folder.report_schema import wrong_in_report
+from curation.stages import Filter
+from curation.system.files import read_json
+
+KINDS = ("kept", "removed", "rejected", "pairs", "edited")
+SAMPLE = 10
+FOLDERS = {"kept": "documents", "removed": "removed", "pairs": "removed"}
+PARTNER = "duplicate_of"
+REJECTED_SCHEMA = pa.schema(
+    [
+        ("source", pa.string()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("offset", pa.int64()),
+        ("doc", pa.int64()),
+        ("error", pa.string()),
+    ]
+)
+
+
+class FinishedRun(NamedTuple):
+    """A finished run: its folder, and the content of its `report.json`."""
+
+    folder: Path
+    report: dict[str, Any]
+
+    @property
+    def reasons(self) -> dict[str, list[str]]:
+        """Stage -> the reasons for which it removed documents."""
+        return {stage["name"]: list(stage["reasons"]) for stage in self.report["stages"]}
+
+    @property
+    def keeps_removed_text(self) -> bool:
+        """Whether `removed/` has texts."""
+        return bool(self.report["recipe"]["output"].get("removed") == "text")
+
+    def rules(self, stage: str) -> tuple[Rule, ...]:
+        """Return the rules of a filter stage; none for another stage."""
+        rules = self.settings(stage, "filter").get("rules", [])
+        return expand_rules(_filter_of(rules, "the recipe of the run").rules) if rules else ()
+
+    def settings(self, stage: str, kind: str) -> dict[str, Any]:
+        """Return the settings of a stage of a kind; empty if the stage has another kind."""
+        names = [entry["name"] for entry in self.report["stages"]]
+        settings = self.report["recipe"]["stages"][names.index(stage)] if stage in names else {}
+        return settings if settings.get("kind") == kind else {}
+
+    def compares_vectors(self, stage: str) -> bool:
+        """Return whether the values of what a stage removed are cosines."""
+        return bool(self.settings(stage, VECTOR_STAGE))
+
+
+def need_documents(run: FinishedRun, purpose: str) -> None:
+    """Raise OutputError if the run has no `documents/`. `purpose` names what needs them."""
+    if not has_documents(run.report):
+        raise OutputError(
+            f"{run.folder} has no documents/, which {purpose} needs: its recipe has output: {{documents: false}}. Run "
+            "the recipe again with documents: true and a new --output"
+        )
+
+
+def open_finished(folder: str | Path) -> FinishedRun:
+    """Return the finished run in a folder. OutputError if there is none, or if it is of another version."""
+    content = read_json(Path(folder) / REPORT) if Path(folder).is_dir() else None
+    if content is None:
+        raise OutputError(no_run(folder))
+    folder = Path(folder)
+    if fault := wrong_in_report(content):
+        version = content.get("versions", {}) if isinstance(content, dict) else {}
+        made = version.get("gpu-pipeline") if isinstance(version, dict) else None
+        by = f" It was written by version {made}." if isinstance(made, str) else ""
+        raise OutputError(f"{folder}: {fault}.{by} Run the recipe again with a new --output")
+    if content.get("digest") != digest(content):
+        raise IntegrityError(f"{folder}/{REPORT} has changed: its content does not match its digest. See curate verify")
+    return FinishedRun(folder, content | {"recipe": with_new_names(content["recipe"])})
+
+
+class Choice(NamedTuple):
+    """The documents to choose: removed by a stage or for a reason ("" for all), or those that satisfy rules."""
+
+    stage: str = ""
+    reason: str = ""
+    where: Filter | None = None
+
+
+def run_documents(
+    folder: str | Path, what: str = "kept", *, stage: str = "", reason: str = "",
+    where: str | Mapping[str, Any] | Rule | None = None, sample: int | None = None, seed: int = 0,
+) -> pa.Table:  # fmt: skip
+    """Return documents of a finished run as an Arrow table in the order of `doc`. `to_pandas()` makes it a frame.
+
+    folder         output folder of the run
+    what           "kept" (the columns of `documents/`), "removed" (those of `removed/`), "rejected" (those of
+                   `rejected.jsonl`), "pairs": removed documents with the text of the kept one, `kept_text`, and the
+                   `jaccard` similarity of both texts (null for `semantic_dedup`, whose `value` is the cosine), and
+                   for `fuzzy_dedup` the `link`: where only a chain joins both, the id of the document through which
+                   the removed one is joined, and `link_jaccard`, their similarity; or "edited": kept documents with
+                   another `text` than the input has, which is read again for `text_before`
+    stage, reason  only documents that this stage removed, or for this reason
+    where          only documents that satisfy a rule of docs/rules.md: a `Rule`, a mapping, or YAML such as
+                   `words: {min: 50}`. Measures are computed from the text that is returned
+    sample, seed   a seeded sample of this many documents; None (default): all of them. A sample of edited documents
+                   reads at most 1 GB of the text of the inputs
+
+        >>> import curation
+        >>> removed = curation.run_documents("out", "removed", reason="short")
+        >>> removed.column("text").to_pylist()
+        ['one']
+
+    Raises OutputError for a folder without a finished run, for documents or texts that the run did not store, and
+    for an unknown stage or reason; RecipeError for a wrong rule; InputError if inputs have changed since the run.
+    """
+    run = open_finished(folder)
+    if what not in KINDS:
+        raise OutputError(f"no documents are {what!r}{nearest(what, KINDS)}")
+    if sample is not None and sample < 1:
+        raise OutputError(f"sample must be at least 1, not {sample}")
+    if what in ("kept", "pairs", "edited"):
+        need_documents(run, f"a look at {what if what == 'pairs' else f'{what} documents'}")
+    choice = _choice(run, what, stage, reason, where)
+    if what == "rejected":
+        return _rejected(run, sample, seed)
+    if (what == "pairs" or choice.where) and what not in ("kept", "edited") and not run.keeps_removed_text:
+        raise OutputError(
+            f"{run.folder} has no texts of removed documents. Run its recipe again with output: {{removed: text}}"
+        )
+    engine = load_engine("cpu")
+    if what == "edited":
+        where_stage = choice.where
+        satisfying = (lambda rows: _satisfying(where_stage, rows, engine)) if where_stage else None
+        return edited_documents(run, satisfying, sample, seed)
+    table = _rows(run, what, choice, sample, seed, engine)
+    return with_partners(run, table, engine) if what == "pairs" else table
+
+
+def _choice(run: FinishedRun, what: str, stage: str, reason: str, where: Any) -> Choice:
+    for name, value in (("stage", stage), ("reason", reason)):
+        if value and what not in ("removed", "pairs"):
+            raise OutputError(f"{name} has no meaning with {what} documents; leave it out, or ask for removed ones")
+    if where is not None and what == "rejected":
+        raise OutputError("a rule has no meaning with rejected records, which have no text; leave where out")
+    if stage and stage not in run.reasons:
+        raise OutputError(f"{run.folder} has no stage {stage!r}{nearest(stage, run.reasons)}")
+    reasons = [name for of, names in run.reasons.items() if stage in ("", of) for name in names]
+    if reason and reason not in reasons:
+        by = f"stage {stage}" if stage else "no stage"
+        verb = "removed nothing" if stage else "removed documents"
+        raise OutputError(f"{by} of {run.folder} {verb} for the reason {reason!r}{nearest(reason, reasons)}")
+    return Choice(stage, reason, None if where is None else _filter_of([_parsed(where)], "where"))
+
+
+def _parsed(where: Any) -> Any:
+    if isinstance(where, str):
+        content = parse_yaml(where, "where")
+        if not isinstance(content, dict) and not (isinstance(content, str) and content.isidentifier()):
+            raise RecipeError(f"where: {where!r} is no rule. Write one of docs/rules.md, such as 'words: {{min: 50}}'")
+        return content
+    return where
+
+
+def _filter_of(rules: Any, where: str) -> Filter:
+    """A filter with these rules, which may be a name, structures or mappings. RecipeError for wrong ones."""
+    if isinstance(rules, list) and all(isinstance(rule, Rule) for rule in rules):
+        return Filter(rules=rules)
+    stage = convert_recipe({"stages": [{"kind": "filter", "rules": rules}]}, where).stages[0]
+    assert isinstance(stage, Filter)
+    return stage
+
+
+class _Place(NamedTuple):
+    """A row of a row group of a file, and its place in a seeded order."""
+
+    order: int
+    file: int
+    group: int
+    row: int
+
+
+def _rows(run: FinishedRun, what: str, choice: Choice, sample: int | None, seed: int, engine: Engine) -> pa.Table:
+    """The chosen rows of `documents/` or `removed/`."""
+    files = part_files(run.folder / FOLDERS[what])
+    chosen: list[_Place] = []
+    for number, path in enumerate(files):
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups):
+            doc, at = _chosen_in(file, group, what, choice, engine)
+            places = zip(seeded_hashes(doc, seed).tolist(), at.tolist(), strict=True)
+            chosen += [_Place(order, number, group, row) for order, row in places]
+            if sample is not None and len(chosen) > 2 * sample:
+                chosen = sorted(chosen)[:sample]
+    chosen = sorted(chosen)[:sample]
+    tables = [pq.read_schema(files[0]).empty_table()] if files else []
+    for number, group in sorted({(place.file, place.group) for place in chosen}):
+        rows = sorted(place.row for place in chosen if (place.file, place.group) == (number, group))
+        tables.append(pq.ParquetFile(files[number]).read_row_group(group).take(pa.array(rows)))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def _chosen_in(
+    file: pq.ParquetFile, group: int, what: str, choice: Choice, engine: Engine
+) -> tuple[np.ndarray, np.ndarray]:
+    """`doc` of the chosen rows of a row group, and their positions in it."""
+    wanted = ["doc", *(("stage", "reason", PARTNER) if what != "kept" else ())]
+    rows = file.read_row_group(group, columns=None if choice.where else wanted)
+    mask = np.ones(len(rows), bool)
+    for name, value in (("stage", choice.stage), ("reason", choice.reason)):
+        if value:
+            mask &= pc.equal(rows.column(name), value).to_numpy()
+    if what == "pairs":
+        mask &= pc.is_valid(rows.column(PARTNER)).to_numpy()
+    if choice.where:
+        at = np.flatnonzero(mask)
+        mask[at[~_satisfying(choice.where, rows.take(pa.array(at)), engine)]] = False
+    at = np.flatnonzero(mask)
+    return rows.column("doc").to_numpy()[at], at
+
+
+def _satisfying(where: Filter, rows: pa.Table, engine: Engine) -> np.ndarray:
+    """Whether each row satisfies the rules of a filter."""
+    outcome = where.apply(engine, engine.from_arrow(rows))
+    assert outcome.verdict is not None
+    return outcome.verdict.kept
+
+
+def _rejected(run: FinishedRun, sample: int | None, seed: int) -> pa.Table:
+    """The chosen lines of `rejected.jsonl`."""
+    chosen: list[tuple[int, int, dict[str, Any]]] = []
+    with open(run.folder / "rejected.jsonl", "rb") as lines:
+        for number, line in enumerate(lines):
+            chosen.append((int(seeded_hashes(np.array([number]), seed)[0]), number, json.loads(line)))
+            if sample is not None and len(chosen) > 2 * sample:
+                chosen = sorted(chosen, key=_order)[:sample]
+    kept = sorted(sorted(chosen, key=_order)[:sample], key=lambda entry: entry[1])
+    return pa.Table.from_pylist([entry for _, _, entry in kept], schema=REJECTED_SCHEMA)
+
+
+def _order(entry: tuple[int, int, Any]) -> int:
+    return entry[0]
+
+
+def with_partners(run: FinishedRun, table: pa.Table, engine: Engine) -> pa.Table:
+    """Return removed duplicates with `kept_text`, null if this run does not have it, and `jaccard`, then null too, as
+    for a stage that compares vectors."""
+    wanted = pc.unique(table.column(PARTNER)).drop_null().cast(pa.large_string())
+    found: dict[str, str | None] = {}
+    for folder in ("removed", "documents"):  # a document kept of a group may be removed later
+        for rows in _with_ids(part_files(run.folder / folder), wanted):
+            found |= dict(zip(rows.column(ID).to_pylist(), rows.column(TEXT).to_pylist(), strict=True))
+    kept = [found.get(name) for name in table.column(PARTNER).to_pylist()]
+    table = table.append_column("kept_text", pa.array(kept, pa.large_string()))
+    stages = table.column("stage").to_pylist()
+    pairs = zip(stages, table.column(TEXT).to_pylist(), kept, strict=True)
+    values = [
+        None
+        if other is None or run.compares_vectors(stage)
+        else jaccard(engine, run.settings(stage, "fuzzy_dedup"), text or "", other)
+        for stage, text, other in pairs
+    ]
+    table = table.append_column("jaccard", pa.array(values, pa.float64()))
+    links = _links(run, table, engine)
+    table = table.append_column("link", pa.array([name for name, _ in links], pa.large_string()))
+    return table.append_column("link_jaccard", pa.array([similarity for _, similarity in links], pa.float64()))
+
+
+def _links(run: FinishedRun, table: pa.Table, engine: Engine) -> list[tuple[str | None, float | None]]:
+    """The id of the document through which each removed one is joined with the kept one, and the similarity of both."""
+    links: list[tuple[str | None, float | None]] = [(None, None)] * len(table)
+    names = ("stage", PARTNER, ID, "value", "kept_text")
+    rows = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+    chained: dict[tuple[str, str], str] = {}  # stage and id of the kept document -> its text
+    for stage, kept, _, value, kept_text in rows:
+        settings = run.settings(stage, CHAIN_STAGE)
+        if kept_text is not None and has_chains(settings) and value < settings["threshold"]:
+            chained[stage, kept] = kept_text
+    for (stage, kept), members in _members(run, chained).items():
+        ids = [kept, *members]
+        texts = [chained[stage, kept], *members.values()]
+        found = dict(zip(ids, find_links(engine, run.settings(stage, CHAIN_STAGE), texts), strict=True))
+        for place, row in enumerate(rows):
+            if row[:2] == (stage, kept) and (link := found[row[2]]):
+                links[place] = ids[link.position], link.similarity
+    return links
+
+
+def _members(run: FinishedRun, groups: Collection[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+    """The removed documents of groups: id -> text. `groups` are pairs of a stage and the id of the kept document."""
+    members: dict[tuple[str, str], dict[str, str]] = {group: {} for group in groups}
+    wanted = pa.array(sorted({kept for _, kept in groups}), pa.large_string())
+    for rows in _with_ids(part_files(run.folder / "removed"), wanted, PARTNER, ("stage", PARTNER)):
+        names = ("stage", PARTNER, ID, TEXT)
+        for stage, kept, own, text in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
+            if (group := members.get((stage, kept))) is not None and len(group) <= MAX_LINKED:
+                group[own] = text or ""
+    return members
+
+
+def _with_ids(files: Sequence[Path], wanted: pa.Array, by: str = ID, others: Sequence[str] = ()) -> Iterator[pa.Table]:
+    """The rows with these ids in the column `by`, from the row groups that have any: `id`, `text` and `others`."""
+    for path in files:
+        file = pq.ParquetFile(path)
+        for group in range(file.num_row_groups if len(wanted) else 0):
+            mask = pc.is_in(file.read_row_group(group, columns=[by]).column(by), value_set=wanted)
+            if pc.any(mask).as_py():
+                yield file.read_row_group(group, columns=[ID, TEXT, *others]).filter(mask)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check that each document of a finished run is in the split that its text assigns, and in no other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curation.errors import IntegrityError
+from curation.packing.forms.shards import MANIFEST
+from curation.packing.indexed import IndexedReader
+from curation.packing.joining import is_of_stem, stem_name
+from curation.packing.ordering import assign_splits, split_names
+from curation.recipes.renamed import with_new_names
+from curation.run_folder.documents import part_files
+from curation.system.files import read_json
+from curation.system.steps import each
+
+BATCH_DOCUMENTS = 10_000
+REVERSIBLE = ("tiktoken",)  # other tokenizers may give two texts the same tokens
+Counts = Mapping[tuple[str, str], int]  # (source or form, split) -> documents
+
+
+def has_documents(content: dict[str, Any]) -> bool:
+    """Whether the run of a report wrote `documents/`, as all runs up to 0.2.0 did."""
+    return bool(content["recipe"]["output"].get("documents", True))
+
+
+class _Split(msgspec.Struct):
+    documents: int
+
+
+class _Manifest(msgspec.Struct):
+    """The fields of a form's manifest that the checks read."""
+
+    splits: dict[str, _Split]
+
+
+def split_leaks(folder: Path, content: dict[str, Any]) -> Iterator[str]:
+    """Yield a message for every document found in more than one split, and for wrong counts of documents per split.
+
+    `content` is the run's `report.json`. All its outputs must exist.
+    """
+    yield from _kept_and_removed(folder)
+    recipe, tokens = with_new_names(content["recipe"]), content["tokens"]
+    output = recipe["output"]
+    if not output["splits"]:
+        return
+    if "megatron" in output["formats"] and tokens["tokenizer"]["kind"] in REVERSIBLE:
+        yield from _shared_between_splits(folder, content)
+    if not has_documents(content):
+        return
+    expected = _expected(folder, output["splits"], recipe["seed"])
+    empty = tokens["empty_documents"]  # they have a split by their texts, and are in no form
+    if "megatron" in output["formats"]:
+        yield from _miscounted(_in_pairs(folder, content), expected, empty)
+    per_split = Counter[str]()
+    for (_, split), count in expected.items():
+        per_split[split] += count
+    for form in (name for name in output["formats"] if name != "megatron"):
+        try:
+            counts = _in_form(folder / form, form, split_names(output["splits"]))
+        except (IntegrityError, msgspec.ValidationError) as error:
+            yield f"{form}/{MANIFEST} is not what a run writes: {error}"
+            continue
+        yield from _miscounted(counts, {key: per_split[key[1]] for key in counts}, empty)
+        if sum(counts.values()) != tokens["documents"]:
+            yield f"{form}: {sum(counts.values())} documents in all splits, the report counts {tokens['documents']}"
+
+
+def _kept_and_removed(folder: Path) -> Iterator[str]:
+    """Yield a message if documents are both kept and removed.
+
+    A group of duplicates has one kept document, the others are in `removed/`. So each group is in one split if no
+    document is in both folders.
+    """
+    both = np.intersect1d(_docs(folder / "documents"), _docs(folder / "removed"))  # copies repeat kept documents
+    if len(both):
+        yield f"{len(both)} documents are both kept and removed, the first is doc {both[0]}"
+
+
+def _docs(folder: Path) -> np.ndarray:
+    docs = [pq.read_table(path, columns=["doc"]).column("doc").to_numpy() for path in folder.glob("*.parquet")]
+    return np.concatenate([np.empty(0, np.int64), *docs])
+
+
+def _prefixes(folder: Path, content: dict[str, Any], source: str, split: str) -> list[Path]:
+    """The prefixes of the pairs of a source's split."""
+    recipe = content["recipe"]
+    naming = recipe["output"]["megatron"].get("names", "text")  # reports up to 0.2.0 lack it
+    stem = Path("tokens", stem_name(source, split, naming, len(recipe["input"])))
+    names = [name.removesuffix(".idx") for name in content["outputs"] if name.endswith(".idx")]
+    return [folder / name for name in names if is_of_stem(stem, Path(name).name)]
+
+
+def _sources(content: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(file["source"] for file in content["files"]))
+
+
+def _expected(folder: Path, shares: Mapping[str, float], seed: int) -> Counts:
+    """Count documents per source and split, assigned by the texts in `documents/`."""
+    names, expected = split_names(shares), Counter[tuple[str, str]]()
+    for path in each(part_files(folder / "documents"), "assigning splits", "file"):
+        for batch in pq.ParquetFile(path).iter_batches(BATCH_DOCUMENTS, columns=["source", "text"]):
+            texts = batch.column("text").cast(pa.large_binary()).to_pylist()
+            numbers = assign_splits(texts, shares, seed)
+            expected.update(zip(batch.column("source").to_pylist(), (names[n] for n in numbers.tolist()), strict=True))
+    return expected
+
+
+def _in_pairs(folder: Path, content: dict[str, Any]) -> Counts:
+    return {
+        (source, split): sum(len(IndexedReader(prefix)) for prefix in _prefixes(folder, content, source, split))
+        for source in _sources(content)
+        for split in split_names(content["recipe"]["output"]["splits"])
+    }
+
+
+def _in_form(folder: Path, form: str, names: Sequence[str]) -> Counts:
+    splits = msgspec.convert(read_json(folder / MANIFEST), _Manifest).splits
+    return {(form, split): splits[split].documents if split in splits else 0 for split in names}
+
+
+def _miscounted(counts: Counts, expected: Counts, empty: int) -> Iterator[str]:
+    for (name, split), count in counts.items():
+        assigned = expected.get((name, split), 0)
+        if not assigned - empty <= count <= assigned:
+            yield f"{name}: split {split} has {count} documents, their texts assign {assigned} to it"
+
+
+def _shared_between_splits(folder: Path, content: dict[str, Any]) -> Iterator[str]:
+    """Compare 128-bit hashes of the tokens of all documents between splits."""
+    names = split_names(content["recipe"]["output"]["splits"])
+    hashes = {
+        split: _token_hashes([p for source in _sources(content) for p in _prefixes(folder, content, source, split)])
+        for split in names
+    }
+    for first, second in combinations(names, 2):
+        shared = np.intersect1d(hashes[first], hashes[second], assume_unique=True)
+        if len(shared):
+            yield f"{len(shared)} documents have the same tokens in {first} and in {second}"
+
+
+def _token_hashes(prefixes: list[Path]) -> np.ndarray:
+    hashed = bytearray()
+    for prefix in prefixes:
+        reader = IndexedReader(prefix)
+        for ids in each(reader, f"comparing {prefix.name}", "document", total=len(reader)):
+            hashed += hashlib.blake2b(ids, digest_size=16).digest()
+    return np.unique(np.frombuffer(bytes(hashed), "S16"))
+
+
+__all__ = ["has_documents", "split_leaks"]

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports in CSV, JSON Lines or Parquet: `raw/` holds the documents as read, `cleaned/` the kept ones.
+
+Files are cut at fixed counts of documents and bytes, so they do not depend on slices and workers. They are cut before
+they are written, so tasks write them. A task of `raw/` reads some slices again and writes all files that begin there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.csv as pc_csv
+import pyarrow.parquet as pq
+
+from curation.arrays import Ends, cut_counts, map_file
+from curation.errors import IntegrityError, counted
+from curation.phases.slice_notes import READ
+from curation.planning.stored_plan import slices_with_urls
+from curation.reading.changes import check_unchanged
+from curation.reading.sampling import read_sampled
+from curation.recipes.exports import export_format, file_name, is_one_file
+from curation.run_folder.documents import PARQUET_OPTIONS, _part_path, document_schema, in_schema, row_groups
+from curation.run_folder.partitions import with_ids
+from curation.run_folder.report_schema import CLEANED, RAW
+from curation.system.files import commit, file_sha256, numbered_path
+from curation.system.interrupts import check as check_interrupts
+
+if TYPE_CHECKING:
+    from curation.contract import Engine
+    from curation.phases.ledger import SliceTotals
+    from curation.planning.stored_plan import Plan
+    from curation.recipes.recipe import Output
+
+# Two tasks read a slice in which the last file of a task ends. With more slices per task, fewer are read twice.
+MANY_SLICES, MAX_RAW_SLICES = 256, 8
+
+
+class RawFiles(NamedTuple):
+    """Consecutive files of `raw/`, which one task writes. Their documents are in the slices `first` to `stop`
+    (exclusive).
+
+    skip    documents of the slice `first` that are in earlier files
+    number  number of the first file
+    rows    documents of each file
+    """
+
+    first: int
+    stop: int
+    skip: int
+    number: int
+    rows: list[int]
+
+
+def plan_raw(output: Output, segment: Path, totals: SliceTotals) -> Iterator[RawFiles]:
+    """Yield the files of `raw/` in tasks: those that begin in some consecutive slices belong to one task.
+
+    A file has at most `part_documents` documents and `part_bytes` of text, but at least one document. `totals` are the
+    counts of the first segment, whose folder is `segment`.
+    """
+    rows = [int(totals.read.sum())]
+    if not is_one_file(output.raw):
+        counts = zip(totals.read.tolist(), totals.bytes_read.tolist(), strict=True)
+        runs = ((*count, partial(_read_sizes, segment, number)) for number, count in enumerate(counts))
+        rows = list(cut_counts(runs, output.part_bytes, output.part_documents)) or [0]
+    starts, ends = np.cumsum([0, *rows]), np.cumsum(totals.read)
+    firsts = np.searchsorted(ends, starts[:-1], side="right")  # the slice in which each file begins
+    stops = np.searchsorted(ends, starts[1:], side="left") + 1  # the slice after the one in which it ends
+    tasks = firsts // min(max(len(ends) // MANY_SLICES, 1), MAX_RAW_SLICES)
+    for low, high in pairwise([0, *(np.flatnonzero(np.diff(tasks)) + 1).tolist(), len(rows)]):
+        first = min(int(firsts[low]), len(ends))
+        skip = int(starts[low]) - (int(ends[first - 1]) if first else 0)
+        yield RawFiles(first, min(int(stops[high - 1]), len(ends)), skip, low, rows[low:high])
+
+
+def _read_sizes(segment: Path, number: int) -> Ends:
+    """The running sum of the sizes of the texts that were read of a slice."""
+    ends = map_file(numbered_path(segment, number, READ), np.int64)
+    return [(ends, 0, len(ends))]
+
+
+def write_raw(
+    plan: Plan, folder: Path, files: RawFiles, engine: Engine, batch_bytes: int, offsets: np.ndarray,
+    urls: Sequence[str] = (),
+) -> dict[str, str]:  # fmt: skip
+    """Write some files of `raw/`, the documents of the inputs before any stage; return path -> SHA-256.
+
+    offsets  int64: `doc` of the first row of each slice
+    urls     URLs of the slices with their secrets; empty if no URL has a secret
+
+    InputError if an input has changed since planning, IntegrityError if it has fewer documents than the first segment
+    has read.
+    """
+    schema, output = document_schema(plan.slices.carried), plan.recipe.output
+
+    def tables() -> Iterator[pa.Table]:
+        skip, missing = files.skip, sum(files.rows)
+        for input_slice in slices_with_urls(plan.slices, files.first, files.stop, urls):
+            base = int(offsets[input_slice.index])
+            for batch, _ in read_sampled(engine, input_slice, batch_bytes, plan.recipe.seed):
+                check_interrupts()
+                low, high = min(skip, len(batch.frame)), min(skip + missing, len(batch.frame))
+                skip, missing = skip - low, missing - (high - low)
+                if low < high:
+                    rows = engine.to_arrow(batch.frame).slice(low, high - low)
+                    yield in_schema(with_ids(rows, input_slice.source, base), schema)
+                del batch
+                if not missing and input_slice.index + 1 == files.stop:  # another task reads the rest
+                    check_unchanged(input_slice)
+                    break
+        if missing:
+            raise IntegrityError(
+                f"raw/: {counted(missing, 'document')} fewer than the first time that the inputs were read. Start over "
+                "with --force"
+            )
+
+    found = Rows(tables())
+    digests: dict[str, str] = {}
+    for number, count in enumerate(files.rows, files.number):
+        path, rows = _file(folder / RAW, output.raw, number), found.take(count)
+        digests |= _write_file(path, output, row_groups(rows) if output.raw.endswith("parquet") else rows, schema)
+    found.end()
+    return digests
+
+
+class Rows:
+    """The rows of tables, taken in the order in which they come."""
+
+    def __init__(self, tables: Iterator[pa.Table]) -> None:
+        self.tables, self.rest = tables, pa.table({})
+
+    def take(self, count: int) -> Iterator[pa.Table]:
+        """Yield the next `count` rows."""
+        while count:
+            table = self.rest if len(self.rest) else next(self.tables)
+            rows, self.rest = table.slice(0, count), table.slice(count)
+            count -= len(rows)
+            yield rows
+
+    def end(self) -> None:
+        """Let the iterator of tables end. It has no more rows."""
+        assert not [*self.tables] and not len(self.rest)
+
+
+class CleanedFile(NamedTuple):
+    """A file of `cleaned/`: so many rows of `documents/`, from a row of a part on."""
+
+    number: int
+    part: int
+    first: int
+    rows: int
+
+
+def write_cleaned_file(output: Output, folder: Path, file: CleanedFile) -> dict[str, str]:
+    """Write a file of `cleaned/`, rows of `documents/` including copies; return path -> SHA-256."""
+    schema = pq.read_schema(_part_path(folder, 0))
+    return _write_file(_file(folder / CLEANED, output.cleaned, file.number), output, _rows_of(folder, file), schema)
+
+
+def _rows_of(folder: Path, file: CleanedFile) -> Iterator[pa.Table]:
+    """The rows of a file of `cleaned/`, by row groups."""
+    part, skip, missing = file.part, file.first, file.rows
+    while missing:
+        parts = pq.ParquetFile(_part_path(folder, part))
+        for group in range(parts.num_row_groups):
+            count = parts.metadata.row_group(group).num_rows
+            if skip < count and missing:
+                check_interrupts()
+                rows = parts.read_row_group(group).slice(skip, missing)
+                missing -= len(rows)
+                yield rows
+            skip = max(skip - count, 0)
+        part += 1
+
+
+def _file(folder: Path, setting: str, number: int) -> Path:
+    return folder / file_name(setting, number)
+
+
+def _write_file(path: Path, output: Output, tables: Iterable[pa.Table], schema: pa.Schema) -> dict[str, str]:
+    """Write the chosen columns to a file, and return its path -> SHA-256."""
+    names = list(output.export_columns or schema.names)
+    with commit(path) as temporary, open(temporary, "wb") as file:
+        write = WRITERS[export_format(path.name)](file, pa.schema([schema.field(name) for name in names]))
+        for table in tables:
+            write(table.select(names))
+        write(None)
+    return {f"{path.parent.name}/{path.name}": file_sha256(path)}
+
+
+# Writers: take tables, and None at the end
+
+
+def _csv_writer(file: Any, schema: pa.Schema) -> Callable[[pa.Table | None], None]:
+    # Quotes only where needed, doubled inside (RFC 4180): pandas and csv read it back
+    writer = pc_csv.CSVWriter(file, schema, write_options=pc_csv.WriteOptions(quoting_style="needed"))
+    return lambda table: writer.close() if table is None else writer.write_table(table)
+
+
+def _parquet_writer(file: Any, schema: pa.Schema) -> Callable[[pa.Table | None], None]:
+    writer = pq.ParquetWriter(file, schema, **PARQUET_OPTIONS)
+    return lambda table: writer.close() if table is None else writer.write_table(table)
+
+
+def _jsonl_writer(file: Any, schema: pa.Schema) -> Callable[[pa.Table | None], None]:
+    def write(table: pa.Table | None) -> None:
+        for batch in [] if table is None else table.to_batches(1000):
+            file.write(b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in batch.to_pylist()))
+
+    return write
+
+
+WRITERS: dict[str, Callable[[Any, pa.Schema], Callable[[pa.Table | None], None]]] = {
+    "csv": _csv_writer, "jsonl": _jsonl_writer, "parquet": _parquet_writer,
+}  # fmt: skip

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last phase of tasks: Megatron pairs, other forms, `removed/`, `rejected.jsonl`, `measures/`, `raw/` and
+`cleaned/`, each file with its digest.
+
+The files are cut before, from counts and sizes. So they do not depend on each other, and tasks write them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from curation.arrays import Ends, cut_counts, save_array
+from curation.engine import load_engine
+from curation.packing.joining import PlannedPair, write_pair
+from curation.packing.token_files import Joined, write_form_of, write_shuffled
+from curation.packing.tokenization import load_tokenizer
+from curation.phases.corpus_phase import load_removed
+from curation.phases.exports import CleanedFile, RawFiles, plan_raw, write_cleaned_file, write_raw
+from curation.phases.kept_ids import KeptIds
+from curation.phases.measure_files import FOLDER as MEASURES
+from curation.phases.measure_files import write_measures
+from curation.phases.places import Places
+from curation.phases.removed import RemovedFile, RemovedStore, look_up_ids, write_rejected
+from curation.planning.stored_plan import urls_of_slices
+from curation.recipes.exports import is_one_file
+from curation.run_folder.partitions import Numbering, Partitions
+from curation.stages.base import noted_columns
+from curation.stages.corpus.key_ranges import read_cell, write_cells
+from curation.system.files import commit, make_folder, numbered_path, read_json, write_json
+from curation.tasks.context import RunContext
+from curation.tasks.jobs import URLS
+from curation.tasks.phase import run_tasks
+from curation.tasks.records import Counts, Decoder
+
+if TYPE_CHECKING:
+    from curation.phases.ledger import SliceTotals
+    from curation.phases.segment_state import SegmentState
+    from curation.phases.write_phase import OutputPart
+    from curation.planning.stored_plan import Plan
+    from curation.recipes.recipe import Recipe
+
+NO_COUNTS = Counts(0, 0, 0)
+RECORDS: Decoder[dict[str, Any]] = Decoder(dict, lambda record: NO_COUNTS, removes=False)
+ITEMS = "items.bin"
+SIZED_SLICES = 64  # slices of a task that measures removed texts
+
+
+class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The job of tasks about removed rows: with the plan, enough to write any file of `removed/`."""
+
+    offsets: np.ndarray  # int64: first doc of each slice
+    segments: list[Path]
+    decisions: list[tuple[Path, int, Partitions]]  # file of each decision, number of the stage, rows of the segment
+    kept_ids: list[Path]  # folder of the ids of kept documents, one per decision and reason
+    lines_before: np.ndarray  # int64: `Places.before`
+    has_marks: np.ndarray  # int64, 0 or 1: `Places.has_marks`
+
+    def store(self, plan: Plan) -> RemovedStore:
+        """Open the removed rows."""
+        duplicates = [rows for decision in self.decisions for rows in load_removed(*decision)]
+        recipe, numbering = plan.recipe, Numbering(plan.slices, self.offsets)
+        places = Places(self.segments[0], plan.slices, self.lines_before, self.has_marks)
+        notes = noted_columns(recipe.stages) if recipe.output.keeps_removed_text else None
+        return RemovedStore(recipe.stage_names, numbering, self.segments, duplicates, places, notes)
+
+
+class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The job of the last phase."""
+
+    removed: RemovedJob
+    folder: Path  # of the run
+    outputs: Path  # raw ids
+    lines: np.ndarray  # int64: lines of each slice; empty without rejected records
+    has_rejected: np.ndarray  # int64, 0 or 1 per slice; empty without rejected records
+    parts: list[tuple[int, str]]  # number and input of each output part
+    work: Path
+    engine: str
+    batch_bytes: int
+
+
+class Look(NamedTuple):
+    """A task that looks up the ids of kept documents, or measures the texts of removed rows."""
+
+    kept_ids: int  # place in `RemovedJob.kept_ids`; -1: measure texts
+    task: int
+
+
+def store_items(folder: Path, items: Sequence[Any]) -> None:
+    """Write the items of a phase to a file: tasks of a run have only their numbers."""
+    make_folder(folder)
+    data = (np.frombuffer(msgspec.json.encode(item), np.uint8) for item in items)
+    write_cells(folder / ITEMS, ([values] for values in data), len(items))
+
+
+def read_item(folder: Path, number: int, kind: Any) -> Any:
+    """Return the item of a task."""
+    return msgspec.json.decode(read_cell(folder / ITEMS, number), type=kind)
+
+
+class LookJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The job of the tasks before the last phase."""
+
+    removed: RemovedJob
+    work: Path
+
+
+def look(plan: Plan, job: LookJob, number: int) -> Counts:
+    """Run a task before the last phase."""
+    item = read_item(job.work, number, Look)
+    store = job.removed.store(plan)
+    if item.kept_ids >= 0:
+        asked = store.duplicates[item.kept_ids]
+        look_up_ids(KeptIds(job.removed.kept_ids[item.kept_ids]), item.task, asked, store.numbering)
+    else:
+        first = item.task * SIZED_SLICES
+        last = min(first + SIZED_SLICES, len(plan.slices))
+        sizes = [store.sizes(number) for number in range(first, last)]
+        with commit(sizes_path(job.work, item.task)) as path:
+            save_array(path, np.concatenate(sizes))
+    write_json(numbered_path(job.work, number, ".json"), {})
+    return NO_COUNTS
+
+
+def sizes_path(work: Path, task: int) -> Path:
+    """Return the file with the sizes of the removed texts of some slices."""
+    return numbered_path(work / "sizes", task, ".npy")
+
+
+class Step(NamedTuple):
+    """A file or folder of the last phase: what it is, how to write it, and its bytes or documents."""
+
+    kind: str  # pair, shuffled, form, removed, rejected, measures, raw or cleaned
+    item: Any
+    size: int = 1
+
+
+ITEM_TYPES: dict[str, Any] = {
+    "pair": tuple[str, str, str, PlannedPair], "shuffled": tuple[str, str], "form": str, "removed": RemovedFile,
+    "rejected": str, "measures": RemovedFile, "raw": RawFiles, "cleaned": CleanedFile,
+}  # fmt: skip
+
+
+def finish(plan: Plan, job: FinishJob, number: int, urls: Sequence[str] = ()) -> Counts:
+    """Write a file of the last phase and, last, the done-record with its digests. `urls` is what `urls_of_step`
+    returns."""
+    recipe = plan.recipe
+    kind, content, _ = read_item(job.work, number, Step)
+    item = msgspec.convert(content, ITEM_TYPES[kind])
+    record: dict[str, Any] = {"kind": kind}
+    match kind:
+        case "pair":
+            source, split, dtype, planned = item
+            info = write_pair(planned, np.dtype(dtype))
+            record |= {"source": source, "split": split, "pairs": [msgspec.to_builtins(info)]}
+        case "shuffled":
+            source, split = item
+            infos = write_shuffled(recipe, job.outputs, job.parts, source, split, job.folder)
+            record |= {"source": source, "split": split, "pairs": msgspec.to_builtins(infos)}
+        case "form":
+            write_form_of(recipe, job.outputs, job.parts, job.folder, item)
+        case "removed":
+            store = job.removed.store(plan)
+            kept_ids = [KeptIds(folder) for folder in job.removed.kept_ids]
+            name = f"removed/{item.name}"
+            record["digests"] = {name: store.write(job.folder / "removed", item, kept_ids)}
+        case "rejected":
+            numbering = Numbering(plan.slices, job.removed.offsets)
+            segment = job.removed.segments[0]
+            record["digests"] = {
+                item: write_rejected(job.folder / item, segment, numbering, job.lines, job.has_rejected)
+            }
+        case "measures":
+            numbering = Numbering(plan.slices, job.removed.offsets)
+            record["digests"] = write_measures(job.folder / MEASURES, item, recipe, numbering, job.removed.segments)
+        case "raw":
+            engine, offsets = load_engine(job.engine), job.removed.offsets
+            record["digests"] = write_raw(plan, job.folder, item, engine, job.batch_bytes, offsets, urls)
+        case "cleaned":
+            record["digests"] = write_cleaned_file(recipe.output, job.folder, item)
+    write_json(numbered_path(job.work, number, ".json"), record)
+    return NO_COUNTS
+
+
+def urls_of_step(plan: Plan, job: FinishJob, number: int) -> tuple[str, ...]:
+    """Return the URLs with their secrets that a task of the last phase reads; empty if there are none."""
+    return _urls_of(plan, read_item(job.work, number, Step))
+
+
+URLS[finish] = urls_of_step
+
+
+def _urls_of(plan: Plan, step: Step) -> tuple[str, ...]:
+    if step.kind != "raw":
+        return ()
+    files = msgspec.convert(step.item, RawFiles)
+    return urls_of_slices(plan.slices, files.first, files.stop)
+
+
+def run_looks(context: RunContext, job: RemovedJob, items: Sequence[Look]) -> None:
+    """Run the tasks before the last phase."""
+    work = context.work / "looks"
+    if items:
+        sizes = np.ones(len(items), np.int64)
+        look_job = LookJob(removed=job, work=work)
+        store_items(work, items)
+        run_tasks(context, "removed ids", look, look_job, work, sizes, RECORDS)
+
+
+def removed_sizes(context: RunContext) -> Iterator[np.ndarray]:
+    """Yield the sizes of removed texts, in the order of `doc`."""
+    for task in range(sized_tasks(len(context.plan.slices))):
+        yield np.load(sizes_path(context.work / "looks", task))
+
+
+def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:
+    """Write the files of the last phase, the largest first, and return the records in the order of `steps`."""
+    order = sorted(range(len(steps)), key=lambda place: (-steps[place].size, place))
+    chosen = [steps[place] for place in order]
+    sizes = [step.size for step in chosen]
+    store_items(job.work, chosen)
+
+    def arguments(number: int) -> tuple[Any, ...]:
+        return (urls,) if (urls := _urls_of(context.plan, chosen[number])) else ()
+
+    run_tasks(context, "finish", finish, job, job.work, sizes, RECORDS, arguments)
+    numbers = np.argsort(order)
+    return (read_json(numbered_path(job.work, int(number), ".json")) for number in numbers)
+
+
+def sized_tasks(slices: int) -> int:
+    """Return the number of tasks that measure the removed texts of so many slices."""
+    return -(-slices // SIZED_SLICES)
+
+
+def pair_steps(recipe: Recipe, joined: Joined, tokens: int) -> list[Step]:
+    """Return the steps of the pairs of an input and a split; `tokens` are those of the run."""
+    if joined.pairs is None:
+        return [Step("shuffled", (joined.source, joined.split), 3 * tokens)]
+    dtype = load_tokenizer(recipe.tokenizer).dtype.str
+    return [Step("pair", (joined.source, joined.split, dtype, pair), pair.size()) for pair in joined.pairs]
+
+
+def removed_steps(files: Sequence[RemovedFile], kind: str = "removed") -> list[Step]:
+    """Return the steps of the files of `removed/`, or of `measures/`."""
+    return [Step(kind, file, 100 * file.rows) for file in files]
+
+
+def rejected_step(rejected: int) -> Step:
+    """Return the step of `rejected.jsonl`, with so many records."""
+    return Step("rejected", "rejected.jsonl", 1000 * rejected)
+
+
+def raw_steps(context: RunContext, segment: Path, totals: SliceTotals) -> list[Step]:
+    """Return the steps of `raw/`. `totals` are the counts of the first segment, whose folder is `segment`."""
+    output = context.plan.recipe.output
+    planned = plan_raw(output, segment, totals) if output.raw else ()
+    return [Step("raw", files, 300 * sum(files.rows)) for files in planned]
+
+
+def cleaned_steps(
+    context: RunContext, state: SegmentState, parts: Sequence[OutputPart], records: Sequence[Mapping[str, Any]]
+) -> list[Step]:
+    """Return the steps of `cleaned/`, whose files have rows of consecutive output parts."""
+    output = context.plan.recipe.output
+    if not output.cleaned:
+        return []
+    firsts = np.cumsum([0, *(record["documents"] for record in records)])
+    if is_one_file(output.cleaned):
+        return [Step("cleaned", CleanedFile(0, 0, 0, int(firsts[-1])), 100 * int(firsts[-1]))]
+    runs = (
+        (record["documents"], record["bytes"], partial(_sizes_of, state, part))
+        for part, record in zip(parts, records, strict=False)  # an empty result has a record without a part
+    )
+    steps, first = [], 0
+    for number, count in enumerate(cut_counts(runs, output.part_bytes, output.part_documents)):
+        part = int(np.searchsorted(firsts, first, side="right")) - 1
+        steps.append(Step("cleaned", CleanedFile(number, part, first - int(firsts[part]), count), 100 * count))
+        first += count
+    return steps or [Step("cleaned", CleanedFile(0, 0, 0, 0))]
+
+
+def _sizes_of(state: SegmentState, part: OutputPart) -> Ends:
+    """The running sums of the sizes of the texts of an output part."""
+    return state.sums.ends_of(part.start, part.stop, part.copy if state.copies else 0)

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The map phase: row stages over one slice, then the keys of the corpus stages; and the job files that tasks share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import msgspec
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from curation.arrays import load_arrays
+from curation.contract import ID, ROW, TEXT, Engine, Frame
+from curation.engine import load_engine
+from curation.models.vectors import arrow_type, is_list
+from curation.phases import slice_notes
+from curation.phases.ledger import SliceRecord
+from curation.phases.places import store_marks
+from curation.phases.slice_notes import SliceNotes
+from curation.planning.identity import check_computed_with, check_stage_files
+from curation.planning.segments import Segment
+from curation.planning.stored_plan import Plan, urls_of, with_urls
+from curation.reading import schema_of
+from curation.reading.sampling import read_sampled
+from curation.reading.source_files import Slice
+from curation.reading.streams import is_damage
+from curation.rules.decide import Verdict
+from curation.run_folder.partitions import (
+    REMOVED_SCHEMA,
+    REMOVED_TEXT_SCHEMA,
+    PartitionWriter,
+    TableFile,
+    open_partition,
+)
+from curation.stages import CorpusStage, RowStage, Stage
+from curation.stages.base import added_columns, noted_columns
+from curation.stages.corpus.cutting import cut_texts
+from curation.stages.invoke import apply_stage, compute_keys
+from curation.stages.outcome import BYTES, Cuts, StageCount, key_column
+from curation.stages.own_code import stage_from_job
+from curation.system.files import commit_all, numbered_path, write_json
+from curation.system.interrupts import check as check_interrupts
+from curation.tasks.jobs import URLS
+from curation.tasks.records import Counts, RunningNote
+
+CUT = "cut_"  # prefix of the arrays of spans in the file of a decision
+
+
+class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The job of the map phase: with the plan, enough to run a segment on any slice."""
+
+    segment: Segment
+    engine: str
+    batch_bytes: int
+    folder: Path  # of this segment
+    before: Path | None  # folder of the segment before; None reads the input
+    starts: np.ndarray  # int64: first row of each slice among all rows of the segment before
+    mask: Path | None  # .npy (bool) of the rows that its corpus phase kept
+    cuts: Path | None  # .npz of the decision with the spans that its corpus phase cuts from texts
+    stages: dict[int, dict[str, Any]]  # number -> the prepared stage as JSON
+
+
+class _Task(NamedTuple):
+    """A job on one slice."""
+
+    plan: Plan
+    job: SliceJob
+    slice: Slice
+    engine: Engine
+
+    stages: dict[int, Stage]  # of the segment
+    keys: dict[int, list[dict[str, np.dtype]]]  # the dtypes of each stage's keys, from its first batch on
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.job.segment.row_stages
+
+
+def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) -> Counts:
+    """Run one slice and write its partition, `.removed.arrow`, `.rejected.jsonl` and, last, the done-record.
+
+    `urls` are the URLs of the slice's file ranges with their secrets; empty if no URL has a secret.
+    """
+    stages = {k: stage_from_job(content) for k, content in job.stages.items()}
+    task = _Task(plan, job, with_urls(plan.slices[number], urls), load_engine(job.engine), stages, {})
+    names = [plan.recipe.stage_names[k] for k in task.numbers]
+    check_computed_with(names, [stages[k] for k in task.numbers], plan.computed_with, "the run of this worker")
+    record = SliceRecord(stages=_stage_counts(task))
+    suffixes = (".arrow", ".keys.arrow", ".removed.arrow", ".rejected.jsonl")
+    noted_suffixes = slice_notes.suffixes(plan.recipe, job.before is None)
+    paths = [numbered_path(job.folder, number, suffix) for suffix in (*suffixes, *noted_suffixes)]
+    with (
+        commit_all(*paths) as (documents, keys, removed, rejected, *noted),
+        PartitionWriter(documents, keys) as partition,
+        TableFile(removed, _removed_schema(plan)) as removed_file,
+        open(rejected, "wb") as rejected_file,
+        SliceNotes(
+            task.engine, plan.recipe, dict(zip(noted_suffixes, noted, strict=True)), task.slice.columns
+        ) as notes,
+        RunningNote(job.folder, number) as note,
+    ):
+        for frame in _frames(task, record, rejected_file, notes):
+            check_interrupts()
+            note.begin(len(frame), max(record.bytes_read - record.read_counts()[1], 0))
+            frame = _apply_stages(task, frame, record, removed_file, notes)
+            started = time.perf_counter()
+            columns = _keys(task, frame)
+            partition.write(_documents(task, frame), columns)
+            record.bytes_kept += int(columns[BYTES].sum())
+            record.write_seconds += time.perf_counter() - started
+            record.documents, record.removed = partition.documents.rows, removed_file.rows
+            note.write(*record.read_counts(), record.documents)
+            del frame  # before the next batch is read: an engine counts the memory of one
+        notes.finish(task.numbers, record)
+    check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
+    store_marks(job.folder, number, notes.marks)
+    write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
+    return slice_counts(record)
+
+
+def urls_of_slice(plan: Plan, job: SliceJob, number: int) -> tuple[str, ...]:
+    """Return the URLs with their secrets that the task of a slice reads; empty if there are none."""
+    return () if job.before else urls_of(plan.slices[number])
+
+
+URLS[run_slice] = urls_of_slice
+
+
+def slice_counts(record: SliceRecord) -> Counts:
+    """Return the counts of a slice for the display of progress."""
+    return Counts(*record.read_counts(), record.documents)
+
+
+def _removed_schema(plan: Plan) -> pa.Schema:
+    if not plan.recipe.output.keeps_removed_text:
+        return REMOVED_SCHEMA
+    return pa.schema(
+        [*REMOVED_TEXT_SCHEMA, *((name, arrow_type(kind)) for name, kind in noted_columns(plan.recipe.stages).items())]
+    )
+
+
+def _stage_counts(task: _Task) -> list[StageCount]:
+    names = task.plan.recipe.stage_names
+    return [StageCount(kind=task.stages[k].kind, name=names[k]) for k in task.numbers]
+
+
+def _frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: SliceNotes) -> Iterator[Frame]:
+    """The batches of a slice as frames; one empty frame if there is none, so every partition has its columns."""
+    batches = _input_frames(task, record, rejected_file, notes) if task.job.before is None else _partition_frames(task)
+    empty = True
+    started = time.perf_counter()
+    for frame in batches:
+        record.read_seconds += time.perf_counter() - started
+        empty = False
+        yield frame
+        del frame
+        started = time.perf_counter()
+    if empty:
+        schema = schema_of(task.slice.columns)
+        for name, kind in _added_before(task).items():
+            schema = schema.append(pa.field(name, arrow_type(kind)))
+        yield task.engine.from_arrow(schema.empty_table())
+
+
+def _added_before(task: _Task) -> dict[str, str]:
+    """The columns that stages of earlier segments wrote: name -> Arrow type."""
+    return added_columns(task.plan.recipe.stages[: task.job.segment.first])
+
+
+def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, notes: SliceNotes) -> Iterator[Frame]:
+    engine, seed = task.engine, task.plan.recipe.seed
+    for batch, unsampled in read_sampled(engine, task.slice, task.job.batch_bytes, seed):
+        record.unsampled += unsampled
+        notes.marks += batch.marks
+        record.rows += batch.rows
+        record.lines += batch.lines
+        record.repaired += batch.repaired
+        sizes = engine.byte_lengths(batch.frame[TEXT])
+        notes.add_lengths(sizes)
+        record.bytes_read += int(sizes.sum())
+        record.rejected += len(batch.rejected)
+        record.damaged += [(entry.file_index, entry.error) for entry in batch.rejected if is_damage(entry.error)]
+        record.filled += [
+            name for name in task.slice.columns if name not in record.filled and batch.frame[name].count()
+        ]
+        rejected_file.writelines(orjson.dumps(entry._asdict()) + b"\n" for entry in batch.rejected)
+        yield batch.frame
+        del batch
+
+
+def _partition_frames(task: _Task) -> Iterator[Frame]:
+    """The kept rows of the slice's partition in the segment before, in the batches of its file."""
+    job, number = task.job, task.slice.index
+    assert job.before is not None
+    table = open_partition(numbered_path(job.before, number, ".arrow"))
+    table = table.select([ROW, ID, TEXT, *task.slice.columns, *_added_before(task)])
+    start, stop = int(job.starts[number]), int(job.starts[number + 1])
+    mask = np.load(job.mask, mmap_mode="r")[start:stop] if job.mask else np.ones(stop - start, bool)
+    cuts = load_cuts(job.cuts) if job.cuts else None
+    done = 0
+    for batch in table.to_batches():
+        rows = pa.Table.from_batches([batch])
+        if cuts:
+            text = cut_texts(batch.column(TEXT), cuts, start + done)
+            rows = rows.set_column(rows.schema.get_field_index(TEXT), TEXT, text)
+        yield task.engine.from_arrow(rows.filter(pa.array(np.asarray(mask[done : done + len(batch)]))))
+        done += len(batch)
+
+
+def cuts_in(stored: Mapping[str, np.ndarray]) -> Cuts | None:
+    """Return the spans in the arrays of a decision; None if it has none."""
+    return Cuts(*(stored[f"{CUT}{name}"] for name in Cuts._fields)) if f"{CUT}row" in stored else None
+
+
+def load_cuts(path: Path) -> Cuts | None:
+    """Return the spans in the file of a decision; None if it has none."""
+    return cuts_in(load_arrays(path))
+
+
+def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: TableFile, notes: SliceNotes) -> Frame:
+    """Apply the row stages of the segment in order, count in the record and the notes, and write removed rows to their
+    file."""
+    engine = task.engine
+    lengths = engine.byte_lengths(frame[TEXT])
+    for number, count in zip(task.numbers, record.stages, strict=True):
+        started = time.perf_counter()
+        before = frame
+        stage = cast(RowStage, task.stages[number])
+        frame, outcome = apply_stage(engine, before, stage)
+        notes.add_measures(number, stage, before, outcome.measures)
+        count.documents_in += len(before)
+        count.bytes_in += int(lengths.sum())
+        if outcome.verdict is not None:
+            _note_removed(task, number, before, outcome.verdict, count, removed, notes)
+            lengths = lengths[outcome.verdict.kept]
+        if outcome.edited is not None and outcome.edited.any():
+            lengths = engine.byte_lengths(frame[TEXT])
+            count.edited += int(np.count_nonzero(outcome.edited))
+        count.add_details(outcome.details)
+        count.documents_out += len(frame)
+        count.bytes_out += int(lengths.sum())
+        count.seconds += time.perf_counter() - started
+    return frame
+
+
+def _note_removed(
+    task: _Task, stage: int, frame: Frame, verdict: Verdict, count: StageCount, removed: TableFile, notes: SliceNotes
+) -> None:
+    for reason, number in verdict.counts().items():
+        count.reasons[reason] = count.reasons.get(reason, 0) + number
+    dropped = ~verdict.kept
+    if not dropped.any():
+        return
+    schema = _removed_schema(task.plan)
+    names = [ROW, ID, TEXT] if TEXT in schema.names else [ROW, ID]
+    gone = task.engine.filter_rows(frame[[ROW, ID, TEXT, *task.slice.columns]], dropped)
+    rows = task.engine.to_arrow(gone[names])
+    bound = verdict.broken_bounds()[dropped]
+    notes.candidates.add(task.engine, stage, gone, verdict, bound)
+    columns = {name: rows.column(name) for name in names} | {
+        "stage": np.full(len(rows), stage, np.int32),
+        "reason": pa.array(verdict.reasons, pa.large_string()).take(pa.array(verdict.reason[dropped])),
+        "value": verdict.value[dropped],
+        "bound": bound,
+    }
+    columns |= verdict.notes
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(len(rows), field.type) for field in schema]
+    removed.write(pa.table(arrays, schema=schema))
+
+
+def _documents(task: _Task, frame: Frame) -> pa.Table:
+    """The documents of a frame as the partition stores them: row, id, text, carried columns, columns of stages."""
+    added = added_columns(task.plan.recipe.stages[: task.job.segment.last])
+    table = task.engine.to_arrow(frame[[ROW, ID, TEXT, *task.slice.columns, *added]])
+    for name in (name for name, kind in added.items() if is_list(arrow_type(kind))):  # an engine may change the form
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table.column(place).cast(arrow_type(added[name])))
+    return table
+
+
+def _keys(task: _Task, frame: Frame) -> dict[str, np.ndarray]:
+    """The bytes of the text, and the keys of the corpus stages."""
+    columns = {BYTES: task.engine.byte_lengths(frame[TEXT])}
+    for number in task.job.segment.corpus_stages:
+        stage = cast(CorpusStage, task.stages[number])
+        keys = compute_keys(stage, task.engine, frame, task.keys.setdefault(number, []))
+        columns |= {key_column(number, name): key for name, key in keys.items()}
+    return columns

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`measures/`: the measures that the filters of a run computed, and what the rules of a recipe would remove by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curation.contract import ID
+from curation.phases.removed import RemovedFile
+from curation.phases.slice_notes import MEASURES, measured_names
+from curation.recipes.recipe import Recipe
+from curation.run_folder.partitions import Numbering, open_partition, with_ids
+from curation.system.files import commit, file_sha256, numbered_path
+from curation.system.interrupts import check as check_interrupts
+
+FOLDER = "measures"
+COLUMNS = ("doc", ID, "source", "stage")
+
+
+def write_measures(
+    folder: Path, file: RemovedFile, recipe: Recipe, numbering: Numbering, segments: Sequence[Path]
+) -> dict[str, str]:
+    """Write a file of `measures/`; return path -> SHA-256.
+
+    A row is a document that reached a filter, in the order of `doc`: `doc`, `id`, `source`, the `stage`, and an int64
+    column per measure, null for a measure that only other filters compute.
+    """
+    names = measured_names(recipe.stages)
+    schema = pa.schema(
+        [("doc", pa.int64()), (ID, pa.large_string()), ("source", pa.string()), ("stage", pa.string())]
+        + [(name, pa.int64()) for name in names]
+    )
+    stage_names = pa.array(recipe.stage_names, pa.string())
+
+    def rows_of(number: int) -> pa.Table:
+        tables = [open_partition(numbered_path(segment, number, MEASURES)) for segment in segments]
+        base = int(numbering.offsets[number])
+        rows = with_ids(pa.concat_tables(tables), numbering.slices[number].source, base)
+        rows = rows.sort_by([("doc", "ascending"), ("stage", "ascending")])
+        place = rows.column_names.index("stage")
+        return rows.set_column(place, "stage", stage_names.take(rows.column("stage"))).cast(schema)
+
+    tables, number = [schema.empty_table()], file.first_slice
+    while sum(map(len, tables)) < file.skip + file.rows:
+        check_interrupts()
+        tables.append(rows_of(number))
+        number += 1
+    rows = pa.concat_tables(tables).slice(file.skip, file.rows)
+    path = folder / file.name
+    with commit(path) as temporary:
+        pq.write_table(rows.combine_chunks(), temporary, compression="zstd")
+    return {f"{folder.name}/{path.name}": file_sha256(path)}

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The places of removed documents: the file of each, and its line or number in the file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from curation.phases.ledger import SliceTotals
+from curation.reading.places import Mark
+from curation.reading.source_files import Slice, SourceFile
+from curation.reading.urls import shown
+from curation.system.files import commit, numbered_path
+
+SUFFIX = ".places.npy"
+LINES = "jsonl"  # the format whose records are lines
+
+
+def store_marks(folder: Path, number: int, marks: Sequence[Mark]) -> None:
+    """Store the marks of a slice, if there are any."""
+    if marks:
+        with commit(numbered_path(folder, number, SUFFIX)) as temporary, open(temporary, "wb") as file:
+            np.save(file, np.array(marks, np.int64))
+
+
+def name_of(file: SourceFile) -> str:
+    """Return the name of a file for people: its path without secrets, or the name of its data set."""
+    return file.label or shown(file.path)
+
+
+class Places:
+    """The places of the rows of all slices.
+
+    folder     the folder of the first segment
+    slices     the slices of the plan
+    before     int64, one per slice: lines or records of its first file in earlier slices
+    has_marks  one per slice: whether marks are stored
+    """
+
+    def __init__(self, folder: Path, slices: Sequence[Slice], before: np.ndarray, has_marks: np.ndarray) -> None:
+        self.folder, self.slices, self.before, self.has_marks = folder, slices, before, has_marks
+
+    @staticmethod
+    def of(folder: Path, slices: Sequence[Slice], totals: SliceTotals) -> Places:
+        """Return the places of slices with these counts."""
+        starts = np.zeros(len(slices), np.int64)
+        before, path = 0, ""
+        for number, input_slice in enumerate(slices):
+            first = input_slice.ranges[0]
+            before = before if first.file.path == path and first.start else 0
+            starts[number] = before
+            before += int((totals.lines if first.file.format == LINES else totals.rows)[number])
+            path = first.file.path
+        return Places(folder, slices, starts, totals.has_marks)
+
+    def columns(self, number: int, row: np.ndarray) -> dict[str, pa.Array]:
+        """Return `file` and `line` of rows of a slice: positions in the slice, int64. Lines and records count
+        from 1; those of data sets are null, since a run reads them in pieces."""
+        marks = np.zeros((1, 3), np.int64)
+        if self.has_marks[number]:
+            marks = np.concatenate([marks, np.load(numbered_path(self.folder, number, SUFFIX))])
+        at = np.searchsorted(marks[:, 0], row, side="right") - 1
+        first, index, line = marks[at].T
+        line = line + row - first + 1 + np.where(index == 0, int(self.before[number]), 0)
+        names = pa.array([name_of(file_range.file) for file_range in self.slices[number].ranges], pa.string())
+        unknown = np.array([bool(file_range.file.label) for file_range in self.slices[number].ranges])[index]
+        return {"file": names.take(pa.array(index)), "line": pa.array(line, pa.int64(), mask=unknown)}
+
+
+__all__ = ["Places", "name_of", "store_marks"]

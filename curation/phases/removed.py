@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`removed/` and `rejected.jsonl`: every document that the run does not keep, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curation.arrays import cut_spans
+from curation.contract import ID, ROW
+from curation.phases.kept_ids import KeptIds, ids_by_slice
+from curation.phases.places import Places, name_of
+from curation.phases.removed_texts import FILE_BYTES, SIZE, Texts
+from curation.reading.source_files import Slice
+from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
+from curation.stages.corpus.saved_index import SavedIndex
+from curation.stages.corpus.stored_drops import distinct_file
+from curation.system.files import commit, file_sha256, numbered_path
+from curation.system.interrupts import check as check_interrupts
+
+MAX_REMOVED_ROWS = 250_000  # in one file of removed/ or measures/
+REMOVED_OUTPUT = pa.schema(
+    [
+        ("doc", pa.int64()),
+        (ID, pa.large_string()),
+        ("source", pa.string()),
+        ("stage", pa.string()),
+        ("reason", pa.large_string()),
+        ("value", pa.float64()),
+        ("duplicate_of", pa.large_string()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+    ]
+)
+
+
+class RemovedRows(NamedTuple):
+    """The rows that a corpus stage removed for one reason. The arrays have shape (n,), one element per removed row.
+
+    partitions    all rows of the segment
+    stage         number of the stage in the recipe
+    reason        the reason in `removed/`
+    row           integer, ascending: positions in the rows of the segment
+    kept_row      integer: the rows of the kept documents, or their numbers in the saved index
+    value         float64: the `value` column of `removed/`
+    index_folder  folder of the saved index; "" if the kept documents are of this run
+    """
+
+    partitions: Partitions
+    stage: int
+    reason: str
+    row: np.ndarray
+    kept_row: np.ndarray
+    value: np.ndarray
+    index_folder: str = ""
+
+
+class RemovedFile(NamedTuple):
+    """A file of `removed/` or `measures/`: `rows` rows in the order of `doc`, after `skip` of those of the first
+    slice."""
+
+    number: int
+    first_slice: int
+    skip: int
+    rows: int
+
+    @property
+    def name(self) -> str:
+        return f"part-{self.number:05d}.parquet"
+
+
+def plan_removed(counts: np.ndarray, sizes: Iterable[np.ndarray] | None = None) -> list[RemovedFile]:
+    """Return the files of `removed/` or `measures/`, at least one if there is a slice.
+
+    counts  int64: rows of each slice
+    sizes   the bytes of the text of each removed row (int64), in arrays in the order of `doc`; None: without texts
+    """
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    firsts = list(range(0, total, MAX_REMOVED_ROWS))
+    if sizes is not None:
+        firsts = [first for first, _, _ in cut_spans(_numbered(sizes), FILE_BYTES, MAX_REMOVED_ROWS)]
+    files = []
+    for number, (first, last) in enumerate(pairwise([*(firsts or [0]), total] if len(counts) else [])):
+        at = min(int(np.searchsorted(ends, first, side="right")), len(ends) - 1)
+        files.append(RemovedFile(number, at, first - int(ends[at] - counts[at]) if last > first else 0, last - first))
+    return files
+
+
+def _numbered(sizes: Iterable[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    done = 0
+    for batch in sizes:
+        yield np.arange(done, done + len(batch)), batch
+        done += len(batch)
+
+
+class RemovedStore(NamedTuple):
+    """All that a task needs to write files of `removed/`.
+
+    names       the names of the stages of the recipe
+    segments    the folders of all segments, with the rows that rules removed
+    duplicates  the rows that corpus stages removed
+    places      the files and lines of documents
+    notes       `removed: text`: add `bound`, these columns of stages (name -> Arrow type), and `text`; None: do not
+    """
+
+    names: Sequence[str]
+    numbering: Numbering
+    segments: Sequence[Path]
+    duplicates: Sequence[RemovedRows]
+    places: Places
+    notes: Mapping[str, str] | None = None
+
+    @property
+    def texts(self) -> Texts | None:
+        """The texts of removed rows, with `removed: text`."""
+        if self.notes is None:
+            return None
+        return Texts(_stores(self.segments, self.duplicates), self.numbering.offsets, self.notes)
+
+    def sizes(self, number: int) -> np.ndarray:
+        """Return the bytes of the texts of a slice's removed rows (int64), in the order of `doc`."""
+        rows = _removed_of_slice(number, self.numbering, self.segments, self.duplicates, self.texts)
+        return np.asarray(rows.column(SIZE).to_numpy())
+
+    def write(self, folder: Path, file: RemovedFile, kept_ids: Sequence[KeptIds]) -> str:
+        """Write a file and return its SHA-256. `kept_ids`: for each of `duplicates`, the ids of the kept documents.
+
+        Texts are read for one row group at a time.
+        """
+        texts, number = self.texts, file.first_slice
+        tables: list[pa.Table] = []
+        while not tables or sum(map(len, tables)) < file.skip + file.rows:
+            check_interrupts()
+            found = _removed_of_slice(number, self.numbering, self.segments, self.duplicates, texts)
+            row = found.column("doc").to_numpy() - self.numbering.offsets[number]
+            for name, values in self.places.columns(number, row).items():
+                found = found.append_column(name, values)
+            tables.append(found)
+            number += 1
+        own = pa.concat_tables(tables).slice(file.skip, file.rows)
+        with commit(folder / file.name) as temporary:
+            table = _as_removed(own, self.names, self.duplicates, kept_ids)
+            if texts:
+                texts.write(temporary, own, table)
+            else:
+                pq.write_table(table, temporary, compression="zstd", compression_level=1)
+        return file_sha256(folder / file.name)
+
+
+def _stores(segments: Sequence[Path], duplicates: Sequence[RemovedRows]) -> list[Callable[[int], Path]]:
+    """The files with texts: records of removed documents for each segment, partitions for each of `duplicates`."""
+    rules = [partial(numbered_path, folder, suffix=".removed.arrow") for folder in segments]
+    return [*rules, *(removed_rows.partitions.path for removed_rows in duplicates)]
+
+
+def plan_kept_ids(folder: Path, duplicates: Sequence[RemovedRows]) -> list[tuple[KeptIds, RemovedRows]]:
+    """Divide the kept documents among tasks that look up their ids. Return for each of `duplicates` its ids, and one of
+    those with the same ids."""
+    groups: dict[str, list[RemovedRows]] = {}  # by the folder of the segment or the index
+    for removed_rows in duplicates:
+        groups.setdefault(_holder(removed_rows), []).append(removed_rows)
+    planned = {}
+    for number, (holder, group) in enumerate(groups.items()):
+        rows = distinct_file(folder / f"{number}.bin", [removed_rows.kept_row for removed_rows in group])
+        index = group[0].index_folder
+        starts = SavedIndex(index).starts() if index else group[0].partitions.starts
+        planned[holder] = KeptIds.plan(folder / str(number), rows[np.searchsorted(rows, 0) :], starts), group[0]
+    return [planned[_holder(removed_rows)] for removed_rows in duplicates]
+
+
+def look_up_ids(kept_ids: KeptIds, task: int, asked: RemovedRows, numbering: Numbering) -> None:
+    """Store the ids of a task's rows, with one read of each of its slices. `asked` has the partitions or the index."""
+    rows, index = kept_ids.rows_of(task), asked.index_folder
+    kept_ids.store(
+        task, SavedIndex(index).ids_by_batch(rows) if index else ids_by_slice(asked.partitions, rows, numbering)
+    )
+
+
+def _holder(removed_rows: RemovedRows) -> str:
+    return removed_rows.index_folder or str(removed_rows.partitions.folder)
+
+
+def _removed_of_slice(
+    number: int, numbering: Numbering, segments: Sequence[Path], duplicates: Sequence[RemovedRows], texts: Texts | None
+) -> pa.Table:
+    """`doc`, `id`, `source`, `stage`, `reason`, `value` and `kept_row`, which is -1 for rows that a rule removed; with
+    texts also `bound` and the place of the text."""
+    tables = []
+    for store, folder in enumerate(segments):
+        rules = open_partition(numbered_path(folder, number, ".removed.arrow"))
+        told = rules.select(texts.told.names if texts else [])
+        rules = rules.select(REMOVED_SCHEMA.names).append_column("kept_row", pa.array(np.full(len(rules), -1)))
+        if texts:
+            rules = _with_columns(rules, told)
+            rules = texts.located(rules, store, number, np.arange(len(rules)))
+        tables.append(rules)
+    opened: dict[Path, pa.Table] = {}
+    for store, removed_rows in enumerate(duplicates, len(segments)):
+        found, positions = _duplicates_of_slice(number, removed_rows, opened)
+        if texts:
+            told = [pa.nulls(len(found), field.type) for field in texts.told]
+            found = _with_columns(found, pa.table(told, schema=texts.told))
+            found = found.set_column(found.column_names.index("bound"), "bound", pa.array(np.full(len(found), np.nan)))
+            found = texts.located(found, store, number, positions)
+        tables.append(found)
+    rows = with_ids(pa.concat_tables(tables), numbering.slices[number].source, int(numbering.offsets[number]))
+    return rows.sort_by("doc")
+
+
+def _with_columns(table: pa.Table, added: pa.Table) -> pa.Table:
+    for name in added.column_names:
+        table = table.append_column(name, added.column(name))
+    return table
+
+
+def _as_removed(
+    table: pa.Table, names: Sequence[str], duplicates: Sequence[RemovedRows], kept_ids: Sequence[KeptIds]
+) -> pa.Table:
+    """The rows in the schema of `removed/`. `kept_ids` has the ids of the kept documents for each of `duplicates`."""
+    stage, kept_row = (table.column(name).to_numpy() for name in ("stage", "kept_row"))
+    encoded = table.column("reason").combine_chunks().dictionary_encode()
+    reason, numbers = encoded.indices.to_numpy(), {name: k for k, name in enumerate(encoded.dictionary.to_pylist())}
+    places = np.full(len(table), -1)
+    ids = pa.array([], pa.large_string())
+    for removed_rows, stored in zip(duplicates, kept_ids, strict=True):
+        number = numbers.get(removed_rows.reason, -1)
+        at = np.flatnonzero((stage == removed_rows.stage) & (kept_row >= 0) & (reason == number))
+        places[at] = np.arange(len(ids), len(ids) + len(at))
+        ids = pa.concat_arrays([ids, stored.take(kept_row[at])])
+    duplicate_of = ids.take(pa.array(places, mask=places < 0))
+    replaced = {"stage": pa.array(names, pa.string()).take(pa.array(stage)), "duplicate_of": duplicate_of}
+    columns = [replaced[name] if name in replaced else table.column(name) for name in REMOVED_OUTPUT.names]
+    return pa.table(columns, REMOVED_OUTPUT.names).cast(REMOVED_OUTPUT).combine_chunks()
+
+
+def _duplicates_of_slice(
+    number: int, removed: RemovedRows, opened: dict[Path, pa.Table]
+) -> tuple[pa.Table, np.ndarray]:
+    """The removed rows of a slice, and their positions in its partition. `opened` has the partitions that are open."""
+    partitions = removed.partitions
+    start, stop = partitions.starts[number], partitions.starts[number + 1]
+    bounds = np.array([start, stop], removed.row.dtype)  # bounds of another dtype would copy all rows
+    low, high = np.searchsorted(removed.row, bounds)
+    count = high - low
+    positions = removed.row[low:high] - start
+    schema = REMOVED_SCHEMA.append(pa.field("kept_row", pa.int64()))
+    if not count:
+        return schema.empty_table(), positions
+    path = partitions.path(number)
+    if path not in opened:
+        opened[path] = open_partition(path).select([ROW, ID])
+    rows = opened[path].take(pa.array(positions))
+    columns = [
+        rows.column(ROW),
+        rows.column(ID),
+        np.full(count, removed.stage, np.int32),
+        pa.repeat(pa.scalar(removed.reason, pa.large_string()), count),
+        removed.value[low:high],
+        removed.kept_row[low:high],
+    ]
+    return pa.table(columns, schema=schema), positions
+
+
+def _output_line(entry: dict[str, Any], input_slice: Slice, base: int, lines_before: int) -> bytes:
+    """The line of `rejected.jsonl` for an entry of the slice's own file."""
+    file = input_slice.ranges[entry["file_index"]].file
+    in_text = entry["offset"] >= 0
+    record = {
+        "source": input_slice.source,
+        "file": name_of(file),
+        "line": entry["line"] + 1 + (lines_before if in_text else 0),
+    }
+    if in_text:
+        record["offset"] = entry["offset"]
+    return orjson.dumps(record | {"doc": base + entry["row"], "error": entry["error"]}) + b"\n"
+
+
+def write_rejected(path: Path, segment: Path, numbering: Numbering, lines: np.ndarray, has_rejected: np.ndarray) -> str:
+    """Write `rejected.jsonl` and return its SHA-256.
+
+    A line has source, file, line (from 1), byte offset (text formats only), `doc` and error of a rejected record.
+
+    segment       the folder of the first segment
+    lines         lines of each slice
+    has_rejected  whether a slice has rejected records
+    """
+    with commit(path) as temporary, open(temporary, "wb") as out:
+        before, file = 0, ""  # lines in earlier slices of the file
+        slices = zip(numbering.slices, numbering.offsets.tolist(), strict=True) if np.any(has_rejected) else ()
+        for input_slice, base in slices:
+            number, first = input_slice.index, input_slice.ranges[0]
+            before = before if first.file.path == file and first.start else 0
+            if has_rejected[number]:
+                check_interrupts()
+                with open(numbered_path(segment, number, ".rejected.jsonl"), "rb") as entries:
+                    out.writelines(_output_line(orjson.loads(entry), input_slice, base, before) for entry in entries)
+            before, file = before + int(lines[number]), first.file.path
+    return file_sha256(path)

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The result of a segment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from curation.phases.removed import RemovedRows
+    from curation.phases.row_sums import RowSums
+    from curation.run_folder.partitions import Partitions
+
+
+class SegmentState(NamedTuple):
+    """The result of a segment, after its corpus phase.
+
+    partitions  all rows of the segment
+    mask        the `.npy` file of a bool per row: whether the corpus phase kept it
+    documents   int64, one per partition: its kept rows
+    bytes       int64, one per partition: the bytes of their texts
+    cuts        the decision with the spans to cut from texts; None if no stage cuts
+    removed     the rows that the corpus phase removed, one entry per stage and reason
+    copies      the `.npy` file of how often each row is written (uint16); None: each row of the mask once
+    """
+
+    partitions: Partitions
+    mask: Path
+    documents: np.ndarray
+    bytes: np.ndarray
+    cuts: Path | None
+    removed: list[RemovedRows]
+    sums: RowSums
+    copies: Path | None = None

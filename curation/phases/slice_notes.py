@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notes of a slice for the report and `measures/`: values of rules, measures, lengths, samples, places of records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from curation.arrays import write_array
+from curation.contract import ID, ROW, Engine, Frame
+from curation.phases.candidates import SCHEMA, Candidates
+from curation.phases.ledger import SliceRecord
+from curation.reading.places import Mark
+from curation.recipes.exports import is_one_file
+from curation.recipes.recipe import Recipe
+from curation.rules.tallies import SIZE, Tallies, Tally, bins_of
+from curation.run_folder.partitions import TableFile
+from curation.stages import RowStage, Stage
+
+SAMPLES, MEASURES, READ = ".samples.arrow", ".measures.arrow", ".read.bin"  # suffixes of files
+
+
+def measured_names(stages: list[Stage]) -> list[str]:
+    """Return the measures of all rules of a recipe, each once."""
+    rules = [rule for stage in stages if isinstance(stage, RowStage) for rule in stage.rules_on_measures()]
+    return list(dict.fromkeys(name for rule in rules for name in rule.measures))
+
+
+def measures_schema(stages: list[Stage]) -> pa.Schema:
+    """Return the schema of the measures of a slice: row, id, number of the stage, and one column per measure."""
+    return pa.schema([(ROW, pa.int64()), (ID, pa.large_string()), ("stage", pa.int32())]
+                     + [(name, pa.int64()) for name in measured_names(stages)])  # fmt: skip
+
+
+def suffixes(recipe: Recipe, is_read: bool) -> list[str]:
+    """Return the suffixes of the files that the notes of a slice write. `is_read`: in the segment that reads inputs."""
+    cuts_raw = is_read and bool(recipe.output.raw) and not is_one_file(recipe.output.raw)
+    return [SAMPLES] + [MEASURES] * recipe.output.measures + [READ] * cuts_raw
+
+
+class SliceNotes:
+    """The notes of a slice, filled frame by frame.
+
+    engine   the engine of the frames
+    recipe   the recipe of the run
+    paths    suffix -> temporary file
+    columns  the carried columns of the slice
+    """
+
+    def __init__(self, engine: Engine, recipe: Recipe, paths: dict[str, Path], columns: Sequence[str]) -> None:
+        self.engine = engine
+        self.candidates = Candidates(recipe.report.samples, columns)
+        self.tallies: dict[int, Tallies] = {}
+        self.lengths = np.zeros(SIZE, np.int64)
+        self.marks: list[Mark] = []
+        self.samples = TableFile(paths[SAMPLES], SCHEMA)
+        self.measures_schema = measures_schema(recipe.stages)
+        self.measures = TableFile(paths[MEASURES], self.measures_schema) if MEASURES in paths else None
+        self.read = pa.OSFile(str(paths[READ]), "wb") if READ in paths else None
+        self.read_bytes = 0
+
+    def add_lengths(self, sizes: np.ndarray) -> None:
+        """Add the bytes of texts that were read. Their running sum (int64) is stored if files of `raw/` are cut by
+        it."""
+        self.lengths += np.bincount(bins_of(sizes), minlength=SIZE)
+        if self.read is not None:
+            write_array(self.read, np.cumsum(sizes, dtype=np.int64) + self.read_bytes)
+            self.read_bytes += int(sizes.sum())
+
+    def add_measures(self, number: int, stage: RowStage, frame: Frame, measures: Mapping[str, np.ndarray]) -> None:
+        """Add the measures that a stage computed."""
+        rules = stage.rules_on_measures()
+        if not rules or not len(frame):
+            return
+        if number not in self.tallies:
+            self.tallies[number] = Tallies(rules)
+        self.tallies[number].add(measures)
+        if self.measures is not None:
+            rows = self.engine.to_arrow(frame[[ROW, ID]])
+            columns = {ROW: rows.column(ROW), ID: rows.column(ID), "stage": np.full(len(rows), number, np.int32)}
+            columns |= {name: pa.array(values) for name, values in measures.items()}
+            schema = self.measures_schema
+            arrays = [columns.get(field.name, pa.nulls(len(rows), field.type)) for field in schema]
+            self.measures.write(pa.table(arrays, schema=schema))
+
+    def finish(self, numbers: tuple[int, ...], record: SliceRecord) -> None:
+        """Write the candidates, and put the counts in the record. `numbers`: those of the stages in the record."""
+        self.samples.write(self.candidates.table())
+        for number, count in zip(numbers, record.stages, strict=True):
+            count.tallies = self.tallies[number].result() if number in self.tallies else []
+        bins = np.flatnonzero(self.lengths)
+        record.lengths = Tally(bins=bins.tolist(), counts=self.lengths[bins].tolist())
+        record.marks = len(self.marks)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for file in (self.samples, self.measures, self.read):
+            if file is not None:
+                file.__exit__(*error)
+
+
+__all__ = ["MEASURES", "READ", "SAMPLES", "SliceNotes", "measured_names", "suffixes"]

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The write phase: `documents/` and the tokens of its parts. Counts of documents and bytes cut parts, not slices."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import count
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from curation.arrays import as_one_array
+from curation.contract import ID, ROW, TEXT, Engine, TableFile
+from curation.engine import load_engine
+from curation.errors import IntegrityError
+from curation.packing.token_files import token_files
+from curation.phases.row_sums import cut_pieces
+from curation.recipes.recipe import Output
+from curation.rules.tallies import Tally, tally_of
+from curation.run_folder.documents import PARQUET_OPTIONS, document_schema, in_schema, row_groups
+from curation.run_folder.partitions import Partitions, open_partition, with_ids
+from curation.stages import Language, Stage
+from curation.stages.base import added_columns
+from curation.system.files import commit, file_sha256, numbered_path, write_json
+from curation.system.interrupts import check as check_interrupts
+from curation.tasks.records import Counts, RunningNote
+
+if TYPE_CHECKING:
+    from curation.phases.segment_state import SegmentState
+    from curation.planning.stored_plan import Plan
+
+
+class OutputPart(NamedTuple):
+    """Rows `start` to `stop` (exclusive) of the last segment, all of one source; `documents` of them are written.
+
+    `copy` is the number of the copy, from 0.
+    """
+
+    number: int
+    source: str
+    start: int
+    stop: int
+    documents: int
+    copy: int = 0
+
+
+def cut_output_parts(
+    state: SegmentState, sources: Sequence[tuple[str, int, int]], output: Output,
+    copies: Mapping[str, int] = MappingProxyType({}),
+) -> list[OutputPart]:  # fmt: skip
+    """Return the parts of `documents/`.
+
+    A part has one source, at most `part_documents` kept documents and at most `part_bytes` of text, but at least one
+    document. Parts of a source are about equal, so no worker waits long for the last part.
+
+    state    the result of the last segment
+    sources  (name, first row, row after the last) of each input
+    copies   source -> number of times its documents are written, one whole copy after the other; default 1
+    """
+    if state.copies:
+        return _cut_drawn_parts(state, sources, output)
+    parts: list[OutputPart] = []
+    first_rows = state.partitions.starts[:-1]
+    for name, low, high in sources:
+        total = int(state.bytes[slice(*np.searchsorted(first_rows, [low, high]))].sum())
+        target = -(-total // max(-(-total // output.part_bytes), 1))
+        spans = list(cut_pieces(state.sums.pieces(low, high), target, output.part_documents))
+        for copy in range(copies.get(name, 1)):
+            parts += [OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)]
+    return parts
+
+
+def _cut_drawn_parts(state: SegmentState, sources: Sequence[tuple[str, int, int]], output: Output) -> list[OutputPart]:
+    """Return the parts of documents with a number of copies each: first copies of a source, then second ones."""
+    assert state.copies
+    parts: list[OutputPart] = []
+    for name, low, high in sources:
+        for copy in count():
+            total = sum(int(ends[-1]) for _, _, ends in state.sums.pieces(low, high, copy) if len(ends))
+            target = -(-total // max(-(-total // output.part_bytes), 1))
+            spans = list(cut_pieces(state.sums.pieces(low, high, copy), target, output.part_documents))
+            if not spans:
+                break
+            parts += [OutputPart(len(parts) + number, name, *span, copy) for number, span in enumerate(spans)]
+    return parts
+
+
+class OutputJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The job of the write phase: with the plan, enough to write any output part."""
+
+    offsets: np.ndarray  # int64: first doc of each slice
+    partitions: Partitions
+    mask: Path
+    copies: Path | None
+    output_parts: list[OutputPart]
+    work: Path
+    documents: Path
+    engine: str
+
+
+def write_output_part(plan: Plan, job: OutputJob, number: int) -> Counts:
+    """Write `documents/part-NNNNN.parquet`, the tokens of its documents, and, last, the done-record.
+
+    With `output.documents: false` the part has tokens only.
+    """
+    part = job.output_parts[number]
+    started = time.perf_counter()
+    path = job.documents / f"part-{number:05d}.parquet" if plan.recipe.output.documents else None
+    schema = document_schema(plan.slices.carried, plan.recipe.stages)
+    digest = hashlib.sha256()
+    tally: dict[str, Any] = {"source": part.source, "documents": 0, "bytes": 0, "tokens": 0, "special_hits": 0}
+    tally["copy"] = part.copy
+    lengths, languages = Tally(), Counter[str]()
+    engine = load_engine(job.engine)
+    files = token_files(plan.recipe, engine, job.work, number) if plan.recipe.output.formats else nullcontext()
+    with (
+        files as tokens,
+        _document_file(plan.recipe.output, engine, path, schema) if path else nullcontext() as file,
+        RunningNote(job.work, number) as note,
+    ):
+        if tokens and tokens.tokenizer.identity != plan.tokenizer:
+            name = plan.recipe.tokenizer.name
+            raise IntegrityError(f"a file of tokenizer {name} changed during the run. Put it back, then run again")
+        for table in row_groups(_kept_documents(plan, job, part, schema)):
+            check_interrupts()
+            frame = file.write(table) if file else None
+            _digest_documents(digest, table)
+            tally["documents"] += len(table)
+            sizes = pc.fill_null(pc.binary_length(table.column(TEXT)), 0).to_numpy()
+            tally["bytes"] += int(sizes.sum())
+            lengths.add(tally_of(sizes))
+            languages += count_languages(plan.recipe.stages, table)
+            if tokens:
+                tokens.write(table.column(TEXT), None if frame is None else frame[TEXT])
+            note.write(tally["documents"], tally["bytes"], tally["documents"])
+    if tokens:
+        tally |= tokens.counts()
+    if path:
+        tally |= {"file": path.name, "sha256": file_sha256(path)}
+    tally |= {"digest": digest.hexdigest(), "lengths": msgspec.to_builtins(lengths), "languages": languages}
+    tally["seconds"] = time.perf_counter() - started
+    write_json(numbered_path(job.work, number, ".json"), tally)
+    return part_counts(tally)
+
+
+def part_counts(record: dict[str, Any]) -> Counts:
+    """Return the counts of an output part for the display of progress."""
+    return Counts(record["documents"], record["bytes"], record["documents"])
+
+
+@contextmanager
+def _document_file(output: Output, engine: Engine, path: Path, schema: pa.Schema) -> Iterator[TableFile]:
+    """Yield the file; it appears when the block ends without an error."""
+    writer = engine if output.parquet == "gpu" else load_engine("cpu")
+    with commit(path) as temporary, writer.parquet_file(temporary, schema, PARQUET_OPTIONS) as file:
+        yield file
+
+
+def count_languages(stages: Sequence[Stage], table: pa.Table) -> Counter[str]:
+    """Return the documents per language, by the column of the last `language` stage; none without such a column."""
+    columns = [stage.column for stage in stages if isinstance(stage, Language) and stage.column in table.column_names]
+    if not columns:
+        return Counter()
+    counts = pc.value_counts(table.column(columns[-1]).combine_chunks())
+    names = (name or "none" for name in counts.field("values").to_pylist())
+    return Counter(dict(zip(names, counts.field("counts").to_pylist(), strict=True)))
+
+
+def _kept_documents(plan: Plan, job: OutputJob, part: OutputPart, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The documents of an output part, batch by batch, in the schema of `documents/`."""
+    mask, copy = np.load(job.copies or job.mask, mmap_mode="r"), part.copy if job.copies else 0
+    added = added_columns(plan.recipe.stages)
+    for span in job.partitions.spans(part.start, part.stop):
+        input_slice = plan.slices[span.partition]
+        table = open_partition(job.partitions.path(span.partition))
+        table = table.select([ROW, ID, TEXT, *input_slice.columns, *added])
+        table = table.slice(span.start, span.stop - span.start)
+        done = int(job.partitions.starts[span.partition]) + span.start
+        for batch in table.to_batches():
+            kept = np.asarray(mask[done : done + len(batch)]) > copy
+            done += len(batch)
+            rows = pa.Table.from_batches([batch]).filter(pa.array(kept))
+            if len(rows):
+                yield in_schema(with_ids(rows, input_slice.source, int(job.offsets[span.partition])), schema)
+
+
+def _digest_documents(digest: Any, table: pa.Table) -> None:
+    """Feed `doc`, `id` and `text` of the rows to `digest`, each string column with the lengths of its strings."""
+    for name in ("doc", ID, TEXT):
+        column = as_one_array(table.column(name))
+        if pa.types.is_large_string(column.type):
+            offsets = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
+            digest.update(np.diff(offsets).tobytes())
+            data = column.buffers()[2]
+            if data is not None:
+                digest.update(memoryview(data)[offsets[0] : offsets[-1]])
+        else:
+            digest.update(column.to_numpy().tobytes())
+
+
+def write_empty_documents(folder: Path | None, schema: pa.Schema) -> dict[str, Any]:
+    """Write one file without rows, the `documents/` of an empty result; return its record. None: write no file."""
+    digest = {"digest": hashlib.sha256().hexdigest()}
+    if folder is None:
+        return digest
+    path = folder / "part-00000.parquet"
+    with commit(path) as temporary:
+        pq.write_table(schema.empty_table(), temporary, **PARQUET_OPTIONS)
+    return {"file": path.name, "sha256": file_sha256(path)} | digest

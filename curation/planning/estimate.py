@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The estimate of a run before it starts: what its files hold, what its stages remove, and the time, memory and disk
+that it needs. `curate plan` prints it.
+
+Processor time is measured on the sample of `curation.planning.survey`: reading, row stages, keys, compression and
+tokens. The rest has rates, measured with the default recipe on 20 MB (2026-11-22, one core of a shared AMD EPYC):
+
+    start                       1.2 s    imports, compiled kernels and tokenizer from their caches
+    decision with phases        12 ns    per byte of text (`fuzzy_dedup`: 7 to 14)
+    decision without phases      1 ns    per byte of text (`exact_dedup`: 0.5 to 0.7)
+    joining, digests, removed/   4 ns    per byte of text
+
+A worker takes its share of this time. Decisions keep one processor busy. The range is LOW to HIGH times the result: a
+shared machine, a cold disk and a small sample cause the difference. Compiling kernels, once per version, takes
+half a minute more on two cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from curation.engine import choose_engine, load_engine
+from curation.packing.forms.writing import check_forms
+from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.planning.arguments import find_resources
+from curation.planning.disk import DiskNeed, disk_need
+from curation.planning.memory import Resources, read_processors
+from curation.planning.plan import check_stages
+from curation.planning.survey import FileKind, Sampled, Survey, kept_share, survey_inputs
+from curation.planning.warm_up import warm_up_recipe
+from curation.reading import probe
+from curation.reading.inputs import is_hub
+from curation.reading.paths import find_files
+from curation.reading.source_files import SourceFile
+from curation.recipes.recipe import Recipe, as_builtins, check_readable
+from curation.stages import CorpusStage
+from curation.system.files import local_output
+from curation.system.progress import Progress
+
+START_SECONDS = 1.2
+PHASES_SECONDS, DECISION_SECONDS, REST_SECONDS = 12e-9, 1e-9, 4e-9  # per byte of text
+LOW, HIGH = 0.7, 2.0
+DOCUMENT_BYTES = 40  # of memory in a corpus phase
+
+
+class StageEstimate(msgspec.Struct, kw_only=True):
+    """A stage of the recipe and what it does to the documents of the sample, scaled to all documents.
+
+    explained             the lines of `Stage.explain`
+    documents_in, documents_out, edited   documents; null for a corpus stage, whose effect a sample cannot show
+    reasons               reason -> documents removed
+    """
+
+    name: str
+    kind: str
+    explained: list[str]
+    documents_in: int | None = None
+    documents_out: int | None = None
+    edited: int | None = None
+    reasons: dict[str, int] = {}
+
+
+class MemoryNeed(msgspec.Struct, kw_only=True):
+    """The memory of a run in bytes, and the tightest limit: its name and free bytes; "" and -1 if none is known.
+
+    device_batch   bytes of a batch on this machine's GPU; 0 without a GPU that the engine "auto" may choose
+    """
+
+    needed: int
+    limit: str = ""
+    free: int = -1
+    device_batch: int = 0
+
+
+class Estimate(msgspec.Struct, kw_only=True):
+    """The estimate of a run.
+
+    recipe       the recipe with all defaults
+    files, bytes number of files and their stored size, exact; streamed data sets have no size
+    kinds        kinds of files with their columns, the largest first
+    documents, text_bytes   documents read and bytes of their text, estimated
+    sample       the sample
+    stages       the stages of the recipe
+    kept         documents left after all row stages, with copies
+    tokens       tokens of the output, 0 if it has none
+    seconds      lower and upper bound of the wall time
+    workers      tasks at once
+    memory, disk what the run needs and what is free
+    not_counted  inputs that were not sampled: streamed data sets, URLs without a size
+    warnings     columns that are null in the whole sample, and groups of `mix` that the sample lacks
+    """
+
+    recipe: dict[str, Any]
+    files: int
+    bytes: int
+    kinds: list[FileKind]
+    documents: int
+    text_bytes: int
+    sample: Sampled
+    stages: list[StageEstimate]
+    kept: int
+    tokens: int
+    seconds: tuple[float, float]
+    workers: int
+    memory: MemoryNeed
+    disk: DiskNeed
+    not_counted: list[str]
+    warnings: list[str]
+
+
+def estimate(
+    recipe: Recipe, output: str | Path = ".", *, workers: int = 0, progress: Progress | None = None
+) -> Estimate:
+    """Return the estimate of `run(recipe, output)` with the CPU engine; write nothing.
+
+    recipe    the recipe of the run
+    output    output folder, existing or not. The estimate has the free space of its disk, and counts the files that an
+              unfinished run has left there
+    workers   tasks at once; 0 (default) as `run` chooses
+    progress  shows that kernels are compiled; None (default) shows nothing
+
+    All files are checked as a run checks them. At most 200 places and 4 MB of text are read, in about 2 s once kernels
+    are compiled. The sample depends on `seed` of the recipe.
+
+        >>> import curation
+        >>> found = curation.estimate(curation.load_recipe("recipe.yaml"))
+        >>> found.documents
+        4
+
+    Raises RecipeError, InputError, TokenizerError and StageError as a run does before and during its first documents.
+    """
+    folder = local_output(output).resolve()
+    files, tokenizer = check_inputs(recipe, folder)
+    engine = load_engine("cpu")
+    warm_up_recipe(recipe, "cpu", workers or read_processors(), progress or Progress())
+    survey = survey_inputs(recipe, files, engine, tokenizer)
+    resources = find_resources(engine, "cpu", workers, "auto", len(files))
+    share = kept_share(recipe, survey)
+    return Estimate(
+        recipe=as_builtins(recipe),
+        files=len(files),
+        bytes=size_of(files),
+        kinds=survey.kinds,
+        documents=round(survey.documents),
+        text_bytes=round(survey.text_bytes),
+        sample=survey.sampled,
+        stages=_stages(recipe, survey),
+        kept=round(survey.kept_documents * share),
+        tokens=round(survey.tokens * share),
+        seconds=_seconds(recipe, survey, resources.workers, share),
+        workers=resources.workers,
+        memory=_memory(resources, survey),
+        disk=disk_need(recipe, survey, tokenizer, folder),
+        not_counted=survey.not_counted,
+        warnings=survey.warnings,
+    )
+
+
+def check_inputs(recipe: Recipe, folder: Path | None = None) -> tuple[list[SourceFile], Tokenizer | None]:
+    """Return the files of a recipe with their text columns, and the tokenizer; None if it writes no tokens.
+
+    Files in `folder`, the output of the run, are left out. Raises the errors of a run before it starts.
+    """
+    check_readable(recipe)
+    check_stages(recipe)
+    left_out = "" if folder in (None, Path.cwd()) else str(folder)
+    files = [file if is_hub(file.path) else probe(file) for file in find_files(recipe.input, left_out)]
+    tokenizer = load_tokenizer(recipe.tokenizer) if recipe.output.formats else None
+    if tokenizer:
+        check_forms(recipe.output, tokenizer)
+    return files, tokenizer
+
+
+def size_of(files: Sequence[SourceFile]) -> int:
+    """Return the stored bytes of files; those of unknown size count as 0."""
+    return sum(max(file.bytes, 0) for file in files)
+
+
+def _stages(recipe: Recipe, survey: Survey) -> list[StageEstimate]:
+    estimates = []
+    for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
+        entry = StageEstimate(name=sampled.name, kind=sampled.kind, explained=stage.explain())
+        if not stage.compares:
+            entry.documents_in, entry.documents_out = round(sampled.documents_in), round(sampled.documents_out)
+            entry.edited = round(sampled.edited)
+            entry.reasons = {name: round(count) for name, count in sampled.reasons.items()}
+        estimates.append(entry)
+    return estimates
+
+
+def _seconds(recipe: Recipe, survey: Survey, workers: int, share: float) -> tuple[float, float]:
+    written = {name: share * survey.seconds[name] for name in ("write", "tokenize")}
+    shared, alone = sum((survey.seconds | written).values()), REST_SECONDS * survey.kept_bytes
+    for stage in recipe.stages:
+        if isinstance(stage, CorpusStage):
+            alone += survey.text_bytes * (PHASES_SECONDS if stage.phases() else DECISION_SECONDS)
+    seconds = START_SECONDS + shared / workers + alone
+    return round(LOW * seconds, 1), round(HIGH * seconds, 1)
+
+
+def _memory(resources: Resources, survey: Survey) -> MemoryNeed:
+    found = MemoryNeed(needed=resources.needed_bytes + int(DOCUMENT_BYTES * survey.documents))
+    if resources.limit is not None:
+        found.limit, found.free = resources.limit.name, resources.limit.free
+    if choose_engine("auto").name == "gpu":
+        found.device_batch = load_engine("gpu").batch_bytes(resources.workers)
+    return found

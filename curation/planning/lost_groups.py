@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings about inputs, values of carried columns, scripts and languages that a run removes almost wholly.
+
+Inputs are counted. The others are counted in a sample: up to 200 removed documents for each reason, and 2,000 kept
+ones, each with the weight of the documents that it represents. This costs a run about 0.3 s, whatever its size.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.contract import TEXT
+from curation.engine import load_engine
+from curation.errors import InputError
+from curation.kernels.fasttext import SCORE_UNITS
+from curation.kernels.tables import SCRIPTS, load_tables
+from curation.models.fasttext import load_classifier
+from curation.rules.decide import expand_rules
+from curation.stages import Filter, Stage
+from curation.stages.rows.language import MIN_PROBABILITY, REASONS, Language
+from curation.stages.shares.mix import Mix
+
+GROUP_SAMPLES, GROUP_CHARACTERS = 200, 500  # per reason, and of their texts, to count languages
+MAX_VALUE = 100  # characters of a value of a carried column; longer ones name no group
+
+if TYPE_CHECKING:
+    pass
+
+KEPT_SAMPLES = 2_000
+MIN_DOCUMENTS = 10  # of a group, and of them in the sample
+MIN_EXPECTED = 5  # documents of the group among the kept ones of the sample, at the rate of the other documents
+MAX_SHARE = 0.1  # of the share that the other documents keep
+MIN_LETTERS = 20  # of a document with a script or language
+MAX_WARNINGS = 5
+NO_SCRIPTS = 3  # Unknown, Common, Inherited: the first of SCRIPTS
+Reason = tuple[str, str]  # stage, reason
+
+
+class SampledDocument(NamedTuple):
+    """A document of a sample.
+
+    source  its input
+    text    the first GROUP_CHARACTERS characters
+    values  carried column -> value
+    lost    the stage and the reason for which it is removed; None if it is kept
+    weight  number of documents that it represents
+    """
+
+    source: str
+    text: str
+    values: Mapping[str, str | None]
+    lost: Reason | None
+    weight: float
+
+
+class Group(msgspec.Struct):
+    """The documents of a group: kept, removed by each reason, and the sampled ones among them (0: all are counted)."""
+
+    kept: float = 0
+    removed: Counter[Reason] = msgspec.field(default_factory=Counter)
+    sampled: int = 0
+
+    @property
+    def documents(self) -> float:
+        """The number of documents."""
+        return self.kept + self.removed.total()
+
+
+def warn_of_lost_groups(
+    sample: Sequence[SampledDocument], inputs: Mapping[str, Group], stages: Mapping[str, Stage], is_plan: bool = False
+) -> list[str]:
+    """Return the warnings: a line per group, the largest first, at most MAX_WARNINGS lines and one about the others.
+
+    A document of a group that has a line counts in no later one: inputs, then columns, scripts, languages.
+
+    inputs   the counts of the inputs; empty: they are counted in the sample
+    stages   name -> stage of the recipe
+    is_plan  there is no run yet that `curate show` could show
+    """
+    chosen = {name for name, stage in stages.items() if isinstance(stage, Mix)}  # removes what its weights say
+    inputs = {name: _without(group, chosen) for name, group in inputs.items()}
+    if inputs and not any(group.removed.total() >= MIN_DOCUMENTS for group in inputs.values()):
+        return []
+    rest = [document for document in sample if document.lost is None or document.lost[0] not in chosen]
+    weight = _kept_weight(rest)
+    exact = inputs or _groups(rest, [document.source for document in rest])
+    found = [("input", name, group) for name, group in _lost(exact, 1 if inputs else weight)]
+    rest = [document for document in rest if all(name != document.source for _, name, _ in found)]
+    for column in dict.fromkeys(name for document in rest for name in document.values):
+        lost = _lost(_groups(rest, [document.values.get(column) for document in rest]), weight)
+        found += [(column, name, group) for name, group in lost]
+        names = {name for name, _ in lost}
+        rest = [document for document in rest if document.values.get(column) not in names]
+    wanted = _wanted_languages(stages)
+    rest = [document for document in rest if document.lost not in wanted]
+    scripts = scripts_of([document.text for document in rest])
+    lost = _lost(_groups(rest, scripts), weight)
+    found += [("script", name, group) for name, group in lost]
+    names = {name for name, _ in lost}
+    rest = [document for document, script in zip(rest, scripts, strict=True) if script and script not in names]
+    found += [("language", name, group) for name, group in _lost(_groups(rest, _languages(rest)), weight)]
+    ranked = sorted(found, key=lambda entry: -entry[2].removed.total())
+    lines = [_line(*entry, _share_of_others(exact, entry[2]), is_plan) for entry in ranked[:MAX_WARNINGS]]
+    if others := [f"{kind} {name!r}" for kind, name, _ in ranked[MAX_WARNINGS:]]:
+        lines.append(f"{len(others):,} more groups are removed as much: {', '.join(others[:MAX_WARNINGS])}")
+    return lines
+
+
+def _without(group: Group, stages: Collection[str]) -> Group:
+    removed = {key: number for key, number in group.removed.items() if key[0] not in stages}
+    return Group(group.kept, Counter(removed), group.sampled)
+
+
+def _wanted_languages(stages: Mapping[str, Stage]) -> set[Reason]:
+    """The reasons by which the recipe chooses languages: `keep` of `language`, and rules on its column."""
+    columns = {stage.column for stage in stages.values() if isinstance(stage, Language)}
+    chosen = {(name, REASONS[0]) for name, stage in stages.items() if isinstance(stage, Language)}
+    for name, stage in stages.items():
+        if isinstance(stage, Filter):
+            chosen |= {(name, rule.name) for rule in expand_rules(stage.rules) if rule.column in columns}
+    return chosen
+
+
+def _groups(sample: Iterable[SampledDocument], names: Iterable[str | None]) -> dict[str, Group]:
+    groups: dict[str, Group] = {}
+    for document, name in zip(sample, names, strict=True):
+        if name is not None:
+            group = groups.setdefault(name, Group())
+            group.sampled += 1
+            if document.lost is None:
+                group.kept += document.weight
+            else:
+                group.removed[document.lost] += document.weight  # type: ignore[assignment]  # a Counter of floats
+    return groups
+
+
+def _kept_weight(sample: Sequence[SampledDocument]) -> float:
+    weights = [document.weight for document in sample if document.lost is None]
+    return sum(weights) / max(len(weights), 1)
+
+
+def _lost(groups: Mapping[str, Group], kept_weight: float) -> list[tuple[str, Group]]:
+    """The groups that keep less than MAX_SHARE of what the documents of the other groups keep."""
+    kept, documents = sum(group.kept for group in groups.values()), sum(group.documents for group in groups.values())
+    found = []
+    for name, group in groups.items():
+        others = (kept - group.kept) / max(documents - group.documents, 1)
+        is_large = group.documents >= MIN_DOCUMENTS and (not group.sampled or group.sampled >= MIN_DOCUMENTS)
+        is_expected = group.documents * others >= MIN_EXPECTED * kept_weight
+        if is_large and is_expected and group.kept < MAX_SHARE * others * group.documents:
+            found.append((name, group))
+    return found
+
+
+def _share_of_others(inputs: Mapping[str, Group], group: Group) -> float:
+    kept, documents = sum(each.kept for each in inputs.values()), sum(each.documents for each in inputs.values())
+    return (kept - group.kept) / max(documents - group.documents, 1)
+
+
+def _line(kind: str, name: str, group: Group, others: float, is_plan: bool) -> str:
+    [((stage, reason), number)] = group.removed.most_common(1)
+    removed = group.removed.total()
+    is_exact = not group.sampled or abs(group.sampled - group.documents) < 0.5
+    most = f", {_counted(number, is_exact)} of them" if number < removed - 0.5 else ""
+    look = "" if is_plan else f". See curate show DIR --stage {stage} --reason {reason}"
+    return (
+        f"{kind} {name!r}: {_counted(removed, is_exact)} of {_counted(group.documents, is_exact)} documents are "
+        f"removed{most} by {stage} ({reason}); of the other documents {others:.0%} are kept"
+        f"{'' if is_exact else ', by a sample'}{look}"
+    )
+
+
+def _counted(number: float, is_exact: bool) -> str:
+    return f"{round(number):,}" if is_exact else f"about {float(f'{number:.2g}'):,.0f}"
+
+
+# Scripts and languages
+
+
+def scripts_of(texts: Sequence[str]) -> list[str | None]:
+    """Return the script of most letters of each text by Unicode's property Script; None for fewer than MIN_LETTERS."""
+    points = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4").astype(np.int64)
+    tables = load_tables()
+    script = tables.script[tables.records[tables.pages[points >> 8].astype(np.int64) * 256 + (points & 255)]]
+    document = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+    counts = np.bincount(document * len(SCRIPTS) + script, minlength=len(texts) * len(SCRIPTS))
+    counts = counts.reshape(len(texts), len(SCRIPTS))
+    counts[:, :NO_SCRIPTS] = 0
+    has_letters = (counts.sum(axis=1) >= MIN_LETTERS).tolist()
+    best = counts.argmax(axis=1).tolist()
+    return [SCRIPTS[number] if is_text else None for number, is_text in zip(best, has_letters, strict=True)]
+
+
+def _languages(sample: Sequence[SampledDocument]) -> Iterator[str | None]:
+    """The language of each document by lid.176.ftz; None where it is unsure, and without the package of the model."""
+    try:
+        model = load_classifier("")
+    except InputError:
+        return iter([None] * len(sample))
+    engine = load_engine("cpu")
+    texts = pa.array([document.text for document in sample], pa.large_string())
+    label, score = engine.classify(engine.from_arrow(pa.table({TEXT: texts}))[TEXT], model, GROUP_CHARACTERS)
+    is_sure = (label >= 0) & (score >= MIN_PROBABILITY * SCORE_UNITS)
+    names = (model.labels[number] if sure else None for number, sure in zip(label.tolist(), is_sure, strict=True))
+    return iter(list(names))
+
+
+def values_of(rows: pa.Table, columns: Sequence[str]) -> pa.Array:
+    """Return the values of the carried columns of each row as a list, with null for long ones."""
+    values = [
+        [value if value is None or len(value) <= MAX_VALUE else None for value in rows.column(name).to_pylist()]
+        for name in columns
+    ]
+    lists = list(zip(*values, strict=True)) if columns else [()] * len(rows)
+    return pa.array(lists, pa.list_(pa.large_string()))
+
+
+def starts_of(rows: pa.Table, columns: Sequence[str]) -> tuple[list[str], list[list[str | None]]]:
+    """Return the first GROUP_CHARACTERS characters of each text, and the values of its carried columns."""
+    texts = pc.utf8_slice_codeunits(pc.fill_null(rows.column(TEXT), ""), 0, GROUP_CHARACTERS)
+    return texts.to_pylist(), values_of(rows, columns).to_pylist()

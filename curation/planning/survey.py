@@ -1,0 +1,437 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The survey of a run's inputs: a seeded sample of documents, passed through the row stages, scaled to all inputs.
+
+Corpus stages compare all documents, so a sample cannot show what they remove: the survey assumes that they keep all.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from curation.arrays import cut_tables
+from curation.contract import ID, ROW, TEXT, Engine, Frame
+from curation.packing.tokenization import Tokenizer
+from curation.planning.lost_groups import SampledDocument, starts_of, warn_of_lost_groups
+from curation.planning.null_columns import null_column
+from curation.planning.segments import Segment, cut_segments
+from curation.reading.excerpts import Excerpt, draw_excerpts
+from curation.reading.formats import column_names
+from curation.reading.inputs import entries_by_name
+from curation.reading.source_files import SourceFile
+from curation.reading.urls import shown
+from curation.recipes.recipe import Recipe
+from curation.rules.decide import Verdict
+from curation.run_folder.documents import PARQUET_OPTIONS, document_schema, in_schema
+from curation.run_folder.partitions import with_ids
+from curation.stages import CorpusStage, RowStage, Stage
+from curation.stages.base import added_columns
+from curation.stages.checks import stage_errors
+from curation.stages.invoke import apply_stage, compute_keys, prepare_stage
+
+CHUNK_BYTES, CHUNK_DOCUMENTS = 1 << 20, 20_000
+WARMING_ROWS = 8
+TOKENIZED_BYTES = 256 << 10  # of a chunk
+MAX_SECONDS = 2.0  # for slow stages; the first chunk of each kind of file is always measured
+ASSUMED_PARQUET, ASSUMED_TOKENS = 0.5, 0.3  # per byte of text
+# Text per stored byte, where no document of a kind could be sampled.
+EXPANSION = {"": 1.0, "gzip": 4.0, "zstd": 4.0, "bzip2": 5.0, "xz": 5.0}
+
+
+class FileKind(msgspec.Struct, kw_only=True):
+    """Files of one input with the same format, compression and text column.
+
+    files, bytes           number of files and their stored size, exact
+    text_column            column of the text; "" for formats without columns
+    id_column              column of the ids; "" if the first file has none, so that ids are made
+    columns                further columns of the first file
+    documents, text_bytes  estimates, for all files
+    rejected               estimate of the records that are no documents
+    """
+
+    input: str
+    format: str
+    compression: str
+    files: int = 0
+    bytes: int = 0
+    text_column: str
+    id_column: str
+    columns: list[str]
+    documents: int = 0
+    text_bytes: int = 0
+    rejected: int = 0
+
+
+class StageSurvey(msgspec.Struct, kw_only=True):
+    """What a stage would do to all documents, by the sample. Corpus stages have counts of zero.
+
+    documents_in, documents_out, edited, reasons   estimates of documents
+    seconds                                        processor time, estimated; of a corpus stage only for its keys
+    groups                                         documents of each group of a corpus stage that has groups
+    """
+
+    name: str
+    kind: str
+    documents_in: float = 0
+    documents_out: float = 0
+    edited: float = 0
+    reasons: dict[str, float] = {}
+    seconds: float = 0
+    groups: dict[str, float] = {}
+
+
+class Sampled(msgspec.Struct, kw_only=True):
+    """The size of a sample. `is_whole`: it has all documents."""
+
+    documents: int = 0
+    bytes: int = 0
+    files: int = 0
+    seed: int = 0
+    is_whole: bool = False
+
+
+class Survey(msgspec.Struct, kw_only=True):
+    """Estimates for all inputs.
+
+    kinds              kinds of files, the largest first
+    sampled            size of the sample
+    documents          documents read, after `sample` of their inputs
+    text_bytes         bytes of their text
+    rejected           records that are no documents
+    removed_bytes      bytes of the texts that row stages remove
+    stages             the stages of the recipe, in order
+    segments           bytes of the partitions of each segment, with their keys
+    kept_documents     documents of the output with all copies, if corpus stages remove none
+    kept_bytes         bytes of their text
+    documents_bytes    bytes of `documents/`
+    id_bytes           bytes of an id, on average
+    tokens             tokens of the output; 0 without a tokenizer
+    seconds            processor time: "read", "stages", "keys", "write", "tokenize"
+    not_counted        inputs and URLs that were not sampled, since they are streamed or have an unknown size
+    warnings           columns and groups that the sample lacks, and groups of documents that row stages remove
+    documents_seen     the sampled documents, which tell these groups
+    """
+
+    kinds: list[FileKind]
+    sampled: Sampled
+    stages: list[StageSurvey]
+    segments: list[float]
+    documents: float = 0
+    text_bytes: float = 0
+    rejected: float = 0
+    removed_bytes: float = 0
+    kept_documents: float = 0
+    kept_bytes: float = 0
+    documents_bytes: float = 0
+    id_bytes: float = 0
+    tokens: float = 0
+    seconds: dict[str, float]
+    not_counted: list[str] = []
+    warnings: list[str] = []
+    documents_seen: list[SampledDocument] = []
+
+
+class _Chunk(NamedTuple):
+    """Documents of one kind of file, and the share of the kind's stored bytes that they take up."""
+
+    kind: FileKind
+    table: pa.Table
+    columns: list[str]
+    share: float
+
+
+def kind_of(file: SourceFile) -> tuple[str, str, str, str]:
+    """Return what the files of a `FileKind` have in common."""
+    return file.source, file.format, file.compression, file.text_column
+
+
+def survey_inputs(recipe: Recipe, files: Sequence[SourceFile], engine: Engine, tokenizer: Tokenizer | None) -> Survey:
+    """Return the survey of `files`, the inputs of a recipe: at most 200 excerpts, 4 MB of text and about 2 s.
+
+    Raises InputError for a file that cannot be read, and the errors of the stages.
+    """
+    excerpts = list(draw_excerpts(files, recipe.seed, kind_of))
+    kinds = _kinds(files, excerpts)
+    listed = sorted(kinds.values(), key=lambda kind: -kind.bytes)
+    segments = cut_segments(recipe.stages)
+    survey = Survey(
+        kinds=listed,
+        sampled=_size_of(excerpts, files, recipe.seed),
+        stages=[
+            StageSurvey(name=name, kind=stage.kind)
+            for name, stage in zip(recipe.stage_names, recipe.stages, strict=True)
+        ],
+        segments=[0.0] * len(segments),
+        seconds=dict.fromkeys(("read", "stages", "keys", "write", "tokenize"), 0.0),
+        not_counted=list(dict.fromkeys(file.label or shown(file.path) for file in files if file.bytes < 0)),
+    )
+    for excerpt in excerpts:
+        own = [other for other in excerpts if kind_of(other.file) == kind_of(excerpt.file)]
+        kind = kinds[kind_of(excerpt.file)]
+        survey.seconds["read"] += excerpt.seconds * kind.bytes / sum(other.stored for other in own)
+    survey.rejected = sum(kind.rejected for kind in listed)
+    with ExitStack() as folders:  # of the few stages that write files
+        stages = [
+            prepare_stage(stage, Path(folders.enter_context(tempfile.TemporaryDirectory())))
+            if type(stage).prepare is not Stage.prepare
+            else stage
+            for stage in recipe.stages
+        ]
+        _apply(_Chain(recipe, engine, tokenizer, stages, segments), _chunks(kinds, excerpts), survey)
+    names = dict(zip(recipe.stage_names, recipe.stages, strict=True))
+    lost = warn_of_lost_groups(survey.documents_seen, {}, names, is_plan=True)
+    survey.warnings = [*_null_columns(excerpts), *_missing_groups(recipe, survey), *lost]
+    return survey
+
+
+def kept_share(recipe: Recipe, survey: Survey) -> float:
+    """Return the share of the documents after the row stages that is written; above 1 if a stage repeats documents.
+
+    Corpus stages keep what their settings fix, and otherwise all documents.
+    """
+    tokens = survey.tokens or ASSUMED_TOKENS * survey.kept_bytes
+    share = 1.0
+    for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
+        if isinstance(stage, CorpusStage):
+            with stage_errors(stage):
+                share *= stage.kept_share(share * survey.kept_documents, share * tokens, sampled.groups)
+    return share
+
+
+def _null_columns(excerpts: Sequence[Excerpt]) -> Iterator[str]:
+    """Warnings for carried columns that no sampled document has."""
+    seen: dict[tuple[str, str], bool] = {}
+    for excerpt in excerpts:
+        for column in excerpt.file.carried if len(excerpt.table) else ():
+            has_values = excerpt.table.column(column).null_count < len(excerpt.table)
+            seen[excerpt.file.source, column] = has_values or seen.get((excerpt.file.source, column), False)
+    for (name, column), has_values in seen.items():
+        if not has_values:
+            file = next(excerpt.file for excerpt in excerpts if excerpt.file.source == name)
+            yield null_column(name, column, file, "sampled document")
+
+
+def _missing_groups(recipe: Recipe, survey: Survey) -> Iterator[str]:
+    for stage, sampled in zip(recipe.stages, survey.stages, strict=True):
+        if isinstance(stage, CorpusStage) and sampled.groups:
+            with stage_errors(stage):
+                yield from stage.group_warnings(sampled.groups)
+
+
+def _size_of(excerpts: Sequence[Excerpt], files: Sequence[SourceFile], seed: int) -> Sampled:
+    stored = sum(excerpt.stored for excerpt in excerpts)
+    return Sampled(
+        documents=sum(excerpt.table.num_rows for excerpt in excerpts),
+        bytes=sum(_text_bytes(excerpt.table) for excerpt in excerpts),
+        files=len({excerpt.file.path for excerpt in excerpts}),
+        seed=seed,
+        is_whole=stored >= sum(max(file.bytes, 0) for file in files) and all(file.bytes >= 0 for file in files),
+    )
+
+
+def _text_bytes(table: pa.Table) -> int:
+    return int(pa.compute.sum(pa.compute.binary_length(table.column(TEXT))).as_py() or 0)
+
+
+def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[tuple[str, str, str, str], FileKind]:
+    """The kinds of files with their estimates."""
+    kinds: dict[tuple[str, str, str, str], FileKind] = {}
+    for file in files:
+        kind = kinds.get(kind_of(file)) or kinds.setdefault(kind_of(file), _new_kind(file))
+        kind.files += 1
+        kind.bytes += max(file.bytes, 0)
+    for key, kind in kinds.items():
+        own = [excerpt for excerpt in excerpts if kind_of(excerpt.file) == key]
+        stored = sum(excerpt.stored for excerpt in own)
+        rows = sum(excerpt.table.num_rows for excerpt in own)
+        scale = kind.bytes / stored if own else 0
+        kind.rejected = round(scale * sum(excerpt.rejected for excerpt in own))
+        if not rows:
+            kind.text_bytes = int(kind.bytes * EXPANSION[kind.compression])
+            kind.documents = kind.files if kind.text_bytes else 0
+            continue
+        kind.documents = round(scale * rows)
+        kind.text_bytes = round(scale * sum(_text_bytes(excerpt.table) for excerpt in own))
+    return kinds
+
+
+def _new_kind(file: SourceFile) -> FileKind:
+    names = column_names(file)
+    others = [name for name in names if name not in (file.text_column, file.id_column)]
+    return FileKind(
+        input=file.source, format=file.format, compression=file.compression, text_column=file.text_column,
+        id_column=file.id_column if file.id_column in names else "", columns=others,
+    )  # fmt: skip
+
+
+def _chunks(kinds: dict[tuple[str, str, str, str], FileKind], excerpts: Sequence[Excerpt]) -> list[_Chunk]:
+    """The sample in chunks of limited size: the first of each kind, the second of each kind, and so on."""
+    by_kind = []
+    for key, kind in kinds.items():
+        own = [excerpt for excerpt in excerpts if kind_of(excerpt.file) == key]
+        rows = sum(excerpt.table.num_rows for excerpt in own)
+        share = sum(excerpt.stored for excerpt in own) / max(kind.bytes, 1)
+        tables = (excerpt.table for excerpt in own if excerpt.table.num_rows)
+        cut: dict[int, list[pa.Table]] = {}
+        for number, table in cut_tables(tables, CHUNK_DOCUMENTS, CHUNK_BYTES):
+            cut.setdefault(number, []).append(table)
+        joined = [pa.concat_tables(parts).combine_chunks() for parts in cut.values()]
+        by_kind.append([_Chunk(kind, table, [*own[0].file.carried], share * len(table) / rows) for table in joined])
+    return [chunk for chunks in zip_longest(*by_kind) for chunk in chunks if chunk]
+
+
+class _Chain(NamedTuple):
+    """What is done with a chunk. `stages` are prepared."""
+
+    recipe: Recipe
+    engine: Engine
+    tokenizer: Tokenizer | None
+    stages: Sequence[Stage]
+    segments: list[Segment]
+
+
+def _apply(chain: _Chain, chunks: Sequence[_Chunk], survey: Survey) -> None:
+    """Pass the chunks through the stages until the time is over, and add their estimates to the survey."""
+    entries = entries_by_name(chain.recipe.input)
+    done: list[tuple[_Chunk, Survey]] = []
+    if chunks:
+        _measure(chain, chunks[0]._replace(table=chunks[0].table.slice(0, WARMING_ROWS)), survey)  # loads the kernels
+    started = time.perf_counter()
+    for chunk in chunks:
+        is_late = time.perf_counter() - started > MAX_SECONDS
+        if is_late and any(chunk.kind is other.kind for other, _ in done):
+            continue
+        done.append((chunk, _measure(chain, chunk, survey)))
+    id_bytes = 0.0
+    for chunk, measured in done:
+        share = sum(other.share for other, _ in done if other.kind is chunk.kind)
+        entry = entries[chunk.kind.input]
+        _add(survey, measured, entry.sample / share, entry.copies)
+        id_bytes += measured.id_bytes * measured.documents * entry.sample / share
+    survey.id_bytes = id_bytes / max(survey.documents, 1)
+    for kind in survey.kinds:
+        if all(chunk.kind is not kind for chunk, _ in done):
+            entry = entries[kind.input]
+            _add(survey, _assumed(kind, survey, chain.tokenizer), entry.sample, entry.copies)
+
+
+def _assumed(kind: FileKind, like: Survey, tokenizer: Tokenizer | None) -> Survey:
+    """The numbers of files of which no document was sampled: all text is kept."""
+    return Survey(
+        kinds=[], sampled=Sampled(), stages=[], segments=[1.1 * kind.text_bytes] * len(like.segments),
+        documents=kind.documents, text_bytes=kind.text_bytes, kept_documents=kind.documents,
+        kept_bytes=kind.text_bytes, documents_bytes=ASSUMED_PARQUET * kind.text_bytes,
+        tokens=ASSUMED_TOKENS * kind.text_bytes if tokenizer else 0, seconds={},
+    )  # fmt: skip
+
+
+def _add(survey: Survey, measured: Survey, scale: float, copies: int) -> None:
+    survey.documents += measured.documents * scale
+    survey.text_bytes += measured.text_bytes * scale
+    survey.removed_bytes += measured.removed_bytes * scale
+    survey.documents_seen += [document._replace(weight=scale) for document in measured.documents_seen]
+    survey.segments = [size + more * scale for size, more in zip(survey.segments, measured.segments, strict=True)]
+    for name in ("kept_documents", "kept_bytes", "documents_bytes", "tokens"):
+        setattr(survey, name, getattr(survey, name) + getattr(measured, name) * scale * copies)
+    for name, seconds in measured.seconds.items():
+        survey.seconds[name] += seconds * scale * (copies if name in ("write", "tokenize") else 1)
+    for stage, more in zip(survey.stages, measured.stages, strict=False):
+        for name in ("documents_in", "documents_out", "edited", "seconds"):
+            setattr(stage, name, getattr(stage, name) + getattr(more, name) * scale)
+        for reason, count in more.reasons.items():
+            stage.reasons[reason] = stage.reasons.get(reason, 0) + count * scale
+        for group, count in more.groups.items():
+            stage.groups[group] = stage.groups.get(group, 0) + count * scale
+
+
+def _measure(chain: _Chain, chunk: _Chunk, like: Survey) -> Survey:
+    """Pass a chunk through the stages; return its own numbers, not scaled."""
+    recipe, engine = chain.recipe, chain.engine
+    measured = Survey(
+        kinds=[], sampled=Sampled(), seconds=dict.fromkeys(like.seconds, 0.0), segments=[0.0] * len(chain.segments),
+        stages=[StageSurvey(name=stage.name, kind=stage.kind) for stage in like.stages],
+    )  # fmt: skip
+    measured.documents, measured.text_bytes = len(chunk.table), _text_bytes(chunk.table)
+    frame = engine.from_arrow(chunk.table)
+    lost: dict[int, tuple[str, str]] = {}  # row of the chunk -> stage and reason
+    rows = np.arange(len(chunk.table))  # of the frame
+    for segment in chain.segments:
+        for number in segment.row_stages:
+            stage, before = cast(RowStage, chain.stages[number]), frame
+            frame, verdict = _apply_row_stage(engine, before, stage, measured.stages[number])
+            if verdict is not None:
+                gone = np.flatnonzero(~verdict.kept)
+                measured.removed_bytes += int(engine.byte_lengths(before[TEXT])[gone].sum())
+                for place in gone.tolist():
+                    lost[int(rows[place])] = like.stages[number].name, verdict.reasons[verdict.reason[place]]
+                rows = rows[verdict.kept]
+        added = added_columns(recipe.stages[: segment.last])
+        size = engine.to_arrow(frame[[ROW, ID, TEXT, *chunk.columns, *added]]).nbytes + 8 * len(frame)
+        for number in segment.corpus_stages:
+            started = time.perf_counter()
+            comparing = cast(CorpusStage, chain.stages[number])
+            keys = compute_keys(comparing, engine, frame)
+            with stage_errors(comparing):
+                measured.stages[number].groups = {**comparing.group_sizes(keys, chunk.kind.input)}
+            size += sum(key.nbytes for key in keys.values())
+            measured.stages[number].seconds = time.perf_counter() - started
+        measured.segments[segment.number] = size
+    for number, entry in enumerate(measured.stages):
+        measured.seconds["keys" if recipe.stages[number].compares else "stages"] += entry.seconds
+    _measure_outputs(chain, chunk, engine.to_arrow(frame), measured)
+    measured.documents_seen = [
+        SampledDocument(chunk.kind.input, text, dict(zip(chunk.columns, values, strict=True)), lost.get(row), 1)
+        for row, (text, values) in enumerate(zip(*starts_of(chunk.table, chunk.columns), strict=True))
+    ]
+    return measured
+
+
+def _apply_row_stage(
+    engine: Engine, frame: Frame, stage: RowStage, survey: StageSurvey
+) -> tuple[Frame, Verdict | None]:
+    """The frame after the stage, and its verdict."""
+    survey.documents_in = len(frame)
+    started = time.perf_counter()
+    frame, outcome = apply_stage(engine, frame, stage)
+    survey.seconds = time.perf_counter() - started
+    survey.documents_out = len(frame)
+    survey.edited = 0 if outcome.edited is None else int(outcome.edited.sum())
+    survey.reasons = {} if outcome.verdict is None else {k: float(n) for k, n in outcome.verdict.counts().items() if n}
+    return frame, outcome.verdict
+
+
+def _measure_outputs(chain: _Chain, chunk: _Chunk, kept: pa.Table, measured: Survey) -> None:
+    """Write the kept documents to memory and tokenise some of them."""
+    measured.kept_documents, measured.kept_bytes = len(kept), _text_bytes(kept)
+    documents = with_ids(kept, chunk.kind.input, 0)
+    length = pa.compute.sum(pa.compute.binary_length(documents.column(ID))).as_py() or 0
+    measured.id_bytes = length / len(kept) if len(kept) else 8.0
+    added = added_columns(chain.recipe.stages)
+    schema = document_schema([], chain.recipe.stages)
+    for name in [name for name in chunk.columns if name not in added]:
+        schema = schema.append(pa.field(name, pa.large_string()))
+    sink, started = pa.BufferOutputStream(), time.perf_counter()
+    pq.write_table(in_schema(documents, schema), sink, **PARQUET_OPTIONS)
+    measured.documents_bytes = sink.tell()
+    measured.seconds["write"] = time.perf_counter() - started if chain.recipe.output.documents else 0.0
+    if chain.tokenizer and len(kept):
+        first = next(part for _, part in cut_tables(iter([kept]), len(kept), TOKENIZED_BYTES))
+        started = time.perf_counter()
+        tokens = sum(len(chain.tokenizer.pack(part).ids) for part in _chunked(first.column(TEXT)))
+        scale = measured.kept_bytes / max(_text_bytes(first), 1)
+        measured.tokens = tokens * scale
+        measured.seconds["tokenize"] = (time.perf_counter() - started) * scale
+
+
+def _chunked(column: pa.ChunkedArray) -> list[Any]:
+    return [chunk for chunk in column.chunks if len(chunk)]

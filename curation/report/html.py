@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`report.html`: one page without scripts, images or links to other files, for screens of any width and for print.
+
+Names, reasons, paths and texts come from untrusted files. All of them pass through `report_page.parts`, and the page
+forbids scripts. Each list has a limit in bytes, so that the page stays below MAX_BYTES whatever the run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from curation.report.page.clusters import clusters
+from curation.report.page.documents import before_and_after, groups
+from curation.report.page.facts import data_card, lines, outputs, recipe, times
+from curation.report.page.funnel import funnel, tiles, warnings
+from curation.report.page.parts import MAX_CHARACTERS, section, shown, size
+from curation.report.page.rules import rules
+from curation.report.page.style import STYLE
+from curation.report.page.texts import pairs, samples
+from curation.report.text import funnel_line, shown_numbers, stage_lines
+
+MAX_BYTES = 1_500_000
+
+
+def as_html(content: dict[str, Any]) -> str:
+    """Return a report (content of `report.json`) as a complete page."""
+    name = shown(content["recipe"]["name"] or "run")
+    engine = f"{shown(content['engine'])} ({shown(content['engine_reason'])})"
+    memory = size(content.get("peak_memory_bytes", 0))
+    sections = [
+        ("What happened to the documents", funnel(content), "funnel"),
+        ("Rules and their bounds", rules(content), "rules"),
+        ("Documents before and after", before_and_after(content), "documents"),
+        ("Groups of duplicates", groups(content), "groups"),
+        ("Clusters", clusters(content), "clusters"),
+        ("Samples of removed and kept documents", samples(content), "samples"),
+        ("Pairs of duplicates", pairs(content), "pairs"),
+        ("Time and memory", times(content), "time"),
+        ("Stages in words", lines([*shown_numbers(content), *stage_lines(content)]), "stages"),
+        ("Data card", data_card(content), "card"),
+        ("Recipe", recipe(content["recipe"]), "recipe"),
+        ("Files", outputs(content["outputs"]), "files"),
+    ]
+    links = "".join(f'<a href="#{anchor}">{_link(title)}</a>\n' for title, body, anchor in sections if body)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{name}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<h1>{name}</h1>
+<p class="quiet">Engine {engine}; {content["seconds"]:,.1f} s; {memory} of memory</p>
+<nav>
+{links}</nav>
+{tiles(content)}
+{warnings(content["warnings"])}
+{"".join(section(*entry) for entry in sections)}
+<p class="quiet">{shown(funnel_line(content))}</p>
+</body>
+</html>
+"""
+
+
+def _link(title: str) -> str:
+    """The first words of a title."""
+    short = {"What happened to the documents": "Funnel", "Samples of removed and kept documents": "Samples"}
+    return short.get(title, title)
+
+
+__all__ = ["MAX_BYTES", "MAX_CHARACTERS", "STYLE", "as_html"]

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warnings of the report about inputs: rejected records, truncated files, empty columns, nothing kept."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from curation.errors import counted
+from curation.phases.ledger import SliceRecord
+from curation.planning.null_columns import null_column
+from curation.reading import shown
+from curation.reading.inputs import ENCODED, AnyInput, entries_by_name
+from curation.reading.source_files import Slice
+from curation.stages.outcome import StageCount
+
+MAX_REJECTED_SHARE = 0.1  # of all records
+MAX_REPAIRED_SHARE = 0.1  # of the documents of an input
+MAX_NAMED_FILES = 5
+Read = tuple[Slice, SliceRecord]
+NOTHING = "nothing is kept: "
+MAX_SEEN_REJECTIONS = 1000  # the first rejections show the most frequent kind
+HINTS = (
+    ("text_column", ""),  # the error itself has the hint
+    ("max_document_bytes", "; raise it"),
+    ("expected a string", "; set text_column: of the input to a field with text"),
+    ("is null", "; set text_column: of the input to a field with text"),
+    ("", "; rejected.jsonl has every error"),
+)
+
+
+def warn_of_inputs(
+    documents: Mapping[str, int], entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
+    rejected: Path,
+) -> list[str]:  # fmt: skip
+    """Return the input warnings of the report: rejected records, truncated files, empty columns, repaired text.
+
+    `documents` has the counts of the run; `slices` and `records` are those of `SliceTotals`; `rejected` is
+    `rejected.jsonl`.
+    """
+    read, count = documents["read"], documents["rejected"]
+    warnings = []
+    if count > read * MAX_REJECTED_SHARE:
+        start = f"{count:,} of {read:,} records ({count / read:.0%}) were rejected"
+        cause = f", {_rejection(slices, rejected).partition(', ')[2]}" if documents["kept"] else ""
+        warnings.append(f"{start}; rejected.jsonl has the reasons" if not cause else f"{start}{cause}")
+    pairs = list(zip(slices, records, strict=True))
+    warnings += _damaged(pairs)
+    for name in entries_by_name(entries):
+        own = [(input_slice, record) for input_slice, record in pairs if input_slice.source == name]
+        warnings += [*_empty_columns(name, own), *_repaired(name, own)]
+    return warnings
+
+
+def _damaged(pairs: Sequence[Read]) -> Iterator[str]:
+    """One warning per kind of damage, with its first files. Errors that differ in numbers alone are of one kind."""
+    kinds: dict[str, dict[str, str]] = {}  # -> file -> error
+    for input_slice, record in pairs:
+        for number, error in record.damaged:
+            file = input_slice.ranges[number].file
+            kinds.setdefault(re.sub(r"\d+", "", error), {}).setdefault(file.label or shown(file.path), error)
+    for files in kinds.values():
+        names = ", ".join(list(files)[:MAX_NAMED_FILES]) + (", ..." if len(files) > MAX_NAMED_FILES else "")
+        yield (
+            f"{len(files):,} {'file was' if len(files) == 1 else 'files were'} not read to the end, and the documents "
+            f"after the damage are lost: {names} ({next(iter(files.values()))}); see rejected.jsonl"
+        )
+
+
+def _empty_columns(name: str, own: Sequence[Read]) -> Iterator[str]:
+    """Warnings for carried columns that no document has. They may be misspelt: JSON Lines has no header to check."""
+    filled = {column for _, record in own for column in record.filled}
+    if not any(record.rows - record.rejected - record.unsampled for _, record in own):
+        return
+    for column in own[0][0].columns:
+        if column not in filled:
+            yield null_column(name, column, own[0][0].ranges[0].file, "document")
+
+
+def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:
+    documents = sum(record.rows - record.rejected for _, record in own)
+    repaired = sum(record.repaired for _, record in own)
+    if repaired and repaired >= documents * MAX_REPAIRED_SHARE:
+        encoded = any(part.file.format in ENCODED for input_slice, _ in own for part in input_slice.ranges)
+        hint = ". If the files are not in UTF-8, set encoding:, such as latin-1" if encoded else ""
+        yield (
+            f"input {name!r}: invalid bytes became U+FFFD in {repaired:,} of {documents:,} documents "
+            f"({repaired / documents:.0%}){hint}"
+        )
+
+
+def nothing_kept(report: Mapping[str, Any]) -> str:
+    """Return the sentence of a report (content of `report.json`) that explains an empty result; "" if not empty."""
+    if report["documents"]["kept"]:
+        return ""
+    return next((warning for warning in report["warnings"] if warning.startswith(NOTHING)), NOTHING.rstrip(": "))
+
+
+def emptiness(
+    documents: Mapping[str, int], stages: Sequence[StageCount], slices: Sequence[Slice],
+    records: Sequence[SliceRecord], rejected: Path,
+) -> list[str]:  # fmt: skip
+    """Return the warning that `nothing_kept` finds, with the cause for most records; no warning if documents are kept.
+
+    `rejected` is the path of `rejected.jsonl`.
+    """
+    if documents["kept"]:
+        return []
+    read, lost = documents["read"], max(documents["removed"], documents["rejected"])
+    if not read:
+        unsampled = sum(record.unsampled for record in records)
+        skipped = f"sample: skipped all {counted(unsampled, 'record')}; raise it"
+        return [NOTHING + (skipped if unsampled else "the input has no documents")]
+    cause = _removal(stages) if lost == documents["removed"] else _rejection(slices, rejected)
+    return [f"{NOTHING}{lost:,} of {read:,} records were {cause}"]
+
+
+def _removal(stages: Sequence[StageCount]) -> str:
+    stage = max(stages, key=lambda stage: stage.removed)
+    reason = max(stage.reasons, key=lambda name: stage.reasons[name])
+    return f"removed, most of them by {stage.name} ({stage.removed:,} of {stage.documents_in:,}, reason {reason})"
+
+
+def _rejection(slices: Sequence[Slice], rejected: Path) -> str:
+    with open(rejected, "rb") as file:
+        rejections = [orjson.loads(line) for line in islice(file, MAX_SEEN_REJECTIONS)]
+    [(frequent, _)] = Counter(_kind(record) for record in rejections).most_common(1)
+    record = next(record for record in rejections if _kind(record) == frequent)
+    error = record["error"]
+    return f"rejected, most of them with the error: {error}{_hint(error, record['source'], slices)}"
+
+
+def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
+    """The remedy for an error of rejected records of an input."""
+    if "is not valid " in error:
+        formats = {
+            part.file.format for input_slice in slices if input_slice.source == source for part in input_slice.ranges
+        }
+        if formats & {*ENCODED}:
+            return f"; set encoding: of the input, such as latin-1 (--set input.{source}.encoding=latin-1)"
+        return "; convert the input to UTF-8, which its format requires"
+    return next(hint for mark, hint in HINTS if mark in error)
+
+
+def _kind(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Source and error without numbers: errors of one kind differ in numbers alone."""
+    return record["source"], re.sub(r"\d+", "", record["error"])

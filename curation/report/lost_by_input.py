@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The removed documents of each input, counted by stage and reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from curation.phases.corpus_phase import input_spans
+
+if TYPE_CHECKING:
+    from curation.phases.ledger import SliceTotals
+    from curation.phases.removed import RemovedRows
+    from curation.planning.stored_plan import Plan
+from curation.planning.lost_groups import Group, Reason
+
+
+class LostByInput:
+    """Counts the removed documents of each input by stage and reason."""
+
+    def __init__(self) -> None:
+        self.removed: dict[str, Counter[Reason]] = {}
+
+    def add_rules(self, totals: SliceTotals) -> None:
+        """Add what the row stages of a segment removed."""
+        for input_slice, record in zip(totals.slices, totals.records, strict=True):
+            for stage in record.stages:
+                reasons = {(stage.name, reason): number for reason, number in stage.reasons.items()}
+                self.removed.setdefault(input_slice.source, Counter()).update(reasons)
+
+    def add_duplicates(self, plan: Plan, removed: Sequence[RemovedRows]) -> None:
+        """Add what corpus stages removed."""
+        for rows in removed:
+            for name, low, high in input_spans(plan.slices, rows.partitions):
+                bounds = np.searchsorted(rows.row, np.array([low, high], rows.row.dtype)).tolist()
+                key = plan.recipe.stage_names[rows.stage], rows.reason
+                self.removed.setdefault(name, Counter())[key] += bounds[1] - bounds[0]
+
+    def groups(self, parts: Sequence[Mapping[str, Any]]) -> dict[str, Group]:
+        """Return the documents of each input. `parts` are the records of the written parts."""
+        groups = {name: Group(removed=Counter(removed)) for name, removed in self.removed.items()}
+        for part in parts:
+            if "source" in part and not part["copy"]:
+                groups.setdefault(part["source"], Group()).kept += part["documents"]
+        return groups

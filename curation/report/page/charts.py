@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histograms as inline SVG, from tallies in fixed bins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from curation.report.page.parts import number, shown
+from curation.rules.tallies import SHARES, bins_of, start_of
+
+WIDTH, HEIGHT, TOP, BASE = 320, 118, 16, 98  # of the drawing; its bars lie between TOP and BASE
+TAIL = 0.001  # of the documents may lie outside the drawn range on either side; they are in the first or last bar
+
+
+class Counts(NamedTuple):
+    """Documents per bin, from the first to the last bin that is drawn."""
+
+    first: int
+    share: bool
+    values: list[int]
+    zeros: bool
+
+    def place(self, value: float) -> float:
+        """Return the x of a value, clipped to the drawing."""
+        at = int(bins_of(np.array([value]), self.share)[0])
+        low, high = start_of(at, self.share), start_of(at + 1, self.share)
+        inside = (value - low) / (high - low) if value < high and high > low else 0.0
+        return WIDTH * min(max((at + inside - self.first) / len(self.values), 0.0), 1.0)
+
+    def start(self, place: int) -> float:
+        """Return the first value of a drawn bin, or the end of the last one. The bin of zeros is drawn with a gap."""
+        at = self.first + place
+        return 0.0 if self.zeros and place == 0 else min(start_of(at, self.share), 1.0 if self.share else math.inf)
+
+
+def drawn(tallies: Sequence[Mapping[str, Any]], bounds: Sequence[float] = ()) -> list[Counts]:
+    """Return tallies over one range of bins, which holds the bounds too."""
+    share = bool(tallies[0]["share"])
+    zeros = not share and any(0 in tally["bins"] for tally in tallies)
+    ranges = [_range(tally) for tally in tallies if tally["counts"]]
+    ranges += [(at, at) for at in bins_of(np.array(bounds, np.float64), share).tolist()] if bounds else []
+    if zeros:  # no value is between 0 and the smallest other one
+        others = [min((at for at in tally["bins"] if at), default=0) for tally in tallies]
+        ranges = [(max(low, min(filter(None, others), default=1)), max(high, 1)) for low, high in ranges]
+    first, last = min((low for low, _ in ranges), default=0), max((high for _, high in ranges), default=0)
+    if bounds:  # room on both sides of a bound
+        first, last = max(first - 1, 0), last + 1
+    if zeros:
+        first = max(first - 2, 0)
+    last = min(last, SHARES - 1) if share else last
+    first = min(first, last)
+    found = []
+    for tally in tallies:
+        values = [0] * (last - first + 1)
+        for at, count in zip(tally["bins"], tally["counts"], strict=True):
+            values[min(max(at, first), last) - first] += count
+        found.append(Counts(first, share, values, zeros))
+    return found
+
+
+def _range(tally: Mapping[str, Any]) -> tuple[int, int]:
+    counts = np.cumsum(tally["counts"])
+    low = int(np.searchsorted(counts, TAIL * counts[-1], side="right"))
+    high = int(np.searchsorted(counts, (1 - TAIL) * counts[-1], side="left"))
+    return tally["bins"][low], tally["bins"][high]
+
+
+def histogram(tally: Mapping[str, Any], low: float, high: float, label: str) -> str:
+    """Return the histogram of a rule with its bounds (infinite for none). Documents beyond a bound are coloured."""
+    bounds = [bound for bound in (low, high) if math.isfinite(bound)]
+    counts = drawn([tally], bounds)[0]
+    top = math.log1p(max(counts.values, default=0)) or 1.0
+    step, shapes = WIDTH / len(counts.values), []
+    left, right = (counts.place(bound) if math.isfinite(bound) else edge for bound, edge in ((low, 0.0), (high, WIDTH)))
+    for place, count in enumerate(counts.values):
+        if count:
+            tall = (BASE - TOP) * math.log1p(count) / top
+            x, end = place * step, (place + 1) * step
+            title = f"<title>{_bin(counts, place)}: {count:,} documents</title>"
+            for start, stop, name in ((x, min(end, left), "removed"), (max(x, left), min(end, right), "kept"),
+                                      (max(x, right), end, "removed")):  # fmt: skip
+                if stop - start > 0.01:
+                    shapes.append(_bar(start, stop - start - min(0.6, step / 5), tall, name, title))
+    for bound in bounds:
+        shapes.append(_bound(counts.place(bound), number(bound)))
+    return _svg(shapes, counts, label)
+
+
+def pairs_of_bars(before: Mapping[str, Any], after: Mapping[str, Any], label: str, unit: str = "") -> str:
+    """Return two histograms over each other: documents before, pale, and after."""
+    both = drawn([before, after])
+    top = max(max(counts.values, default=0) for counts in both) or 1
+    shapes = []
+    for counts, name in zip(both, ("pale", "kept"), strict=True):
+        step = WIDTH / len(counts.values)
+        for place, count in enumerate(counts.values):
+            if count:
+                title = f"<title>{_bin(counts, place, unit)}: {count:,} {'read' if name == 'pale' else 'kept'}</title>"
+                shapes.append(_bar(place * step, step - min(0.6, step / 5), (BASE - TOP) * count / top, name, title))
+    return _svg(shapes, both[0], label, unit)
+
+
+def single(tally: Mapping[str, Any], label: str) -> str:
+    """Return a histogram without bounds, linear in the number of documents."""
+    return pairs_of_bars({"share": tally["share"], "bins": [], "counts": []}, tally, label)
+
+
+def _bin(counts: Counts, place: int, unit: str = "") -> str:
+    if counts.zeros and place == 0:
+        return "0"
+    low, high = counts.start(place), counts.start(place + 1)
+    return f"{_value(low, unit)} to {_value(high, unit)}"
+
+
+def _value(value: float, unit: str) -> str:
+    if unit != "B":
+        return number(value)
+    power = min(int(math.log10(value) // 3), 4) if value >= 1 else 0
+    return f"{number(float(f'{value / 1000**power:.3g}'))} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def _bar(x: float, width: float, height: float, name: str, title: str) -> str:
+    y = BASE - max(height, 1.0)
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{BASE - y:.1f}"'
+    return f'<rect class="{name}" {place}>{title}</rect>'
+
+
+def _bound(x: float, text: str) -> str:
+    anchor = "start" if x < WIDTH / 8 else "end" if x > WIDTH * 7 / 8 else "middle"
+    return (
+        f'<line class="bound" x1="{x:.1f}" y1="{TOP - 2}" x2="{x:.1f}" y2="{BASE}"/>'
+        f'<text class="mark" x="{x:.1f}" y="11" text-anchor="{anchor}">{text}</text>'
+    )
+
+
+def _svg(shapes: Sequence[str], counts: Counts, label: str, unit: str = "") -> str:
+    first, last = (_value(counts.start(place), unit) for place in (0, len(counts.values)))
+    y = HEIGHT - 6
+    axis = f'<line class="axis" x1="0" y1="{BASE + 0.5}" x2="{WIDTH}" y2="{BASE + 0.5}"/>'
+    ends = f'<text x="0" y="{y}">{first}</text><text x="{WIDTH}" y="{y}" text-anchor="end">{last}</text>'
+    return (
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{shown(label)}">'
+        f"{''.join(shapes)}{axis}{ends}</svg>\n"
+    )

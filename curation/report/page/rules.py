@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of each filter: a histogram with the bound, and the documents beyond it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from curation.errors import counted
+from curation.report.page.charts import histogram
+from curation.report.page.parts import fit, number, percent, shown
+
+MAX_RULES = 80
+RULES_BYTES = 300_000  # of the histograms of one page
+
+
+def rules(content: dict[str, Any]) -> str:
+    """Return the histograms of all rules on measures; "" if no stage has any."""
+    stages = [stage for stage in content["stages"] if stage.get("rules")]
+    if not stages:
+        return ""
+    legend = (
+        '<p class="quiet"><span class="key kept"></span>within the bound <span class="key removed"></span>beyond it. '
+        "All documents that reached the filter; a bar grows with the logarithm of its number of documents.</p>\n"
+    )
+    return legend + "".join(_stage(stage, RULES_BYTES // len(stages)) for stage in stages)
+
+
+def _stage(stage: dict[str, Any], max_bytes: int) -> str:
+    entries = sorted(stage["rules"], key=lambda rule: -(rule["below"] + rule["above"]))
+    active = [rule for rule in entries if rule["below"] + rule["above"]]
+    idle = entries[len(active) :]
+    heading = f"<h3>{shown(stage['name'])}: {stage['documents_in']:,} documents</h3>\n"
+    used = fit((_card(rule, stage) for rule in active[:MAX_RULES]), "rule", len(active), max_bytes * 3 // 4)
+    unused = fit((_card(rule, stage) for rule in idle[:MAX_RULES]), "rule", len(idle), max_bytes // 4)
+    more = f"{counted(len(idle), 'rule')} that no document breaks"
+    folded = f'<details><summary>{more}</summary>\n<div class="cards">{unused}</div></details>\n' if idle else ""
+    return f'{heading}<div class="cards">{used}</div>\n{folded}'
+
+
+def _card(rule: dict[str, Any], stage: dict[str, Any]) -> str:
+    low, high = rule.get("min", -math.inf), rule.get("max", math.inf)
+    bounds = [f"{sign} {number(bound)}" for sign, bound in (("≥", low), ("≤", high)) if math.isfinite(bound)]
+    beyond, reached = rule["below"] + rule["above"], stage["documents_in"]
+    first = stage["reasons"].get(rule["reason"], 0)
+    counts = f"{beyond:,} beyond it ({percent(beyond, reached)}), {first:,} removed by it"
+    measure = f"{rule['measure']} {' and '.join(bounds)}"
+    chart = histogram(rule, low, high, f"{rule['reason']}: {counts}")
+    heading = f'<h3>{shown(rule["reason"])}</h3><p class="quiet">{shown(measure)}</p>'
+    return f'<div class="card">{heading}\n{chart}<p>{counts}</p></div>\n'

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`report.json` and `tokens/_meta/`: the counts of a run, its inputs and outputs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import orjson
+
+from curation.packing.blends import meta_files, small_pairs, weigh, write_meta
+from curation.packing.forms.writing import digests as form_digests
+from curation.packing.forms.writing import summaries
+from curation.packing.megatron import TrainingPair
+from curation.packing.samples import unwritten_sample
+from curation.packing.tokenization import Tokenizer, load_tokenizer
+from curation.phases.ledger import SliceRecord, SliceTotals, as_report
+from curation.planning.stream_inputs import check_minimum
+from curation.reading.inputs import AnyInput, Budget, HubInput, entries_by_name
+from curation.reading.source_files import Slice
+from curation.recipes.recipe import Output, as_builtins
+from curation.report.html import as_html
+from curation.report.input_warnings import emptiness, warn_of_inputs
+from curation.report.text import funnel_line, numbers
+from curation.rules.grammar import Rule
+from curation.rules.tallies import SHARES, Tally
+from curation.stages import RowStage, Stage
+from curation.stages.outcome import StageCount
+from curation.system.files import commit, write_json
+
+if TYPE_CHECKING:
+    from curation.planning.stored_plan import Plan
+    from curation.tasks.context import RunContext
+
+HTML = "report.html"
+MAX_UNSPACED_SHARE = 0.1  # above it the report warns
+LIMITS = ("max_documents", "max_bytes")
+
+
+def build(
+    context: RunContext,
+    documents: dict[str, int],
+    counted_stages: tuple[Sequence[StageCount], Sequence[Sequence[str]]],
+    totals: SliceTotals,
+    output_records: dict[str, Any],
+    digests: dict[str, str],
+) -> dict[str, Any]:
+    """Write `tokens/_meta/` and return the content of `report.json`, which has the digests of these files.
+
+    documents       counts of the whole run: read, copies, kept, removed, rejected, edited, repaired
+    counted_stages  the count and the lines under the funnel of each stage, in recipe order
+    totals          the done-records of the slices, first segment
+    output_records  `parts`, the done-records of `documents/`; `tokens`, the pairs and the other forms; `texts`,
+                    samples; `lost`, warnings about groups of documents
+    digests         path -> SHA-256 of the outputs that are already written
+    """
+    plan, folder = context.plan, context.folder
+    slices, records = totals.slices, totals.records
+    stages, lines = counted_stages
+    parts = output_records["parts"]
+    digests = digests | {f"documents/{part['file']}": part["sha256"] for part in parts if "file" in part}
+    tokens = _token_report(plan, parts)
+    pairs, forms = output_records["tokens"]
+    tokenizer = load_tokenizer(plan.recipe.tokenizer) if plan.recipe.output.formats else None
+    if "megatron" in plan.recipe.output.formats:
+        digests |= _pair_digests(pairs, folder) | _write_meta(plan, tokens, pairs, folder)
+    digests |= form_digests(forms, folder)
+    rejected = folder / "rejected.jsonl"
+    return {
+        "versions": {"gpu-pipeline": plan.version} | context.engine.describe(),
+        "recipe": as_builtins(plan.recipe),
+        "files": msgspec.to_builtins(plan.files),
+        "stage_files": plan.stage_files,
+        "stage_revisions": plan.stage_revisions,
+        "computed_with": plan.computed_with,
+        "tokenizer": plan.tokenizer,
+        "documents": documents,
+        "bytes": {"read": sum(record.bytes_read for record in records), "kept": sum(part["bytes"] for part in parts)},
+        "documents_digest": hashlib.sha256("".join(part["digest"] for part in parts).encode()).hexdigest(),
+        "stages": [as_report(*stage) for stage in zip(stages, lines, _rules(plan.recipe.stages), strict=True)],
+        "sources": contributions(plan.recipe.input, slices, records, parts, _blend_shares(plan, pairs)),
+        "warnings": [
+            *warn_of_inputs(documents, plan.recipe.input, slices, records, rejected),
+            *emptiness(documents, stages, slices, records, rejected),
+            *output_records["lost"],
+            *warnings(stages),
+            *(line for stage, count in zip(plan.recipe.stages, stages, strict=True) for line in stage.warnings(count)),
+            *([tokenizer_warning(tokenizer)] if tokenizer and tokenizer.note else []),
+            *(tokenless_warning(tokenizer, parts) if tokenizer else []),
+            *(small_pairs(pairs, plan.recipe.output.megatron) if "megatron" in plan.recipe.output.formats else []),
+            *unwritten_sample(plan.recipe.output.sample, forms),
+            *unreached_budgets(plan.recipe.input, plan.recipe.budget, slices, records),
+        ],
+        "tokens": tokens,
+        "forms": summaries(forms),
+        "values": _values(stages, records, parts),
+        "texts": output_records["texts"],
+        "work_seconds": {
+            "read": round(sum(record.read_seconds for record in records), 3),
+            "write_work": round(sum(record.write_seconds for record in records), 3),
+            "outputs": round(sum(part.get("seconds", 0.0) for part in parts), 3),
+        },
+        "outputs": dict(sorted(digests.items())),
+    }
+
+
+def _rules(stages: Sequence[Stage]) -> list[Sequence[Rule]]:
+    return [stage.rules_on_measures() if isinstance(stage, RowStage) else () for stage in stages]
+
+
+def _values(
+    stages: Sequence[StageCount], records: Sequence[SliceRecord], parts: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return tallies of documents: bytes of texts read and kept, tokens per byte, and languages before and after."""
+    read, kept = Tally(), Tally()
+    for record in records:
+        read.add(record.lengths or Tally())
+    for part in parts:
+        kept.add(msgspec.convert(part.get("lengths", {}), Tally))
+    shares = sum((np.array(part["per_byte"]) for part in parts if "per_byte" in part), np.zeros(SHARES + 1, np.int64))
+    bins = np.flatnonzero(shares)
+    before = [stage.details for stage in stages if stage.kind == "language"][-1:]
+    after: Counter[str] = sum((Counter(part.get("languages", {})) for part in parts), Counter())
+    tallies = {"read_bytes": read, "kept_bytes": kept}
+    tallies["tokens_per_byte"] = Tally(share=True, bins=bins.tolist(), counts=shares[bins].tolist())
+    languages = {"read": before[0], "kept": dict(after)} if before else {}
+    return dict(msgspec.to_builtins(tallies)) | {"languages": languages}
+
+
+def tokenizer_warning(tokenizer: Tokenizer) -> str:
+    """Return the warning for a tokenizer that runs without its fast library."""
+    return f"tokenizer {tokenizer.name} runs at a tenth of its speed: {tokenizer.note}"
+
+
+def tokenizer_notes(tokenizer: Tokenizer, engine: str) -> list[str]:
+    """Return the lines that a run of an engine logs about its tokenizer."""
+    unused = f"tokenizer {tokenizer.name} does not use the GPU: {tokenizer.device_note}"
+    return [
+        *([tokenizer_warning(tokenizer)] if tokenizer.note else []),
+        *([unused] if engine == "gpu" and tokenizer.device_note else []),
+    ]
+
+
+def output_notes(output: Output, engine: str) -> list[str]:
+    """Return the lines that a run of an engine logs about settings of its outputs which that engine does not use."""
+    if output.parquet == "gpu" and engine != "gpu":
+        return [
+            "output.parquet: gpu is for the GPU engine; the CPU engine encodes documents/ with Arrow, the same rows"
+        ]
+    return []
+
+
+def tokenless_warning(tokenizer: Tokenizer, parts: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the warning that some documents with text have no tokens; an empty list if there are none."""
+    tokenless, documents = sum(part.get("tokenless", 0) for part in parts), sum(part["documents"] for part in parts)
+    if not tokenless:
+        return []
+    return [
+        f"tokenizer {tokenizer.name} has no token for the text of {tokenless:,} of {documents:,} documents: the token "
+        "outputs leave them out. Choose a tokenizer made for such text"
+    ]
+
+
+def warnings(stages: Sequence[StageCount]) -> list[str]:
+    """Return the warnings about stages whose word rules do not suit more than 10 % of the characters."""
+    messages = []
+    for stage in stages:
+        share = stage.details.get("unspaced_characters", 0) / max(stage.details.get("characters", 0), 1)
+        if share > MAX_UNSPACED_SHARE:
+            messages.append(
+                f"{stage.name}: {share:.0%} of the characters are of scripts written without spaces; rules on words, "
+                "and n-grams of words, mean little for such text"
+            )
+    return messages
+
+
+def _token_report(plan: Plan, parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if not plan.recipe.output.formats:
+        return {}
+    tokenizer = load_tokenizer(plan.recipe.tokenizer)
+    count, documents = sum(part["tokens"] for part in parts), sum(part.get("tokenised", 0) for part in parts)
+    size = sum(part["bytes"] for part in parts)
+    return {
+        "count": count,
+        "documents": documents,
+        "empty_documents": sum(part["documents"] for part in parts) - documents,
+        "per_byte": round(count / size, 6) if size else 0.0,
+        "special_token_texts": sum(part.get("special_hits", 0) for part in parts),
+        "vocabulary": tokenizer.vocabulary,
+        "dtype": tokenizer.dtype.name,
+        "tokenizer": {
+            "name": tokenizer.name,
+            "kind": tokenizer.kind,
+            "sha256": tokenizer.digest,
+            "fast": tokenizer.fast,
+            "eod": tokenizer.eod if plan.recipe.tokenizer.append_eod else None,
+            "bos": tokenizer.bos if plan.recipe.tokenizer.prepend_bos else None,
+            "versions": tokenizer.versions,
+        },
+    }
+
+
+def _pair_digests(pairs: Sequence[TrainingPair], folder: Path) -> dict[str, str]:
+    digests: dict[str, str] = {}
+    for pair in (pair.info for pair in pairs):
+        prefix = Path(pair.prefix).relative_to(folder)
+        digests |= {f"{prefix}.bin": pair.sha256_bin, f"{prefix}.idx": pair.sha256_idx}
+    return digests
+
+
+def _write_meta(plan: Plan, tokens: dict[str, Any], pairs: Sequence[TrainingPair], folder: Path) -> dict[str, str]:
+    shown = [
+        {"source": pair.source}
+        | ({"split": pair.split} if pair.split else {})
+        | {**msgspec.to_builtins(pair.info), "prefix": Path(pair.info.prefix).name}
+        for pair in pairs
+    ]
+    manifest = {"version": plan.version, "tokens": tokens, "pairs": shown}
+    output = plan.recipe.output
+    return write_meta(
+        folder, meta_files(folder, manifest, pairs, _blend_weights(plan), (output.blend, output.megatron))
+    )
+
+
+def _blend_weights(plan: Plan) -> dict[str, float]:
+    entries = entries_by_name(plan.recipe.input)
+    return {name: entry.blend_weight for name, entry in entries.items() if entry.blend_weight is not msgspec.UNSET}
+
+
+def _blend_shares(plan: Plan, pairs: Sequence[TrainingPair]) -> dict[str, float]:
+    """Input -> its weight in `blend.txt`; empty if the run has no pairs."""
+    train = [pair for pair in pairs if pair.split in ("", "train")]
+    weights = dict.fromkeys((pair.source for pair in train), 0.0)
+    for pair, weighted in zip(train, weigh(train, _blend_weights(plan), plan.recipe.output.blend), strict=True):
+        weights[pair.source] += float(weighted.weight)
+    return weights
+
+
+def write_report(folder: Path, content: dict[str, Any]) -> None:
+    """Write `report.html`, then `report.json`, which marks the run as complete. Adds the digests to `content`."""
+    content["numbers"] = numbers(content)
+    content["funnel"] = funnel_line(content)
+    page = as_html(content).encode()
+    with commit(folder / HTML) as path:
+        path.write_bytes(page)
+    content["report_html"] = hashlib.sha256(page).hexdigest()
+    content["digest"] = digest(content)
+    write_json(folder / "report.json", content, indent=True)
+
+
+def digest(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of the report's content without the digest itself. `verify` compares it."""
+    signed = {key: value for key, value in content.items() if key != "digest"}
+    return hashlib.sha256(orjson.dumps(signed, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def contributions(
+    entries: Sequence[AnyInput], slices: Sequence[Slice], records: Sequence[SliceRecord],
+    parts: Sequence[dict[str, Any]], blend_weights: Mapping[str, float],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return one entry per input, in the order of the recipe: documents, bytes, tokens and shares.
+
+    `records` has the sums of some slices for each of `slices`. `share_before` is of the bytes read, `share_after` of
+    the tokens written (of the bytes if there are no tokens), and `share_drawn` of the weights in `blend_weights`, by
+    which training draws.
+    """
+    rows = []
+    for name, entry in entries_by_name(entries).items():
+        pairs = [
+            (input_slice, record)
+            for input_slice, record in zip(slices, records, strict=True)
+            if input_slice.source == name
+        ]
+        own = [record for _, record in pairs]
+        commit = next((input_slice.ranges[0].file.commit for input_slice, _ in pairs), "")
+        written = [part for part in parts if part.get("source") == name]
+        documents = sum(part["documents"] for part in written)
+        rows.append(
+            {
+                "name": name,
+                "documents_read": sum(record.rows - record.unsampled for record in own),
+                "not_sampled": sum(record.unsampled for record in own),
+                "rejected": sum(record.rejected for record in own),
+                "bytes_read": sum(record.bytes_read for record in own),
+                "documents_kept": documents,
+                "copies": sum(part["documents"] for part in written if part["copy"]),
+                "bytes_kept": sum(part["bytes"] for part in written),
+                "tokens": sum(part["tokens"] for part in written),
+                **({} if entry.blend_weight is msgspec.UNSET else {"blend_weight": entry.blend_weight}),
+                **({"commit": commit} if commit else {}),
+                **({"licence": entry.licence} if entry.licence else {}),
+            }
+        )
+    after = "tokens" if any(row["tokens"] for row in rows) else "bytes_kept"
+    for share, counted in (("share_before", "bytes_read"), ("share_after", after)):
+        total = max(sum(row[counted] for row in rows), 1)
+        for row in rows:
+            row[share] = round(row[counted] / total, 6)
+    for row in rows:
+        if blend_weights:
+            row["share_drawn"] = round(blend_weights.get(row["name"], 0.0) / sum(blend_weights.values()), 6)
+    return rows
+
+
+def unreached_budgets(
+    entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
+) -> list[str]:
+    """Return a warning for each data set, and for all together, that ended before its budget was reached."""
+    read: dict[str, tuple[int, int]] = {}
+    for input_slice, record in zip(slices, records, strict=True):
+        documents, size = read.get(input_slice.source, (0, 0))
+        read[input_slice.source] = documents + record.rows, size + record.bytes_read
+    streamed = {name: entry for name, entry in entries_by_name(entries).items() if isinstance(entry, HubInput)}
+    together = sum(read[name][0] for name in streamed), sum(read[name][1] for name in streamed)
+    if _is_reached(budget, together):
+        return []
+    limits: list[tuple[str, HubInput | Budget, tuple[int, int]]] = [
+        (f"input {name!r}", entry, read[name]) for name, entry in streamed.items()
+    ]
+    return [
+        f"{inputs} ended after {documents:,} documents and {size:,} bytes of text, before the budget "
+        f"({', '.join(f'{field} {getattr(limit, field):,}' for field in LIMITS if getattr(limit, field))}) was reached"
+        for inputs, limit, (documents, size) in [*limits, ("all data sets", budget, together)]
+        if any(getattr(limit, field) for field in LIMITS) and not _is_reached(limit, (documents, size))
+    ]
+
+
+def _is_reached(limit: HubInput | Budget, counts: tuple[int, int]) -> bool:
+    pairs = zip((limit.max_documents, limit.max_bytes), counts, strict=True)
+    return any(maximum and count >= maximum for maximum, count in pairs)
+
+
+def check_minima(
+    entries: Sequence[AnyInput], budget: Budget, slices: Sequence[Slice], records: Sequence[SliceRecord]
+) -> None:
+    """Raise InputError if an input, or all inputs together, gave less text than their `min_bytes`."""
+    sizes: dict[str, int] = {}
+    for input_slice, record in zip(slices, records, strict=True):
+        sizes[input_slice.source] = sizes.get(input_slice.source, 0) + record.bytes_read
+    for name, entry in entries_by_name(entries).items():
+        check_minimum(f"input {name!r}", sizes.get(name, 0), entry.min_bytes)
+    check_minimum("the input", sum(sizes.values()), budget.min_bytes, advice=": --set budget.min_bytes=0")

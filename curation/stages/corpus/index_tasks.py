@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a saved index, written by tasks that share only files.
+
+A task per bundle sorts the keys of its documents, divides them by ascending *ranges* of keys, and writes the data by
+which documents are compared. A task per band then joins its ranges, and one more the data of all bundles. Each file
+comes with its digest, so that the process of the run reads none of them again. The bytes depend neither on bundles and
+ranges nor on workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from curation.arrays import write_array
+from curation.stages.base import Phase
+from curation.stages.corpus.key_ranges import bundle, bundle_count, division_of, division_phase, read_keys, write_cells
+from curation.system.files import commit_all, commit_folder, file_sha256, read_json, write_json
+
+if TYPE_CHECKING:  # the stages import this module
+    from curation.contract import Engine
+    from curation.stages.outcome import Corpus
+
+SORTED, JOINED = "sorted", "joined"  # phases
+COMPARED, FILES, DESCRIBED = "compared", "files", "described"  # folders: data of the bundles, the index, its digests
+
+
+class Band(NamedTuple):
+    """The keys by which documents of an index are found, sorted together.
+
+    columns    names of the key columns (uint64), the one that sorts first in front
+    keys       name of a file per column
+    documents  name of the file with the document of each key
+    """
+
+    columns: Sequence[str]
+    keys: Sequence[str]
+    documents: str
+
+
+class Compared(NamedTuple):
+    """The data by which documents are compared.
+
+    names  names of the files
+    write  function that writes the files of a corpus to a folder
+    join   function that writes the files of several folders, one after the other, to a path per name
+    """
+
+    names: Sequence[str]
+    write: Callable[[Engine, Corpus, Path], None]
+    join: Callable[[Sequence[Path], Sequence[Path]], None]
+
+
+def index_phases(bands: Sequence[Band], compared: Compared | None = None) -> tuple[Phase, ...]:
+    """Return the phases that write the files of an index to `files_folder`."""
+
+    def sort_bundle(engine: Engine, corpus: Corpus, task: int) -> None:
+        _sort_bundle(engine, corpus, task, bands, compared)
+
+    def write_files(engine: Engine, corpus: Corpus, task: int) -> None:
+        if task < len(bands):
+            _join_band(corpus, task, bands[task])
+        elif compared:
+            folders = [_compared_folder(corpus, number) for number in range(bundle_count(corpus))]
+            with index_files(corpus, compared.names) as paths:
+                compared.join(folders, paths)
+
+    return (
+        division_phase(len(bands)),
+        Phase(SORTED, bundle_count, sort_bundle, durable=True),
+        Phase(JOINED, lambda corpus: len(bands) + (compared is not None), write_files, durable=True),
+    )
+
+
+def _sorted_path(corpus: Corpus, number: int, suffix: str) -> Path:
+    return corpus.scratch / SORTED / f"{number:06d}.{suffix}"
+
+
+def _compared_folder(corpus: Corpus, number: int) -> Path:
+    return corpus.scratch / COMPARED / f"{number:06d}"
+
+
+def _sort_bundle(
+    engine: Engine, corpus: Corpus, number: int, bands: Sequence[Band], compared: Compared | None
+) -> None:  # fmt: skip
+    """Write the keys of a bundle, ascending, with their documents, the data of its documents, and their number.
+
+    Documents are numbered in the bundle: no task needs the rows of all bundles."""
+    part = bundle(corpus, number)
+    ranges = division_of(corpus).ranges
+    firsts = np.array([(number << 64) // ranges for number in range(1, ranges)], np.uint64)
+
+    def cells() -> Iterator[list[np.ndarray]]:
+        for band in bands:
+            keys = np.empty((len(part.rows), len(band.columns)), np.uint64)
+            for place, name in enumerate(band.columns):
+                keys[:, place] = part.column(name)
+            order = _ascending(keys)
+            keys, documents = keys[order], order.astype(np.uint32)
+            bounds = [0, *np.searchsorted(keys[:, 0], firsts).tolist(), len(keys)]
+            for low, high in pairwise(bounds):
+                yield [keys[low:high], documents[low:high]]
+
+    write_cells(_sorted_path(corpus, number, "bin"), cells(), len(bands) * ranges)
+    if compared:
+        with commit_folder(_compared_folder(corpus, number)) as folder:
+            compared.write(engine, part, folder)
+    write_json(_sorted_path(corpus, number, "json"), len(part.rows))
+
+
+def _ascending(keys: np.ndarray) -> np.ndarray:
+    """Return the order of keys of shape (n, width), by the first column, then the next; stable."""
+    return np.lexsort(keys.T[::-1])
+
+
+def _join_band(corpus: Corpus, number: int, band: Band) -> None:
+    """Write the keys of a band, ascending, and the document of each, ascending among equal keys."""
+    bundles, ranges = range(bundle_count(corpus)), division_of(corpus).ranges
+    paths = [_sorted_path(corpus, owner, "bin") for owner in bundles]
+    starts = np.cumsum([0, *(read_json(_sorted_path(corpus, owner, "json")) for owner in bundles)])
+    with index_files(corpus, [*band.keys, band.documents]) as written, ExitStack() as stack:
+        files = [stack.enter_context(open(path, "wb")) for path in written]
+        for cell in range(number * ranges, (number + 1) * ranges):
+            keys, documents = read_keys(paths, cell, len(band.columns), starts)
+            order = _ascending(keys)
+            for file, values in zip(files, [*keys[order].T, documents[order]], strict=True):
+                write_array(file, values)
+
+
+# Files of an index
+
+
+def files_folder(corpus: Corpus) -> Path:
+    """Return the folder in which tasks write the files of an index."""
+    return corpus.scratch / FILES
+
+
+@contextmanager
+def index_files(corpus: Corpus, names: Sequence[str]) -> Iterator[list[Path]]:
+    """Yield temporary paths for files of an index; rename them if the block succeeds, and note their digests."""
+    folder = files_folder(corpus)
+    with commit_all(*(folder / name for name in names)) as paths:
+        yield paths
+        described = {name: _described(path) for name, path in zip(names, paths, strict=True)}
+    for name, description in described.items():
+        write_json(corpus.scratch / DESCRIBED / f"{name}.json", description)
+
+
+def _described(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+
+
+def noted_files(corpus: Corpus) -> dict[str, dict[str, Any]]:
+    """Return the files of an index that tasks have written: name -> size and SHA-256."""
+    return {path.stem: read_json(path) for path in sorted((corpus.scratch / DESCRIBED).glob("*.json"))}
+
+
+__all__ = ["Band", "Compared", "files_folder", "index_files", "index_phases", "noted_files"]

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removed rows in files: the process that decides needs no memory for them, however many there are.
+
+Files appear whole, by a rename: a process that has lost its lease may write one again while another maps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from curation.arrays import batches_of, map_file, write_array
+from curation.stages.corpus.key_ranges import row_type
+from curation.stages.outcome import Drops
+from curation.system.files import commit, commit_all
+
+if TYPE_CHECKING:
+    from curation.stages.corpus.saved_index import Matches
+    from curation.stages.outcome import Corpus
+
+DECISION = "decision"  # folder
+
+
+def stored_drops(corpus: Corpus, reason: str, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Drops:
+    """Return the drops of all pieces. A piece has rows of the corpus, the rows kept in their places, and values."""
+    return Drops(*_stored(corpus, reason, row_type(corpus), pieces))
+
+
+def matched_drops(corpus: Corpus, reason: str, folder: str | Path, matches: Iterable[Matches]) -> Drops:
+    """Return the drops of documents that match one of the saved index in `folder`."""
+    pieces = ((entry.position, entry.number, entry.value) for entry in matches)
+    return Drops(*_stored(corpus, reason, "int64", pieces), str(folder))
+
+
+def _stored(
+    corpus: Corpus, reason: str, partner_type: str, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
+) -> tuple[np.ndarray, str, np.ndarray, np.ndarray]:
+    """Return the row, reason, value and partner of `Drops`: arrays of all pieces, written to files and mapped."""
+    kinds = row_type(corpus), partner_type, "float64"
+    paths = [corpus.scratch / DECISION / f"{reason}.{name}" for name in ("row", "partner", "value")]
+    with commit_all(*paths) as temporary, ExitStack() as stack:
+        files = [stack.enter_context(open(path, "wb")) for path in temporary]
+        for piece in pieces:
+            for file, array, kind in zip(files, piece, kinds, strict=True):
+                write_array(file, array.astype(kind, copy=False))
+    row, partner, value = (map_file(path, kind) for path, kind in zip(paths, kinds, strict=True))
+    return row, reason, value, partner
+
+
+def count_below(drops: Drops, bound: float) -> int:
+    """Return the number of rows with a value below a bound."""
+    value = np.asarray(drops.value)
+    return sum(int(np.count_nonzero(value[batch] < bound)) for batch in batches_of(len(value)))
+
+
+def sorted_file(path: Path, pieces: Sequence[np.ndarray]) -> np.ndarray:
+    """Return all values of some arrays of integers in ascending order, in a new file."""
+    kind = np.result_type(*pieces)
+    with commit(path) as temporary:
+        with open(temporary, "wb") as file:
+            for piece in pieces:
+                for batch in batches_of(len(piece)):
+                    write_array(file, piece[batch].astype(kind, copy=False))
+        if any(map(len, pieces)):
+            np.memmap(temporary, kind, "r+").sort()
+    return map_file(path, kind)
+
+
+def distinct_file(path: Path, pieces: Sequence[np.ndarray]) -> np.ndarray:
+    """Return each of the values of some arrays of integers once, ascending, in a new file."""
+    values = sorted_file(path.with_suffix(".sorted"), pieces)
+    with commit(path) as temporary, open(temporary, "wb") as file:
+        for different, _ in runs_of(values):
+            write_array(file, different.astype(values.dtype))
+    return map_file(path, values.dtype)
+
+
+def runs_of(values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the different ones of ascending values and how often each occurs, in batches."""
+    open_run = np.zeros((2, 0), np.int64)  # it may go on in the next batch
+    for batch in batches_of(len(values)):
+        part = values[batch]
+        starts = np.flatnonzero(np.r_[True, part[1:] != part[:-1]])
+        runs = np.stack([part[starts].astype(np.int64), np.diff(np.r_[starts, len(part)])])
+        if open_run.size and open_run[0, 0] == runs[0, 0]:
+            runs[1, 0] += open_run[1, 0]
+        else:
+            runs = np.concatenate([open_run, runs], axis=1)
+        yield runs[0, :-1], runs[1, :-1]
+        open_run = runs[:, -1:]
+    yield open_run[0], open_run[1]
+
+
+__all__ = ["count_below", "distinct_file", "matched_drops", "runs_of", "sorted_file", "stored_drops"]

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The saved index of `exact_dedup`, in the folder `exact` of a run's `index`: hashes of the texts of kept documents.
+
+    index.json, ids.arrow   as in `saved_index.py`
+    high.bin, low.bin       the halves of the 128-bit hashes (uint64), ascending by both
+    documents.bin           the document of each hash (int32, from 2^31 documents on int64)
+
+20 bytes per document and its id. A task looks up the hashes of its bundle through memory maps.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from curation.arrays import batches_of, map_file, positions_of
+from curation.contract import position_type
+from curation.errors import RecipeError
+from curation.stages.corpus.index_tasks import Band
+from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
+from curation.stages.outcome import Corpus
+
+FOLDER = "exact"
+HIGH, LOW, DOCUMENTS = "high.bin", "low.bin", "documents.bin"
+HASHES = Band(("high", "low"), (HIGH, LOW), DOCUMENTS)
+
+
+def open_exact_index(folder: str) -> SavedIndex:
+    """Return the index of exact duplicates in the folder `index` of a run. RecipeError if it is missing."""
+    path = Path(folder) / FOLDER
+    if not (path / DESCRIPTION).is_file():
+        raise RecipeError(missing_index(folder, "exact_dedup", FOLDER))
+    return SavedIndex(path)
+
+
+def find_equal(part: Corpus, index: SavedIndex) -> Matches:
+    """Return the documents of `part` whose hash is in the index, with the value 1."""
+    high, low = (map_file(index.folder / name, np.uint64) for name in (HIGH, LOW))
+    documents = map_file(index.folder / DOCUMENTS, position_type(index.documents))
+    found = []
+    for batch in batches_of(len(part.rows)):
+        positions = np.arange(batch.start, batch.stop)
+        keys = [part.column(name, positions) for name in HASHES.columns]
+        order = np.argsort(keys[0])  # neighbours are in the same pages
+        place = np.full(len(order), -1, np.int64)
+        place[order] = _places(high, low, keys[0][order], keys[1][order])
+        equal = positions_of(place >= 0)
+        found.append((batch.start + equal, documents[place[equal]].astype(np.int64)))
+    position = np.concatenate([np.zeros(0, np.int64), *(rows for rows, _ in found)])
+    number = np.concatenate([np.zeros(0, np.int64), *(numbers for _, numbers in found)])
+    details = {"documents": index.documents, "equal": len(position)}
+    return Matches(position, number, np.ones(len(position)), details)
+
+
+def _places(high: np.ndarray, low: np.ndarray, wanted_high: np.ndarray, wanted_low: np.ndarray) -> np.ndarray:
+    """Return the place of each wanted hash among the ascending ones; -1 for those that are not there."""
+    first = np.searchsorted(high, wanted_high, side="left")
+    count = np.searchsorted(high, wanted_high, side="right") - first
+    place = np.full(len(wanted_high), -1, np.int64)
+    for step in range(int(count.max(initial=0))):  # more than one only if 64 bits of different texts are equal
+        chosen = np.flatnonzero((count > step) & (place < 0))
+        equal = chosen[low[first[chosen] + step] == wanted_low[chosen]]
+        place[equal] = first[equal] + step
+    return place
+
+
+__all__ = ["FOLDER", "HASHES", "find_equal", "open_exact_index"]

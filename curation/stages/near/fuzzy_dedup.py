@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fuzzy_dedup`: keep one document of each group of near-duplicates. MinHash bands find candidates; a check confirms
+them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from curation.contract import TEXT, Engine, Frame
+from curation.errors import as_share
+from curation.kernels.permutations import VERSION, constants
+from curation.stages.base import CorpusStage, Phase, Stage
+from curation.stages.corpus.index_tasks import Compared, index_phases
+from curation.stages.corpus.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
+from curation.stages.corpus.key_ranges import (
+    RUNS,
+    bundle,
+    bundle_count,
+    division_phase,
+    owner_count,
+    runs_path,
+    write_run,
+)
+from curation.stages.corpus.saved_index import (
+    DESCRIPTION,
+    Matches,
+    SavedIndex,
+    find_matches,
+    keys_band,
+    sum_details,
+    write_index,
+)
+from curation.stages.corpus.similarity import (
+    COMPARISONS,
+    ExactJaccard,
+    ShingleSettings,
+    SignatureJaccard,
+    Similarity,
+    Unchecked,
+)
+from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
+from curation.stages.near.near_groups import (
+    CHOSEN,
+    FIRST_CHECK,
+    GROUPS,
+    JOINED,
+    SECOND_CHECK,
+    SIMILARITY,
+    VALUES,
+    candidate_count,
+    check_counts,
+    check_others,
+    check_stars,
+    choose_kept,
+    choose_tasks,
+    group_phases,
+    group_tasks,
+    join_phases,
+    join_tasks,
+    measure,
+    other_tasks,
+    removed_of,
+    similarity_folder,
+    values_of,
+    write_candidates,
+    write_groups,
+    write_joined,
+)
+from curation.stages.near.near_pairs import (
+    CROWDS,
+    PAIRS,
+    SPLITS,
+    candidate_rows,
+    crowd_counts,
+    crowd_tasks,
+    split_crowds,
+    split_tasks,
+    write_crowd_keys,
+    write_pairs,
+)
+from curation.stages.outcome import Corpus, Decision, Drops, StageCount
+from curation.system.files import commit_folder, make_folder, temporary_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+UNITS = ("word", "character")
+CHECKS = ("exact", "signature", "none")
+KEEP = ("first", "longest")
+RECALL = 0.995  # share of the pairs at the threshold that the default bands find
+SHINGLE_BYTES, BYTES_PER_WORD = 8, 6
+SHOWN_JACCARD = 0.5  # start of the S-curve in `explain`
+INDEX = "index"  # phase
+
+
+class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
+    """Keep one document of each group of near-duplicates.
+
+    Two documents are near-duplicates if the Jaccard similarity of their sets of n-grams is at least `threshold`.
+    Documents that share a MinHash band are candidates (Broder 1997; Lee et al. 2022). Near-duplicates are joined in
+    groups; a group may hold a chain A ~ B ~ C in which A and C are not near-duplicates. If more than 16 documents share
+    a band, each is compared with the first one, and with those that share the next bands too. A document with fewer
+    words or characters than `ngram` has one n-gram, all of them. A document without words is never a near-duplicate.
+
+    ngram         number of units in an n-gram
+    unit          `word` (`str.split()`) or `character`
+    compare       `lowercase`: compare `text.lower()`; `exact`: the text unchanged; `folded`: lower case, decimal digits
+                  replaced by 0, punctuation (categories P*) by a space
+    permutations  number of components of the MinHash signature; 4 bytes each per candidate with `verify: signature`
+    seed          seed of the permutations, below 2^64
+    threshold     Jaccard similarity in (0, 1]
+    bands         number of bands; 0: as many as `permutations` allow
+    rows          number of signature components in a band; 0: the largest number that finds 99.5 % of the pairs at the
+                  threshold, or `permutations / bands`
+    verify        `exact`: compute the Jaccard similarity of candidates, with one more read of their text; `signature`:
+                  estimate it from the signatures; `none`: accept all candidates
+    keep          document kept of a group. `first`: the first one, by the order of inputs and documents; `longest`: the
+                  one with most bytes, then the first; or a list of input names: the first one of the earliest input,
+                  where inputs that are not listed come last
+    index         folder `index` of an earlier run with `output: {index: true}` and the same settings. Documents with a
+                  near-duplicate in it are removed first, with the reason `near_duplicate_of_index`; "" for none
+
+    In `removed/` the value is the similarity to the kept document: exact, estimated, or NaN with `verify: none`. It is
+    below `threshold` if only a chain joins the two.
+    """
+
+    ngram: int = 5
+    unit: str = "word"
+    compare: str = "lowercase"
+    permutations: int = 128
+    seed: int = 1
+    threshold: float = 0.8
+    bands: int = 0
+    rows: int = 0
+    verify: str = "exact"
+    keep: str | list[str] = "first"
+    index: str = ""
+
+    indexes: ClassVar[bool] = True
+    revision: ClassVar[int] = 2  # 2: groups of more than 16 are divided by keys before any comparison
+
+    def __post_init__(self) -> None:
+        for field, allowed in (("unit", UNITS), ("compare", tuple(COMPARISONS)), ("verify", CHECKS)):
+            if getattr(self, field) not in allowed:
+                raise ValueError(f"{field} must be one of {', '.join(allowed)}, not {getattr(self, field)!r}")
+        for field, low in (("ngram", 1), ("permutations", 1), ("bands", 0), ("rows", 0), ("seed", 0)):
+            if getattr(self, field) < low:
+                raise ValueError(f"{field} must be at least {low}, not {getattr(self, field)}")
+        if self.seed >= 2**64:
+            raise ValueError(f"seed must be below 2^64, not {self.seed}")
+        if not 0 < self.threshold <= 1:
+            advice = as_share(self.threshold) or ". It is the Jaccard similarity of near-duplicates"
+            raise ValueError(f"threshold must be above 0 and at most 1, not {self.threshold}{advice}")
+        check_keep(self.keep, KEEP)
+        bands, rows = self.banding
+        if bands * rows > self.permutations or bands == 0:
+            raise ValueError(f"{bands or 1} bands of {rows} rows need more than the {self.permutations} permutations")
+
+    @property
+    def banding(self) -> tuple[int, int]:
+        """Number of bands and of rows per band."""
+        if self.rows:
+            return self.bands or self.permutations // self.rows, self.rows
+        if self.bands:
+            return self.bands, max(self.permutations // self.bands, 1)
+        rows = _most_rows(self.permutations, self.threshold)
+        if not rows:
+            raise ValueError(
+                f"with {self.permutations} permutations no bands find {RECALL:.1%} of the pairs at threshold "
+                f"{self.threshold}; raise permutations, or set bands and rows"
+            )
+        return self.permutations // rows, rows
+
+    def kernels(self) -> tuple[str, ...]:
+        by_check = {"exact": ("shingles", "file_ranges"), "signature": ("signatures",), "none": ()}
+        rewriting = () if self.compare == "exact" else ("rewrite",)
+        return ("band_keys", "leaders", "pairs", *by_check[self.verify], *rewriting)
+
+    def check(self, inputs: Sequence[str]) -> None:
+        """Check `keep` and `index`: RecipeError for an unknown input, or an index that is missing or has other
+        settings."""
+        check_inputs(self.keep, inputs)
+        if self.index:
+            self.open_index()
+
+    def files(self) -> dict[str, str]:
+        return {str(Path(self.index) / DESCRIPTION): self.open_index().digest} if self.index else {}
+
+    def explain(self) -> list[str]:
+        """Return the threshold, the bands and their probability of finding a pair, from a similarity of 0.5 on."""
+        bands, rows = self.banding
+        curve = [(jaccard, share) for jaccard, share in s_curve(self) if jaccard >= SHOWN_JACCARD]
+        lines = [f"  Jaccard {jaccard:.2f}: {share:8.3%} of the pairs" for jaccard, share in curve]
+        bound = f"Jaccard similarity of {self.unit} {self.ngram}-grams >= {self.threshold:g}"
+        return [f"{bound}, keep {self.keep}", f"{bands} bands of {rows} rows, which make candidates of", *lines]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        details = count.details
+        sizes = [group["documents"] for group in details["largest_groups"]]
+        largest = f", the largest of {sizes[0]:,}" if sizes else ""
+        compared = f"{details['pairs_compared']:,} pairs compared"
+        lines = [f"{count.removed:,} removed of {details['groups']:,} groups{largest}; {compared}"]
+        if "index" in details:
+            index = details["index"]
+            lines.append(f"{index['alike']:,} near-duplicate pairs with {index['documents']:,} documents of the index")
+        return lines
+
+    @property
+    def settings(self) -> ShingleSettings:
+        """The settings of n-grams."""
+        return ShingleSettings(COMPARISONS[self.compare], self.ngram, self.unit == "character")
+
+    def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        bands, rows = self.banding
+        text, _ = engine.rewrite(frame[TEXT], self.settings.steps)
+        a, b = constants(bands * rows, self.seed)
+        keys = engine.band_keys(text, self.ngram, self.settings.by_character, a, b, rows)
+        return {name: keys[:, band] for band, name in enumerate(self._columns())}
+
+    def _columns(self) -> list[str]:
+        return [f"band_{band:03d}" for band in range(self.banding[0])]
+
+    def index_settings(self) -> dict[str, Any]:
+        """Return the settings that a saved index depends on. A stage with other ones cannot use it."""
+        bands, rows = self.banding
+        names = ("ngram", "unit", "compare", "permutations", "seed", "threshold", "verify")
+        chosen = {name: getattr(self, name) for name in names}
+        return chosen | {"bands": bands, "rows": rows, "permutations_version": VERSION}
+
+    def open_index(self) -> SavedIndex:
+        """Return the saved index. RecipeError if it is missing or has other settings."""
+        index = SavedIndex(self.index)
+        index.check(self.index_settings())
+        return index
+
+    def scratch_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of shingles (8 per n-gram, of six bytes of text each if units are words) or signatures."""
+        per_byte = SHINGLE_BYTES / (1 if self.unit == "character" else BYTES_PER_WORD)
+        sizes = {"exact": per_byte * text_bytes, "signature": 4 * self.permutations * documents}
+        return sizes.get(self.verify, 0)
+
+    def index_bytes(self, documents: float, text_bytes: float) -> float:
+        """Return the bytes of similarity and of 12 per band and document."""
+        return self.scratch_bytes(documents, text_bytes) + 12 * self.banding[0] * documents
+
+    def index_phases(self) -> Sequence[Phase]:
+        joins = {
+            "exact": (ExactJaccard.FILES, ExactJaccard.join),
+            "signature": (SignatureJaccard.FILES, SignatureJaccard.join),
+        }
+
+        def write(engine: Engine, corpus: Corpus, folder: Path) -> None:
+            self._write_similarity(engine, corpus, np.arange(len(corpus.rows)), folder)
+
+        bands = [keys_band(band, column) for band, column in enumerate(self._columns())]
+        if self.verify == "none":
+            return index_phases(bands)
+        names, join = joins[self.verify]
+        return index_phases(bands, Compared(names, write, join))
+
+    def write_index(
+        self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
+    ) -> None:
+        """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
+        write_index(folder, self.index_settings(), corpus, ids_of)
+
+    def phases(self) -> Sequence[Phase]:
+        index = [(INDEX, bundle_count, self._match_index)] if self.index else []
+        tasks = [
+            *index,
+            (RUNS, bundle_count, self._write_run),
+            (PAIRS, owner_count, self._write_pairs),
+            (CROWDS, crowd_tasks, self._write_crowd_keys),
+            (SPLITS, split_tasks, self._split_crowds),
+            (SIMILARITY, bundle_count, self._write_candidates),
+            (FIRST_CHECK, bundle_count, self._check_stars),
+            *join_phases(),
+            (JOINED, join_tasks, write_joined),
+            (SECOND_CHECK, other_tasks, self._check_others),
+            *group_phases(),
+            (GROUPS, group_tasks, self._write_groups),
+            *([] if self.keep == "first" else [(CHOSEN, choose_tasks, self._choose_kept)]),
+            (VALUES, bundle_count, self._measure),
+        ]
+        return (division_phase(self.banding[0]), *(Phase(*task, durable=True) for task in tasks))
+
+    def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Write the documents of a bundle that have a near-duplicate in the index."""
+        part, index = bundle(corpus, task), self.open_index()
+
+        def similarities(candidates: np.ndarray) -> tuple[Similarity, Similarity]:
+            self._write_similarity(engine, part, candidates, work)
+            return self._similarity(engine, work, corpus.threads), self._similarity(engine, index.folder)
+
+        with temporary_folder(corpus.scratch / INDEX / f"{task:06d}") as work:
+            matches = find_matches(part, self._columns(), index, self.threshold, similarities)
+        matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
+
+    def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Write the keys of a bundle, without documents that match the index."""
+        part = bundle(corpus, task)
+        if self.index:
+            part = part.of(np.setdiff1d(part.rows, Matches.load(_matches_path(corpus, task)).position))
+        write_run(corpus, part, task, [[column] for column in self._columns()], skip_zeros=True)
+
+    def _write_pairs(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        write_pairs(engine, corpus, task, self.banding[0])
+
+    def _write_crowd_keys(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        write_crowd_keys(corpus, task, self._columns())
+
+    def _split_crowds(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        split_crowds(engine, corpus, task, self.banding[0])
+
+    def _write_candidates(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Write the data by which the candidates of a bundle are compared. Its keys are not needed any more."""
+        rows = candidate_rows(corpus, task)
+        with commit_folder(similarity_folder(corpus, task)) as folder:
+            self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)
+            write_candidates(folder, rows)
+        runs_path(corpus, task).unlink(missing_ok=True)
+
+    def _check_stars(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        check_stars(corpus, self._opener(engine, corpus), task, self.threshold)
+
+    def _check_others(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        check_others(corpus, self._opener(engine, corpus), task, self.threshold)
+
+    def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        write_groups(engine, corpus, partial(self._kept, engine, corpus))
+
+    def _choose_kept(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        choose_kept(corpus, task, partial(self._kept, engine, corpus))
+
+    def _measure(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        measure(corpus, self._opener(engine, corpus), task)
+
+    def _opener(self, engine: Engine, corpus: Corpus) -> Callable[[Path], Similarity]:
+        return lambda folder: self._similarity(engine, folder, corpus.threads)
+
+    def decide(self, engine: Engine, corpus: Corpus) -> Decision:
+        bundles = range(bundle_count(corpus))
+        pieces = ((*removed_of(corpus, number), values_of(corpus, number)) for number in bundles)
+        drops = stored_drops(corpus, "near_duplicate", pieces)
+        details = self._details(corpus, drops)
+        if not self.index:
+            return Decision((drops,), details=details)
+        matches = [Matches.load(_matches_path(corpus, number)) for number in bundles]
+        matched = matched_drops(corpus, "near_duplicate_of_index", self.index, matches)
+        return Decision((drops, matched), details=details | {"index": sum_details(matches)})
+
+    def _kept(self, engine: Engine, corpus: Corpus, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return for each of the joined rows the position of the one kept of its group."""
+        if self.keep == "first":
+            return labels
+        by_length = self.keep == "longest"
+        rank = rank_by(longest_first(corpus, rows) if by_length else source_order(corpus, rows, self.keep))
+        return engine.group_leaders(labels.astype(np.uint64)[:, None], rank, corpus.threads)
+
+    def _write_similarity(self, engine: Engine, corpus: Corpus, documents: np.ndarray, folder: Path) -> None:
+        make_folder(folder)
+        if self.verify == "exact":
+            ExactJaccard.write(engine, corpus, documents, self.settings, folder)
+        elif self.verify == "signature":
+            permutations = constants(self.permutations, self.seed)
+            SignatureJaccard.write(engine, corpus, documents, self.settings, permutations, folder)
+
+    def _similarity(self, engine: Engine, folder: Path, workers: int = 1) -> Similarity:
+        """Open the files of `_write_similarity` in a folder."""
+        if self.verify == "exact":
+            return ExactJaccard(engine, folder, workers)
+        return SignatureJaccard(folder, self.permutations) if self.verify == "signature" else Unchecked()
+
+    def _details(self, corpus: Corpus, drops: Drops) -> dict[str, Any]:
+        bands, rows = self.banding
+        compared, alike = check_counts(corpus)
+        *regrouped, released = crowd_counts(corpus).tolist()
+        return {
+            "bands": bands,
+            "rows": rows,
+            "candidates": candidate_count(corpus),
+            "pairs_compared": compared,
+            "pairs_alike": alike,
+            "regrouped": regrouped,
+            "released": released,
+            "removed_by_chain": count_below(drops, self.threshold),
+            **group_sizes(corpus, np.asarray(drops.partner)),
+        }
+
+
+def _matches_path(corpus: Corpus, bundle: int) -> Path:
+    return corpus.scratch / INDEX / f"{bundle:06d}.npz"
+
+
+@lru_cache(maxsize=64)
+def _most_rows(permutations: int, threshold: float) -> int:
+    """Return the largest number of rows per band that finds RECALL of the pairs, or 0. A run asks for it per task."""
+    for rows in range(permutations, 0, -1):
+        if share_probability(threshold, permutations // rows, rows) >= RECALL:
+            return rows
+    return 0
+
+
+def share_probability(jaccard: float, bands: int, rows: int) -> float:
+    """Return the probability that two documents of this similarity share a band (Leskovec, Rajaraman, Ullman: Mining of
+    Massive Datasets, section 3.4.2)."""
+    return float(1 - (1 - jaccard**rows) ** bands)
+
+
+def s_curve(stage: FuzzyDedup) -> list[tuple[float, float]]:
+    """Return pairs of a Jaccard similarity, in steps of 0.05, and the probability that it makes a candidate."""
+    bands, rows = stage.banding
+    return [(step / 20, share_probability(step / 20, bands, rows)) for step in range(1, 21)]

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pairs of rows that share band keys: the candidates for near-duplicates, chosen from keys alone.
+
+The owner of a key pairs each row with the first row of its group (a *star*). Of a group of up to SMALL rows, all other
+pairs follow. A larger group is a *crowd*. Its rows are divided by the key of the next band, at most ROUNDS times, and
+each smaller group is treated the same way; the rows of a crowd that no band divides have stars only. A row thus has at
+most SMALL + ROUNDS pairs per band, however many rows share its key.
+
+Rows, pairs and crowds depend on keys alone, not on bundles, owners or results of comparisons.
+
+A file of pairs has a cell per kind and bundle: pairs by the bundle of their left row, rows by their own bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from curation.arrays import positions_of, sorted_unique
+from curation.stages.corpus.key_ranges import (
+    bundle_count,
+    bundle_starts,
+    division_of,
+    owner_count,
+    read_cell,
+    read_keys_of,
+    row_type,
+    write_cells,
+)
+
+if TYPE_CHECKING:
+    from curation.contract import Engine
+    from curation.stages.outcome import Corpus
+
+SMALL = 16
+ROUNDS = 4
+MERGE_PAIRS = 1 << 20  # pairs that are kept unsorted at most
+PAIRS, CROWDS, SPLITS = "pairs", "crowds", "splits"  # phases
+STARS, OTHERS, ROWS, CROWD = range(4)  # kinds of cells
+KINDS = 4
+
+
+class Crowd(NamedTuple):
+    """Rows of large groups, in ascending order within a group. A row may be in a group of each band."""
+
+    row: np.ndarray
+    first: np.ndarray  # first row of the group
+    band: np.ndarray  # int32
+
+    def select(self, chosen: slice) -> Crowd:
+        return Crowd(*(values[chosen] for values in self))
+
+
+class _PairSet:
+    """Pairs of rows, each once."""
+
+    def __init__(self, kind: str) -> None:
+        self.pieces = [np.zeros((2, 0), kind)]
+        self.pending = 0
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> None:
+        self.pieces.append(np.stack([left, right]))
+        self.pending += len(left)
+        if self.pending > max(self.pieces[0].shape[1], MERGE_PAIRS):
+            self.sorted()
+
+    def sorted(self) -> np.ndarray:
+        """Return the pairs by left and right row: shape (2, n)."""
+        self.pieces, self.pending = [unique_pairs(self.pieces)], 0
+        return self.pieces[0]
+
+
+class _Found:
+    """The pairs and crowds of one task."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self.corpus = corpus
+        kind = row_type(corpus)
+        self.stars, self.others = _PairSet(kind), _PairSet(kind)
+        self.crowds: list[Crowd] = []  # each with ascending rows
+
+    def add(self, rows: np.ndarray, leaders: np.ndarray) -> tuple[np.ndarray, int]:
+        """Add the pairs of groups. Return the positions of the rows in groups of more than SMALL, and the number of
+        rows without a group.
+
+        `rows` is ascending; `leaders` has the position of the first row in the group of each."""
+        follows = positions_of(leaders != np.arange(len(leaders), dtype=leaders.dtype))
+        self.stars.add(rows[leaders[follows]], rows[follows])
+        member = np.zeros(len(leaders), bool)
+        member[follows] = True
+        member[leaders[follows]] = True
+        position = positions_of(member)
+        del member, follows
+        position = position[np.argsort(leaders[position], kind="stable")]
+        leader = leaders[position]
+        starts = np.flatnonzero(np.r_[True, leader[1:] != leader[:-1]]) if len(leader) else np.zeros(0, np.int64)
+        sizes = np.diff(np.r_[starts, len(leader)])
+        is_large = np.repeat(sizes > SMALL, sizes)
+        large = np.sort(position[is_large])
+        position, sizes = position[~is_large], sizes[sizes <= SMALL]
+        self._add_others(rows[position], sizes)
+        return large, len(leaders) - len(leader)
+
+    def _add_others(self, number: np.ndarray, sizes: np.ndarray) -> None:
+        """Add the pairs of groups of these sizes, one after the other in `number`, except those with the first row."""
+        starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+        place = np.arange(len(number)) - starts
+        for first in range(1, SMALL - 1):
+            later = np.flatnonzero(place > first)
+            if len(later) == 0:
+                return
+            self.others.add(number[starts[later] + first], number[later])
+
+    def write(self, path: Path, rounds: np.ndarray) -> None:
+        """Write the pairs, rows and crowds by bundle. The last cell has the number of other pairs and of crowded rows,
+        then `rounds`; int64."""
+        stars, others = self.stars.sorted(), self.others.sorted()
+        rows = sorted_unique(stars)  # every row with another pair has a star
+        starts = bundle_starts(self.corpus).astype(rows.dtype)
+        crowded = sum(len(crowd.row) for crowd in self.crowds)
+
+        def cells() -> Iterator[Sequence[np.ndarray]]:
+            kinds: list[Sequence[np.ndarray]] = [[*stars], [*others], [rows]]
+            for arrays in kinds:
+                for low, high in pairwise(np.searchsorted(arrays[0], starts).tolist()):
+                    yield [values[low:high] for values in arrays]
+            bounds = [np.searchsorted(crowd.row, starts).tolist() for crowd in self.crowds]
+            for number in range(len(starts) - 1):
+                pieces = [
+                    crowd.select(slice(places[number], places[number + 1]))
+                    for crowd, places in zip(self.crowds, bounds, strict=True)
+                ]
+                yield [values for field in zip(*pieces, strict=True) for values in field]
+            yield [np.array([others.shape[1], crowded]), rounds]
+
+        write_cells(path, cells(), KINDS * (len(starts) - 1) + 1)
+
+
+def unique_pairs(pieces: list[np.ndarray]) -> np.ndarray:
+    """Return pairs by left and right row, each once: shape (2, n). `pieces` may be emptied, to save memory."""
+    if pieces[0].dtype == np.int32:  # both rows fit one integer
+        codes = np.empty(sum(piece.shape[1] for piece in pieces), np.int64)
+        done = 0
+        for left, right in pieces:
+            code = codes[done : done + len(left)]
+            np.left_shift(left, 32, out=code, dtype=np.int64)
+            code |= right
+            done += len(left)
+        pieces.clear()
+        codes.sort()
+        changed = np.ones(len(codes), bool)
+        np.not_equal(codes[1:], codes[:-1], out=changed[1:])
+        codes = codes[changed]
+        pairs = np.empty((2, len(codes)), np.int32)
+        pairs[1] = codes & 0xFFFF_FFFF
+        codes >>= 32
+        pairs[0] = codes
+        return pairs
+    pairs = np.concatenate(pieces, axis=1)
+    pairs = pairs[:, np.lexsort((pairs[1], pairs[0]))]
+    changed = (pairs[:, 1:] != pairs[:, :-1]).any(axis=0)
+    return np.asarray(pairs[:, np.r_[True, changed]] if pairs.shape[1] else pairs)
+
+
+def _path(corpus: Corpus, phase: str, number: int) -> Path:
+    return corpus.scratch / phase / f"{number:06d}.bin"
+
+
+def write_pairs(engine: Engine, corpus: Corpus, owner: int, bands: int) -> None:
+    """Write the pairs and crowds of an owner's keys."""
+    found = _Found(corpus)
+    for band, keys, rows in read_keys_of(corpus, owner, bands, 1):
+        leaders = engine.group_leaders(keys)
+        large, _ = found.add(rows, leaders)
+        found.crowds.append(Crowd(rows[large], rows[leaders[large]], np.full(len(large), band, np.int32)))
+    found.write(_path(corpus, PAIRS, owner), np.zeros(ROUNDS + 1, np.int64))
+
+
+# Crowds
+
+
+def crowd_tasks(corpus: Corpus) -> int:
+    """Return the number of bundles, or 0 if there is no crowd."""
+    return bundle_count(corpus) if _crowded(corpus) else 0
+
+
+def split_tasks(corpus: Corpus) -> int:
+    """Return the number of owners, or 0 if there is no crowd."""
+    return owner_count(corpus) if _crowded(corpus) else 0
+
+
+def _crowded(corpus: Corpus) -> bool:
+    return any(_counts(corpus, PAIRS, owner)[1] for owner in range(owner_count(corpus)))
+
+
+def _counts(corpus: Corpus, phase: str, number: int) -> np.ndarray:
+    return np.frombuffer(read_cell(_path(corpus, phase, number), KINDS * bundle_count(corpus)), np.int64)
+
+
+def _read(corpus: Corpus, phase: str, number: int, kind: int, bundle: int) -> bytes:
+    return read_cell(_path(corpus, phase, number), kind * bundle_count(corpus) + bundle)
+
+
+def _read_crowd(corpus: Corpus, owner: int, bundle: int) -> Crowd:
+    data = _read(corpus, PAIRS, owner, CROWD, bundle)
+    kind = np.dtype(row_type(corpus))
+    count = len(data) // (2 * kind.itemsize + 4)
+    return Crowd(
+        np.frombuffer(data, kind, count),
+        np.frombuffer(data, kind, count, count * kind.itemsize),
+        np.frombuffer(data, np.int32, count, 2 * count * kind.itemsize),
+    )
+
+
+def _rounds(bands: int) -> int:
+    return min(ROUNDS, bands - 1)
+
+
+def write_crowd_keys(corpus: Corpus, number: int, columns: Sequence[str]) -> None:
+    """Write the keys of the next bands of the crowded rows of a bundle, one cell per owner."""
+
+    def cells() -> Iterator[Sequence[np.ndarray]]:
+        for owner in range(owner_count(corpus)):
+            crowd = _read_crowd(corpus, owner, number)
+            keys = np.zeros((len(crowd.row), _rounds(len(columns))), np.uint64)
+            for band in np.unique(crowd.band).tolist():
+                chosen = np.flatnonzero(crowd.band == band)
+                chosen = chosen[np.argsort(crowd.row[chosen])]
+                rows = corpus.of(crowd.row[chosen])
+                for step in range(keys.shape[1]):
+                    keys[chosen, step] = rows.column(columns[(band + step + 1) % len(columns)])
+            yield [keys]
+
+    write_cells(_path(corpus, CROWDS, number), cells(), owner_count(corpus))
+
+
+def split_crowds(engine: Engine, corpus: Corpus, owner: int, bands: int) -> None:
+    """Write the pairs of the groups into which the next bands divide the crowds of an owner.
+
+    The counts are the rows that each round divides, then the rows that are in no small group in the end: these have
+    only stars."""
+    division = division_of(corpus)
+    found, counts = _Found(corpus), np.zeros(ROUNDS + 1, np.int64)
+    for band in sorted({cell // division.ranges for cell in division.cells(owner, bands)}):
+        bundles = range(bundle_count(corpus))
+        crowds = [_read_crowd(corpus, owner, number) for number in bundles]
+        chosen = [np.flatnonzero(crowd.band == band).astype(np.int32) for crowd in crowds]
+        rows = np.concatenate([crowd.row[each] for crowd, each in zip(crowds, chosen, strict=True)])
+        group = np.concatenate([crowd.first[each] for crowd, each in zip(crowds, chosen, strict=True)])
+        del crowds
+        places = np.arange(len(rows), dtype=row_type(corpus))  # in the band of the rows that are still in a crowd
+        for step in range(_rounds(bands)):
+            counts[step] += len(rows)
+            keys = np.empty((len(rows), 2), np.uint64)
+            keys[:, 0] = group
+            keys[:, 1] = _read_step(corpus, owner, chosen, step, _rounds(bands))[places]
+            leaders = engine.group_leaders(keys)
+            del keys
+            large, alone = found.add(rows, leaders)
+            counts[ROUNDS] += alone
+            rows, group, places = rows[large], leaders[large], places[large]
+        counts[ROUNDS] += len(rows)
+    found.write(_path(corpus, SPLITS, owner), counts)
+
+
+def _read_step(corpus: Corpus, owner: int, chosen: Sequence[np.ndarray], step: int, rounds: int) -> np.ndarray:
+    """Return the keys that divide crowds in a round; `chosen` are the places in the crowd of an owner, by bundle."""
+    keys = np.empty(sum(map(len, chosen)), np.uint64)
+    done = 0
+    for number, places in enumerate(chosen):
+        stored = np.frombuffer(read_cell(_path(corpus, CROWDS, number), owner), np.uint64).reshape(-1, rounds)
+        keys[done : done + len(places)] = stored[places, step]
+        done += len(places)
+    return keys
+
+
+# Reading
+
+
+def _files(corpus: Corpus) -> list[tuple[str, int]]:
+    owners = division_of(corpus).owners
+    return [(PAIRS, owner) for owner in range(owners)] + [(SPLITS, owner) for owner in range(split_tasks(corpus))]
+
+
+def candidate_rows(corpus: Corpus, bundle: int) -> np.ndarray:
+    """Return the rows of a bundle that have a pair, ascending."""
+    pieces = [_read(corpus, phase, number, ROWS, bundle) for phase, number in _files(corpus)]
+    return sorted_unique(np.frombuffer(b"".join(pieces), row_type(corpus)))
+
+
+def pairs_of(corpus: Corpus, bundle: int, kind: int) -> np.ndarray:
+    """Return the pairs of a kind whose left row is in a bundle, by left and right row, each once: shape (2, n)."""
+    pairs = _PairSet(row_type(corpus))
+    for phase, number in _files(corpus):
+        pairs.add(*np.frombuffer(_read(corpus, phase, number, kind, bundle), row_type(corpus)).reshape(2, -1))
+    return pairs.sorted()
+
+
+def has_others(corpus: Corpus) -> bool:
+    """Return whether there are pairs besides stars."""
+    return any(_counts(corpus, *file)[0] for file in _files(corpus))
+
+
+def crowd_counts(corpus: Corpus) -> np.ndarray:
+    """Return the rows that each round divided, and the rows left in crowds; int64."""
+    counts = np.zeros(ROUNDS + 1, np.int64)
+    for owner in range(split_tasks(corpus)):
+        counts += _counts(corpus, SPLITS, owner)[2:]
+    return counts
+
+
+__all__ = [
+    "CROWDS",
+    "OTHERS",
+    "PAIRS",
+    "ROUNDS",
+    "SMALL",
+    "SPLITS",
+    "STARS",
+    "candidate_rows",
+    "crowd_counts",
+    "crowd_tasks",
+    "has_others",
+    "pairs_of",
+    "split_crowds",
+    "split_tasks",
+    "unique_pairs",
+    "write_crowd_keys",
+    "write_pairs",
+]

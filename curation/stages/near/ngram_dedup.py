@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ngram_dedup`: remove a document if earlier kept documents contain nearly all of its n-grams."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from curation.contract import TEXT, Engine, Frame
+from curation.errors import RecipeError, as_share, nearest
+from curation.kernels.ngrams import FREE, pass_documents
+from curation.stages.base import CorpusStage
+from curation.stages.corpus.similarity import COMPARISONS, for_texts
+from curation.stages.outcome import Corpus, Decision, Drops, StageCount
+
+SLOT_BYTES = 12  # a 64-bit hash and the number of the first document with it
+# Two thirds of the slots may be used. A larger table costs more: its pages are touched at random, and the system clears
+# each before its first use.
+SLOTS_PER_NGRAM = 1.5
+BYTES_PER_WORD = 6  # of text, for `explain`
+
+
+class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
+    """Remove a document if earlier kept documents contain a share of at least `min_seen` of its distinct word n-grams.
+
+    ngram             number of words (`str.split()`) in an n-gram; at least 1
+    min_seen          share of n-grams, in (0, 1]
+    compare           `exact`: compare the text unchanged; `lowercase`: `text.lower()`; `folded`: as in `fuzzy_dedup`
+    max_memory_bytes  upper bound of the n-gram table in bytes: 18 per n-gram, about one n-gram per word. The table
+                      is sized for all documents that reach the stage, before it reads their texts. A corpus that
+                      needs more is a RecipeError
+
+    One process compares all documents in order, so more machines do not help, and `max_memory_bytes` bounds the text:
+    8 GB hold 444 million n-grams, about 2.7 GB of text. Use `fuzzy_dedup` for more.
+
+    A document with fewer words than `ngram` has no n-gram and is kept; `exact_dedup` removes short copies. n-grams are
+    compared by 64-bit hashes. In `removed/` the value is the share of n-grams seen before, and `duplicate_of` the kept
+    document that first had most of them.
+    """
+
+    ngram: int = 5
+    min_seen: float = 0.9
+    compare: str = "exact"
+    max_memory_bytes: int = 8_000_000_000
+
+    revision: ClassVar[int] = 2  # 2: documents without n-grams are kept
+
+    def __post_init__(self) -> None:
+        if self.ngram < 1:
+            raise ValueError(f"ngram must be at least 1, not {self.ngram}")
+        if not 0 < self.min_seen <= 1:
+            advice = as_share(self.min_seen) or ". It is the share of n-grams seen before"
+            raise ValueError(f"min_seen must be above 0 and at most 1, not {self.min_seen}{advice}")
+        if self.compare not in COMPARISONS:
+            raise ValueError(f"compare: no comparison {self.compare!r}{nearest(self.compare, COMPARISONS)}")
+        if self.max_memory_bytes < 1:
+            raise ValueError(f"max_memory_bytes must be at least 1, not {self.max_memory_bytes}")
+
+    def kernels(self) -> tuple[str, ...]:
+        rewriting = () if self.compare == "exact" else ("rewrite",)
+        return ("measures", "shingles", "ngram_dedup", *rewriting)
+
+    def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        return {"words": engine.measure(frame[TEXT], ("words",))["words"]}
+
+    def decide(self, engine: Engine, corpus: Corpus) -> Decision:
+        words = corpus.column("words")
+        keys, owners = self._table(words)
+        count = len(corpus.rows)
+        kept, value = np.empty(count, np.int32), np.empty(count, np.float64)
+
+        def shingle(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
+            text = engine.from_arrow(pa.table({TEXT: texts}))[TEXT]
+            return engine.shingles(engine.rewrite(text, COMPARISONS[self.compare])[0], self.ngram, False)
+
+        first = ngrams = 0
+        for hashes, offsets in for_texts(corpus, np.arange(count), shingle):
+            last = first + len(offsets) - 1
+            places = np.empty(np.diff(offsets).max(initial=0), np.int32)
+            enough = words[first:last] >= self.ngram
+            ngrams += pass_documents(
+                hashes, offsets, enough, first, self.min_seen, keys, owners, places, kept[first:last], value[first:last]
+            )
+            first = last
+        removed = np.flatnonzero(kept != -1)
+        details = {
+            "ngrams_kept": ngrams,
+            "too_few_words": int(np.count_nonzero(words < self.ngram)),
+            "table_bytes": keys.nbytes + owners.nbytes,
+        }
+        drops = Drops(corpus.rows[removed], "seen_ngrams", value[removed], corpus.rows[kept[removed]])
+        return Decision((drops,), details=details)
+
+    def explain(self) -> list[str]:
+        ngrams = int(self.max_memory_bytes / (SLOTS_PER_NGRAM * SLOT_BYTES))
+        return [
+            f"remove documents with {self.min_seen:.1%} or more of their {self.ngram}-grams in earlier kept ones",
+            f"one process reads all documents in order; its table of {self.max_memory_bytes / 1e9:,.1f} GB holds "
+            f"{ngrams:,} n-grams, about {ngrams * BYTES_PER_WORD / 1e9:,.1f} GB of text. More stop the run",
+        ]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        details = count.details
+        table = f"{details['ngrams_kept']:,} n-grams in a table of {details['table_bytes'] / 1e6:,.1f} MB"
+        short = f"{details['too_few_words']:,} of fewer than {self.ngram} words kept"
+        return [f"{count.removed:,} removed; {short}; {table}"]
+
+    def _table(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return an empty table, two thirds of which the n-grams fill; RecipeError if it exceeds `max_memory_bytes`."""
+        ngrams = int(np.maximum(words - self.ngram + 1, 0).sum(dtype=np.int64))
+        slots = int(ngrams * SLOTS_PER_NGRAM) + 4
+        if slots * SLOT_BYTES > self.max_memory_bytes:
+            raise RecipeError(
+                f"{self.name or 'ngram_dedup'}: {len(words):,} documents with {ngrams:,} n-grams need a table of "
+                f"{slots * SLOT_BYTES / 1e9:,.1f} GB, max_memory_bytes is {self.max_memory_bytes / 1e9:,.1f} GB. "
+                "Raise it if the machine has the memory, or remove more documents in earlier stages"
+            )
+        return np.empty(slots, np.uint64), np.full(slots, FREE, np.int32)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Components of pairs of rows by rounds of tasks: no task holds the rows of the whole corpus.
+
+Rounds turn pairs into stars: in the end each row has one pair, with the smallest row of its component. A round has two
+phases with a task per bundle of rows. *large*: each row gives its larger neighbours its smallest neighbour, or itself.
+*small*: each row gives its smaller neighbours, and itself, the smallest of them. Neither joins other rows, and neither
+adds pairs (Kiveris et al.: Connected Components in MapReduce and Beyond, SoCC 2014: O(log^2 n) rounds). A chain of
+100,000 rows took 14 to 18 rounds, by the order of its rows.
+
+A phase *large* that finds only stars ends the rounds. A task holds the pairs of its rows: up to 49 bytes each, 74 from
+2^31 rows on. All pairs of one row are in one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from curation.stages.corpus.key_ranges import bundle_count, bundle_starts, read_cell, row_type, write_cells
+from curation.stages.near.near_pairs import unique_pairs
+
+if TYPE_CHECKING:
+    from curation.contract import Engine
+    from curation.stages.outcome import Corpus
+
+ROUNDS = 32  # paths of 2^32 rows; after them, one task joins what is left
+START, LARGE, SMALL = "start", "large", "small"  # phases
+Task = tuple[str, Callable[["Corpus"], int], Callable[["Engine", "Corpus", int], None]]  # as in `Phase`
+
+
+class Rounds:
+    """The rounds of one joining.
+
+    name       prefix of its phases
+    pairs      function that returns the pairs of a bundle: shape (2, n), of different rows
+    is_needed  function that returns whether the rounds are used, the same before and after a kill
+
+    `start` and `small` write two cells per bundle: the pairs (row, smaller row) of its rows, then (row, larger row).
+    `large` writes the pairs (row, smaller row) of each bundle; then (row, smallest row) of its own, which is the result
+    if there are only stars; then the number of pairs that no star has.
+    """
+
+    def __init__(
+        self, name: str, pairs: Callable[[Corpus, int], np.ndarray], is_needed: Callable[[Corpus], bool]
+    ) -> None:
+        self.name, self.pairs, self.is_needed = name, pairs, is_needed
+
+    def phases(self) -> Iterator[Task]:
+        """Yield the phases of the rounds. They have no tasks if the rounds are not needed, or have ended."""
+        yield self._name(START, 0), lambda corpus: bundle_count(corpus) * self.is_needed(corpus), self._start
+        for number in range(ROUNDS + 1):
+            yield self._large(number)
+            if number < ROUNDS:
+                yield self._small(number)
+
+    def _large(self, number: int) -> Task:
+        source = self._source(number)
+
+        def tasks(corpus: Corpus) -> int:
+            return bundle_count(corpus) * self._has_run(corpus, source)
+
+        def run(engine: Engine, corpus: Corpus, task: int) -> None:
+            _write_large(corpus, corpus.scratch / source, corpus.scratch / name, task)
+
+        name = self._name(LARGE, number)
+        return name, tasks, run
+
+    def _small(self, number: int) -> Task:
+        source = self._name(LARGE, number)
+
+        def tasks(corpus: Corpus) -> int:
+            return bundle_count(corpus) * (self._has_run(corpus, source) and not self._has_stars(corpus, source))
+
+        def run(engine: Engine, corpus: Corpus, task: int) -> None:
+            _write_small(corpus, corpus.scratch / source, corpus.scratch / name, task)
+
+        name = self._name(SMALL, number)
+        return name, tasks, run
+
+    def _start(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        pairs = np.sort(self.pairs(corpus, task), axis=0)[::-1]
+        _write_pairs(corpus, corpus.scratch / self._name(START, 0), task, [pairs])
+
+    def _name(self, phase: str, number: int) -> str:
+        return f"{self.name}_{phase}_{number:02d}"
+
+    def _source(self, number: int) -> str:
+        """The phase whose pairs `large` of a round reads."""
+        return self._name(SMALL, number - 1) if number else self._name(START, 0)
+
+    def _has_run(self, corpus: Corpus, phase: str) -> bool:
+        return _path(corpus.scratch / phase, 0).exists()
+
+    def _has_stars(self, corpus: Corpus, phase: str) -> bool:
+        """Return whether a phase `large` has found only stars."""
+        last = bundle_count(corpus) + 1
+        found = (read_cell(_path(corpus.scratch / phase, task), last) for task in range(bundle_count(corpus)))
+        return not any(np.frombuffer(count, np.int64)[0] for count in found)
+
+    def _last(self, corpus: Corpus) -> int:
+        """Return the number of the last phase `large` that has run; -1 if none has."""
+        runs = (number for number in range(ROUNDS + 1) if not self._has_run(corpus, self._name(LARGE, number)))
+        return next(runs, ROUNDS + 1) - 1
+
+    def have_ended(self, corpus: Corpus) -> bool:
+        """Return whether the rounds were used, and found only stars in the end."""
+        last = self._last(corpus)
+        return 0 <= last < ROUNDS or (last == ROUNDS and self._has_stars(corpus, self._name(LARGE, last)))
+
+    def rest(self, corpus: Corpus, bundle: int) -> np.ndarray:
+        """Return the pairs of a bundle that are still to be joined, if the rounds were not used or have not ended."""
+        last = self._last(corpus)
+        if last < 0:
+            return self.pairs(corpus, bundle)
+        return _joined(corpus, _read(corpus, corpus.scratch / self._source(last), bundle))
+
+    def stars(self, corpus: Corpus, bundle: int) -> np.ndarray:
+        """Return the joined rows of a bundle, ascending, except the smallest of each component, and the smallest row of
+        each: shape (2, n). The rounds have ended."""
+        path = _path(corpus.scratch / self._name(LARGE, self._last(corpus)), bundle)
+        return _as_pairs(corpus, read_cell(path, bundle_count(corpus)))
+
+    def members(self, corpus: Corpus, bundle: int) -> np.ndarray:
+        """Return pairs of the smallest row of a component, if it is in the bundle, and each other row: shape (2, n),
+        without duplicates. The rounds have ended."""
+        folder = corpus.scratch / self._source(self._last(corpus))
+        return unique_pairs([_joined(corpus, _read(corpus, folder, bundle_count(corpus) + bundle))])
+
+
+def _path(folder: Path, task: int) -> Path:
+    return folder / f"{task:06d}.bin"
+
+
+def _as_pairs(corpus: Corpus, data: bytes) -> np.ndarray:
+    return np.frombuffer(data, row_type(corpus)).reshape(2, -1)
+
+
+def _read(corpus: Corpus, folder: Path, cell: int) -> Iterator[np.ndarray]:
+    """Yield the pairs in a cell of all files of a phase."""
+    for task in range(bundle_count(corpus)):
+        yield _as_pairs(corpus, read_cell(_path(folder, task), cell))
+
+
+def _joined(corpus: Corpus, pieces: Iterable[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros((2, 0), row_type(corpus)), *pieces], axis=1)
+
+
+def _cells(corpus: Corpus, pairs: np.ndarray) -> Iterator[Sequence[np.ndarray]]:
+    """Yield sorted pairs by the bundle of their first row."""
+    starts = bundle_starts(corpus).astype(pairs.dtype)
+    for low, high in pairwise(np.searchsorted(pairs[0], starts).tolist()):
+        yield [values[low:high] for values in pairs]
+
+
+def _write_pairs(corpus: Corpus, folder: Path, task: int, pieces: list[np.ndarray]) -> None:
+    """Write pairs (row, smaller row), each once, in both directions. `pieces` is emptied."""
+
+    def cells() -> Iterator[Sequence[np.ndarray]]:
+        pairs = unique_pairs(pieces)
+        yield from _cells(corpus, pairs)
+        yield from _cells(corpus, unique_pairs([pairs[::-1]]))
+
+    write_cells(_path(folder, task), cells(), 2 * bundle_count(corpus))
+
+
+def _lowest(corpus: Corpus, bundle: int, pieces: Iterable[np.ndarray]) -> tuple[int, np.ndarray]:
+    """Return the first row of a bundle, and the smallest neighbour of each of its rows, or the row itself. `pieces` has
+    the pairs (row, smaller row)."""
+    first, last = bundle_starts(corpus)[bundle : bundle + 2].tolist()
+    lowest = np.arange(first, last, dtype=row_type(corpus))
+    for row, smaller in pieces:
+        np.minimum.at(lowest, row - row.dtype.type(first), smaller)
+    return first, lowest
+
+
+def _write_large(corpus: Corpus, source: Path, folder: Path, bundle: int) -> None:
+    bundles = bundle_count(corpus)
+    first, lowest = _lowest(corpus, bundle, _read(corpus, source, bundle))
+    others = 0
+    for row, smaller in _read(corpus, source, bundle):
+        others += int(np.count_nonzero(lowest[row - row.dtype.type(first)] != smaller))
+    pieces = [np.zeros((2, 0), row_type(corpus))]
+    for row, larger in _read(corpus, source, bundles + bundle):
+        smallest = lowest[row - row.dtype.type(first)]
+        others += int(np.count_nonzero(smallest != row))
+        pieces.append(np.stack([larger, smallest]))
+
+    def cells() -> Iterator[Sequence[np.ndarray]]:
+        yield from _cells(corpus, unique_pairs(pieces))
+        place = np.flatnonzero(lowest != np.arange(first, first + len(lowest), dtype=lowest.dtype))
+        yield [(place + first).astype(lowest.dtype), lowest[place]]
+        yield [np.array([others])]
+
+    write_cells(_path(folder, bundle), cells(), bundles + 2)
+
+
+def _write_small(corpus: Corpus, source: Path, folder: Path, bundle: int) -> None:
+    first, lowest = _lowest(corpus, bundle, _read(corpus, source, bundle))
+    place = np.flatnonzero(lowest != np.arange(first, first + len(lowest), dtype=lowest.dtype))
+    pieces = [np.stack([(place + first).astype(lowest.dtype), lowest[place]])]
+    for row, smaller in _read(corpus, source, bundle):
+        smallest = lowest[row - row.dtype.type(first)]
+        apart = smaller != smallest
+        pieces.append(np.stack([smaller[apart], smallest[apart]]))
+    _write_pairs(corpus, folder, bundle, pieces)
+
+
+__all__ = ["ROUNDS", "Rounds"]

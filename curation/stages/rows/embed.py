@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`embed`: write a vector of the meaning of each text into a column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from curation.contract import Engine, Frame
+from curation.errors import counted
+from curation.models.embeddings import digest_of_model, dimensions_of, embed_texts, facts_of, is_static, load_model
+from curation.models.transformers import transformer_digests
+from curation.models.vectors import to_column, type_name
+from curation.stages.base import RowStage
+from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.language import check_new_column
+from curation.stages.rows.windows import check_windows, describe_windows, texts_of, window_counts, window_line
+
+
+class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
+    """Write a vector of the meaning of each text into a column. No document is removed.
+
+    model           local folder with a BERT or RoBERTa encoder (`config.json`, `model.safetensors`, `tokenizer.json`),
+                    with a transformer in ONNX (`model.onnx` or `onnx/model.onnx`), or with static embeddings in the
+                    form of model2vec, which need no GPU; or an `.onnx` file in such a folder
+    column          name of the new column in `documents/`: a list of int8 of fixed size, null for a text without
+                    anything the model knows
+    windows         parts of a text that an encoder reads, from its start; 0: the whole text. Static embeddings always
+                    read the whole text
+    pooling         `mean` (by tokens) or `max` of the windows, or the `first` window alone
+    max_characters  number of characters (code points) read, from the start; 0: all
+
+    A vector is the mean of its tokens, or the first one if the folder says so. Its largest absolute value becomes 127
+    and the others are rounded: `curation.models.vectors`. The last digits of an encoder depend on the device and on
+    libraries, so a run on another device does not resume. InputError for a model that cannot be used, EngineError
+    without the packages of the extra `models`, or for ONNX of `embeddings`.
+    """
+
+    removes: ClassVar[bool] = False
+    revision: ClassVar[int] = 2  # 2: pieces of a long text have the tokens of the whole text
+
+    model: str
+    column: str = "embedding"
+    windows: int = 4
+    pooling: Literal["first", "mean", "max"] = "mean"
+    max_characters: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_characters < 0:
+            raise ValueError(f"max_characters must be 0 (all) or more, not {self.max_characters}")
+        check_new_column(self.column)
+        if not self.model:
+            raise ValueError("model is empty; give the folder of an encoder or of static embeddings")
+        check_windows(self.windows, self.pooling)
+        dimensions_of(self.model)
+
+    def writes(self) -> dict[str, str]:
+        return {self.column: type_name(dimensions_of(self.model))}
+
+    def files(self) -> dict[str, str]:
+        return transformer_digests(self.model)
+
+    def computed_with(self) -> dict[str, str]:
+        return facts_of(self.model)
+
+    def origin(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "model": digest_of_model(self.model),
+            "dimensions": dimensions_of(self.model),
+            "max_characters": self.max_characters,
+        }
+        if is_static(self.model):
+            return facts
+        return facts | {"windows": self.windows, "pooling": self.pooling}
+
+    def prepare(self, folder: Path) -> Embed:
+        load_model(self.model)  # a model that cannot be used ends the run before its tasks
+        return self
+
+    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+        texts = texts_of(engine, frame, self.max_characters)
+        vectors, present, windows = embed_texts(texts, self.model, self.windows, self.pooling)
+        details = {"unknown": int(np.count_nonzero(~present))} | window_counts(windows)
+        return Outcome(columns={self.column: to_column(vectors, present)}, details=details)
+
+    def explain(self) -> list[str]:
+        text = f"the first {self.max_characters:,} characters" if self.max_characters else "the text"
+        return [
+            f"{self.column}: {dimensions_of(self.model)} dimensions by {self.model}; read "
+            f"{describe_windows(self.windows, self.pooling)} of {text}"
+        ]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        """Return a line with the number of vectors, and one with the share of the text that the model read."""
+        unknown = count.details.get("unknown", 0)
+        without = f"; {counted(unknown, 'document')} without words of the model" if unknown else ""
+        vectors = f"{counted(count.documents_in - unknown, 'vector')} of {dimensions_of(self.model)} dimensions"
+        return [f"{self.column}: {vectors}{without}", *window_line(count)]
+
+
+__all__ = ["Embed"]

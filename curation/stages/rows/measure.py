@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`measure`: write measures of documents as columns; it removes no document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from curation.contract import TEXT, Engine, Frame
+from curation.errors import counted
+from curation.measures import Measure, name_of
+from curation.stages.base import RowStage
+from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.word_list import COLUMN, check_words, list_files, load_words, word_rates
+
+
+class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
+    """Add one int64 column per measure to `documents/`, from which thresholds can be chosen without another run.
+
+    names         names of measures (`curation.Measure`); empty: all, or none with `listed_words`
+    listed_words  words of your own, or the path of a file with one word per line. The column `listed_words` (float64)
+                  is the share of the words of a text that are listed, whatever their case. A word may have an opening
+                  mark before it and one or two marks after it, such as `(` and `."`. `filter` takes it as a column
+
+    Measures describe the text at this stage; later changes of the text do not update them. If two `measure` stages
+    share a name, the later one overwrites the column. Measures of a null are 0. ValueError for an unknown name.
+    """
+
+    removes: ClassVar[bool] = False
+
+    names: tuple[str, ...] = ()
+    listed_words: str | tuple[str, ...] = ""
+
+    def __post_init__(self) -> None:
+        check_words(self.listed_words)
+        msgspec.structs.force_setattr(self, "names", tuple(dict.fromkeys(map(name_of, self.names))))
+
+    def writes(self) -> dict[str, str]:
+        listed = {COLUMN: "double"} if self.listed_words else {}
+        return dict.fromkeys(self._measures, "int64") | listed
+
+    @property
+    def _measures(self) -> tuple[str, ...]:
+        return self.names or (() if self.listed_words else tuple(Measure.__members__))
+
+    def kernels(self) -> tuple[str, ...]:
+        return ("measures", *(("rewrite", "shingles", "ngram_table") if self.listed_words else ()))
+
+    def files(self) -> dict[str, str]:
+        return list_files(self.listed_words)
+
+    def check(self, inputs: Sequence[str]) -> None:
+        if self.listed_words:
+            load_words(self.listed_words)
+
+    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+        columns: dict[str, Any] = engine.measure(frame[TEXT], self._measures) if self._measures else {}
+        if not self.listed_words:
+            return Outcome(columns=columns)
+        rates = word_rates(engine, frame[TEXT], self.listed_words)
+        return Outcome(columns=columns | {COLUMN: rates}, details={"listed": int(np.count_nonzero(rates))})
+
+    def explain(self) -> list[str]:
+        return [f"write {', '.join(self.writes())}"]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        lines = [f"{counted(len(self.writes()), 'measure')} of {counted(count.documents_in, 'document')}"]
+        listed = count.details.get("listed", 0)
+        return [*lines, *([f"{counted(listed, 'document')} with listed words"] if self.listed_words else [])]
+
+
+__all__ = ["MeasureStage"]

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`perplexity`: write how well a language model predicts each text into a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from curation.contract import TEXT, Engine, Frame
+from curation.errors import counted, nearest
+from curation.kernels.language_model import LINES, TOTAL, UNITS, UNKNOWN_WORDS, WORDS
+from curation.models import causal
+from curation.models.causal_files import open_causal
+from curation.models.encoder_files import encoder_digests, is_encoder_path
+from curation.models.encoders import device_facts
+from curation.models.ngrams import KenlmModel, load_language_model
+from curation.stages.base import RowStage
+from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.language import check_new_column
+from curation.stages.rows.windows import texts_of
+from curation.system.files import known_sha256
+
+UNITS_OF = ("token", "word", "byte")
+DECIMALS = 4  # of a perplexity
+DECADES = 6  # in the report: below 10, 100, ...; the last has no bound
+
+
+class Perplexity(RowStage, frozen=True, kw_only=True, tag="perplexity"):
+    """Write the perplexity of a text by a language model into a column. No document is removed: `filter` and `select`
+    take the column.
+
+    model    path of an ARPA file, such as one of `curate train lm`, also compressed with gzip; or of a binary file of
+             KenLM, which needs the package kenlm and is computed on the host; or a local folder with a causal language
+             model, GPT-2 or Llama: `config.json`, `model.safetensors`, `tokenizer.json`
+    per      `token`: per word and end of a line, as KenLM and CCNet count, or per token of a causal model; `word`: per
+             word; `byte`: per byte of UTF-8
+    column   name of the new column in `documents/`: float64, null for a text without words
+    context  causal models only: tokens of a window; 0: the positions of the model, at most 1,024
+    stride   causal models only: tokens by which the windows of a long text advance; 0: half of the context
+
+    The perplexity is 10^(-s / n): s is the sum of the log probabilities (base 10) of all words and ends of lines, n the
+    number of units. Each line with words is a sentence. Words are runs of bytes without ASCII white space: give the
+    model texts of the form that it was trained on, by a `rewrite` before. Sums of ARPA files are exact integers, the
+    same on both engines; values are rounded once, to 0.0001. The last digits of causal models depend on the device and
+    on libraries, so a run on another device does not resume. A begin token of the configuration stands before the text.
+    InputError for a model that cannot be used, EngineError without the packages of the extra `models`.
+    """
+
+    removes: ClassVar[bool] = False
+
+    model: str
+    per: str = "token"
+    column: str = "perplexity"
+    context: int = 0
+    stride: int = 0
+
+    def __post_init__(self) -> None:
+        check_new_column(self.column)
+        if not self.model:
+            raise ValueError("model is empty; give the path of an ARPA file")
+        if self.per not in UNITS_OF:
+            raise ValueError(f"per: no unit {self.per!r}{nearest(self.per, UNITS_OF)}")
+        if min(self.context, self.stride) < 0:
+            raise ValueError(f"context and stride must be 0 or more, not {self.context} and {self.stride}")
+        if self._is_causal:
+            causal.window_of(open_causal(self.model), self.context, self.stride)
+        elif self.context or self.stride:
+            raise ValueError("context and stride are settings of causal models; an n-gram model reads the whole text")
+
+    @property
+    def _is_causal(self) -> bool:
+        return is_encoder_path(self.model)
+
+    def kernels(self) -> tuple[str, ...]:
+        return () if self._is_causal else ("language_model",)
+
+    def writes(self) -> dict[str, str]:
+        return {self.column: "double"}
+
+    def files(self) -> dict[str, str]:
+        return encoder_digests(self.model) if self._is_causal else {self.model: known_sha256(self.model)}
+
+    def computed_with(self) -> dict[str, str]:
+        return device_facts() if self._is_causal else {}
+
+    def prepare(self, folder: Path) -> Perplexity:
+        if self._is_causal:
+            causal.load_causal(self.model)  # a model that cannot be used ends the run before its tasks
+        return self
+
+    def check(self, inputs: Sequence[str]) -> None:
+        if not self._is_causal:
+            load_language_model(self.model)
+
+    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+        if self._is_causal:
+            return self._by_transformer(engine, frame)
+        model = load_language_model(self.model)
+        if isinstance(model, KenlmModel):
+            scores = model.score_texts(engine.to_arrow(frame[[TEXT]]).column(TEXT).to_pylist())
+        else:
+            scores = engine.score_text(frame[TEXT], model)
+        words = scores[:, WORDS]
+        if self.per == "byte":
+            units = engine.byte_lengths(frame[TEXT])
+        else:
+            units = words + scores[:, LINES] if self.per == "token" else words
+        known = words > 0
+        values = perplexities(scores[:, TOTAL], np.maximum(units, 1))
+        details = {"words": int(words.sum()), "unknown_words": int(scores[:, UNKNOWN_WORDS].sum())}
+        return self._outcome(values, known, details)
+
+    def _by_transformer(self, engine: Engine, frame: Frame) -> Outcome:
+        texts = texts_of(engine, frame)
+        scores = causal.score_texts(texts, self.model, self.context, self.stride)
+        words = np.array([len((text or "").encode().split()) for text in texts], np.int64)
+        units = {"token": scores.tokens, "word": words}.get(self.per)
+        if units is None:
+            units = np.array([len((text or "").encode()) for text in texts], np.int64)
+        known = (words > 0) & (scores.tokens > 0)
+        values = np.round(np.power(10.0, -scores.total / np.maximum(units, 1)), DECIMALS)
+        return self._outcome(values, known, {"words": int(words.sum()), "tokens": int(scores.tokens.sum())})
+
+    def _outcome(self, values: np.ndarray, known: np.ndarray, details: dict[str, int]) -> Outcome:
+        decade = np.minimum(np.floor(np.log10(values[known])).astype(np.int64), DECADES - 1)
+        bins = np.bincount(np.maximum(decade, 0), minlength=DECADES)
+        details |= {f"decade_{number}": int(count) for number, count in enumerate(bins.tolist())}
+        details["empty"] = int(np.count_nonzero(~known))
+        return Outcome(columns={self.column: pa.array(values, mask=~known)}, details=details)
+
+    def explain(self) -> list[str]:
+        return [f"{self.column}: perplexity per {self.per} by {self.model}"]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        """Return documents per power of ten of the perplexity, and the share of words that the model does not know."""
+        bins = [count.details.get(f"decade_{number}", 0) for number in range(DECADES)]
+        names = [f"below {10 ** (number + 1):,}" for number in range(DECADES - 1)] + ["above"]
+        shown = ", ".join(f"{name} {number:,}" for name, number in zip(names, bins, strict=True) if number)
+        words, unknown = count.details.get("words", 0), count.details.get("unknown_words", 0)
+        empty = count.details.get("empty", 0)
+        rest = f"{unknown / max(words, 1):.2%} of the words unknown"
+        if self._is_causal:
+            rest = f"{counted(count.details.get('tokens', 0), 'token')} predicted"
+        return [
+            f"{self.column} {shown or 'of no document'}; {rest}",
+            *([f"{counted(empty, 'document')} without words"] if empty else []),
+        ]
+
+
+def perplexities(totals: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Return 10^(-total / units), rounded to DECIMALS. `totals`: int64 in units of a logarithm; `units`: above 0."""
+    return np.round(np.power(10.0, -totals / (UNITS * units.astype(np.float64))), DECIMALS)
+
+
+__all__ = ["Perplexity", "perplexities"]

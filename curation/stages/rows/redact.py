@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`redact`: replace personal data in the text of documents; it removes no document."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.contract import TEXT, Engine, Frame
+from curation.errors import counted, nearest
+from curation.stages.base import RowStage
+from curation.stages.outcome import Outcome, StageCount
+from curation.stages.rows.named_entities import check_entities, check_model, facts, find_entities, model_files
+from curation.stages.rows.personal_data import FINDERS, Finder
+from curation.stages.rows.published_patterns import PUBLISHED, Published, PublishedEmail
+
+PATTERNS: dict[str, Mapping[str, Finder | Published | PublishedEmail]] = {"checked": FINDERS, "published": PUBLISHED}
+
+# In place of a deleted match while other types are searched, so that digits on both sides are not one number. UTF-8 has
+# no lone surrogates, so no text has it.
+CUT = "\ud800"
+
+
+class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
+    """Replace personal data by `[REDACTED]_<TYPE>`, with the types EMAIL, IP_ADDRESS, CREDIT_CARD, SSN and PHONE.
+
+    patterns     `checked`: the patterns below, with checks of digits and ranges; `published`: the five plain patterns
+                 of the `nemo` reference pipeline, which match more (docs/pipelines.md)
+    types        types to replace; default: all; always applied in the order below
+    replacement  replacement text; `{type}` in it becomes the type in upper case; "" deletes matches
+    entities     names to replace too: `person`, `location`, `organisation`; default: none
+    model        folder of a spaCy model that finds `entities`; it is never downloaded
+
+    email        RFC 5321 address of ASCII letters, digits and `._%+-`, from a letter or digit on, or from `_` if it has
+                 neither before the `@`, with a domain that ends in letters
+    ip_address   IPv4 (0-255, no leading zeros) and IPv6 of the ranges in use; section and version numbers are skipped
+    credit_card  14 to 19 digits of a known issuer with a valid check digit (ISO/IEC 7812-1), in one piece or in printed
+                 groups
+    ssn          US social security number, AAA-GG-SSSS, in the ranges that the SSA issues
+    phone        North American number (212-555-0123, (212) 555-0123, ...) or `+` and a country code of ITU-T E.164
+
+    Patterns prefer precision to recall; docs/pipelines.md lists misses and false matches. Text around a match is
+    unchanged. Names and places are searched only with `entities`, on the host, after the patterns. `details` counts
+    replacements by type. Nulls stay nulls.
+    """
+
+    removes: ClassVar[bool] = False
+    revision: ClassVar[int] = 2  # 2: addresses of underscores and marks alone
+
+    patterns: str = "checked"
+    types: tuple[str, ...] = tuple(FINDERS)
+    replacement: str = "[REDACTED]_{type}"
+    entities: tuple[str, ...] = ()
+    model: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.types and not self.entities:
+            raise ValueError(f"types is empty; list one or more of {', '.join(FINDERS)}")
+        if self.patterns not in PATTERNS:
+            raise ValueError(f"patterns must be one of {', '.join(PATTERNS)}, not {self.patterns!r}")
+        for name in self.types:
+            if name not in FINDERS:
+                raise ValueError(f"types: no type {name!r} of personal data{nearest(name, FINDERS)}")
+        check_entities(self.entities, self.model)
+        if re.search(r"[0-9@:]", self.replacement):
+            raise ValueError(
+                "replacement must be text without digits, '@' and ':', which a later type could match, "
+                f"not {self.replacement!r}"
+            )
+
+    def files(self) -> dict[str, str]:
+        return model_files(self.model) if self.entities else {}
+
+    def computed_with(self) -> dict[str, str]:
+        unicode = {"unicode": unicodedata.unidata_version} if self.patterns == "published" else {}
+        return unicode | (facts(self.model) if self.entities else {})
+
+    def check(self, inputs: Sequence[str]) -> None:
+        if self.entities:
+            check_model(self.model, self.entities)
+
+    def apply(self, engine: Engine, frame: Frame) -> Outcome:
+        texts = engine.to_arrow(frame[[TEXT]]).column(TEXT)
+        redacted, counts = self._redacted(texts)
+        if not redacted:
+            return Outcome(details=counts)
+        edited = np.zeros(len(texts), bool)
+        edited[list(redacted)] = True
+        new = pa.array([redacted[row] for row in sorted(redacted)], texts.type)
+        text = pc.replace_with_mask(texts, pa.array(edited), new)
+        return Outcome(text=text, edited=edited, details=counts)
+
+    def explain(self) -> list[str]:
+        order = [name for name in PATTERNS[self.patterns] if name in self.types]
+        marks = {name: self._mark(name) or "nothing" for name in (*order, *self.entities)}
+        found = [f"{name} -> {marks[name]}" for name in order]
+        return found + [f"{name} -> {marks[name]}, by {self.model}" for name in self.entities]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        counts = ", ".join(f"{name} {number:,}" for name, number in count.details.items())
+        return [f"{counts or 'nothing'} in {counted(count.edited, 'document')}"]
+
+    def _redacted(self, texts: pa.ChunkedArray) -> tuple[dict[int, str], dict[str, int]]:
+        """Return the changed texts by row, and the number of replacements by type."""
+        finders = {name: finder for name, finder in PATTERNS[self.patterns].items() if name in self.types}
+        hint = "|".join(finder.hint for finder in finders.values())
+        rows = _matching(texts, hint) if finders else np.zeros(0, np.int64)
+        candidates = texts.take(pa.array(rows))
+        redacted: dict[int, str] = {}
+        counts = dict.fromkeys(finders, 0)
+        for name, finder in finders.items():
+            for number in _matching(candidates, finder.hint).tolist():
+                row = int(rows[number])
+                text, count = finder.replace(redacted.get(row) or candidates[number].as_py(), self._mark(name) or CUT)
+                if count:
+                    redacted[row] = text
+                    counts[name] += count
+        if not self.replacement:
+            redacted = {row: text.replace(CUT, "") for row, text in redacted.items()}
+        if self.entities:
+            self._redact_entities(texts, redacted, counts)
+        return redacted, counts
+
+    def _mark(self, name: str) -> str:
+        return self.replacement.replace("{type}", name.upper())
+
+    def _redact_entities(self, texts: pa.ChunkedArray, redacted: dict[int, str], counts: dict[str, int]) -> None:
+        """Replace names in the texts after the patterns, outside their replacements."""
+        marks = re.compile("|".join(re.escape(self._mark(name)) for name in self.types))
+        counts |= dict.fromkeys(self.entities, 0)
+        for row, original in enumerate(texts.to_pylist()):
+            text = redacted.get(row, original)
+            if not text:
+                continue
+            taken = [match.span() for match in marks.finditer(text)] if row in redacted and self.replacement else []
+            pieces, done = [], 0
+            for low, high, name in find_entities(text, self.model, self.entities):
+                if not any(low < stop and start < high for start, stop in taken):
+                    pieces += [text[done:low], self._mark(name)]
+                    done = high
+                    counts[name] += 1
+            if pieces:
+                redacted[row] = "".join([*pieces, text[done:]])
+
+
+def _matching(texts: pa.ChunkedArray, hint: str) -> np.ndarray:
+    """Return the rows in which RE2 finds the pattern, ascending, without nulls."""
+    return np.flatnonzero(pc.fill_null(pc.match_substring_regex(texts, hint), False).to_numpy())

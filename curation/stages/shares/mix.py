@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`mix`: draw documents by weights, and repeat those of groups that have too few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.arrays import save_array
+from curation.contract import ID, TEXT, Engine, Frame
+from curation.errors import InputError, RecipeError, nearest
+from curation.stages.base import CorpusStage, Phase, Stage
+from curation.stages.corpus.key_ranges import bundle, bundle_count, read_cell, write_cells
+from curation.stages.outcome import Corpus, Decision, Drops, StageCount
+from curation.stages.shares.rank_bounds import bounds_of, lowest, phases
+from curation.stages.shares.select import SOURCE, as_strings, source_numbers
+from curation.system.files import commit
+
+if TYPE_CHECKING:
+    from curation.packing.tokenization import Tokenizer
+
+ORDER, GROUP, TOKENS = "order", "group", "tokens"  # keys
+COPIES = "copies"  # phase
+REASONS = ("not_drawn", "no_weight")
+MAX_COPIES = np.iinfo(np.uint16).max
+MAX_USEFUL_COPIES = 4
+COUNTED = ("documents", "tokens", "drawn_documents", "drawn_tokens", "copies", "most_copies")
+
+
+class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
+    """Draw documents by weights: of a group with too many documents some are removed, those of a group with too few are
+    repeated. It is the last stage of a recipe.
+
+    weights     name of a group -> its share of the result; divided by their sum. Documents of other groups are removed
+    by          the groups: `source` (inputs), or a column of strings or integers, such as `language`
+    documents   number of documents to draw
+    tokens      number of tokens to draw
+    tokenizer   tokenizer that counts `tokens`, as in `tokenizer.name` of the recipe
+    append_eod  count an end-of-document token per document
+    seed        seed of the draw
+
+    Give `documents` or `tokens`; without both, as many documents as the weights allow without repeats. A group of n
+    documents with a quota of q has each floor(q / n) times, and q mod n of them once more: those with the highest hash
+    of text and seed. With `tokens`, each group has its quota or more, by less than one document. Removed documents have
+    the reason `not_drawn` or, in groups without a weight, `no_weight`. InputError for a group without documents.
+    """
+
+    finds_duplicates: ClassVar[bool] = False
+
+    weights: dict[str, float]
+    by: str = SOURCE
+    documents: int = 0
+    tokens: int = 0
+    tokenizer: str = "gpt2"
+    append_eod: bool = True
+    seed: int = 1234
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            raise ValueError("weights is empty; name groups and their weights, such as {wiki: 0.3, web: 0.7}")
+        for name, weight in self.weights.items():
+            if not (weight > 0 and math.isfinite(weight)):
+                raise ValueError(
+                    f"the weight of {name!r} must be above 0, not {weight}. To remove a group, leave it out"
+                )
+        if self.by in ("", TEXT, ID):
+            raise ValueError(f"by must be source, or a column whose values repeat, not {self.by!r}")
+        for field in ("documents", "tokens", "seed"):
+            if getattr(self, field) < 0:
+                raise ValueError(f"{field} must be 0 or more, not {getattr(self, field)}")
+        if self.documents and self.tokens:
+            raise ValueError(f"give documents or tokens, not both ({self.documents:,} and {self.tokens:,})")
+
+    @property
+    def _names(self) -> list[str]:
+        return list(self.weights)
+
+    @property
+    def unit(self) -> str:
+        """The unit of the shares: `documents` or `tokens`."""
+        return "tokens" if self.tokens else "documents"
+
+    def reads(self) -> tuple[str, ...]:
+        return () if self.by == SOURCE else (self.by,)
+
+    def kept_share(self, documents: float, tokens: float, groups: Mapping[str, float]) -> float:
+        found, wanted = (tokens, self.tokens) if self.tokens else (documents, self.documents)
+        if not wanted and groups:
+            scale = documents / sum(groups.values())
+            sizes = [max(round(groups.get(name, 0) * scale), 1) for name in self._names]  # a sample may miss a group
+            wanted = sum(apportion(list(self.weights.values()), sizes, 0))
+        return wanted / found if wanted and found else 1.0
+
+    def group_sizes(self, keys: Mapping[str, np.ndarray], source: str) -> dict[str, int]:
+        if self.by == SOURCE:
+            return {source: len(keys[ORDER])}
+        counts = np.bincount(keys[GROUP].astype(np.int64), minlength=len(self.weights) + 1)
+        return dict(zip([*self._names, ""], counts.tolist(), strict=True))
+
+    def group_warnings(self, groups: Mapping[str, float]) -> list[str]:
+        """Return a warning for weights of groups that the sample lacks. Inputs have been checked by name."""
+        missing = [repr(name) for name in self._names if self.by != SOURCE and not groups.get(name)]
+        if not missing:
+            return []
+        return [
+            f"{self.name or self.kind}: no sampled document has the {self.by} {' or '.join(missing)} of weights. A run "
+            "that finds none is refused"
+        ]
+
+    def kernels(self) -> tuple[str, ...]:
+        return ("hashes",)
+
+    def files(self) -> dict[str, str]:
+        if not self.tokens:
+            return {}
+        from curation.packing.vocabularies import vocabulary_files
+        from curation.system.files import known_sha256
+
+        return {str(path): known_sha256(str(path)) for path in vocabulary_files(self.tokenizer) if path.is_file()}
+
+    def check(self, inputs: Sequence[str]) -> None:
+        if self.by == SOURCE:
+            for name in self._names:
+                if name not in inputs:
+                    raise RecipeError(f"mix: weights has {name!r}, but no input has that name{nearest(name, inputs)}")
+        if self.tokens:
+            self._load_tokenizer()
+
+    def check_order(self, earlier: Sequence[Stage]) -> None:
+        """RecipeError for a weight of a group that the stage which writes `by` never writes."""
+        values = next((stage.values_of(self.by) for stage in reversed(earlier) if self.by in stage.writes()), ())
+        for name in self._names if values else ():
+            if name not in values:
+                raise RecipeError(f"mix: weights has {name!r}, but no {self.by} has that name{nearest(name, values)}")
+
+    def _load_tokenizer(self) -> Tokenizer:
+        from curation.packing.tokenization import TokenizerSpec, load_tokenizer
+
+        return load_tokenizer(TokenizerSpec(name=self.tokenizer, append_eod=self.append_eod))
+
+    def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
+        keys = {ORDER: _seeded(engine.hash_text(frame[TEXT])[:, 0], self.seed)}
+        if self.by != SOURCE:
+            values = as_strings(engine.to_arrow(frame[[self.by]]).column(0), self.by)
+            places = pc.index_in(values, value_set=pa.array(self._names, pa.large_string()))
+            keys[GROUP] = pc.fill_null(places, len(self.weights)).to_numpy().astype(np.uint64)
+        if self.tokens:
+            keys[TOKENS] = engine.tokenize(frame[TEXT], self._load_tokenizer())[1].astype(np.int64)
+        return keys
+
+    def phases(self) -> Sequence[Phase]:
+        *steps, _ = phases(self._keys_of, self._lowest, sharded=False)
+        return (*steps, Phase(COPIES, bundle_count, self._count_copies, durable=True))
+
+    def _keys_of(self, part: Corpus) -> tuple[np.ndarray, ...]:
+        """Return the group, the order and, for `tokens`, the tokens of each row of a corpus."""
+        group = source_numbers(part, self._names) if self.by == SOURCE else part.column(GROUP)
+        return group, part.column(ORDER), *([part.column(TOKENS)] if self.tokens else [])
+
+    def _lowest(self, groups: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return how many documents or tokens of each group are not drawn once more than the others."""
+        quotas = self._quotas(groups, sizes)
+        return np.array(
+            [size - quota % max(size, 1) for size, quota in zip(sizes.tolist(), quotas, strict=True)], np.int64
+        )
+
+    def _quotas(self, groups: np.ndarray, sizes: np.ndarray) -> list[int]:
+        """Return the documents or tokens to draw of each group. InputError for a group that cannot have its share."""
+        found = dict(zip(groups.tolist(), sizes.tolist(), strict=True))
+        if not found:
+            return []
+        names = self._names
+        for number, name in enumerate(names):
+            if not found.get(number):
+                what = "input" if self.by == SOURCE else self.by
+                raise InputError(
+                    f"mix: no {self.unit} of {what} {name!r} reach the stage. Correct weights, or leave it out"
+                )
+        quotas = apportion(list(self.weights.values()), [found[k] for k in range(len(names))], getattr(self, self.unit))
+        for number, quota in enumerate(quotas):
+            if quota > MAX_COPIES * found[number]:
+                raise InputError(
+                    f"mix: {names[number]!r} has {found[number]:,} {self.unit} for a quota of {quota:,}, which repeats "
+                    f"each more than {MAX_COPIES:,} times. Lower its weight, or {self.unit}"
+                )
+        return [quotas[number] if number < len(names) else 0 for number in groups.tolist()]
+
+    def _count_copies(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Write how often each row of a bundle is drawn (uint16), and the counts of each group."""
+        found = self._keys_of(bundle(corpus, task))
+        group = found[0].astype(np.int64)
+        bounds = bounds_of(corpus, sharded=False)
+        full = np.zeros(len(self.weights) + 1, np.int64)
+        quotas = self._quotas(bounds.group, bounds.documents)
+        full[bounds.group.astype(np.int64)] = [
+            quota // max(size, 1) for quota, size in zip(quotas, bounds.documents.tolist(), strict=True)
+        ]
+        high = ~lowest(corpus, task, found) & (group < len(self.weights))
+        tokens = found[2] if self.tokens else np.zeros(len(group), np.int64)
+        if self.tokens:
+            high &= tokens > 0
+        copies = full[group] + high
+        table = np.zeros((len(self.weights) + 1, len(COUNTED)), np.int64)
+        drawn = (copies > 0).astype(np.int64)
+        for place, values in enumerate((np.ones_like(tokens), tokens, copies, copies * tokens, copies - drawn)):
+            np.add.at(table[:, place], group, values)
+        np.maximum.at(table[:, -1], group, copies)
+        write_cells(corpus.scratch / COPIES / f"{task:06d}.bin", [[copies.astype(np.uint16)], [table]], 2)
+
+    def decide(self, engine: Engine, corpus: Corpus) -> Decision:
+        tables, dropped = [], []
+        path = corpus.scratch / "copies.npy"
+        pieces = [corpus.scratch / COPIES / f"{task:06d}.bin" for task in range(bundle_count(corpus))]
+        copies = np.concatenate([np.frombuffer(read_cell(piece, 0), np.uint16) for piece in pieces])
+        with commit(path) as temporary:
+            save_array(temporary, copies)
+        tables = [np.frombuffer(read_cell(piece, 1), np.int64).reshape(-1, len(COUNTED)) for piece in pieces]
+        total = np.sum(tables, axis=0)
+        total[:, -1] = np.max([table[:, -1] for table in tables], axis=0)
+        out = np.flatnonzero(copies == 0)
+        weightless = self._without_weight(corpus, out)
+        for reason, rows in zip(REASONS, (out[~weightless], out[weightless]), strict=True):
+            dropped.append(Drops(corpus.rows[rows], reason, math.nan, -1))
+        return Decision(tuple(dropped), details=self._details(total), copies=copies)
+
+    def _without_weight(self, corpus: Corpus, positions: np.ndarray) -> np.ndarray:
+        part = corpus.select(positions)
+        group = source_numbers(part, self._names) if self.by == SOURCE else part.column(GROUP)
+        return group == len(self.weights)
+
+    def _details(self, table: np.ndarray) -> dict[str, Any]:
+        names = [*self._names, ""]
+        groups = [
+            {"name": name, **dict(zip(COUNTED, row, strict=True))}
+            for name, row in zip(names, table.tolist(), strict=True)
+        ]
+        return {"by": self.by, "unit": self.unit, "groups": [group for group in groups if group["documents"]]}
+
+    def explain(self) -> list[str]:
+        total = sum(self.weights.values())
+        size = f"{getattr(self, self.unit):,} {self.unit}" if self.documents or self.tokens else "as many as possible"
+        shares = ", ".join(f"{name} {weight / total:.2%}" for name, weight in self.weights.items())
+        return [f"{size} by {self.by}: {shares}"]
+
+    def report_lines(self, count: StageCount) -> list[str]:
+        """Return a table of the groups: documents, or tokens, and their shares before and after."""
+        unit = count.details["unit"]
+        drawn = f"drawn_{unit}"
+        groups = count.details["groups"]
+        before, after = (max(sum(group[key] for group in groups), 1) for key in (unit, drawn))
+        rows: list[tuple[str, ...]] = [(count.details["by"], unit, "share", "drawn", "share", "copies", "at most")]
+        for group in groups:
+            shares = [f"{group[unit] / before:.2%}", f"{group[drawn] / after:.2%}"]
+            row = [group["name"] or "(no weight)", f"{group[unit]:,}", shares[0], f"{group[drawn]:,}", shares[1]]
+            rows.append((*row, f"{group['copies']:,}", f"{group['most_copies']}x"))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return [
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+            for row in rows
+        ]
+
+    def warnings(self, count: StageCount) -> list[str]:
+        """Return a warning for groups whose documents are repeated more than 4 times."""
+        return [
+            f"{count.name}: documents of {group['name']!r} are repeated up to {group['most_copies']} times. Above "
+            f"{MAX_USEFUL_COPIES} repeats teach a model little (Muennighoff et al. 2023). Lower its weight, or the "
+            f"number of {count.details['unit']}"
+            for group in count.details["groups"]
+            if group["most_copies"] > MAX_USEFUL_COPIES
+        ]
+
+
+def apportion(weights: Sequence[float], sizes: Sequence[int], total: int) -> list[int]:
+    """Return how many of `total` each group gets, by largest remainders of the weights as they are written; earlier
+    groups first among equal ones. A total of 0: the largest quotas in these shares that no size exceeds."""
+    shares = [Fraction(repr(weight)) for weight in map(float, weights)]
+    whole = sum(shares)
+    if not total:
+        most = min(size / share for size, share in zip(sizes, shares, strict=True))
+        return [int(most * share) for share in shares]
+    exact = [total * share / whole for share in shares]
+    quotas = [int(value) for value in exact]
+    order = sorted(range(len(exact)), key=lambda k: (quotas[k] - exact[k], k))
+    for place in order[: total - sum(quotas)]:
+        quotas[place] += 1
+    return quotas
+
+
+def _seeded(hashes: np.ndarray, seed: int) -> np.ndarray:
+    """Return hashes in another order for each seed (SplitMix64)."""
+    with np.errstate(over="ignore"):
+        x = hashes + np.uint64(seed % 2**64) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)))
+
+
+__all__ = ["Mix", "apportion"]

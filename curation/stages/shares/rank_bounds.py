@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lowest documents of each group of a corpus, an exact number of them, found by tasks that share only files.
+
+Each row has a `group` and an `order`, both uint64, and a weight (int64), 1 unless the stage gives one. Documents are
+counted by their weights. Rows of one group and order have one weight. The *bound* of a group is the order of the last
+row to drop. Its digits of 16 bits are found one by one, the highest first (radix selection). For each digit, a task per
+bundle counts the digits of the rows that may still hold the bound, and a task per *shard*, a range of groups, chooses
+the digit. Then a task per bundle marks its rows. Of rows with the order of the bound, the last are dropped.
+
+Memory of a task: about 60 bytes per row of a bundle, or 40 per distinct digit of a shard's groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from curation.stages.base import Phase
+from curation.stages.corpus.key_ranges import (
+    bundle,
+    bundle_count,
+    division_phase,
+    once,
+    read_cell,
+    row_type,
+    write_cells,
+)
+
+if TYPE_CHECKING:
+    from curation.contract import Engine
+    from curation.stages.outcome import Corpus
+
+DIGIT_BITS, DIGITS = 16, 4
+MAX_SHARDS = 1 << 10
+SHARD_ROWS = 1 << 22  # rows of a shard, if groups are of equal sizes
+
+COUNTED = np.dtype([("group", "<u8"), ("digit", "<u2"), ("count", "<i8"), ("first", "<i8")])
+STATE = np.dtype(
+    [("group", "<u8"), ("documents", "<i8"), ("dropped", "<i8"), ("first", "<i8"), ("bound", "<u8"), ("left", "<i8")]
+)
+QUOTA = np.dtype([("group", "<u8"), ("last", "<i8")])
+
+Keys = Callable[["Corpus"], tuple[np.ndarray, ...]]  # of a bundle: group, order and, if not 1, weight of each row
+Dropped = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows to drop of each group, by its rows
+
+
+class Bounds(NamedTuple):
+    """The groups of a corpus, ascending; arrays with an element per group.
+
+    group      the group, uint64
+    documents  the weights of its rows, int64
+    dropped    how many of them are dropped, int64
+    first      its first row, int64
+    bound      the highest order that is dropped, uint64; meaningless if no row is
+    """
+
+    group: np.ndarray
+    documents: np.ndarray
+    dropped: np.ndarray
+    first: np.ndarray
+    bound: np.ndarray
+
+
+def phases(keys: Keys, dropped: Dropped, sharded: bool) -> Sequence[Phase]:
+    """Return the phases that find the lowest rows of each group.
+
+    keys     function that returns the group, the order and the weight, if it is not 1, of each row of a bundle
+    dropped  function from groups and the weights of their rows to the weight to drop of each (int64); the rows dropped
+             have at most this weight
+    sharded  divide the groups into shards; for columns with many values
+    """
+    shards = _shard_count if sharded else once
+    steps = []
+    for digit in range(DIGITS):
+        steps += [
+            Phase(f"count_{digit}", bundle_count, partial(_count, keys, shards, digit), durable=True),
+            Phase(f"bound_{digit}", shards, partial(_choose, dropped, digit), durable=True),
+        ]
+    return (division_phase(1), *steps, Phase("rows", bundle_count, partial(_mark, keys, shards), durable=True))
+
+
+def dropped_rows(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows to drop, ascending, and their orders."""
+    pieces = [
+        (read_cell(_path(corpus, "rows", number), 0), read_cell(_path(corpus, "rows", number), 1))
+        for number in range(bundle_count(corpus))
+    ]
+    rows = np.frombuffer(b"".join(rows for rows, _ in pieces), row_type(corpus))
+    return rows, np.frombuffer(b"".join(orders for _, orders in pieces), np.uint64)
+
+
+def bounds_of(corpus: Corpus, sharded: bool) -> Bounds:
+    """Return the groups and their bounds."""
+    state = _states(corpus, _shard_count if sharded else once, DIGITS - 1)
+    return Bounds(state["group"], state["documents"], state["dropped"], state["first"], state["bound"])
+
+
+def _path(corpus: Corpus, phase: str, task: int) -> Path:
+    return corpus.scratch / phase / f"{task:06d}.bin"
+
+
+def _shard_count(corpus: Corpus) -> int:
+    return min(max(-(-int(corpus.storage.starts[-1]) // SHARD_ROWS), 1), MAX_SHARDS)
+
+
+def _states(corpus: Corpus, shards: Callable[[Corpus], int], digit: int) -> np.ndarray:
+    """Return the states of all groups after a digit, by group. Shards are ranges of groups, in order."""
+    pieces = [read_cell(_path(corpus, f"bound_{digit}", shard), 0) for shard in range(shards(corpus))]
+    return np.frombuffer(b"".join(pieces), STATE)
+
+
+def _places(groups: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the place of each group in the ascending `groups`, and whether it is there."""
+    if not len(groups):
+        return np.zeros(len(group), np.int64), np.zeros(len(group), bool)
+    place = np.minimum(np.searchsorted(groups, group), len(groups) - 1)
+    return place, groups[place] == group
+
+
+def _count(keys: Keys, shards: Callable[[Corpus], int], digit: int, engine: Engine, corpus: Corpus, task: int) -> None:
+    """Count the values of a digit per group in a bundle, among the rows that agree with the bound so far."""
+    part = bundle(corpus, task)
+    group, order, *weights = keys(part)
+    rows = part.rows.astype(np.int64)
+    if digit:
+        state = _states(corpus, shards, digit - 1)
+        place, _ = _places(state["group"], group)  # all groups are known
+        agrees = order >> np.uint64(64 - DIGIT_BITS * digit) == state["bound"][place]
+        chosen = np.flatnonzero(agrees & (state["left"][place] > 0))
+        group, order, rows, weights = group[chosen], order[chosen], rows[chosen], [w[chosen] for w in weights]
+    value = (order >> np.uint64(64 - DIGIT_BITS * (digit + 1))).astype(np.uint16)
+    groups, number = np.unique(group, return_inverse=True)
+    pairs, first, place, counts = np.unique(
+        number.astype(np.int64) << DIGIT_BITS | value, return_index=True, return_inverse=True, return_counts=True
+    )
+    for weight in weights:
+        counts = np.zeros(len(pairs), np.int64)
+        np.add.at(counts, place, weight)
+    counted = np.empty(len(pairs), COUNTED)
+    counted["group"], counted["digit"] = groups[pairs >> DIGIT_BITS], pairs & ((1 << DIGIT_BITS) - 1)
+    counted["count"], counted["first"] = counts, rows[first]
+    shard = _shard_of(counted["group"], shards(corpus))
+    ends = np.searchsorted(shard, np.arange(shards(corpus) + 1)).tolist()
+    write_cells(
+        _path(corpus, f"count_{digit}", task), ([counted[low:high]] for low, high in pairwise(ends)), len(ends) - 1
+    )
+
+
+def _shard_of(groups: np.ndarray, shards: int) -> np.ndarray:
+    """Return the shard of each group: equal ranges of the upper 32 bits."""
+    return ((groups >> np.uint64(32)) * np.uint64(shards) >> np.uint64(32)).astype(np.int64)
+
+
+def _choose(dropped: Dropped, digit: int, engine: Engine, corpus: Corpus, task: int) -> None:
+    """Choose a digit of the bound of each group in a shard. After the last digit, divide the rows with the order of the
+    bound among the bundles."""
+    pieces = [
+        np.frombuffer(read_cell(_path(corpus, f"count_{digit}", number), task), COUNTED)
+        for number in range(bundle_count(corpus))
+    ]
+    counted = _merged(np.concatenate(pieces))
+    if digit:
+        state = np.frombuffer(read_cell(_path(corpus, f"bound_{digit - 1}", task), 0), STATE).copy()
+    else:
+        state = _first_state(counted, dropped)
+    place, _ = _places(state["group"], counted["group"])
+    below = np.cumsum(counted["count"])
+    starts = _starts(counted["group"])
+    below -= np.repeat((below - counted["count"])[starts], np.diff(np.append(starts, len(counted))))
+    # The bound of a group has the lowest digit up to which as many rows are counted as are left to drop.
+    reached = np.flatnonzero((below >= state["left"][place]) & (state["left"][place] > 0))
+    reached = reached[_starts(place[reached])]
+    place = place[reached]
+    state["bound"][place] = state["bound"][place] << np.uint64(DIGIT_BITS) | counted["digit"][reached]
+    state["left"][place] -= below[reached] - counted["count"][reached]
+    quotas = _quotas(state, pieces) if digit == DIGITS - 1 else []
+    write_cells(_path(corpus, f"bound_{digit}", task), [[state], *([quota] for quota in quotas)], 1 + len(quotas))
+
+
+def _starts(values: np.ndarray) -> np.ndarray:
+    """Return the indices at which a run of equal values begins."""
+    is_new = np.ones(len(values), bool)
+    is_new[1:] = values[1:] != values[:-1]
+    return np.flatnonzero(is_new)
+
+
+def _merged(counted: np.ndarray) -> np.ndarray:
+    """Return the counts of all bundles, one per group and digit, by group and digit."""
+    counted = counted[np.lexsort((counted["digit"], counted["group"]))]
+    is_new = np.ones(len(counted), bool)
+    is_new[1:] = (counted["group"][1:] != counted["group"][:-1]) | (counted["digit"][1:] != counted["digit"][:-1])
+    starts = np.flatnonzero(is_new)
+    merged = counted[starts].copy()
+    if len(starts):
+        merged["count"] = np.add.reduceat(counted["count"], starts)
+        merged["first"] = np.minimum.reduceat(counted["first"], starts)
+    return merged
+
+
+def _first_state(counted: np.ndarray, dropped: Dropped) -> np.ndarray:
+    """Return the states of the groups before any digit is known."""
+    starts = _starts(counted["group"])
+    state = np.zeros(len(starts), STATE)
+    state["group"] = counted["group"][starts]
+    if len(starts):
+        state["documents"] = np.add.reduceat(counted["count"], starts)
+        state["first"] = np.minimum.reduceat(counted["first"], starts)
+    state["dropped"] = state["left"] = dropped(state["group"], state["documents"])
+    return state
+
+
+def _quotas(state: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return for each bundle how many of its last rows with the order of the bound are dropped, by group.
+
+    pieces   counts of the last digit in each bundle
+    """
+    left = state["left"].copy()
+    quotas = []
+    for counted in reversed(pieces):
+        place, _ = _places(state["group"], counted["group"])
+        tied = np.flatnonzero((state["bound"][place].astype(np.uint16) == counted["digit"]) & (left[place] > 0))
+        quota = np.empty(len(tied), QUOTA)
+        quota["group"], quota["last"] = counted["group"][tied], np.minimum(counted["count"][tied], left[place[tied]])
+        left[place[tied]] -= quota["last"]
+        quotas.append(quota)
+    return quotas[::-1]
+
+
+def _mark(keys: Keys, shards: Callable[[Corpus], int], engine: Engine, corpus: Corpus, task: int) -> None:
+    """Write the rows of a bundle that are dropped, and their orders."""
+    part = bundle(corpus, task)
+    _, order, *_ = found = keys(part)
+    rows = np.flatnonzero(lowest(corpus, task, found, shards))
+    write_cells(_path(corpus, "rows", task), [[part.rows[rows].astype(row_type(corpus))], [order[rows]]], 2)
+
+
+def lowest(
+    corpus: Corpus, task: int, keys: tuple[np.ndarray, ...], shards: Callable[[Corpus], int] = once
+) -> np.ndarray:
+    """Return a bool per row of a bundle: true for the rows that are dropped. `keys`: group, order, weight of each."""
+    group, order, *weights = keys
+    state = _states(corpus, shards, DIGITS - 1)
+    place, _ = _places(state["group"], group)  # all groups are known
+    bound = state["bound"][place]
+    is_dropped = order < bound
+    paths = [_path(corpus, f"bound_{DIGITS - 1}", shard) for shard in range(shards(corpus))]
+    quotas = np.frombuffer(b"".join(read_cell(path, 1 + task) for path in paths), QUOTA)
+    tied = np.flatnonzero(order == bound)
+    weight = weights[0][tied] if weights else np.ones(len(tied), np.int64)
+    is_dropped[tied[_last_of_groups(group[tied], weight, quotas)]] = True
+    return is_dropped
+
+
+def _last_of_groups(group: np.ndarray, weight: np.ndarray, quotas: np.ndarray) -> np.ndarray:
+    """Return the indices of the last rows of each group, as many as have at most the weight of its quota."""
+    by_group = np.argsort(group, kind="stable")
+    group, weight = group[by_group], weight[by_group]
+    place, known = _places(quotas["group"], group)
+    below = np.concatenate([np.zeros(1, np.int64), np.cumsum(weight)])
+    after = below[np.searchsorted(group, group, side="right")] - below[:-1]  # of the group from this row on
+    known[known] = after[known] <= quotas["last"][place[known]]
+    return by_group[known]
+
+
+__all__ = ["Bounds", "bounds_of", "dropped_rows", "lowest", "phases"]

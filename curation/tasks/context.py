@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The facts that the phases of a run share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from curation.contract import Engine, Session
+from curation.planning.stored_plan import Plan, Stored
+from curation.run_folder.folder import WORK
+from curation.system.progress import Progress
+
+
+class RunContext(NamedTuple):
+    """The facts that all phases of a run share.
+
+    stored_plan  the file of `plan`, which tasks load
+    folder       the output folder, an absolute path
+    workers      tasks at once
+    batch_bytes  input bytes of a batch
+    """
+
+    plan: Plan
+    stored_plan: Stored
+    folder: Path
+    engine: Engine
+    engine_name: str
+    session: Session
+    progress: Progress
+    workers: int
+    batch_bytes: int
+
+    @property
+    def work(self) -> Path:
+        """The folder `_work/`."""
+        return self.folder / WORK

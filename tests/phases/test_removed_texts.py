@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`output.removed`: the texts and bounds in `removed/`."""
+
+import math
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from curation.errors import RecipeError
+from curation.finished.verify import verify
+from curation.phases import removed_texts
+from curation.running.run import run
+from tests.runs import made_texts, recipe_of, records_of, removed_rows, table_rows
+
+STAGES = [
+    {"kind": "rewrite", "unicode": "nfc"},
+    {"kind": "exact_dedup"},
+    {"kind": "filter", "rules": [{"measure": "words", "min": 5, "max": 40, "reason": "words"}]},
+]
+NAMES = ("doc", "stage", "reason", "value", "bound", "text")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("removed") / "a.jsonl"
+    path.write_bytes(records_of([*made_texts(300), "cafe\u0301 twice", "cafe\u0301 twice", "three x y", "w " * 50]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(corpus: Path) -> Path:
+    run(recipe_of(corpus, stages=STAGES), corpus.parent / "out", engine="cpu", slice_bytes=4_000)
+    return corpus.parent / "out"
+
+
+def test_a_removed_text_is_the_one_that_reached_its_stage_with_the_bound_it_broke(finished: Path):
+    rows = {row[0]: row[1:] for row in table_rows(finished / "removed", *NAMES)}
+    assert rows[301][:2] + rows[301][4:] == ("exact_dedup", "exact_duplicate", "caf\u00e9 twice")
+    assert math.isnan(rows[301][3])
+    assert rows[300] == ("filter", "words", 2.0, 5.0, "caf\u00e9 twice")
+    assert rows[302] == ("filter", "words", 3.0, 5.0, "three x y")
+    assert rows[303] == ("filter", "words", 50.0, 40.0, "w " * 50)
+    assert len(rows) > 60
+    assert verify(finished) == []
+
+
+def test_ids_leave_the_texts_out_and_nothing_else(corpus: Path, finished: Path, tmp_path: Path):
+    run(recipe_of(corpus, stages=STAGES, output={"removed": "ids"}), tmp_path / "out", engine="cpu")
+    schema = pq.read_schema(tmp_path / "out/removed/part-00000.parquet")
+    assert schema.names == ["doc", "id", "source", "stage", "reason", "value", "duplicate_of", "file", "line"]
+    assert repr(removed_rows(tmp_path / "out")) == repr(removed_rows(finished))
+    assert verify(tmp_path / "out") == []
+
+
+def test_files_are_cut_by_bytes_of_text_wherever_the_slices_end(
+    corpus: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(removed_texts, "FILE_BYTES", 2_000)
+    monkeypatch.setattr("curation.phases.removed.FILE_BYTES", 2_000)
+    monkeypatch.setattr(removed_texts, "ROW_GROUP_BYTES", 500)
+    for name, size in (("small", 3_000), ("large", 1_000_000)):
+        run(recipe_of(corpus, stages=STAGES), tmp_path / name, engine="cpu", slice_bytes=size)
+    small, large = ([path.read_bytes() for path in sorted((tmp_path / name / "removed").iterdir())] for name in
+                    ("small", "large"))  # fmt: skip
+    assert small == large
+    assert len(small) > 3
+    assert repr(table_rows(tmp_path / "small/removed", *NAMES)) == repr(table_rows(finished / "removed", *NAMES))
+    for path in (tmp_path / "small/removed").iterdir():
+        assert sum(len(text.encode()) for (text,) in _texts(path)) <= 2_000
+        assert pq.ParquetFile(path).num_row_groups > 1
+
+
+def _texts(path: Path) -> list[tuple[str]]:
+    return [(text,) for text in pq.read_table(path, columns=["text"]).column("text").to_pylist()]
+
+
+def test_verify_finds_texts_that_are_missing(finished: Path, tmp_path: Path):
+    import json
+    import shutil
+
+    from curation.report.report import digest
+    from curation.system.files import as_json, file_sha256
+
+    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    part = copy / "removed/part-00000.parquet"
+    pq.write_table(pq.read_table(part).drop_columns(["text"]), part)
+    content = json.loads((copy / "report.json").read_bytes())
+    content["outputs"]["removed/part-00000.parquet"] = file_sha256(part)
+    content["digest"] = digest(content)
+    (copy / "report.json").write_bytes(as_json(content, indent=True))
+    assert verify(copy) == ["removed/part-00000.parquet has no column 'text' of type large_string"]
+
+
+def test_another_value_is_refused():
+    with pytest.raises(RecipeError, match="removed must be text or ids, not 'all'"):
+        recipe_of(Path("a.jsonl"), output={"removed": "all"})

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs, values of columns, scripts and languages that a run removes almost wholly: a warning each, with the rule."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from curation.planning.estimate import estimate
+from curation.planning.lost_groups import SampledDocument, warn_of_lost_groups
+from curation.running.run import run
+from tests.runs import recipe_of, records_of
+
+WORDS = {
+    "en": "the of and that have with people house street water music winter letter river garden morning city bread "
+    "children window school always between country number history little village because another thought between "
+    "under light friend mother answer page should still learn plant cover food story often carry together mountain",
+    "de": "der die und das nicht mit menschen haus strasse wasser musik winter brief fluss garten morgen stadt brot "
+    "kinder fenster schule immer zwischen land zahl geschichte klein dorf weil andere gedanke durch licht freund "
+    "mutter antwort seite sollte noch lernen pflanze decken essen oft tragen zusammen berg zeit leben jahr arbeit",
+    "zh": "我们 今天 学习 中文 因为 语言 学校 老师 学生 城市 音乐 河流 早晨 面包 孩子 窗户 国家 历史 故事 朋友 母亲",
+}
+GOPHER = [{"kind": "filter", "rules": "gopher_quality"}]
+NO_TOKENS = {"formats": []}
+
+
+def texts_of(language: str, count: int) -> list[str]:
+    chance, words = random.Random(language), WORDS[language].split()
+    join = "".join if language == "zh" else " ".join
+    return [join(chance.choices(words, k=90)) + "." for _ in range(count)]
+
+
+def warnings_of(folder: Path, inputs: list[dict[str, Any]], stages: list[Any] = GOPHER, **rest: Any) -> list[str]:
+    recipe = recipe_of(*inputs, stages=stages, output=NO_TOKENS, **rest)
+    found = run(recipe, folder / "out", engine="cpu", progress=False).report["warnings"]
+    return [line for line in found if "of the other documents" in line]
+
+
+def written(path: Path, *languages: str, count: int = 30, **extra: Any) -> dict[str, Any]:
+    """An input with 300 English documents, and `count` of each of the languages in the same file."""
+    texts = [*texts_of("en", 300), *(text for name in languages for text in texts_of(name, count))]
+    random.Random(1).shuffle(texts)
+    path.write_bytes(records_of(texts, **extra))
+    return {"path": str(path)}
+
+
+def test_languages_of_one_file(tmp_path: Path):
+    """The same warnings however the input is sliced, and from the sample of `plan`."""
+    mixed = written(tmp_path / "mixed.jsonl", "de", "zh")
+    found = warnings_of(tmp_path, [mixed])
+    assert found == [
+        "script 'Han': 30 of 30 documents are removed by filter (too_few_words); of the other documents 91% are kept. "
+        "See curate show DIR --stage filter --reason too_few_words",
+        "language 'de': 30 of 30 documents are removed by filter (too_few_stop_words); of the other documents 91% are "
+        "kept. See curate show DIR --stage filter --reason too_few_stop_words",
+    ]
+    recipe = recipe_of(mixed, stages=GOPHER, output=NO_TOKENS)
+    sliced = run(recipe, tmp_path / "sliced", engine="cpu", progress=False, slice_bytes=20_000).report
+    assert [line for line in sliced["warnings"] if "of the other documents" in line] == found
+    assert estimate(recipe).warnings == [line.partition(". See")[0] for line in found]
+
+
+def of_one_language(path: Path, language: str, **extra: Any) -> dict[str, Any]:
+    path.write_bytes(records_of(texts_of(language, 30), **extra))
+    return {"path": str(path)}
+
+
+def test_inputs_are_counted_and_their_languages_not_named_again(tmp_path: Path):
+    """Also an input that a corpus stage removes: here, as copies of another one."""
+    inputs = [written(tmp_path / "web.jsonl"), of_one_language(tmp_path / "german.jsonl", "de")]
+    inputs.append({"path": str(tmp_path / "copy.jsonl")})
+    (tmp_path / "copy.jsonl").write_bytes((tmp_path / "web.jsonl").read_bytes())
+    assert warnings_of(tmp_path, inputs, [*GOPHER, {"kind": "exact_dedup"}]) == [
+        "input 'copy': 300 of 300 documents are removed by exact_dedup (exact_duplicate); of the other documents 91% "
+        "are kept. See curate show DIR --stage exact_dedup --reason exact_duplicate",
+        "input 'german': 30 of 30 documents are removed by filter (too_few_stop_words); of the other documents 50% "
+        "are kept. See curate show DIR --stage filter --reason too_few_stop_words",
+    ]
+
+
+def test_values_of_a_carried_column(tmp_path: Path):
+    english = written(tmp_path / "a.jsonl", source="en.org")
+    german = of_one_language(tmp_path / "b.jsonl", "de", source="de.org")
+    whole = tmp_path / "whole.jsonl"
+    whole.write_bytes(b"".join(Path(each["path"]).read_bytes() for each in (english, german)))
+    [line] = warnings_of(tmp_path, [{"path": str(whole), "columns": {"domain": "source"}}])
+    assert line.startswith("domain 'de.org': 30 of 30 documents are removed by filter (too_few_stop_words); of the")
+
+
+LABELLED = {"kind": "language", "column": "label"}
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [{"kind": "language", "keep": ["en"]}],
+        [LABELLED, {"kind": "filter", "rules": [{"column": "label", "in": ["en"]}]}],
+        [LABELLED],
+    ],
+    ids=["language", "column", "labels only"],
+)
+def test_languages_that_the_recipe_chooses_are_no_warning(tmp_path: Path, stages: list[Any]):
+    assert warnings_of(tmp_path, [written(tmp_path / "mixed.jsonl", "de", "zh")], stages) == []
+
+
+def test_a_small_group_or_one_with_a_tenth_of_the_share_is_no_warning(tmp_path: Path):
+    assert warnings_of(tmp_path, [written(tmp_path / "few.jsonl", "de", count=9)]) == []
+    texts = [*texts_of("de", 30), *("the of and that " + text for text in texts_of("de", 34)[30:])]
+    path = tmp_path / "some.jsonl"
+    path.write_bytes(records_of([*texts_of("en", 300), *texts]))
+    (tmp_path / "second").mkdir()
+    assert warnings_of(tmp_path / "second", [{"path": str(path)}]) == []  # 4 of 34 are kept
+    path.write_bytes(records_of([*texts_of("en", 300), *texts[:32]]))
+    [line] = warnings_of(tmp_path / "third", [{"path": str(path)}])
+    assert line.startswith("language 'de': 30 of 32 documents are removed by filter (too_few_stop_words); of the")
+
+
+def test_many_groups_are_a_few_lines():
+    """The largest first; and estimates say that they are estimates."""
+    kept = [SampledDocument("kept", "", {}, None, 10.0)] * 1_000
+    lost = [
+        SampledDocument(f"lost {number}", "", {}, ("filter", "short"), 10.0 + number)
+        for number in range(8)
+        for _ in range(60)
+    ]
+    lines = warn_of_lost_groups([*kept, *lost], {}, {})
+    assert len(lines) == 6 and lines[-1] == (
+        "3 more groups are removed as much: input 'lost 2', input 'lost 1', input 'lost 0'"
+    )
+    assert lines[0].startswith("input 'lost 7': about 1,000 of about 1,000 documents are removed by filter (short); ")
+    assert ", by a sample. See " in lines[0]

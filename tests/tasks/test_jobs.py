@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks share a plan and a job: stored as data, read once per process, and refused where they were changed. Nothing
+that grows with the number of slices travels with a task."""
+
+import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from curation import __version__
+from curation.engine import load_engine
+from curation.errors import IntegrityError, OutputError
+from curation.planning.stored_plan import Plan, as_plan, digest_of, keep_plan, load_plan, read_stored_plan, store_plan
+from curation.reading.inputs import Input
+from curation.reading.paths import find_files
+from curation.reading.slice_table import Columns, SliceTable
+from curation.reading.slices import cut_slices
+from curation.recipes.recipe import Recipe
+from curation.run_folder.partitions import Partitions
+from curation.running.run import run
+from curation.system.sessions import TaskSession
+from curation.tasks import jobs
+from curation.tasks.jobs import load_job, run_stored, store_job
+from tests.runs import data_digests, made_texts, recipe_of, records_of
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    folder: Path
+    mask: Path | None
+    rows: np.ndarray
+    partitions: Partitions
+    tables: dict[int, Path]
+
+
+def job_in(folder: Path) -> Job:
+    return Job(
+        folder=folder,
+        mask=None,
+        rows=np.array([3, 2**62], np.int64),
+        partitions=Partitions(folder / "segment", [2, 5]),
+        tables={7: folder / "x"},
+    )
+
+
+def plan_of(folder: Path) -> Plan:
+    for name in ("a", "b"):
+        (folder / f"{name}.jsonl").write_bytes(b'{"text": "x"}\n' * 3)
+    slices = SliceTable.of(cut_slices(find_files([Input(path=str(folder))]), 20))
+    return Plan(
+        version=__version__, recipe=Recipe(), files=[], slices=slices, stage_files={}, tokenizer={"sha256": "0"}
+    )
+
+
+def test_a_job_is_read_as_it_was_stored(tmp_path: Path):
+    job = job_in(tmp_path)
+    found = load_job(Job, store_job(job, tmp_path))
+    assert (found.folder, found.mask, found.tables) == (tmp_path, None, {7: tmp_path / "x"})
+    assert found.rows.dtype == np.int64 and found.rows.tolist() == [3, 2**62]
+    assert found.partitions.folder == tmp_path / "segment" and found.partitions.starts.tolist() == [0, 2, 7]
+
+
+def test_a_plan_is_read_as_it_was_stored(tmp_path: Path):
+    plan, path = plan_of(tmp_path), tmp_path / "plan.json"
+    store_plan(path, plan)
+    assert len(plan.slices) > 2
+    assert load_plan(digest_of(path)) == plan
+    stored = read_stored_plan(path)
+    assert stored is not None and len(stored.read) == 2 and as_plan(stored, Recipe(), stored.read) == plan
+
+
+def test_nothing_that_was_changed_is_loaded(tmp_path: Path):
+    stored = store_job(job_in(tmp_path), tmp_path)
+    stored.path.write_bytes(stored.path.read_bytes().replace(b"segment", b"elsewhere"))
+    with pytest.raises(IntegrityError, match=r"job-\w+\.json has changed"):
+        load_job(Job, stored)
+
+
+def test_threads_that_begin_together_read_a_job_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store_plan(tmp_path / "plan.json", plan_of(tmp_path))
+    plan, job = digest_of(tmp_path / "plan.json"), store_job(job_in(tmp_path), tmp_path)
+    together, seen, loads = Barrier(8), [], []
+    decode = jobs._decode
+
+    def slow(kind: type[Any], value: Any) -> Any:
+        if kind is np.ndarray:
+            loads.append(1)
+            time.sleep(0.05)
+        return decode(kind, value)
+
+    monkeypatch.setattr(jobs, "_decode", slow)
+
+    def task(number: int) -> None:
+        together.wait()
+        run_stored(lambda _, job, at: seen.append((id(job), at)), Job, plan, job, (number,))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(task, range(8)))
+    assert len(loads) == 1 and len({job for job, _ in seen}) == 1
+    assert sorted(at for _, at in seen) == list(range(8))
+
+
+def test_a_plan_is_kept_over_the_jobs_of_all_phases(tmp_path: Path):
+    """A second copy of it would take a kilobyte per file."""
+    plan, path = plan_of(tmp_path), tmp_path / "plan.json"
+    store_plan(path, plan)
+    stored, seen = digest_of(path), []
+    keep_plan(stored, plan)
+    for number in range(4):
+        job = store_job(job_in(tmp_path / str(number)), tmp_path)
+        run_stored(lambda found, *_: seen.append(found is plan), Job, stored, job, (number,))
+    assert seen == [True] * 4
+
+
+def test_a_plan_of_another_version_is_not_read(tmp_path: Path):
+    path = tmp_path / "out" / "_work" / "plan.json"
+    store_plan(path, msgspec.structs.replace(plan_of(tmp_path), version="0.2.0"))
+    with pytest.raises(
+        OutputError, match=rf"{tmp_path}/out was started by version 0\.2\.0, this is {__version__}\. Give"
+    ):
+        read_stored_plan(path)
+    path.write_bytes(b'{"version": "%b", "recipe": 3}' % __version__.encode())
+    with pytest.raises(IntegrityError, match=r"plan\.json is damaged: .* Start over with --force"):
+        read_stored_plan(path)
+
+
+def int64(*values: int) -> bytes:
+    return np.array(values, "<i8").tobytes()
+
+
+def columns_of(file: int = 0, start: int = 0, stop: int = 1, ends: bytes = int64(1)) -> Columns:
+    number = np.array([file], "<i4").tobytes()
+    return Columns(ends=ends, file=number, start=int64(start), stop=int64(stop), edges=bytes(16))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        columns_of(ends=int64(0)),
+        columns_of(ends=int64(2)),
+        columns_of(ends=int64(1, 0)),
+        columns_of(file=2),
+        columns_of(file=-1),
+        columns_of(start=5),
+        columns_of(start=-1),
+    ],
+)
+def test_a_forged_plan_is_damaged(columns: Columns, tmp_path: Path):
+    path = tmp_path / "plan.json"
+    store_plan(path, plan_of(tmp_path))
+    content = msgspec.json.decode(path.read_bytes())
+    path.write_bytes(msgspec.json.encode(content | {"slices": columns}))
+    with pytest.raises(IntegrityError, match=r"plan\.json is damaged: a slice .* Start over with --force"):
+        read_stored_plan(path)
+
+
+def test_a_slice_of_a_table_equals_the_planned_one(tmp_path: Path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.jsonl").write_bytes(b'{"text": "x"}\n' * (40 if name == "b" else 1))
+    (tmp_path / "d.parquet").write_bytes(b"")
+    slices = list(cut_slices(find_files([Input(path=str(tmp_path / "*.jsonl"))]), 100))
+    table = SliceTable.of(slices)
+    assert len(slices) == len(table) == 8 and list(table) == slices
+    assert (table[-1], table[2:4]) == (slices[-1], slices[2:4])
+    with pytest.raises(IndexError):
+        table[8]
+    assert table.stored_sizes().tolist() == [14, *[93] * 6, 14]
+
+
+def test_a_task_is_small_however_many_slices_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    corpus = tmp_path / "made.jsonl"
+    corpus.write_bytes(records_of(made_texts(300)))
+    sent: dict[str, list[int]] = {}
+    slices: list[int] = []
+
+    def watched(self: Any, function: Any, items: Any, *done: Any) -> None:
+        chosen = list(items)
+        name = next((each.__name__ for each in function.args if callable(each)), function.func.__name__)
+        sent.setdefault(name, []).append(len(pickle.dumps(function)))
+        slices.append(len(chosen))
+        run_session(self, function, chosen, *done)
+
+    run_session = TaskSession.run
+    monkeypatch.setattr(TaskSession, "run", watched)
+    for number, slice_bytes in enumerate((1 << 30, 300)):
+        run(recipe_of(corpus), tmp_path / str(number), engine="cpu", slice_bytes=slice_bytes)
+    assert slices[0] == 1 and max(slices) > 100
+    assert {"run_slice", "write_output_part", "delete_share"} < {*sent}
+    assert all(max(sizes) < 1000 and max(sizes) - min(sizes) < 50 for sizes in sent.values()), sent
+    assert data_digests(tmp_path / "0") == data_digests(tmp_path / "1")
+
+
+class Named(msgspec.Struct):
+    name: str
+
+
+def test_a_job_of_the_same_folder_is_not_taken_for_another(tmp_path: Path):
+    plan = Plan(version="1", recipe=Recipe(), files=[], slices=SliceTable.of([]), stage_files={}, tokenizer={})
+    store_plan(tmp_path / "plan.json", plan)
+    seen: list[tuple[str, int]] = []
+    for name in ("first", "second", "first"):
+        task = (Named, digest_of(tmp_path / "plan.json"), store_job(Named(name), tmp_path / "work"), (len(seen),))
+        run_stored(lambda _, job, number: seen.append((job.name, number)), *task)
+    assert seen == [("first", 0), ("second", 1), ("first", 2)]
+    assert len(list((tmp_path / "work").iterdir())) == 2
+
+
+def test_tasks_are_begun_in_their_order():
+    """The last ones may be the smallest, so that no worker waits long."""
+    begun: list[int] = []
+    with load_engine("cpu").open_session(1, "threads") as session:
+        assert session.map(lambda number: begun.append(number) or -number, range(1100)) == [-k for k in range(1100)]
+    assert begun == list(range(1100))
+
+
+def test_no_task_outlives_its_session():
+    """The folder of a run is let go then, and another run may begin in it."""
+    ended: list[int] = []
+    begun = threading.Event()
+
+    def task(number: int) -> None:
+        if number == 0:
+            begun.wait(10)
+            raise OSError("no space left on device")
+        begun.set()
+        time.sleep(0.3)
+        ended.append(number)
+
+    with pytest.raises(OSError, match="no space left"), load_engine("cpu").open_session(2, "threads") as session:
+        session.map(task, range(2))
+    assert ended == [1]
