@@ -268,7 +268,7 @@ def _run(path: Path, folder: Path, stages: Sequence[Any], formats: tuple[str, ..
     largest = max(map(len, _each_text(path)), default=0)  # before the clock starts, and without a list of all texts
     yield {}
     report = run(recipe, folder / "run", engine="cpu", force=True, workers=1).report
-    announced = 400e6 + 230e6 + 40 * report["documents"]["read"] + 1600 + 20 * largest  # the rule of README.md
+    announced = 400e6 + 230e6 + 40 * report["documents"]["read"] + 1600 + 20 * largest  # the rule of docs/scale.md
     resident = report["peak_memory_bytes"]
     yield {"kept": report["documents"]["kept"], "resident MB": resident // 10**6, "rule MB": int(announced / 1e6)}
 

@@ -12,7 +12,7 @@ import pytest
 from curation.demo import collect_documents
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")
 QUOTED = re.compile(r"`([^`\s]+)`")

@@ -108,9 +108,8 @@ def stages_of(page: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load(found)["stages"])
 
 
-def test_the_example_of_the_pages_runs(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_example_of_the_page_runs(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     stages = stages_of("docs/pipelines.md")
-    assert stages == stages_of("README.md")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(semantic_dedup, "KMEANS", ("numpy",))  # so few vectors need no k-means
     (tmp_path / "models").mkdir()

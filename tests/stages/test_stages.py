@@ -89,7 +89,8 @@ def recipe_of(kind: str, folder: Path, **entry: Any) -> Recipe:
 
 
 def test_every_stage_of_the_package_is_in_the_table():
-    modules = [import_module(f"curation.stages.{path.stem}") for path in (ROOT / "curation/stages").glob("[!_]*.py")]
+    paths = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "curation/stages").rglob("[!_]*.py")]
+    modules = [import_module(".".join(path.parts)) for path in paths]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     kinds = {kind.__struct_config__.tag for kind in classes if issubclass(kind, RowStage | CorpusStage)}
     named = {kind for kind in kinds if ":" not in kind and kind.islower()}  # without bases, and what tasks alone use
