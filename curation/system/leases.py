@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ from curation.system.shared_files import exists, fresh
 ARRAY = "array"  # folder of leases in the work folder of a run
 EXPIRE_SECONDS = 60.0
 RENEWALS = 6  # before a lease expires
+GIVEN_BACK = 1  # the time of a lease that was given back: sshfs takes 0 for the present
 _guard: ContextVar[Callable[[], Any] | None] = ContextVar("guard", default=None)
 
 
@@ -106,6 +108,7 @@ class Leases:
         self._terms = orjson.dumps({"holder": holder, "seconds": expire_seconds})
         self._clock = folder / f"clock-{uuid.uuid4().hex}"
         self._held: set[Lease] = set()
+        self._refused: dict[Path, float] = {}  # when a file was first refused
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._renew, daemon=True)
 
@@ -150,9 +153,10 @@ class Leases:
         except FileExistsError:
             return None
         except PermissionError:  # of sshfs too if the file exists: its server does not say why it refuses
-            if os.access(folder, os.W_OK):
+            since = self._refused.setdefault(path, time.monotonic())
+            if os.access(folder, os.W_OK) and (exists(path) or time.monotonic() - since <= self.expire_seconds):
                 return None
-            raise
+            raise  # a file that nobody sees is no lease: the server's disk is full, for one
         try:
             with open(descriptor, "wb") as file:
                 file.write(self._terms)
@@ -201,7 +205,7 @@ class Leases:
         """End a lease: others may take over at once."""
         self._forget(lease)
         with suppress(OSError):
-            os.utime(lease.path, (0, 0))
+            os.utime(lease.path, (GIVEN_BACK, GIVEN_BACK))
 
     def _forget(self, lease: Lease) -> None:
         with self._lock:

@@ -27,7 +27,7 @@ from curation.planning.stored_plan import Plan, Stored
 from curation.system.cluster import RESUME_ADVICE
 from curation.system.files import FOLDER_FILES, numbered_folders, numbered_path
 from curation.system.interrupts import check as check_interrupts
-from curation.system.leases import Held, Lease, Leases, guarded_by, lease_path
+from curation.system.leases import GIVEN_BACK, Held, Lease, Leases, guarded_by, lease_path
 from curation.system.shared_files import exists, fresh
 from curation.system.steps import Count
 from curation.tasks.jobs import URLS, load_job
@@ -282,7 +282,7 @@ class Board:
         """Raise OutOfMemoryError if too many processes have died while they held a task."""
         paths = [lease_path(self._folder(number), f"{number:06d}", each) for each in range(generation)]
         if len(paths) >= MAX_DEATHS:
-            dead = sum(fresh(path, path.stat).st_mtime > 0 for path in paths)  # 0: given back
+            dead = sum(fresh(path, path.stat).st_mtime > GIVEN_BACK for path in paths)
             if dead >= MAX_DEATHS:
                 raise OutOfMemoryError(
                     f"{dead} processes died on the same task, most often because memory ran out. Give each process "

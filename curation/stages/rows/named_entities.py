@@ -7,6 +7,8 @@ versions of spaCy may give other results: they are part of the identity of a run
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.metadata import version
@@ -27,13 +29,14 @@ LABELS = {  # labels of spaCy's models, as Presidio maps them, with buildings as
     "organisation": ("ORG",),
 }
 MAX_CHARACTERS = 100_000  # of a piece: the model takes about 1 GB for a million
+LONG_WORD = re.compile(r"\S{200}(?=\S)")  # spaCy's rules take quadratic time: 32 s for 10,000 brackets
 _LOCK = Lock()  # spaCy's vocabulary grows while a text is read
 
 
 def model_files(folder: str) -> dict[str, str]:
     """Return the files of a model: path -> SHA-256. InputError for a folder without a model of spaCy."""
     root = Path(folder)
-    if not root.is_dir():
+    if not os.path.isdir(root):  # is_dir raises an error for a name that is too long
         raise InputError(f"model {folder!r} is not a folder, expected the folder of a spaCy model with {CONFIG}")
     if not (root / CONFIG).is_file():
         inside = [path.parent for path in sorted(root.glob(f"*/{CONFIG}"))]
@@ -76,7 +79,9 @@ def _load(folder: str) -> Any:
         reason = " ".join(str(error).split())[:300]
         raise InputError(f"the model in {folder} cannot be loaded: {reason}. Give a model of spaCy 3") from None
     if FINDER not in nlp.pipe_names:
-        raise InputError(f"the model in {folder} finds no names: it has {', '.join(nlp.pipe_names)}, expected {FINDER}")
+        raise InputError(
+            f"the model in {folder} finds no names: it has {', '.join(nlp.pipe_names) or 'no parts'}, expected {FINDER}"
+        )
     return nlp
 
 
@@ -95,8 +100,20 @@ def find_entities(text: str, folder: str, entities: Sequence[str]) -> Iterator[t
         nlp = _load(folder)
         for start, piece in _pieces(text):
             with nlp.memory_zone():  # frees the words that the vocabulary has learnt
-                found = [(span.start_char, span.end_char, span.label_) for span in nlp(piece).ents]
+                found = [(span.start_char, span.end_char, span.label_) for span in nlp(_tokens(nlp, piece)).ents]
             yield from ((start + low, start + high, names[label]) for low, high, label in found if label in names)
+
+
+def _tokens(nlp: Any, piece: str) -> Any:
+    """The tokens of a piece. Rules for the ends of words see at most 200 characters."""
+    from spacy.tokenizer import Tokenizer
+    from spacy.tokens import Doc
+
+    cuts = [match.end() for match in LONG_WORD.finditer(piece)]
+    if not (cuts and isinstance(nlp.tokenizer, Tokenizer)):
+        return nlp.make_doc(piece)
+    parts = [piece[low:high] for low, high in zip([0, *cuts], [*cuts, len(piece)], strict=True)]
+    return Doc.from_docs([nlp.make_doc(part) for part in parts], ensure_whitespace=False)
 
 
 def _pieces(text: str) -> Iterator[tuple[int, str]]:

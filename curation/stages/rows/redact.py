@@ -22,9 +22,10 @@ from curation.stages.rows.published_patterns import PUBLISHED, Published, Publis
 
 PATTERNS: dict[str, Mapping[str, Finder | Published | PublishedEmail]] = {"checked": FINDERS, "published": PUBLISHED}
 
-# In place of a deleted match while other types are searched, so that digits on both sides are not one number. UTF-8 has
-# no lone surrogates, so no text has it.
-CUT = "\ud800"
+# Signs mark the places of replacements while more is searched: a deleted match divides numbers, and names are replaced
+# outside of replacements. UTF-8 has no lone surrogates, so no text has one.
+SIGNS = {name: chr(0xD800 + place) for place, name in enumerate(FINDERS)}
+SIGN = re.compile(f"[{''.join(SIGNS.values())}]")
 
 
 class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
@@ -117,35 +118,45 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
         for name, finder in finders.items():
             for number in _matching(candidates, finder.hint).tolist():
                 row = int(rows[number])
-                text, count = finder.replace(redacted.get(row) or candidates[number].as_py(), self._mark(name) or CUT)
+                text, count = finder.replace(redacted.get(row) or candidates[number].as_py(), self._signed(name))
                 if count:
                     redacted[row] = text
                     counts[name] += count
-        if not self.replacement:
-            redacted = {row: text.replace(CUT, "") for row, text in redacted.items()}
         if self.entities:
             self._redact_entities(texts, redacted, counts)
+        elif not self.replacement:
+            redacted = {row: SIGN.sub("", text) for row, text in redacted.items()}
         return redacted, counts
 
     def _mark(self, name: str) -> str:
         return self.replacement.replace("{type}", name.upper())
 
+    def _signed(self, name: str) -> str:
+        """The replacement of a type while more is searched. Its ends do not change, which patterns see."""
+        mark = self._mark(name)
+        return mark[:1] + SIGNS[name] + mark[1:] if self.entities or not mark else mark
+
+    def _without_signs(self, text: str) -> tuple[str, list[tuple[int, int]]]:
+        """Return a text without signs, and the spans of the replacements in it."""
+        spans = []
+        for count, match in enumerate(SIGN.finditer(text)):
+            mark = self._mark(next(name for name, sign in SIGNS.items() if sign == match[0]))
+            start = match.start() - count - 1
+            spans += [(start, start + len(mark))] if mark else []
+        return SIGN.sub("", text), spans
+
     def _redact_entities(self, texts: pa.ChunkedArray, redacted: dict[int, str], counts: dict[str, int]) -> None:
         """Replace names in the texts after the patterns, outside their replacements."""
-        marks = re.compile("|".join(re.escape(self._mark(name)) for name in self.types))
         counts |= dict.fromkeys(self.entities, 0)
         for row, original in enumerate(texts.to_pylist()):
-            text = redacted.get(row, original)
-            if not text:
-                continue
-            taken = [match.span() for match in marks.finditer(text)] if row in redacted and self.replacement else []
+            text, taken = self._without_signs(redacted[row]) if row in redacted else (original, [])
             pieces, done = [], 0
-            for low, high, name in find_entities(text, self.model, self.entities):
+            for low, high, name in find_entities(text, self.model, self.entities) if text else ():
                 if not any(low < stop and start < high for start, stop in taken):
                     pieces += [text[done:low], self._mark(name)]
                     done = high
                     counts[name] += 1
-            if pieces:
+            if pieces or row in redacted:
                 redacted[row] = "".join([*pieces, text[done:]])
 
 
