@@ -4,7 +4,8 @@ and signatures, no base class and no wrapper around frames.
 
 A *frame* is a pandas or cuDF DataFrame. A *text* is one of its string columns, one document per row. Row-local
 operations may run on frames in any order. Whole-corpus operations take and return NumPy arrays on the host. Engines
-compute integers and rewritten text; stages decide. Both engines return the same values.
+compute integers and rewritten text; stages decide. Both engines return the same values: plain Python in `tests/oracle`
+(of tokens: the reference tokenizer) defines them, each engine has its implementation, and tests hold it equal.
 """
 
 from __future__ import annotations

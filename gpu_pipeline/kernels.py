@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loops over documents as CUDA kernels, and the functions that lay out their memory.
 
-The kernels call the same functions as the CPU's loops, with one thread per document unless a docstring differs.
+The kernels share functions with the CPU's loops, with one thread per document unless a docstring differs.
 N-grams are cut by bytes and words instead (`curation.kernels.items`), so no document makes a thread long.
 `order` (int64) lists the rows longest first: the 32 threads of a warp have similar work, and no long document starts
 last. The module imports neither cuDF nor CuPy, so machines without a GPU compile and link every kernel. The layout

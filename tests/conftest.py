@@ -26,7 +26,7 @@ ENGINES = tuple(PACKAGES)
 
 settings.register_profile("local", deadline=None, max_examples=150, print_blob=True)
 settings.register_profile("ci", settings.get_profile("local"), derandomize=True, database=None)
-# A kernel launch per example costs milliseconds; the device has the same kernels as the CPU to prove.
+# A kernel launch per example costs milliseconds.
 settings.register_profile(
     "gpu", settings.get_profile("ci"), max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -121,21 +121,6 @@ def murmur3_x64_128(data, start, end):
 
 
 @kernel
-def find_slot(keys, stamps, generation, mask, key):
-    """The slot that holds `key`, or the free slot for it: open addressing with linear probing.
-
-    keys     uint64, one per slot
-    stamps   int32, one per slot; a slot is taken if its stamp equals `generation`, so a new generation empties the
-             table at no cost
-    mask     slots - 1 (uint64); the number of slots is a power of two
-    """
-    slot = key & mask
-    while stamps[slot] == generation and keys[slot] != key:
-        slot = (slot + np.uint64(1)) & mask
-    return slot
-
-
-@kernel
 def slot_of_pair(key, shift):
     """The first slot (uint32) of a key (uint32) in a table of 2^(32 - shift) slots."""
     return np.uint32(np.uint32(key * PAIR_MULTIPLIER) >> shift)

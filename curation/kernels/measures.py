@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All measures of one document: one pass over its bytes, then n-grams over the word hashes.
+"""Parts of the measures of one document, which `curation.measures` defines and the scans of the engines call.
 
-The engines call parts of it, and tests compare their loops with the whole.
+Arrays; "int" is int64:
 
-`curation.measures` defines them. Arrays; "int" is int64:
-
-lanes, byte_lanes                  uint64, of `words.character_lanes`
-word_hash, word_end                uint64 and int, one per word: hash; characters of all words up to this one
+lanes                  uint64, of `words.character_lanes`
+word_hash, word_end    uint64 and int, one per word: hash; characters of all words up to this one
+line_hash, line_mark   uint64 and int, one per text line: hash of its characters; 2 * characters, plus 1 for the first
+                       line of a paragraph
 active, active_hash, active_slot   int, uint64, int, one per word: positions of n-grams that may repeat, their hashes,
                                    their slots in the table
-keys, stamps, counts               uint64, int32, int32: the table; a power of two of slots, at least twice the words
-generation                         int32[1], number of uses of the table; stamps start at 0, generations at 1
-out                                int, (measures, rows); column `row` belongs to this document
+keys, counts           uint64 and int32: the table; a power of two of slots, at least twice the words
+out                    int, (measures, rows); column `row` belongs to this document
 
 An n-gram can repeat only where its first and its last (n-1)-gram repeat. So each length looks only at the positions
 that repeat for the length before: on real text one word in three for 3-grams, one in a hundred for 6-grams. This makes
@@ -22,25 +21,16 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
-from curation.kernels.hashing import FMIX_1, combine64, find_slot, load64, mix64, table_mask
-from curation.kernels.tables import LINE_BREAK
+from curation.kernels.hashing import FMIX_1
 from curation.kernels.utf8 import byte_at
 from curation.kernels.words import (
     LANE_ALPHABETIC,
     LANE_ALPHANUMERIC,
     LANE_BRACKET,
     LANE_DIGIT,
-    LANE_HASH_SIGN,
     LANE_PUNCTUATION,
     LANE_UNSPACED,
     LANE_UPPERCASE,
-    MAX_LANE,
-    finish_word,
-    first_mark,
-    low_bytes,
-    mark_equal,
-    mark_letters,
-    mark_stops,
 )
 from curation.measures import ENGLISH_FUNCTION_WORDS, GOPHER_STOP_WORDS, Measure
 
@@ -108,19 +98,6 @@ LISTED_MULTIPLIER, LISTED_KEYS, LISTED_LOWER, LISTED = list_words()
 SHORT_LINE_CHARACTERS = 30
 ELLIPSIS_END, ELLIPSIS_CHARACTER_END, PUNCTUATED_END = 1, 2, 4
 BULLET_START, STAR_START = 1, 2
-BLANK = 32
-FULL_STOPS, COLONS = np.uint64(0x2E2E2E2E2E2E2E2E), np.uint64(0x3A3A3A3A3A3A3A3A)
-NUL_GAP = np.uint64(0xD6E8FEB86659FD93)  # separates the hashes of gaps from those of words
-
-
-@kernel
-def _lane_at(data, i, pages, records, lanes, byte_lanes):
-    """The counters (uint64) of the character that starts at `i`; 0 for white space."""
-    byte = byte_at(data, i)
-    if byte < 0x80:
-        return byte_lanes[np.uint64(byte)]
-    code_point, _ = utf8.decode(data, i)
-    return lanes[np.uint64(utf8.record_of(pages, records, code_point))]
 
 
 @kernel
@@ -222,22 +199,6 @@ def flush_lanes(counters, out, row):
 
 
 @kernel
-def count_ascii(data, start, end, byte_lanes, out, row):
-    """Add the classes of the ASCII characters to the measures; return the number of "#"."""
-    hash_signs = 0
-    i = start
-    while i < end:
-        stop = min(i + MAX_LANE, end)
-        counters = np.uint64(0)
-        for k in range(i, stop):
-            counters += byte_lanes[np.uint64(byte_at(data, k))]
-        hash_signs += int(counters >> np.uint64(LANE_HASH_SIGN) & np.uint64(0xFF))
-        flush_lanes(counters & ~np.uint64(0xFF << LANE_HASH_SIGN), out, row)
-        i = stop
-    return hash_signs
-
-
-@kernel
 def line_end_bits(data, last_word, last_end):
     """The bits of a text line by the end of its last word: ELLIPSIS_END, ELLIPSIS_CHARACTER_END, PUNCTUATED_END."""
     cp = last_code_point(data, last_word, last_end)
@@ -278,346 +239,6 @@ def count_line_end(data, last_word, last_end, out, row):
     out[M_ELLIPSIS_LINES, row] += int(bits & ELLIPSIS_END != 0)
     out[M_ELLIPSIS_CHAR_LINES, row] += int(bits & ELLIPSIS_CHARACTER_END != 0)
     out[M_PUNCTUATED, row] += int(bits & PUNCTUATED_END != 0)
-
-
-@kernel
-def scan_document(
-    data, start, end, pages, records, flags, lanes, byte_lanes, word_hash, word_end, line_hash, line_mark, out, row
-):
-    """Write the measures that need the text, and `word_hash` and `word_end`; return (words, text lines).
-
-    line_hash, line_mark   uint64 and int, at least one per text line: hash of its characters; 2 * characters, plus
-                           1 for the first line of a paragraph
-    """
-    words = 0
-    text_lines = 0
-    lines = 0
-    characters = 0
-    visible = 0
-    longest = 0
-    with_letter = 0
-    sentences = 0
-    ends_sentence = True
-    ellipses = 0
-    stop_bits = 0
-    function_words = 0
-    urls = 0
-    url_characters = 0
-    hash_signs = count_ascii(data, start, end, byte_lanes, out, row)
-    ellipsis_characters = 0
-    newlines = 0
-    line_ends = 0
-    counters = np.uint64(0)
-    in_lanes = 0
-    letter_lane = np.uint64(0xFF << LANE_ALPHABETIC)
-    bracket = np.uint64(1 << LANE_BRACKET)
-    limit = len(data) - 8  # last position where eight bytes can be loaded
-
-    new_paragraph = 1
-    line_start = 0  # in characters
-    line_words = 0
-    this_line = np.uint64(0)
-    gap = np.uint64(0)
-    gap_characters = 0
-    last_word = start
-    last_end = start
-    i = start
-    while i < end:
-        lane = _lane_at(data, i, pages, records, lanes, byte_lanes)
-
-        if lane != np.uint64(0):
-            if line_words == 0:
-                count_line_start(data, i, out, row)
-            word = i
-            word_characters = 0
-            state = np.uint64(0)
-            pending = np.uint64(0)
-            num_pending = 0
-            url_at = -1
-            dots = 0
-            dot_at = -2
-            letters = np.uint64(0)
-            # Eight ASCII bytes at a time; only full stops and colons are handled one by one.
-            while i <= limit:
-                block = load64(data, i)
-                stops = mark_stops(block)
-                if end - i < 8:
-                    stops |= np.uint64(0x80) << np.uint64(8 * (end - i))
-                length = first_mark(stops)
-                if length == 0:
-                    break
-                block &= low_bytes(length)
-                letters |= mark_letters(block)
-                marks = mark_equal(block, FULL_STOPS) | mark_equal(block, COLONS)
-                while marks:
-                    k = first_mark(marks)
-                    marks &= marks - np.uint64(1)
-                    if byte_at(data, i + k) == 46:
-                        dots = dots + 1 if dot_at == i + k - 1 else 1
-                        dot_at = i + k
-                        if dots == 3:
-                            ellipses += 1
-                            dots = 0
-                    if url_at < 0:
-                        back = url_start(data, i + k, word, end, pages, records, lanes)
-                        if back > 0:
-                            url_at = word_characters + k - back
-                i += length
-                word_characters += length
-                if length < 8:
-                    pending = block
-                    num_pending = length
-                    break
-                state = combine64(state + np.uint64(1), block)
-            lane = np.uint64(0)
-            if i < end and byte_at(data, i) != BLANK:
-                lane = _lane_at(data, i, pages, records, lanes, byte_lanes)
-            # The rest of the word: characters beyond ASCII, control characters, the last bytes of the data.
-            while lane != np.uint64(0):
-                letters |= lane & letter_lane
-                byte = byte_at(data, i)
-                if byte < 0x80:
-                    if byte == 46 or byte == 58:
-                        if byte == 46:
-                            dots = dots + 1 if dot_at == i - 1 else 1
-                            dot_at = i
-                            if dots == 3:
-                                ellipses += 1
-                                dots = 0
-                        if url_at < 0:
-                            back = url_start(data, i, word, end, pages, records, lanes)
-                            if back > 0:
-                                url_at = word_characters - back
-                    width = 1
-                else:
-                    counters += lane
-                    in_lanes += 1
-                    cp, width = utf8.decode(data, i)
-                    if cp == 0x2026:
-                        ellipsis_characters += 1
-                    elif cp == 0x27E8 or cp == 0x27E9:
-                        counters += bracket
-                    if in_lanes == MAX_LANE:
-                        flush_lanes(counters, out, row)
-                        counters = np.uint64(0)
-                        in_lanes = 0
-                for k in range(width):
-                    pending |= np.uint64(byte_at(data, i + k)) << np.uint64(8 * num_pending)
-                    num_pending += 1
-                    if num_pending == 8:
-                        state = combine64(state + np.uint64(1), pending)
-                        pending = np.uint64(0)
-                        num_pending = 0
-                i += width
-                word_characters += 1
-                if i >= end:
-                    break
-                lane = _lane_at(data, i, pages, records, lanes, byte_lanes)
-
-            num_bytes = i - word
-            key = pending | np.uint64(min(num_bytes, 255)) << np.uint64(56)
-            listed = listed_bits(key)
-            stop_bits |= listed
-            function_words += listed >> NUM_STOP_WORDS
-            if letters:
-                with_letter += 1
-            if url_at >= 0:
-                urls += 1
-                url_characters += word_characters - url_at
-            byte = byte_at(data, i - 1)
-            ends_sentence = bool((byte == 46) | (byte == 33) | (byte == 63))
-            if (byte >= 0x80) | (byte == 34) | (byte == 39) | (byte == 41) | (byte == 93) | (byte == 125):
-                ends_sentence = ends_in_sentence_mark(data, word, i)
-            sentences += int(ends_sentence)
-            if word_characters > longest:
-                longest = word_characters
-            visible += word_characters
-            characters += word_characters
-            hashed = finish_word(state, pending, num_bytes)
-            word_hash[np.uint64(words)] = hashed
-            word_end[np.uint64(words)] = visible
-            words += 1
-            # A single space between two words does not change the hash; any other gap does.
-            if gap_characters > 0 and (line_words == 0 or gap_characters > 1 or gap != np.uint64(32)):
-                this_line = combine64(this_line, mix64(gap ^ NUL_GAP))
-            this_line = combine64(this_line, hashed)
-            gap = np.uint64(0)
-            gap_characters = 0
-            line_words += 1
-            last_word = word
-            last_end = i
-            if i + 1 < end and byte_at(data, i) == BLANK:
-                following = byte_at(data, i + 1)
-                if BLANK < following < 0x7F:  # the common case: one space, then the next word
-                    gap = np.uint64(BLANK)
-                    gap_characters = 1
-                    characters += 1
-                    i += 1
-        else:
-            cp, width = utf8.decode(data, i)
-            i += width
-            characters += 1
-            if flags[utf8.record_of(pages, records, cp)] & np.uint32(LINE_BREAK) == np.uint32(0):
-                gap = gap * np.uint64(0x100000001B3) + np.uint64(cp)
-                gap_characters += 1
-                if i < end:
-                    continue
-                line_length = characters - line_start
-            else:
-                line_length = characters - 1 - line_start
-                line_ends += 1
-                if cp == 10:
-                    newlines += 1
-                elif cp == 13 and i < end and byte_at(data, i) == 10:
-                    newlines += 1
-                    characters += 1
-                    line_ends += 1
-                    i += 1
-            # The line ends here: at a line end, or at the end of a text with trailing white space.
-            lines += 1
-            if line_words == 0:
-                new_paragraph = 1
-            else:
-                if gap_characters > 0:
-                    this_line = combine64(this_line, mix64(gap ^ NUL_GAP))
-                if line_length <= SHORT_LINE_CHARACTERS:
-                    out[M_SHORT, row] += 1
-                count_line_end(data, last_word, last_end, out, row)
-                line_hash[text_lines] = this_line
-                line_mark[text_lines] = 2 * line_length + new_paragraph
-                out[M_PARAGRAPHS, row] += new_paragraph
-                text_lines += 1
-                new_paragraph = 0
-            line_start = characters
-            line_words = 0
-            this_line = np.uint64(0)
-            gap = np.uint64(0)
-            gap_characters = 0
-    if line_words > 0:
-        lines += 1
-        line_length = characters - line_start
-        if line_length <= SHORT_LINE_CHARACTERS:
-            out[M_SHORT, row] += 1
-        count_line_end(data, last_word, last_end, out, row)
-        line_hash[text_lines] = this_line
-        line_mark[text_lines] = 2 * line_length + new_paragraph
-        out[M_PARAGRAPHS, row] += new_paragraph
-        text_lines += 1
-
-    flush_lanes(counters, out, row)
-    stop_bits &= FUNCTION_WORD - 1
-    stop_words = 0
-    while stop_bits:
-        stop_words += stop_bits & 1
-        stop_bits >>= 1
-    out[M_BYTES, row] = end - start
-    out[M_CHARACTERS, row] = characters
-    out[M_WORDS, row] = words
-    out[M_LINES, row] = lines
-    out[M_TEXT_LINES, row] = text_lines
-    out[M_SENTENCES, row] = sentences + (0 if ends_sentence else 1)
-    out[M_NEWLINES, row] = newlines
-    out[M_LINE_CHARACTERS, row] = characters - line_ends
-    out[M_WORD_CHARACTERS, row] = visible
-    out[M_MAX_WORD, row] = longest
-    out[M_WITH_LETTER, row] = with_letter
-    out[M_HASHES, row] = hash_signs
-    out[M_ELLIPSES, row] = ellipses + ellipsis_characters
-    out[M_ELLIPSIS_CHARS, row] = ellipsis_characters
-    out[M_SYMBOLS, row] = hash_signs + ellipses + ellipsis_characters
-    out[M_SYMBOL_CHARS, row] = hash_signs + ellipsis_characters
-    out[M_SPACES, row] = characters - visible
-    out[M_STOP_WORDS, row] = stop_words
-    out[M_FUNCTION_WORDS, row] = function_words
-    out[M_URLS, row] = urls
-    out[M_URL_CHARS, row] = url_characters
-    out[M_NUM_2GRAMS, row] = max(words - 1, 0)
-    out[M_NUM_3GRAMS, row] = max(words - 2, 0)
-    return words, text_lines
-
-
-@kernel
-def _insert(keys, stamps, counts, generation, mask, key):
-    """Count `key`; return its slot."""
-    slot = find_slot(keys, stamps, generation, mask, key)
-    if stamps[slot] == generation:
-        counts[slot] += 1
-    else:
-        stamps[slot] = generation
-        keys[slot] = key
-        counts[slot] = 1
-    return slot
-
-
-@kernel
-def count_duplicate_lines(line_hash, line_mark, text_lines, keys, stamps, counts, generation, out, row):
-    """Write the measures of duplicate text lines and paragraphs; a paragraph hashes the hashes of its lines."""
-    mask = table_mask(text_lines)
-    generation[0] += 1
-    for k in range(text_lines):
-        slot = _insert(keys, stamps, counts, generation[0], mask, line_hash[k])
-        if counts[slot] > 1:
-            out[M_DUP_LINES, row] += 1
-            out[M_DUP_LINE_CHARS, row] += line_mark[k] >> 1
-    generation[0] += 1
-    k = 0
-    while k < text_lines:
-        paragraph = line_hash[k]
-        characters = line_mark[k] >> 1
-        k += 1
-        while k < text_lines and line_mark[k] & 1 == 0:
-            paragraph = combine64(paragraph, line_hash[k])
-            characters += 1 + (line_mark[k] >> 1)
-            k += 1
-        slot = _insert(keys, stamps, counts, generation[0], mask, paragraph)
-        if counts[slot] > 1:
-            out[M_DUP_PARAGRAPHS, row] += 1
-            out[M_DUP_PARAGRAPH_CHARS, row] += characters
-
-
-@kernel
-def count_distinct_words(word_hash, words, keys, stamps, counts, generation, out, row):
-    """Write the number of distinct words."""
-    mask = table_mask(words)
-    generation[0] += 1
-    distinct = 0
-    for w in range(words):
-        slot = _insert(keys, stamps, counts, generation[0], mask, word_hash[w])
-        if counts[slot] == 1:
-            distinct += 1
-    out[M_DISTINCT, row] = distinct
-
-
-@kernel
-def _count_level(
-    n, words, word_hash, active, active_hash, active_slot, num_active, keys, stamps, counts, generation, mask
-):
-    """Count the n-grams at the active positions; return how many positions have an n-gram."""
-    num_counted = 0
-    for c in range(num_active):
-        position = active[c]
-        if n > 2 and (c + 1 == num_active or active[c + 1] != position + 1):
-            continue  # the next (n-1)-gram does not repeat
-        if position + n > words:
-            continue
-        hashed = combine64(active_hash[c], word_hash[position + n - 1])
-        active[num_counted] = position
-        active_hash[num_counted] = hashed
-        active_slot[num_counted] = np.int64(_insert(keys, stamps, counts, generation, mask, hashed))
-        num_counted += 1
-    return num_counted
-
-
-@kernel
-def _keep_repeated(active, active_hash, active_slot, num_counted, counts):
-    repeated = 0
-    for c in range(num_counted):
-        if counts[active_slot[c]] > 1:
-            active[repeated] = active[c]
-            active_hash[repeated] = active_hash[c]
-            active_slot[repeated] = active_slot[c]
-            repeated += 1
-    return repeated
 
 
 @kernel
@@ -666,43 +287,3 @@ def write_covered(n, word_end, active, repeated, out, row):
         characters += _characters_between(word_end, max(position, free), position + n)
         free = position + n
     out[M_COVERED + n - 5, row] = characters
-
-
-@kernel
-def count_ngrams(
-    words,
-    max_ngram,
-    coverage,
-    word_hash,
-    word_end,
-    active,
-    active_hash,
-    active_slot,
-    keys,
-    stamps,
-    counts,
-    generation,
-    out,
-    row,
-):
-    """Write the measures of top 2- to 4-grams, of duplicate and, with `coverage`, covered 5- to 10-grams, up to
-    `max_ngram`."""
-    mask = table_mask(words)
-    for w in range(words):
-        active[w] = w
-        active_hash[w] = word_hash[w]
-    repeated = words
-    for n in range(2, max_ngram + 1):
-        generation[0] += 1
-        num_counted = _count_level(
-            n, words, word_hash, active, active_hash, active_slot, repeated, keys, stamps, counts, generation[0], mask
-        )
-        repeated = _keep_repeated(active, active_hash, active_slot, num_counted, counts)
-        if n <= 4:
-            write_top(n, words, word_end, active, active_slot, repeated, counts, out, row)
-        else:
-            if coverage:
-                write_covered(n, word_end, active, repeated, out, row)
-            write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row)
-        if repeated == 0 and n >= 4:
-            break

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`measures.scan_document` for the CPU: the same measures and word hashes, by masks of 64 bytes.
+"""The measures that need the text, and the hashes of words and lines, for the CPU: by masks of 64 bytes.
 
 `find_words` turns masks into positions. Then each loop does one thing for all words, or for all lines: LLVM compiles
 such loops to vector code, and they have few branches. Positions are bytes of `data`. `allocate_positions` describes the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hash tables of `measures` for the CPU: the same measures, by loops with few branches that depend on the text.
+"""The measures of repetition for the CPU: hash tables and loops with few branches that depend on the text.
 
 A table is emptied before it is filled, since an empty key then needs no stamp, and a new key no branch. It is as large
 as its items need, and mostly fits into the first cache. Arrays as in `measures`.
@@ -48,7 +48,7 @@ def _slot_of(keys, mask, hashed):
 
 @kernel
 def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
-    """Write the measures of `measures.count_duplicate_lines`."""
+    """Write the measures of duplicate text lines and paragraphs; a paragraph hashes the hashes of its lines."""
     mask = _empty_table(keys, text_lines)
     duplicates = characters = 0
     for k in range(at(text_lines)):
@@ -150,7 +150,8 @@ def _count_repeated(active, active_hash, active_slot, num_active, keys, counts):
 def count_ngrams(
     words, max_ngram, coverage, word_hash, word_end, active, active_hash, active_slot, keys, counts, out, row
 ):
-    """Write the measures of `measures.count_ngrams`."""
+    """Write the measures of top 2- to 4-grams, of duplicate and, with `coverage`, covered 5- to 10-grams, up to
+    `max_ngram`."""
     repeated = _find_candidates(words, word_hash, keys.view(np.uint8), active, active_hash)
     for n in range(2, max_ngram + 1):
         if n > 2:

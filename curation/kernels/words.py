@@ -3,16 +3,14 @@
 
 import numpy as np
 
-from curation.kernels import tables, utf8
+from curation.kernels import tables
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import GOLDEN, combine64, mix64
-from curation.kernels.utf8 import byte_at
 
 # A uint64 per character holds eight counters of eight bits: one addition counts eight classes.
 LANE_ALPHABETIC, LANE_ALPHANUMERIC, LANE_DIGIT, LANE_UPPERCASE = 0, 8, 16, 24
 LANE_BRACKET, LANE_PUNCTUATION, LANE_UNSPACED, LANE_VISIBLE = 32, 40, 48, 56
 LANE_HASH_SIGN = LANE_UNSPACED  # in ASCII, which has no unspaced script
-MAX_LANE = 255
 
 BRACKETS = "()[]{}⟨⟩"
 
@@ -48,12 +46,6 @@ LOW_BITS = np.uint64(0x0101010101010101)
 HIGH_BITS = np.uint64(0x8080808080808080)
 CASE_BITS = np.uint64(0x2020202020202020)
 ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
-
-
-@kernel
-def mark_stops(block):
-    """Mark bytes up to 0x20 and from 0x80. Only the lowest mark is reliable: a borrow may set higher ones."""
-    return ((block - np.uint64(0x2121212121212121)) | block) & HIGH_BITS
 
 
 @kernel
@@ -111,24 +103,3 @@ def word_state(state, pending, num_bytes):
 def finish_word(state, pending, num_bytes):
     """The hash (uint64) of a word from its whole 8-byte blocks (`state`), its last bytes (`pending`) and its length."""
     return mix64(word_state(state, pending, num_bytes))
-
-
-@kernel
-def count_words(data, start, end, pages, records, lanes, byte_lanes):
-    """Number of words of a document, for engines that allocate scratch before the scan."""
-    words = 0
-    inside = False
-    i = start
-    while i < end:
-        byte = byte_at(data, i)
-        if byte < 0x80:
-            visible = byte_lanes[np.uint64(byte)] != np.uint64(0)
-            i += 1
-        else:
-            code_point, width = utf8.decode(data, i)
-            visible = lanes[np.uint64(utf8.record_of(pages, records, code_point))] != np.uint64(0)
-            i += width
-        if visible and not inside:
-            words += 1
-        inside = visible
-    return words

@@ -154,12 +154,10 @@ def _measure_characters(text: str) -> dict[str, int]:
     }
 
 
-def _measure_words(text: str) -> dict[str, int]:
-    words = text.split()
+def _measure_words(words: list[str]) -> dict[str, int]:
     return {
         "stop_words": len(STOP_WORDS.intersection(words)),
         "function_words": sum(word.translate(ASCII_LOWER) in FUNCTION_WORDS for word in words),
-        "distinct_words": len(set(words)),
     }
 
 
@@ -184,14 +182,23 @@ def _measure_ngrams(words: list[str]) -> dict[str, int]:
     return measures
 
 
-def measure_document(text: str) -> dict[str, int]:
-    """All measures of one document."""
+def measure_text(text: str) -> dict[str, int]:
+    """The measures that need the text: all but those of repetition."""
     return {
         **_measure_size(text),
         **_measure_symbols(text),
         **_measure_lines(text),
         **_measure_characters(text),
-        **_measure_words(text),
-        **_measure_duplicates(text),
-        **_measure_ngrams(text.split()),
+        **_measure_words(text.split()),
     }
+
+
+def measure_repetition(text: str) -> dict[str, int]:
+    """The measures of words, lines, paragraphs and n-grams that repeat."""
+    words = text.split()
+    return {"distinct_words": len(set(words)), **_measure_duplicates(text), **_measure_ngrams(words)}
+
+
+def measure_document(text: str) -> dict[str, int]:
+    """All measures of one document."""
+    return measure_text(text) | measure_repetition(text)
