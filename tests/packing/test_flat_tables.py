@@ -11,7 +11,6 @@ import pytest
 import regex
 import tiktoken
 
-from cpu_fallback.token_kernels import encoded, places_of
 from curation.kernels import case_pretokens as cases
 from curation.kernels.bpe import MAX_IDS
 from curation.kernels.pretokens import BLANK, BREAK, CL100K, LETTER, LLAMA3, NUMBER, O200K, OTHER, QUOTE, SPACE
@@ -36,6 +35,7 @@ from tests.packing.byte_pairs import (
     pairs_of,
     tokenizer_json,
 )
+from tests.packing.token_loops import encoded, places_of
 
 STRINGS = int(os.environ.get("TOKEN_STRINGS", "4000"))  # `make tokens` sets a million
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 import sentencepiece
 
-from cpu_fallback.token_kernels import encoded
 from curation.errors import InputError
 from curation.kernels.pretokens import CL100K, GPT2, O200K
 from curation.packing import tokenization, unicode_differences, unicode_sweep, vocabularies
@@ -25,6 +24,7 @@ from curation.packing.tokenization import TokenizerSpec, load_tokenizer
 from curation.packing.unicode_differences import Entry, characters_of, documents_with, ranges_of, split_of
 from curation.packing.unicode_sweep import CODE_POINTS, CONTEXTS, cutting_tokens, differences, tiktoken_with
 from tests.packing.byte_pairs import EXPRESSIONS, NAMES
+from tests.packing.token_loops import encoded
 
 ALL = os.environ.get("UNICODE_SWEEP") == "all"
 SAMPLE = 100
