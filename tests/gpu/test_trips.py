@@ -76,7 +76,7 @@ def recipe(tmp_path):
 
 @pytest.mark.parametrize("samples", [0, 1])
 def test_text_crosses_once_up_and_once_down_if_kept(bus, recipe, tmp_path, monkeypatch, samples):
-    monkeypatch.setattr("curation.planning.lost_groups.GROUP_SAMPLES", 0)  # removed texts for warnings: 200 per reason
+    monkeypatch.setattr("curation.phases.candidates.GROUP_SAMPLES", 0)  # removed texts for warnings: 200 per reason
     report = run(recipe(samples), tmp_path / "out", engine="gpu", workers=1).report
     size, removed = sum(map(len, TEXTS)), sum(map(len, REMOVED))
     assert (report["documents"]["kept"], report["batch_bytes"]) == (len(TEXTS) - len(REMOVED), BATCH)
