@@ -6,7 +6,7 @@ import math
 import random
 import struct
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SPACES = " \n\r\t\v\f\0"
 WORDS = [b"</s>", b"the", b"of", b"a", "é".encode(), "漢字".encode(), b"w1", b"__label__word", b"w2", b"-", b"b"]
@@ -99,6 +99,13 @@ def score_of(model: Model, text: str, label: int) -> float | None:
         return None
     scores = leaf_scores(model, outputs, -math.inf) if model.loss == HIERARCHICAL else softmax_scores(outputs)
     return math.exp(dict(scores)[label])
+
+
+def predict_by_package(model: Any, text: str) -> tuple[str, float]:
+    """The label and probability by a model of the package; the `predict` of the one that trains needs NumPy 1."""
+    line = text.replace("\n", " ")
+    score, label = next(iter(model.f.predict(f"{line}\n", 1, 0.0, "strict")), (0.0, "none"))
+    return label.removeprefix("__label__"), score
 
 
 def predict(model: Model, text: str) -> tuple[str, float] | None:

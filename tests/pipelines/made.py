@@ -5,7 +5,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 
@@ -188,9 +188,4 @@ def fasttext_language() -> Callable[[str], tuple[str, float]]:
         reading = fasttext_reference.read(path)
         return lambda text: fasttext_reference.predict(reading, text) or ("none", 0.0)
     model = fasttext.load_model(str(path))
-
-    def language(text: str) -> tuple[str, float]:
-        labels, probabilities = model.predict(text, k=1)
-        return (labels[0].removeprefix("__label__"), float(probabilities[0])) if labels else ("none", 0.0)
-
-    return language
+    return partial(fasttext_reference.predict_by_package, model)
