@@ -212,7 +212,7 @@ def test_a_moved_run_gets_the_paths_of_today(
         raise OSError(errno.EIO, "interrupted here")
 
     with monkeypatch.context() as patch:
-        patch.setattr("curation.run_folder.folder.write_report", fail)
+        patch.setattr("curation.finished.moved_paths.write_report", fail)
         with pytest.raises(OSError, match="interrupted here"):
             run(recipe, out, engine="cpu")
     finished = run(recipe, out, engine="cpu", progress=said)

@@ -237,7 +237,7 @@ NOT_LOADED = {
     "this package": (
         "curation.stages.rows.decontaminate:LookUp",
         ["curation"],
-        "Invalid value 'curation.stages.decontam",
+        "Invalid value 'curation.stages.rows.decontam",
     ),
     "no module named": (":A", ["mypackage"], "imported only if you allow it"),
 }
