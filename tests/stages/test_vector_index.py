@@ -214,13 +214,13 @@ def test_a_run_killed_at_each_step_of_the_index_ends_in_the_same_bytes(
         raise KeyboardInterrupt
 
     steps = {
-        "vector_index": ("_take_best",),
-        "semantic_dedup": ("match_bundle", "measure_index_recall", "sort_by_cluster", "write_part", "write_clusters"),
-        "index_tasks": ("_described",),
-        "saved_index": ("write_json",),
+        "vectors.vector_index": ("_take_best",),
+        "vectors.semantic_dedup": ("match_bundle", "measure_index_recall", "sort_by_cluster", "write_part", "write_clusters"),
+        "corpus.index_tasks": ("_described",),
+        "corpus.saved_index": ("write_json",),
     }
     places = [f"stages.{module}.{name}" for module, names in steps.items() for name in names]
-    for place in [*places, "running.corpus_phase.index_digests"]:
+    for place in [*places, "phases.corpus_phase.index_digests"]:
         with monkeypatch.context() as patched:
             patched.setattr(f"curation.{place}", stop)
             with pytest.raises(KeyboardInterrupt):
@@ -237,7 +237,7 @@ def test_what_a_killed_process_leaves_is_no_part_of_the_index(first: Path, tmp_p
     code = f"""
 import os
 from pathlib import Path
-from curation.stages import index_tasks
+from curation.stages.corpus import index_tasks
 from tests.stages.test_vector_index import finish
 def die(path):
     path.with_name("vectors-00000.bin.left").write_bytes(b"half")

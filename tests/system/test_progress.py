@@ -275,7 +275,7 @@ def test_notebooks_get_lines_more_often(monkeypatch: pytest.MonkeyPatch):
 
 TERMINAL = """
 import sys, time
-from curation.running import progress
+from curation.system import progress
 from curation.system.steps import Count
 
 progress.SHORT_LOOP_SECONDS = progress.Bars.loop_delay = 0.3
