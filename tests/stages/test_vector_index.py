@@ -215,7 +215,13 @@ def test_a_run_killed_at_each_step_of_the_index_ends_in_the_same_bytes(
 
     steps = {
         "vectors.vector_index": ("_take_best",),
-        "vectors.semantic_dedup": ("match_bundle", "measure_index_recall", "sort_by_cluster", "write_part", "write_clusters"),
+        "vectors.semantic_dedup": (
+            "match_bundle",
+            "measure_index_recall",
+            "sort_by_cluster",
+            "write_part",
+            "write_clusters",
+        ),
         "corpus.index_tasks": ("_described",),
         "corpus.saved_index": ("write_json",),
     }
