@@ -354,12 +354,16 @@ def test_the_same_run_continues_the_copy_of_work_folders_that_are_lost(
 ):
     """Each attempt is killed at an object that no earlier one has reached, and its work folder is deleted."""
     monkeypatch.setattr("curation.finished.object_copy.FILES_AT_ONCE", 1)
-    original, reached, attempts = MemoryFileSystem.put_file, list[str](), 0
+    original, reached, attempts, killed = MemoryFileSystem.put_file, list[str](), 0, False
 
     def put(self: MemoryFileSystem, local: str, path: str, **more: Any) -> None:
+        nonlocal killed
+        if killed:  # a queued file that a thread takes before the pool ends
+            raise Killed
         if path in reached:
             return original(self, local, path, **more)
         reached.append(path)
+        killed = True
         if after:
             original(self, local, path, **more)
         raise Killed
@@ -367,7 +371,7 @@ def test_the_same_run_continues_the_copy_of_work_folders_that_are_lost(
     monkeypatch.setattr(MemoryFileSystem, "put_file", put)
     shown = Noting()
     while True:
-        attempts += 1
+        attempts, killed = attempts + 1, False
         try:
             finished = run_to(work="lost", progress=shown)
             break
