@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,9 +29,6 @@ from curation.stages.shares.mix import Mix
 
 GROUP_SAMPLES, GROUP_CHARACTERS = 200, 500  # per reason, and of their texts, to count languages
 MAX_VALUE = 100  # characters of a value of a carried column; longer ones name no group
-
-if TYPE_CHECKING:
-    pass
 
 KEPT_SAMPLES = 2_000
 MIN_DOCUMENTS = 10  # of a group, and of them in the sample

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,10 +16,6 @@ from curation.contract import ID, TEXT
 from curation.models.vectors import arrow_type
 from curation.stages import Stage
 from curation.stages.base import added_columns
-
-if TYPE_CHECKING:
-    pass
-
 
 ROW_GROUP_DOCUMENTS = 20_000
 ROW_GROUP_BYTES = 16 << 20  # of text

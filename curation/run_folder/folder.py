@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from curation.errors import InputError, OutputError, counted
 from curation.packing.blends import INDEX_FOLDER
@@ -22,9 +22,6 @@ from curation.system.files import TEMPORARY, check_name, make_folder, read_json,
 from curation.system.leases import fence
 from curation.system.os_errors import PASSING, explain
 from curation.system.progress import Progress
-
-if TYPE_CHECKING:
-    pass
 
 WORK = RUN_PLAN[0]
 

@@ -7,7 +7,7 @@ allowed, so reports of other versions pass.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -19,9 +19,6 @@ from curation.packing.samples import SAMPLE_FILES
 from curation.reading.source_files import SourceFile
 from curation.recipes.renamed import with_new_names
 from curation.run_folder.report_texts_schema import AllValues, RuleValues, Texts
-
-if TYPE_CHECKING:
-    pass
 
 RAW, CLEANED = "raw", "cleaned"
 EXPORTED = (RAW, CLEANED, *SAMPLE_FILES)
