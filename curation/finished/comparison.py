@@ -21,6 +21,7 @@ from curation.contract import ID, TEXT, Engine
 from curation.engine import load_engine
 from curation.errors import OutputError
 from curation.finished.results import FinishedRun, need_documents, open_finished
+from curation.recipes.changes import completed
 from curation.run_folder.documents import part_files
 
 EXAMPLES = 5
@@ -130,7 +131,7 @@ def compare_runs(a: str | Path, b: str | Path) -> Comparison:
 
 def _by_stage(run: FinishedRun) -> dict[str, Any]:
     """The recipe with its stages by name, and their order."""
-    recipe = run.report["recipe"]
+    recipe = completed(run.report["recipe"])
     names = [stage["name"] for stage in run.report["stages"]]
     stages = {name: dict(stage) for name, stage in zip(names, recipe["stages"], strict=True)}
     for name, stage in stages.items():

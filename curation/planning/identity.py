@@ -15,7 +15,8 @@ from curation import __version__
 from curation.errors import IntegrityError, OutputError
 from curation.packing.tokenization import Tokenizer
 from curation.reading.source_files import SourceFile
-from curation.recipes.recipe import Recipe, as_builtins, changed_keys
+from curation.recipes.changes import changed_keys, completed
+from curation.recipes.recipe import Recipe, as_builtins
 from curation.stages import Stage
 from curation.stages.checks import stage_errors
 from curation.stages.own_code import files_of
@@ -64,7 +65,7 @@ def identity_in(folder: Path | str, report: dict[str, Any]) -> Identity:
         )
     files = msgspec.convert(report["files"], list[SourceFile])
     revisions = report.get("stage_revisions", {})
-    return Identity(report["recipe"], files, report["stage_files"], report.get("tokenizer", {}), revisions)
+    return Identity(completed(report["recipe"]), files, report["stage_files"], report.get("tokenizer", {}), revisions)
 
 
 def check_same(

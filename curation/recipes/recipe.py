@@ -446,18 +446,3 @@ def _may_be_recipe(path: Path) -> bool:
         return small and isinstance(yaml.compose(path.read_bytes(), yaml.SafeLoader), yaml.MappingNode)
     except (yaml.YAMLError, ValueError):
         return False
-
-
-def changed_keys(before: object, after: object, path: str = "") -> list[str]:
-    """The paths at which two recipes (from `as_builtins`) differ."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        keys = sorted({*before, *after})
-        return [
-            change
-            for key in keys
-            for change in changed_keys(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
-        ]
-    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        pairs = enumerate(zip(before, after, strict=True))
-        return [change for k, (old, new) in pairs for change in changed_keys(old, new, f"{path}[{k}]")]
-    return [] if before == after else [path or "recipe"]

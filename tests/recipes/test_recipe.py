@@ -12,12 +12,12 @@ import yaml
 from curation.errors import RecipeError
 from curation.reading.inputs import Input
 from curation.recipes import renamed
+from curation.recipes.changes import changed_keys
 from curation.recipes.recipe import (
     DEFAULT_RECIPE,
     Output,
     Recipe,
     as_builtins,
-    changed_keys,
     convert_recipe,
     load_recipe,
     parse_recipe,

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparison with the recipe of an earlier run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from curation.recipes.recipe import Recipe
+from curation.recipes.renamed import with_new_names
+from curation.stages import STAGES
+from curation.stages.own_code import as_json
+
+
+def changed_keys(before: object, after: object, path: str = "") -> list[str]:
+    """The paths at which two recipes (from `as_builtins`) differ."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = sorted({*before, *after})
+        return [
+            change
+            for key in keys
+            for change in changed_keys(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+        ]
+    if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        pairs = enumerate(zip(before, after, strict=True))
+        return [change for k, (old, new) in pairs for change in changed_keys(old, new, f"{path}[{k}]")]
+    return [] if before == after else [path or "recipe"]
+
+
+def completed(recipe: dict[str, Any]) -> dict[str, Any]:
+    """Return the recipe of a report with new names, and with the defaults of settings that its version did not have.
+
+    So a setting whose default gives other results than before must raise the `revision` of its stage. Stages of other
+    packages, and settings that this version does not know, are left as they are: no module is imported.
+    """
+    content = with_new_names(recipe)
+    kinds = {field.name: field.type for field in msgspec.structs.fields(Recipe)}
+    stages = [_completed(entry, STAGES.get(str(entry.get("kind")))) for entry in content["stages"]]
+    rest = {name: _completed(value, kinds.get(name)) for name, value in content.items() if name != "stages"}
+    return content | rest | {"stages": stages}
+
+
+def _completed(value: Any, kind: Any) -> Any:
+    try:
+        return value if kind is None else as_json(msgspec.convert(value, kind))
+    except ValueError:  # msgspec's own errors too
+        return value
