@@ -7,7 +7,7 @@ ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix check wheel bench bench-instructions bench-peers bench-semantic gpu-check torture ptx ptx-record test-all test-models test-storage tokens
+.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check torture ptx ptx-record test-all test-models test-storage tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -43,6 +43,9 @@ test-storage:  ## run the tests against an S3 server on this machine, in an envi
 fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+functions: $(READY)  ## write the functions of stages in `curation`, after a change of their settings or docstrings
+	$(BIN)/python -m curation.library.make_functions
 
 check: $(READY)  ## check lint rules, format, types and spelling, as the commit hooks do
 	$(BIN)/ruff check

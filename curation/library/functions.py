@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stages as functions on frames: lazy on Dask DataFrames, immediate on pandas and cuDF DataFrames.
+"""`curation.read` and `curation.explain`; `stage_functions.py` has the functions of the stages.
 
-The runner applies the same stages to each slice, so a notebook and a recipe give the same result. The signatures repeat
-the stages' fields for editors and type checkers; `tests/contract/test_signatures.py` compares the two.
+The runner reads and applies stages by the same code, so a notebook and a recipe give the same result.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from curation.errors import EngineError, InputError
 from curation.library.frames import AnyFrame, apply
 from curation.library.keywords import plain_settings, stage_of, takes
 from curation.library.measured import Explain
-from curation.measures import Measure
 from curation.planning.memory import read_processors
 from curation.reading import probe, read_documents, rejections, schema_of
 from curation.reading.changes import check_unchanged
@@ -34,12 +32,7 @@ from curation.recipes.recipe import Recipe
 from curation.rules.decide import Rule
 from curation.run_folder.partitions import with_ids
 from curation.stages import (
-    Decontaminate,
     Filter,
-    Language,
-    MeasureStage,
-    Redact,
-    Rewrite,
 )
 
 if TYPE_CHECKING:
@@ -173,91 +166,6 @@ def _frame_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([("doc", pa.int64()), *((name, pa.large_string()) for name in names)])
 
 
-@takes(Rewrite)
-def rewrite(
-    frame: AnyFrame,
-    stage: Rewrite | None = None,
-    *,
-    unicode: str = "keep",
-    markup: str = "keep",
-    control: str = "keep",
-    characters: str = "keep",
-    lowercase: bool = False,
-    whitespace: str = "keep",
-    text_column: str = "text",
-) -> AnyFrame:
-    """Return the frame with its text rewritten.
-
-    stage                a whole `curation.Rewrite` in place of the keywords, which are its fields
-    frame, text_column   as in `curation.apply`
-
-        >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["One  two ", "three"]})
-        >>> curation.rewrite(frame, whitespace="collapse", lowercase=True)["text"].tolist()
-        ['one two', 'three']
-
-    Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
-    """
-    return apply(frame, stage_of(Rewrite, stage, locals()), text_column=text_column)
-
-
-@takes(Redact)
-def redact(
-    frame: AnyFrame,
-    stage: Redact | None = None,
-    *,
-    patterns: str = "checked",
-    types: str | Sequence[str] = ("email", "ip_address", "credit_card", "ssn", "phone"),
-    replacement: str = "[REDACTED]_{type}",
-    entities: str | Sequence[str] = (),
-    model: str = "",
-    text_column: str = "text",
-) -> AnyFrame:
-    """Return the frame with personal data in its text replaced.
-
-    patterns             `checked`, or `published`: plain patterns that match more
-    entities, model      names to replace too, `person`, `location`, `organisation`, that the spaCy model in this folder
-                         finds
-    stage                a whole `curation.Redact` in place of the keywords, which are its fields
-    frame, text_column   as in `curation.apply`
-
-        >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["write to a@b.example"]})
-        >>> curation.redact(frame, types="email")["text"].tolist()
-        ['write to [REDACTED]_EMAIL']
-
-    Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
-    """
-    return apply(frame, stage_of(Redact, stage, locals()), text_column=text_column)
-
-
-@takes(Filter)
-def filter(
-    frame: AnyFrame,
-    rules: str | Rule | dict[str, Any] | Filter | Sequence[str | Rule | dict[str, Any]],
-    *,
-    text_column: str = "text",
-) -> AnyFrame:
-    """Return the rows that break none of `rules`.
-
-    rules                the name of a rule set (`curation.RULE_SETS`), a `curation.Rule`, a dictionary of its fields, a
-                         list of these, or a whole `curation.Filter`
-    frame, text_column   as in `curation.apply`
-
-        >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["one", "one two three"]})
-        >>> curation.filter(frame, curation.Rule(measure="words", min=2))["text"].tolist()
-        ['one two three']
-
-    Measures that `curation.measure` or `curation.explain` wrote to the frame are not computed again, unless a stage has
-    changed the text since. If you change the text yourself, measure it again.
-
-    Raises RecipeError for a wrong rule, and the errors of `curation.apply`.
-    """
-    first, rules = rules, [rules] if isinstance(rules, Rule | dict) else rules
-    return apply(frame, stage_of(Filter, first, locals()), text_column=text_column)
-
-
 def explain(
     frame: AnyFrame,
     rules: str | Rule | dict[str, Any] | Filter | Sequence[str | Rule | dict[str, Any]],
@@ -285,97 +193,7 @@ def explain(
 
     Raises RecipeError for a wrong rule, and the errors of `curation.apply`.
     """
-    first, rules = rules, [rules] if isinstance(rules, Rule | dict) else rules
-    return apply(frame, Explain(rules=stage_of(Filter, first, locals()).rules), text_column=text_column)
+    return apply(frame, Explain(rules=stage_of(Filter, rules, locals()).rules), text_column=text_column)
 
 
-@takes(MeasureStage)
-def measure(
-    frame: AnyFrame,
-    names: str | Measure | MeasureStage | Sequence[str | Measure] = (),
-    *,
-    listed_words: str | Sequence[str] = "",
-    text_column: str = "text",
-) -> AnyFrame:
-    """Return the frame with one int64 column per measure.
-
-    names                one or more members of `curation.Measure`, or a whole `curation.MeasureStage`; default all, or
-                         none with `listed_words`
-    listed_words         words, or the path of a file with one per line: adds the column `listed_words`, the share
-                         of the words of a text that are listed
-    frame, text_column   as in `curation.apply`
-
-        >>> import curation, pandas
-        >>> frame = pandas.DataFrame({"text": ["two words", ""]})
-        >>> curation.measure(frame, ["words", "bytes"])["words"].tolist()
-        [2, 0]
-
-    Raises RecipeError for an unknown measure, and the errors of `curation.apply`.
-    """
-    return apply(frame, stage_of(MeasureStage, names, locals()), text_column=text_column)
-
-
-@takes(Language)
-def language(
-    frame: AnyFrame,
-    keep: str | Sequence[str] | Language = (),
-    *,
-    min_probability: float = 0.65,
-    model: str | os.PathLike[str] = "",
-    max_characters: int = 1000,
-    column: str = "language",
-    text_column: str = "text",
-) -> AnyFrame:
-    """Return the rows in one of the languages `keep`, with the columns `language` and `language_probability` (float64).
-
-    keep                 language codes of the model, such as `en`, or a whole `curation.Language` in place of the
-                         keywords, which are its fields; default: all rows
-    frame, text_column   as in `curation.apply`
-
-    Existing columns of these two names are replaced.
-
-        >>> import curation, pandas
-        >>> texts = ["Nobody knows for sure why it does that.", "Niemand weiß so recht, warum er das tut."]
-        >>> curation.language(pandas.DataFrame({"text": texts}), keep="de")["text"].tolist()
-        ['Niemand weiß so recht, warum er das tut.']
-
-    Raises RecipeError for a wrong setting, and the errors of `curation.apply`.
-    """
-    return apply(frame, stage_of(Language, keep, locals()), text_column=text_column)
-
-
-@takes(Decontaminate)
-def decontaminate(
-    frame: AnyFrame,
-    evaluation_files: str
-    | os.PathLike[str]
-    | FilesInput
-    | Sequence[str | os.PathLike[str] | FilesInput]
-    | Decontaminate,
-    *,
-    ngram: int = 13,
-    min_ngrams: int = 1,
-    compare: str = "folded",
-    text_column: str = "text",
-) -> AnyFrame:
-    """Return the rows that share fewer than `min_ngrams` word n-grams with the evaluation texts.
-
-    evaluation_files     paths or `curation.Input`s of the evaluation texts, or a whole `curation.Decontaminate` in
-                         place of the keywords, which are its fields. Read at once, for Dask frames too
-    frame, text_column   as in `curation.apply`
-
-        >>> import curation, pandas, pathlib
-        >>> _ = pathlib.Path("quiz.txt").write_text("two three")
-        >>> frame = pandas.DataFrame({"text": ["one two three", "three two"]})
-        >>> curation.decontaminate(frame, "quiz.txt", ngram=2)["text"].tolist()
-        ['three two']
-
-    Raises InputError for evaluation texts that cannot be read, RecipeError for a wrong setting, and the errors of
-    `curation.apply`.
-    """
-    return apply(frame, stage_of(Decontaminate, evaluation_files, locals()), text_column=text_column)
-
-
-__all__ = [
-    "apply", "decontaminate", "explain", "filter", "language", "measure", "read", "redact", "rewrite",
-]  # fmt: skip
+__all__ = ["explain", "read"]

@@ -16,7 +16,6 @@ import numpy as np
 
 from curation.errors import CurationError, RecipeError, nearest
 from curation.measures import Measure
-from curation.reading.inputs import AnyInput
 from curation.recipes.settings import expand_shorthands
 from curation.rules.keywords import as_python, as_rule
 
@@ -63,15 +62,15 @@ def plain_settings(kind: type[msgspec.Struct], arguments: Mapping[str, Any]) -> 
     for field in msgspec.structs.fields(kind):
         if field.name in arguments:
             value = _without_measures(arguments[field.name])
-            single = isinstance(value, str | AnyInput) and _takes_lists_only(field.type)
-            settings[field.name] = [value] if single else value
+            settings[field.name] = [value] if _is_entry(value, field.type) else value
     return dict(msgspec.to_builtins(settings, enc_hook=_plain_value))
 
 
-def _takes_lists_only(kind: Any) -> bool:
-    """Whether a type is a list or tuple, or a union with one and without `str`."""
-    kinds = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
-    return str not in kinds and any(typing.get_origin(each) in (list, tuple) for each in kinds)
+def _is_entry(value: object, kind: Any) -> bool:
+    """Whether a value is one entry for a setting that takes lists, and takes no such value itself."""
+    union = typing.get_args(kind) if typing.get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
+    kinds = {typing.get_origin(each) or each for each in union}
+    return isinstance(value, str | dict | msgspec.Struct) and bool(kinds & {list, tuple}) and type(value) not in kinds
 
 
 def _without_measures(value: Any) -> Any:

@@ -1,50 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages: frozen structures with a few short methods each. `STAGES` are those of this package, by their kinds."""
+# ruff: noqa: I001  # the order in which recipes' messages and schema list kinds
+"""Stages: frozen structures with a few short methods each. `STAGES` are those of this package, by their kinds. A line
+here makes a stage known; `make functions` then writes its function."""
 
-from curation.stages.base import CorpusStage, Phase, RowStage, Stage
-from curation.stages.exact.exact_dedup import ExactDedup
-from curation.stages.near.fuzzy_dedup import FuzzyDedup
-from curation.stages.near.ngram_dedup import NgramDedup
-from curation.stages.rows.classify import Classify
-from curation.stages.rows.decontaminate import Decontaminate
-from curation.stages.rows.embed import Embed
-from curation.stages.rows.filter import Filter
-from curation.stages.rows.language import Language
-from curation.stages.rows.measure import MeasureStage
-from curation.stages.rows.perplexity import Perplexity
-from curation.stages.rows.redact import Redact
-from curation.stages.rows.rewrite import Rewrite
-from curation.stages.shares.mix import Mix
-from curation.stages.shares.select import Select
-from curation.stages.vectors.assign_clusters import AssignClusters
-from curation.stages.vectors.semantic_dedup import SemanticDedup
+from curation.stages.base import CorpusStage as CorpusStage
+from curation.stages.base import Phase as Phase
+from curation.stages.base import RowStage as RowStage
+from curation.stages.base import Stage as Stage
 
-_CLASSES: tuple[type[Stage], ...] = (
-    Rewrite, Redact, MeasureStage, Filter, Language, Classify, Perplexity, Embed, AssignClusters,
-    Decontaminate, ExactDedup, FuzzyDedup, NgramDedup, SemanticDedup, Select, Mix,
-)  # fmt: skip
-STAGES: dict[str, type[Stage]] = {str(stage.__struct_config__.tag): stage for stage in _CLASSES}
+from curation.stages.rows.rewrite import Rewrite as Rewrite
+from curation.stages.rows.redact import Redact as Redact
+from curation.stages.rows.measure import MeasureStage as MeasureStage
+from curation.stages.rows.filter import Filter as Filter
+from curation.stages.rows.language import Language as Language
+from curation.stages.rows.classify import Classify as Classify
+from curation.stages.rows.perplexity import Perplexity as Perplexity
+from curation.stages.rows.embed import Embed as Embed
+from curation.stages.vectors.assign_clusters import AssignClusters as AssignClusters
+from curation.stages.rows.decontaminate import Decontaminate as Decontaminate
+from curation.stages.exact.exact_dedup import ExactDedup as ExactDedup
+from curation.stages.near.fuzzy_dedup import FuzzyDedup as FuzzyDedup
+from curation.stages.near.ngram_dedup import NgramDedup as NgramDedup
+from curation.stages.vectors.semantic_dedup import SemanticDedup as SemanticDedup
+from curation.stages.shares.select import Select as Select
+from curation.stages.shares.mix import Mix as Mix
 
-__all__ = [
-    "STAGES",
-    "AssignClusters",
-    "Classify",
-    "CorpusStage",
-    "Decontaminate",
-    "Embed",
-    "ExactDedup",
-    "Filter",
-    "FuzzyDedup",
-    "Language",
-    "MeasureStage",
-    "Mix",
-    "NgramDedup",
-    "Perplexity",
-    "Phase",
-    "Redact",
-    "Rewrite",
-    "RowStage",
-    "Select",
-    "SemanticDedup",
-    "Stage",
-]  # fmt: skip
+_BASES = (Stage, RowStage, CorpusStage)
+STAGES: dict[str, type[Stage]] = {
+    str(found.__struct_config__.tag): found
+    for found in [*vars().values()]
+    if isinstance(found, type) and issubclass(found, Stage) and found not in _BASES
+}

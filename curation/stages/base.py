@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -22,6 +23,7 @@ from curation.rules.grammar import Rule
 from curation.stages.outcome import Corpus, Decision, Outcome, StageCount
 
 SHOWN_COUNTS = 10  # of a stage's details, in its line below the funnel
+PATH = "str | os.PathLike[str]"  # annotation of settings that are paths, for `Function.types`
 
 
 class Clustered(NamedTuple):
@@ -31,6 +33,22 @@ class Clustered(NamedTuple):
     vectors: str
     names: tuple[str, ...] = ()
     centroids: str = ""
+
+
+class Function(NamedTuple):
+    """What the function of a stage, `curation.<kind>`, has besides the settings. `make functions` writes its code.
+
+    doc      its docstring, without the parameters and the errors of all functions: what it returns, notes, an example
+             (`import curation, pandas` is added), and perhaps errors, as in "Raises InputError for an empty file."
+    second   setting that is the second parameter. Default: the one without a default, else a whole stage
+    types    name of a setting -> its annotation, if it takes more types than in a recipe
+    details  true if the function has `details`, which returns `curation.Duplicates`
+    """
+
+    doc: str
+    second: str = ""
+    types: Mapping[str, str] = MappingProxyType({})
+    details: bool = False
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):

@@ -1,23 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library's functions have the settings of their stages, and editors and type checkers see them."""
 
+from __future__ import annotations
+
+import doctest
 import importlib.util
 import inspect
 import os
+import re
 import subprocess
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 import dask.dataframe
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import curation
 import curation.library.functions
+from curation.library import make_functions
 from curation.stages import STAGES
+from curation.stages.base import PATH, Function
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = {kind: getattr(curation, kind) for kind in STAGES}
@@ -26,6 +35,7 @@ PATHS = {
     ("exact_dedup", "index"),
     ("fuzzy_dedup", "index"),
     ("language", "model"),
+    ("redact", "model"),
     ("semantic_dedup", "centroids"),
     ("semantic_dedup", "index"),
 }  # settings that may be a `pathlib.Path` too
@@ -102,14 +112,94 @@ def test_help_shows_what_settings_mean(name: str):
 
 
 def test_what_type_checkers_see_is_what_is_loaded():
-    tree = (ROOT / "curation" / "__init__.py").read_text("utf-8")
-    block = tree[tree.index("if TYPE_CHECKING") : tree.index("__version__")]
-    names: dict[str, Any] = {"TYPE_CHECKING": True}
-    exec(block, names)
-    assert {name for name in names if not name.startswith("__")} - {"TYPE_CHECKING"} == {*curation._HOME_OF}
+    names: dict[str, Any] = {}
+    exec((ROOT / "curation" / "__init__.pyi").read_text("utf-8"), names)
+    assert {name for name in names if not name.startswith("__")} == {*curation._HOME_OF}
     assert {name: names[name] for name in curation._HOME_OF} == {
         name: getattr(curation, name) for name in curation._HOME_OF
     }
+
+
+# The generator
+
+
+@pytest.mark.parametrize(("path", "text"), make_functions.written().items(), ids=lambda value: value[:30])
+def test_generated_code_is_that_of_the_structures(path: str, text: str):
+    assert (ROOT / "curation" / path).read_text("utf-8") == text, "run `make functions`"
+
+
+class Shout(curation.RowStage, frozen=True, kw_only=True, tag="shout"):
+    """Write texts in upper case.
+
+    marks     signs at the end
+    codes     languages
+    """
+
+    function: ClassVar[Function] = Function(
+        """Return the frame with louder texts.
+
+            >>> frame = pandas.DataFrame({"text": ["a"]})
+            >>> curation.stages.stage_functions.shout(frame, 2)["text"].tolist()
+            ['A!!']
+
+        Raises InputError for a whisper.
+        """,
+        types={"sign": PATH},
+    )
+
+    marks: int
+    codes: tuple[str, ...] = ()
+    sign: str = '"'
+
+    def apply(self, engine: Any, frame: Any) -> Any:
+        texts = [text.upper() + "!" * self.marks for text in frame["text"]]
+        return curation.Outcome(text=pa.array(texts), edited=np.ones(len(texts), bool))
+
+
+SHOUT = '''\
+@takes(Shout)
+def shout(
+    frame: AnyFrame,
+    marks: int | Shout,
+    *,
+    codes: str | Sequence[str] = (),
+    sign: str | os.PathLike[str] = "\\"",
+    text_column: str = "text",
+) -> AnyFrame:
+    """Return the frame with louder texts.
+
+    marks                signs at the end. Or a whole `curation.Shout` in place of the keywords, which are its fields
+    frame, text_column   as in `curation.apply`
+
+        >>> import curation, pandas
+        >>> frame = pandas.DataFrame({"text": ["a"]})
+        >>> curation.stages.stage_functions.shout(frame, 2)["text"].tolist()
+        ['A!!']
+
+    Raises RecipeError for a wrong setting, InputError for a whisper, and the errors of `curation.apply`.
+    """
+    return apply(frame, stage_of(Shout, marks, locals()), text_column=text_column)
+'''
+
+
+def test_a_new_stage_needs_no_more_than_its_class(monkeypatch: pytest.MonkeyPatch):
+    text = make_functions.functions_text({"shout": Shout})
+    assert SHOUT in text
+    monkeypatch.setattr(curation.stages, "Shout", Shout, raising=False)
+    module = ModuleType("stage_functions")
+    exec(text, vars(module))
+    monkeypatch.setattr(curation.stages, "stage_functions", module, raising=False)
+    [found] = doctest.DocTestFinder().find(module.shout, "shout", globs={})
+    assert doctest.DocTestRunner().run(found) == doctest.TestResults(0, 3)
+    named = make_functions.names_text((ROOT / "curation" / "__init__.py").read_text("utf-8"), {"shout": Shout})
+    assert re.findall(r'^        "[Ss]hout",$', named, re.M) == ['        "shout",', '        "Shout",']
+    assert "from curation.stages import Shout as Shout\n" in make_functions.stub_text({"curation.stages": ["Shout"]})
+
+
+def test_a_stage_without_a_function_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(Shout, "function")
+    with pytest.raises(TypeError, match="Shout has no class variable `function`"):
+        make_functions.functions_text({"shout": Shout})
 
 
 SCRIPT = """\

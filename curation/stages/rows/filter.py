@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import RecipeError, nearest
 from curation.measures import Measure
 from curation.rules.decide import Rule, Verdict, decide, expand_rules
-from curation.stages.base import RowStage, counts_line
+from curation.stages.base import Function, RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 
 COUNTED = ("characters", "unspaced_characters")  # of all documents: their ratio tells if rules on words make sense
@@ -28,6 +29,21 @@ class Filter(RowStage, frozen=True, kw_only=True, tag="filter"):
     Sets with their sources (Gopher, FineWeb): `curation.rules.decide.RULE_SETS`. Grammar: `docs/rules.md`. A null
     measures as an empty text.
     """
+
+    function: ClassVar[Function] = Function(
+        """Return the rows that break none of `rules`.
+
+        `rules` may also be one `curation.Rule`, or a dictionary of its fields; `curation.RULE_SETS` has the sets.
+
+        Measures that `curation.measure` or `curation.explain` wrote to the frame are not computed again, unless a stage
+        has changed the text since. If you change the text yourself, measure it again.
+
+            >>> frame = pandas.DataFrame({"text": ["one", "one two three"]})
+            >>> curation.filter(frame, curation.Rule(measure="words", min=2))["text"].tolist()
+            ['one two three']
+        """,
+        types={"rules": "str | Rule | dict[str, Any] | Sequence[str | Rule | dict[str, Any]]"},
+    )
 
     rules: str | list[str | Rule]
 

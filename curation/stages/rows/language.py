@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ from curation.kernels.fasttext import SCORE_UNITS
 from curation.models.fasttext import describe_model, label_names, load_classifier
 from curation.reading.inputs import RESERVED
 from curation.rules.decide import Verdict
-from curation.stages.base import RowStage, counts_line
+from curation.stages.base import PATH, Function, RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount
 
 REASONS = ("language", "language_probability")
@@ -42,6 +43,20 @@ class Language(RowStage, frozen=True, kw_only=True, tag="language"):
     `language_probability`. The value is the probability of the most probable language. ValueError for a code that the
     model does not have, InputError for a model that cannot be used.
     """
+
+    function: ClassVar[Function] = Function(
+        """Return the rows in one of the languages `keep`, with the columns `language` and `language_probability`
+        (float64).
+
+        Existing columns of these two names are replaced.
+
+            >>> texts = ["Nobody knows for sure why it does that.", "Niemand weiß so recht, warum er das tut."]
+            >>> curation.language(pandas.DataFrame({"text": texts}), keep="de")["text"].tolist()
+            ['Niemand weiß so recht, warum er das tut.']
+        """,
+        second="keep",
+        types={"model": PATH},
+    )
 
     keep: list[str] = msgspec.field(default_factory=list)
     min_probability: float = MIN_PROBABILITY

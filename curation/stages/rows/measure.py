@@ -12,7 +12,7 @@ import numpy as np
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted
 from curation.measures import Measure, name_of
-from curation.stages.base import RowStage
+from curation.stages.base import Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.word_list import COLUMN, check_words, list_files, load_words, word_rates
 
@@ -30,6 +30,16 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
     """
 
     removes: ClassVar[bool] = False
+    function: ClassVar[Function] = Function(
+        """Return the frame with one int64 column per measure.
+
+            >>> frame = pandas.DataFrame({"text": ["two words", ""]})
+            >>> curation.measure(frame, ["words", "bytes"])["words"].tolist()
+            [2, 0]
+        """,
+        second="names",
+        types={"names": "str | Measure | Sequence[str | Measure]"},
+    )
 
     names: tuple[str, ...] = ()
     listed_words: str | tuple[str, ...] = ""

@@ -18,7 +18,7 @@ from curation.models.causal_files import open_causal
 from curation.models.encoder_files import encoder_digests, is_encoder_path
 from curation.models.encoders import device_facts
 from curation.models.ngrams import KenlmModel, load_language_model
-from curation.stages.base import RowStage
+from curation.stages.base import PATH, Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
 from curation.stages.rows.windows import texts_of
@@ -51,6 +51,21 @@ class Perplexity(RowStage, frozen=True, kw_only=True, tag="perplexity"):
     """
 
     removes: ClassVar[bool] = False
+    function: ClassVar[Function] = Function(
+        r"""Return the frame with a column: the perplexity of each text by a language model, null without words.
+
+            >>> import curation, pandas, pathlib
+            >>> _ = pathlib.Path("tiny.arpa").write_text(
+            ...     "\\data\\\nngram 1=3\n\n\\1-grams:\n-1 <unk>\n-99 <s>\n-0.5 </s>\n\n\\end\\\n"
+            ... )
+            >>> frame = pandas.DataFrame({"text": ["one word", "a\nb", " "]})
+            >>> curation.perplexity(frame, "tiny.arpa", per="word")["perplexity"].tolist()
+            [17.7828, 31.6228, nan]
+
+        Raises InputError for a model that cannot be used.
+        """,
+        types={"model": PATH},
+    )
 
     model: str
     per: str = "token"

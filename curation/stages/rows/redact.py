@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import counted, nearest
-from curation.stages.base import RowStage
+from curation.stages.base import PATH, Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.named_entities import check_entities, check_model, facts, find_entities, model_files
 from curation.stages.rows.personal_data import FINDERS, Finder
@@ -53,6 +53,15 @@ class Redact(RowStage, frozen=True, kw_only=True, tag="redact"):
 
     removes: ClassVar[bool] = False
     revision: ClassVar[int] = 2  # 2: addresses of underscores and marks alone
+    function: ClassVar[Function] = Function(
+        """Return the frame with personal data in its text replaced.
+
+            >>> frame = pandas.DataFrame({"text": ["write to a@b.example"]})
+            >>> curation.redact(frame, types="email")["text"].tolist()
+            ['write to [REDACTED]_EMAIL']
+        """,
+        types={"model": PATH},
+    )
 
     patterns: str = "checked"
     types: tuple[str, ...] = tuple(FINDERS)

@@ -9,7 +9,7 @@ import msgspec
 
 from curation.contract import TEXT, Engine, Frame
 from curation.kernels.rewrite import CHOICES, RewriteSteps
-from curation.stages.base import RowStage
+from curation.stages.base import Function, RowStage
 from curation.stages.outcome import Outcome
 
 
@@ -30,6 +30,14 @@ class Rewrite(RowStage, frozen=True, kw_only=True, tag="rewrite"):
     """
 
     removes: ClassVar[bool] = False
+    function: ClassVar[Function] = Function(
+        """Return the frame with its text rewritten.
+
+            >>> frame = pandas.DataFrame({"text": ["One  two ", "three"]})
+            >>> curation.rewrite(frame, whitespace="collapse", lowercase=True)["text"].tolist()
+            ['one two', 'three']
+        """,
+    )
 
     unicode: str = "keep"
     markup: str = "keep"

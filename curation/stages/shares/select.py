@@ -13,7 +13,7 @@ import pyarrow as pa
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, as_share, counted
 from curation.rules.columns import has_kind, numbers_of, written_numbers
-from curation.stages.base import CorpusStage, Phase
+from curation.stages.base import CorpusStage, Function, Phase
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.shares.rank_bounds import bounds_of, dropped_rows, phases
 
@@ -42,6 +42,19 @@ class Select(CorpusStage, frozen=True, kw_only=True, tag="select"):
     """
 
     finds_duplicates: ClassVar[bool] = False
+    function: ClassVar[Function] = Function(
+        """Return the rows without an exact share of them, those with the lowest or highest numbers in a column.
+
+        Of n rows, floor(share * n) are removed; of equal numbers the later rows. On a Dask frame the call itself
+        computes 16 bytes per row; the rows stay lazy.
+
+            >>> frame = pandas.DataFrame({"text": ["low", "high", "middle"], "score": [0.1, 0.9, 0.5]})
+            >>> curation.select(frame, "score", drop_lowest=0.4)["text"].tolist()
+            ['high', 'middle']
+
+        Raises InputError if no row has a number in the column.
+        """,
+    )
 
     column: str
     drop_lowest: float = 0

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, RecipeError, counted
-from curation.stages.base import Clustered, RowStage
+from curation.stages.base import PATH, Clustered, Function, RowStage
 from curation.stages.outcome import Outcome, StageCount
 from curation.stages.rows.language import check_new_column
 from curation.stages.vectors.vector_clusters import Clusters
@@ -36,6 +36,19 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
     """
 
     removes: ClassVar[bool] = False
+    function: ClassVar[Function] = Function(
+        """Return the frame with a column: the cluster of each row, the one of the nearest centroid; null without a
+        vector.
+
+            >>> frame = pandas.DataFrame({"text": ["a", "b", "c"], "embedding": [[1.0, 0.1], [1.0, -0.1], None]})
+            >>> _ = curation.clusters(frame, clusters=1, save="topics.npz")
+            >>> curation.assign_clusters(frame, "topics.npz", names=["law"])["cluster"].tolist()
+            ['law', 'law', nan]
+
+        Raises InputError for centroids or vectors that cannot be used.
+        """,
+        types={"centroids": PATH},
+    )
 
     centroids: str
     vectors: str = "embedding"

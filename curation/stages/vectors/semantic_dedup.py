@@ -16,7 +16,7 @@ from curation.arrays import sorted_unique
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, as_share, counted
 from curation.models.vectors import UNITS, cosines, units_of, vector_hashes
-from curation.stages.base import Clustered, CorpusStage, Phase, Stage
+from curation.stages.base import PATH, Clustered, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.components import Components
 from curation.stages.corpus.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
 from curation.stages.corpus.key_ranges import (
@@ -118,6 +118,27 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
 
     In `removed/` the value is the cosine to the kept document. It is below `threshold` if only a chain joins the two.
     """
+
+    function: ClassVar[Function] = Function(
+        """Return one row of each group of rows with close vectors.
+
+        The column has lists of numbers, or JSON arrays of numbers in strings. On a Dask frame the call itself computes
+        all partitions twice. The rows stay lazy. A frame does not tell the model of its vectors: with `index` only
+        their dimensions are compared. A list in `keep` has values of the column `source`.
+
+            >>> vectors = [[1.0, 0.0], [0.99, 0.01], [0.0, 1.0], None]
+            >>> frame = pandas.DataFrame({"text": ["one", "uno", "two", ""], "embedding": vectors})
+            >>> curation.semantic_dedup(frame)["text"].tolist()
+            ['one', 'two', '']
+            >>> curation.semantic_dedup(frame, details=True).pairs[["kept_text", "similarity"]].values.tolist()
+            [['one', 0.9999]]
+
+        Raises InputError for a column without vectors, and if more than one cluster is wanted and scikit-learn (on the
+        GPU engine cuML) is not installed.
+        """,
+        details=True,
+        types={"centroids": PATH, "index": PATH},
+    )
 
     column: str = "embedding"
     threshold: float = 0.95
