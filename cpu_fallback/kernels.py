@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops over documents around the shared functions of `curation.kernels`; they hold no lock.
+"""Loops over documents around the functions on one document of this package and `curation.kernels`; they hold no lock.
 
 `data`, `offsets`: see `curation.kernels`. `valid` is bool, documents. Results are arrays of one item per document.
 """
 
 import numpy as np
 
+from cpu_fallback.fasttext import classify_document
+from cpu_fallback.language_model import score_document
+from cpu_fallback.rewriting import differs, needs_normalising, rewrite_document
+from cpu_fallback.vector_scan import scan_document
+from cpu_fallback.vector_shingles import shingle_hashes
+from cpu_fallback.vector_tables import count_distinct_words, count_duplicate_lines, count_ngrams
 from curation.kernels.cache import kernel
-from curation.kernels.fasttext import classify_document
 from curation.kernels.hashing import combine64, murmur3_x64_128
-from curation.kernels.language_model import score_document
-from curation.kernels.minhash import band_key, common_count, keep_distinct, signature
-from curation.kernels.ngrams import find_ngrams
-from curation.kernels.rewrite import differs, needs_normalising, rewrite_document
+from curation.kernels.minhash import at, band_key, common_count, signature
+from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.utf8 import prefix_end
-from curation.kernels.vector_scan import scan_document
-from curation.kernels.vector_shingles import shingle_hashes
-from curation.kernels.vector_tables import count_distinct_words, count_duplicate_lines, count_ngrams
 
 MAX_BUCKET = 64  # up to this size, sorting each bucket by insertion is faster than sorting all hashes together
 
@@ -238,3 +238,32 @@ def join_rows(left, right, label):
         label[max(i, j)] = min(i, j)
     for row in range(len(label)):
         label[row] = label[label[row]]
+
+
+@kernel
+def keep_distinct(hashes, start, end, o):
+    """Move the distinct values of the sorted hashes[start:end] to position `o` <= start; return their end."""
+    for k in range(start, end):
+        value = hashes[at(k)]
+        if k == start or value != hashes[at(o - 1)]:
+            hashes[at(o)] = value
+            o += 1
+    return o
+
+
+@kernel
+def find_ngrams(hashes, count, keys, owners):
+    """(number of hashes[:count] in the table, owner of the first of them, FREE for none).
+
+    hashes         uint64; a repeated hash counts each time
+    keys, owners   uint64 and int32, one per slot
+    """
+    mask = np.uint64(len(keys) - 1)
+    hits = 0
+    owner = FREE
+    for k in range(count):
+        slot = slot_of(keys, owners, mask, hashes[k])
+        if owners[slot] != FREE:
+            owner = owners[slot] if hits == 0 else owner
+            hits += 1
+    return hits, owner

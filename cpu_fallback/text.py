@@ -20,14 +20,14 @@ from cpu_fallback.kernels import (
     shingle_rows,
     sign_rows,
 )
+from cpu_fallback.vector_scan import allocate_positions
+from cpu_fallback.vector_shingles import allocate_words
 from curation.kernels import tables
 from curation.kernels.hashing import table_mask
 from curation.kernels.language_model import NUM_RESULTS
 from curation.kernels.ngram_table import NgramTable
 from curation.kernels.normalization import normalize
 from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, output_bound, plan_steps
-from curation.kernels.vector_scan import allocate_positions
-from curation.kernels.vector_shingles import allocate_words
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure, wanted, wanted_scan
 from curation.models.fasttext import Classifier

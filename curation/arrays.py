@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from curation.contract import TEXT, position_type
 from curation.errors import InputError, IntegrityError
+from curation.records import TEXT, position_type
 
 if TYPE_CHECKING:  # training imports this module and needs no Arrow
     import pyarrow as pa

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from curation.records import ID, ROW, TEXT, Rejected, position_type
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -32,31 +34,6 @@ Frame = Any
 Text = Any
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-# Columns of every frame from a reader. `row` is the position in the slice, which counts rejected records too.
-ROW, ID, TEXT = "row", "id", "text"
-
-
-def position_type(rows: int) -> str:
-    """Return the NumPy type for positions among `rows` rows: `int32` below 2^31 rows, else `int64`."""
-    return "int32" if rows < 2**31 else "int64"
-
-
-class Rejected(NamedTuple):
-    """A record that is not a document, with the reason.
-
-    row         position in the slice, as in the column `row`
-    line        physical line in the slice, from 0; for Parquet the row in the file
-    offset      byte offset of the line in the uncompressed file; -1 if the format has none
-    error       the reason, for people
-    file_index  position of the file among those of the slice
-    """
-
-    row: int
-    line: int
-    offset: int
-    error: str
-    file_index: int = 0
 
 
 class Batch(NamedTuple):

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine for NVIDIA GPUs: cuDF frames and CUDA kernels. It satisfies `curation.contract.Engine`.
 
-Functions are loaded on first use. So `gpu_pipeline.kernels` can be imported, compiled and linked on a machine without
-cuDF.
+Frames and texts come in, integers and frames go out. CUDA kernels are in `kernels` and `*_kernels`, what they share in
+`items`, `spans`, `pretokens` and others, and in `curation.kernels`. The package decides nothing about documents,
+and knows neither recipes, stages, runs nor the other engine. Functions are loaded on first use. So
+`gpu_pipeline.kernels` can be imported, compiled and linked on a machine without cuDF.
 """
 
 from importlib import import_module

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.kernels.items import at
-from curation.kernels.spans import aligned_block, join_blocks
 from gpu_pipeline import kernels
+from gpu_pipeline.items import at
+from gpu_pipeline.spans import aligned_block, join_blocks
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 

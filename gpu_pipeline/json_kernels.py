@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA kernels that find the documents in JSON Lines, and the function that lays out their memory.
 
-Work is cut by bytes, words of 32 bytes and lines (`curation.kernels.json_masks`). A line takes one thread only between
+Work is cut by bytes, words of 32 bytes and lines (`gpu_pipeline.json_masks`). A line takes one thread only between
 its strings. The module imports neither cuDF nor CuPy. The layout function takes NumPy and CuPy arrays.
 """
 
@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.kernels.items import at
-from curation.kernels.json_masks import (
+from curation.kernels.jsonl import BACKSLASH, PLAIN, QUOTE, UNUSUAL, escape
+from curation.kernels.utf8 import encode
+from gpu_pipeline import kernels, token_kernels
+from gpu_pipeline.items import at
+from gpu_pipeline.json_masks import (
     NONE,
     bits_before,
     escaped_bytes,
@@ -22,10 +25,7 @@ from curation.kernels.json_masks import (
     split_word,
     written_before,
 )
-from curation.kernels.jsonl import BACKSLASH, PLAIN, QUOTE, UNUSUAL, escape
-from curation.kernels.pretokens import ONE, count_bits, lowest_bit
-from curation.kernels.utf8 import encode
-from gpu_pipeline import kernels, token_kernels
+from gpu_pipeline.pretokens import ONE, count_bits, lowest_bit
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 

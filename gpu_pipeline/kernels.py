@@ -2,7 +2,7 @@
 """Loops over documents as CUDA kernels, and the functions that lay out their memory.
 
 The kernels share functions with the CPU's loops, with one thread per document unless a docstring differs.
-N-grams are cut by bytes and words instead (`curation.kernels.items`), so no document makes a thread long.
+N-grams are cut by bytes and words instead (`gpu_pipeline.items`), so no document makes a thread long.
 `order` (int64) lists the rows longest first: the 32 threads of a warp have similar work, and no long document starts
 last. The module imports neither cuDF nor CuPy, so machines without a GPU compile and link every kernel. The layout
 functions take NumPy and CuPy arrays.
@@ -15,19 +15,11 @@ import numba
 import numpy as np
 
 from curation.kernels.hashing import murmur3_x64_128
-from curation.kernels.items import (
-    LAST_BIT,
-    bits_below,
-    hash_character,
-    hash_ngram,
-    hash_word,
-    lead_bits,
-    solid_bits,
-)
 from curation.kernels.minhash import at, band_key, common_count, signature
 from curation.kernels.ngrams import FREE, slot_of
 from curation.kernels.utf8 import prefix_end
 from gpu_pipeline import long_repetition_kernels, measure_kernels, repetition_kernels, word_kernels
+from gpu_pipeline.items import LAST_BIT, bits_below, hash_character, hash_ngram, hash_word, lead_bits, solid_bits
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
@@ -339,7 +331,7 @@ def entries_of(n: int, functions):
 
 
 class Items(NamedTuple):
-    """The words or characters of a column, as bit masks over its bytes (`curation.kernels.items`)."""
+    """The words or characters of a column, as bit masks over its bytes (`gpu_pipeline.items`)."""
 
     blocks: Any  # the text as uint64
     origin: int  # the byte of the first bits

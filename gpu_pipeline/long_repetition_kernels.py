@@ -17,9 +17,8 @@ hashes, group, lowest   per word of the long documents: the hash (uint64) of the
 import numpy as np
 
 from curation.kernels.hashing import combine64
-from curation.kernels.items import at
 from curation.kernels.measures import M_COVERED, M_DISTINCT, M_DUP_NGRAM
-from curation.kernels.spans import VISIBLE
+from gpu_pipeline.items import at
 from gpu_pipeline.measure_kernels import ALL_LANES, lowest_bit, warp_max, warp_sum
 from gpu_pipeline.repetition_kernels import (
     EMPTY,
@@ -33,6 +32,7 @@ from gpu_pipeline.repetition_kernels import (
     visited_bits,
     write_tops,
 )
+from gpu_pipeline.spans import VISIBLE
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA kernels of the measures: work is cut by bytes, words and lines of a whole batch (`curation.kernels.spans`).
+"""CUDA kernels of the measures: work is cut by bytes, words and lines of a whole batch (`gpu_pipeline.spans`).
 
 A warp takes a piece of one document where sums of a document are needed: its threads take neighbouring bytes or words,
 add up their numbers, and one thread adds the sum to `out` (int32, (measures, rows)). Rare things are added one by one.
@@ -15,12 +15,10 @@ pieces, rows   int64: first piece of each document, document of each piece
 import numpy as np
 
 from curation.kernels.hashing import combine64, mix64
-from curation.kernels.items import at, bits_below, block_at
 from curation.kernels.measures import (
     BULLET_START,
     ELLIPSIS_CHARACTER_END,
     ELLIPSIS_END,
-    FUNCTION_WORD,
     M_ALPHANUMERIC,
     M_BRACKETS,
     M_BULLETS,
@@ -47,16 +45,27 @@ from curation.kernels.measures import (
     M_URL_CHARS,
     M_URLS,
     M_WITH_LETTER,
-    NUM_STOP_WORDS,
     PUNCTUATED_END,
     SHORT_LINE_CHARACTERS,
     ends_in_sentence_mark,
     line_end_bits,
     line_start_bits,
-    listed_bits,
     url_start,
 )
-from curation.kernels.spans import (
+from curation.kernels.words import (
+    HIGH_BITS,
+    LANE_ALPHANUMERIC,
+    LANE_UPPERCASE,
+    first_mark,
+    low_bytes,
+    mark_capitals,
+    mark_letters,
+    mark_spaces,
+    word_state,
+)
+from gpu_pipeline.items import at, bits_below, block_at
+from gpu_pipeline.listed_words import FUNCTION_WORD, NUM_STOP_WORDS, listed_bits
+from gpu_pipeline.spans import (
     ADDRESS,
     BREAK,
     END,
@@ -82,17 +91,6 @@ from curation.kernels.spans import (
     segment_of,
     span_state,
     text_bits,
-)
-from curation.kernels.words import (
-    HIGH_BITS,
-    LANE_ALPHANUMERIC,
-    LANE_UPPERCASE,
-    first_mark,
-    low_bytes,
-    mark_capitals,
-    mark_letters,
-    mark_spaces,
-    word_state,
 )
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder

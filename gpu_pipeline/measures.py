@@ -8,8 +8,6 @@ from typing import Any, NamedTuple
 import cupy as cp
 import numpy as np
 
-from curation.kernels.measures import NUM_STOP_WORDS
-from curation.kernels.spans import ADDRESS, BREAK, LEAD, LETTER, MASKS, RANKED, VISIBLE, WORD
 from curation.kernels.tables import UnicodeTables
 from curation.measures import NUM_MEASURES, OF_CLASSES, OF_MARKS, Measure, Wanted, wanted
 from gpu_pipeline import kernels
@@ -18,6 +16,8 @@ from gpu_pipeline import measure_kernels as parts
 from gpu_pipeline import repetition_kernels as repetition
 from gpu_pipeline import word_kernels as team
 from gpu_pipeline.buffers import eight_byte_blocks
+from gpu_pipeline.listed_words import NUM_STOP_WORDS
+from gpu_pipeline.spans import ADDRESS, BREAK, LEAD, LETTER, MASKS, RANKED, VISIBLE, WORD
 
 OF_TOPS = tuple(f"top_{n}gram_characters" for n in (2, 3, 4))  # int64: they may exceed the bytes of the text
 OF_SYMBOLS = ("hash_signs", "ellipsis_characters", "ellipses", "symbols", "symbol_characters")

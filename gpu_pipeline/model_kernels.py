@@ -49,13 +49,13 @@ from curation.kernels.fasttext import (
     score_tree,
     share_of_label,
 )
-from curation.kernels.items import at, bits_below, block_at
-from curation.kernels.spans import LOW_SEVEN, bits_of, mark_bytes_equal
 from curation.kernels.utf8 import byte_at
 from curation.kernels.words import HIGH_BITS, mark_range
 from gpu_pipeline import kernels
+from gpu_pipeline.items import at, bits_below, block_at
 from gpu_pipeline.kernels import end_of_item
 from gpu_pipeline.measure_kernels import ALL_LANES, lowest_bit, warp_max, warp_sum
+from gpu_pipeline.spans import LOW_SEVEN, bits_of, mark_bytes_equal
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 

@@ -14,8 +14,8 @@ has the position of the first visited one of equal n-grams. Positions count from
 import numpy as np
 
 from curation.kernels.hashing import table_mask
-from curation.kernels.items import at
 from curation.kernels.measures import M_TOP_COUNT
+from gpu_pipeline.items import at
 from gpu_pipeline.measure_kernels import lowest_bit
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder

@@ -8,17 +8,11 @@ The module imports neither cuDF nor CuPy. The functions take NumPy and CuPy arra
 import numpy as np
 
 from curation.kernels import utf8
-from curation.kernels.flat_rewrite import (
-    CAPITAL_SIGMA,
-    changed_ascii,
-    first_character,
-    new_bytes,
-    without_bytes,
-)
-from curation.kernels.items import at, block_at
 from curation.kernels.rewrite import FOLD, LOWERCASE, WHITESPACE
 from gpu_pipeline import kernels
 from gpu_pipeline.document_kernels import Documents, words_for
+from gpu_pipeline.flat_rewrite import CAPITAL_SIGMA, changed_ascii, first_character, new_bytes, without_bytes
+from gpu_pipeline.items import at, block_at
 from gpu_pipeline.rewrite_masks import (
     CHANGED,
     CHUNK,

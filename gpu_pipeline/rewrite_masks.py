@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA kernels that find what each byte of a batch becomes when it is rewritten, in masks.
 
-`curation.kernels.flat_rewrite` says what the bits of a character are. A mask has a bit per byte of the text, a word of
+`gpu_pipeline.flat_rewrite` says what the bits of a character are. A mask has a bit per byte of the text, a word of
 it (uint32) covers 32 bytes, the first of them byte `origin`; `planes` (uint32, (PLANES, words)) has all masks. Eight
 words are a *chunk*: 256 bytes of text. Sums are kept per chunk. A mask has a multiple of 32 words: each row of `planes`
 begins at a sector of memory, and each warp has work for all of its lanes. A *stop* is a bit of one mask, or a border of
@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.kernels.flat_rewrite import ascii_classes, bounding_bits, ignored_ascii, is_cased, step_bits, tag_bits
-from curation.kernels.items import at, block_at
 from curation.kernels.rewrite import (
     COLLAPSE,
     DROP,
@@ -29,6 +27,8 @@ from curation.kernels.rewrite import (
 )  # fmt: skip
 from gpu_pipeline import kernels
 from gpu_pipeline.document_kernels import Documents
+from gpu_pipeline.flat_rewrite import ascii_classes, bounding_bits, ignored_ascii, is_cased, step_bits, tag_bits
+from gpu_pipeline.items import at, block_at
 from gpu_pipeline.measure_kernels import lowest_bit
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder

@@ -6,11 +6,11 @@ The module imports neither cuDF nor CuPy. The layout functions take NumPy and Cu
 
 import numpy as np
 
-from curation.kernels.byte_checks import faulty_bits, unnormalised_bits
-from curation.kernels.items import at
-from curation.kernels.spans import segment_of
 from gpu_pipeline import kernels
+from gpu_pipeline.byte_checks import faulty_bits, unnormalised_bits
+from gpu_pipeline.items import at
 from gpu_pipeline.measure_kernels import lowest_bit
+from gpu_pipeline.spans import segment_of
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 

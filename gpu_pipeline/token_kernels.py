@@ -12,12 +12,11 @@ import numba
 import numpy as np
 
 from curation.kernels.bpe import MISSING, NO_PAIR, TokenTable, find_pair, find_token, merge_pairs
-from curation.kernels.case_pretokens import STATES, count_case_runs, leave_word, o200k_starts, windows_of
-from curation.kernels.items import at
-from curation.kernels.pretokens import (
-    GPT2,
-    LLAMA3,
-    O200K,
+from curation.kernels.expressions import GPT2, LLAMA3, O200K
+from gpu_pipeline import kernels
+from gpu_pipeline.case_pretokens import STATES, count_case_runs, leave_word, o200k_starts, windows_of
+from gpu_pipeline.items import at
+from gpu_pipeline.pretokens import (
     Runs,
     bits_between,
     cl100k_starts,
@@ -27,7 +26,6 @@ from curation.kernels.pretokens import (
     gpt2_starts,
     lowest_bit,
 )
-from gpu_pipeline import kernels
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 
@@ -44,7 +42,7 @@ NO_ID = -1
 
 @cuda.jit(cache=True)
 def mark_classes(data, blocks, origin, pages, classes, low, middle, high, leads):
-    """Per eight bytes: a byte of each plane of `curation.kernels.pretokens`."""
+    """Per eight bytes: a byte of each plane of `gpu_pipeline.pretokens`."""
     k = cuda.grid(1)
     while k < leads.size:
         i = origin + 8 * k

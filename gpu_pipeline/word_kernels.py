@@ -15,9 +15,8 @@ registers: longer n-grams are few. Tables and masks as in `repetition_kernels`; 
 import numpy as np
 
 from curation.kernels.hashing import slot_of_pair
-from curation.kernels.items import at, bits_below
 from curation.kernels.measures import M_COVERED, M_DISTINCT, M_DUP_NGRAM
-from curation.kernels.spans import VISIBLE, WORD
+from gpu_pipeline.items import at, bits_below
 from gpu_pipeline.measure_kernels import ALL_LANES, lowest_bit
 from gpu_pipeline.repetition_kernels import (
     EMPTY,
@@ -34,6 +33,7 @@ from gpu_pipeline.repetition_kernels import (
     walk_alone,
     write_tops,
 )
+from gpu_pipeline.spans import VISIBLE, WORD
 
 from numba import cuda, types  # isort: skip - after curation.kernels, which sets the cache folder
 

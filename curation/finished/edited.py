@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -34,9 +34,6 @@ from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.tabular import open_parquet
 from curation.reading.urls import is_remote, shown
 from curation.run_folder.documents import part_files
-
-if TYPE_CHECKING:
-    from curation.finished.results import FinishedRun
 
 BEFORE = "text_before"
 COLUMNS = ("doc", ID, "source", TEXT)
@@ -77,10 +74,12 @@ class _Batch(NamedTuple):
 
 
 def edited_documents(
-    run: FinishedRun, satisfying: Callable[[pa.Table], np.ndarray] | None, sample: int | None, seed: int
-) -> pa.Table:
+    folder: Path, report: dict[str, Any], satisfying: Callable[[pa.Table], np.ndarray] | None, sample: int | None,
+    seed: int,
+) -> pa.Table:  # fmt: skip
     """Return kept documents with another text than the input has, in the order of `doc`, with the columns of `SCHEMA`.
 
+    report        content of `report.json` in the folder of the run
     satisfying    returns per row of a table of `documents/` whether to choose it; None: all
     sample, seed  a seeded sample of this many documents. It is drawn from the first LEAST_BYTES of input text that are
                   read. If these have too few, reading ends where there are enough, or after MOST_BYTES. None: all
@@ -88,14 +87,14 @@ def edited_documents(
 
     OutputError if the run edited nothing. InputError if a file is gone, has changed or is not a local one.
     """
-    if not run.report["documents"]["edited"]:
-        raise OutputError(f"{run.folder} has no edited documents: no stage of its run changed a text")
-    files = msgspec.convert(run.report["files"], list[SourceFile])
+    if not report["documents"]["edited"]:
+        raise OutputError(f"{folder} has no edited documents: no stage of its run changed a text")
+    files = msgspec.convert(report["files"], list[SourceFile])
     for file in files:
-        _check_file(file, run.folder)
-    kept = _Kept(run.folder / "documents", None if satisfying else COLUMNS)
+        _check_file(file, folder)
+    kept = _Kept(folder / "documents", None if satisfying else COLUMNS)
     found, size = SCHEMA.empty_table(), 0
-    for batch in _in_turns(_streams(run, files, seed)):
+    for batch in _in_turns(_streams(report["sources"], files, seed)):
         rows = _edited(kept.rows(batch.start, batch.stop), batch)
         if satisfying and len(rows):
             rows = rows.filter(pa.array(satisfying(rows)))
@@ -135,10 +134,10 @@ def _check_file(file: SourceFile, folder: Path) -> None:
     raise InputError(f"{file.path}, an input of {folder}, has changed since the run: {fault}. {REMEDY}")
 
 
-def _streams(run: FinishedRun, files: Sequence[SourceFile], seed: int) -> list[Iterator[_Batch]]:
+def _streams(sources: Sequence[dict[str, Any]], files: Sequence[SourceFile], seed: int) -> list[Iterator[_Batch]]:
     """The batches of each input, in a seeded order of the inputs."""
     first, firsts = 0, {}
-    for source in run.report["sources"]:
+    for source in sources:
         firsts[source["name"]] = first
         first += source["documents_read"] + source["not_sampled"]
     inputs = [(name, list(own)) for name, own in groupby(files, lambda file: file.source)]

@@ -162,7 +162,7 @@ def run_documents(
     if what == "edited":
         where_stage = choice.where
         satisfying = (lambda rows: _satisfying(where_stage, rows, engine)) if where_stage else None
-        return edited_documents(run, satisfying, sample, seed)
+        return edited_documents(run.folder, run.report, satisfying, sample, seed)
     table = _rows(run, what, choice, sample, seed, engine)
     return with_partners(run, table, engine) if what == "pairs" else table
 

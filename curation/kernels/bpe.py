@@ -12,8 +12,7 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
-from curation.kernels.hashing import combine64, mix64
-from curation.kernels.items import eight_bytes
+from curation.kernels.hashing import combine64, eight_bytes, mix64
 
 at = np.uint64
 

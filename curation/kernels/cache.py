@@ -6,6 +6,7 @@ outdated code after an edit in a callee. This cache is keyed by content instead:
 
     KEY     a digest of the sources of `curation/kernels`, `cpu_fallback` and `curation/measures.py`, of the version of
             Numba and of the minor version of Python
+    GPU_KEY the same of `gpu_pipeline`, so that an edit there compiles no kernel of the CPU engine again
     FOLDER  BASE/KEY-CPU, where CPU is a digest of the name and the features of the processor. BASE is the environment
             variable NUMBA_CACHE_DIR, or else $XDG_CACHE_HOME/gpu-pipeline/kernels (~/.cache by default)
     file    one per function and argument types: a SHA-256, then the compiled code. A damaged file counts as missing
@@ -52,14 +53,11 @@ WHEEL_FEATURES = tuple(
 )
 
 
-def _content_key() -> str:
-    digest = hashlib.sha256()
-    root = Path(__file__).resolve().parent
-    engine = root.parent.parent / "cpu_fallback"
-    for source in [*sorted(root.glob("*.py")), root.parent / "measures.py", *sorted(engine.glob("*.py"))]:
+def _content_key(*patterns: str) -> str:
+    digest = hashlib.sha256(f"{numba.__version__} {sys.version_info[0]}.{sys.version_info[1]}".encode())
+    packages = Path(__file__).resolve().parents[2]
+    for source in (path for pattern in patterns for path in sorted(packages.glob(pattern))):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    version = f"{numba.__version__} {sys.version_info[0]}.{sys.version_info[1]}"
-    digest.update(version.encode())
     return digest.hexdigest()[:16]
 
 
@@ -116,16 +114,20 @@ def is_installed() -> bool:
     return all(features.get(name) for name in WHEEL_FEATURES)
 
 
-KEY = _content_key()
+KEY = _content_key("curation/kernels/*.py", "curation/measures.py", "cpu_fallback/*.py")
+GPU_KEY = _content_key("gpu_pipeline/*.py")
 FOLDER, SAVED = _cache_folders()
-numba.config.CACHE_DIR = str(FOLDER)  # for the cache of numba-cuda, which has GPU kernels
+numba.config.CACHE_DIR = str(FOLDER / GPU_KEY)  # for the cache of numba-cuda, which has GPU kernels
 
 
 class KernelCache(NullCache):  # type: ignore[misc]
     """The cache of one function, in the place of the cache that `njit(cache=True)` would have."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.name = f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}"
+        file = Path(function.__code__.co_filename)
+        self.name = f"{file.stem}.{function.__qualname__}"
+        if file.parent.name == "gpu_pipeline":
+            self.name += f"-{GPU_KEY}"
 
     @property
     def cache_path(self) -> str:
@@ -187,4 +189,4 @@ def _load_no_extensions() -> None:
 
 _HAS_INSTALLED = is_installed()
 
-__all__ = ["FOLDER", "INSTALLED", "KEY", "SAVED", "KernelCache", "is_installed", "kernel"]
+__all__ = ["FOLDER", "GPU_KEY", "INSTALLED", "KEY", "SAVED", "KernelCache", "is_installed", "kernel"]

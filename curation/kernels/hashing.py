@@ -5,6 +5,8 @@ import numpy as np
 
 from curation.kernels.cache import kernel
 
+at = np.uint64  # unsigned indices need no test for negatives
+
 MURMUR_C1 = np.uint64(0x87C37B91114253D5)
 MURMUR_C2 = np.uint64(0x4CF5AD432745937F)
 FMIX_1 = np.uint64(0xFF51AFD7ED558CCD)
@@ -75,6 +77,17 @@ def load_tail(data, i, count):
     for k in range(count):
         value |= np.uint64(data[i + k]) << np.uint64(8 * k)
     return value
+
+
+@kernel
+def eight_bytes(data, blocks, i, end):
+    """A block whose first bytes are data[i:min(end, i + 8)]; what follows them is unspecified."""
+    j = i >> 3
+    if j + 1 >= blocks.size:
+        return load_tail(data, i, min(end - i, 8))
+    bits = np.uint64(i & 7) * np.uint64(8)
+    # Two shifts, since one shift by 64 is undefined.
+    return blocks[at(j)] >> bits | blocks[at(j + 1)] << np.uint64(1) << (np.uint64(63) - bits)
 
 
 @kernel

@@ -6,7 +6,7 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
-from curation.kernels.items import at
+from curation.kernels.hashing import at
 
 BLOCK = 256
 FOUR = 4  # leads compared at once

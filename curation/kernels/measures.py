@@ -21,18 +21,8 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
-from curation.kernels.hashing import FMIX_1
 from curation.kernels.utf8 import byte_at
-from curation.kernels.words import (
-    LANE_ALPHABETIC,
-    LANE_ALPHANUMERIC,
-    LANE_BRACKET,
-    LANE_DIGIT,
-    LANE_PUNCTUATION,
-    LANE_UNSPACED,
-    LANE_UPPERCASE,
-)
-from curation.measures import ENGLISH_FUNCTION_WORDS, GOPHER_STOP_WORDS, Measure
+from curation.measures import Measure
 
 M_BYTES, M_CHARACTERS, M_WORDS = int(Measure.bytes), int(Measure.characters), int(Measure.words)
 M_LINES, M_TEXT_LINES, M_PARAGRAPHS = int(Measure.lines), int(Measure.text_lines), int(Measure.paragraphs)
@@ -65,36 +55,6 @@ M_DUP_NGRAM, M_COVERED = int(Measure.duplicate_5gram_characters), int(Measure.co
 M_NUM_2GRAMS, M_NUM_3GRAMS = int(Measure.num_2grams), int(Measure.num_3grams)
 
 
-def word_key(word: str) -> np.uint64:
-    """A word of at most seven bytes as a uint64: its bytes, little-endian, and its length in the top byte."""
-    return np.uint64(int.from_bytes(word.encode(), "little") | len(word) << 56)
-
-
-CASE_OF_FOUR = np.uint64(0x20202020)  # bit 0x20 is the case of an ASCII letter
-LISTED_BITS = 6
-NUM_STOP_WORDS = len(GOPHER_STOP_WORDS)
-FUNCTION_WORD = 1 << NUM_STOP_WORDS
-
-
-def list_words() -> tuple[np.uint64, np.ndarray, np.ndarray, np.ndarray]:
-    """A perfect hash of the listed words: the multiplier, and per slot (uint64) the key, the key with CASE_OF_FOUR, and
-    the bits of the word: one per stop word of Gopher, one for English function words."""
-    words = list(dict.fromkeys(GOPHER_STOP_WORDS + ENGLISH_FUNCTION_WORDS))
-    assert max(map(len, words)) <= 7 and max(map(len, ENGLISH_FUNCTION_WORDS)) <= 4, "a listed word is too long"
-    assert len(words) <= 1 << LISTED_BITS, "more listed words than slots"
-    keys = np.array([word_key(word) for word in words], np.uint64)
-    lower = keys | CASE_OF_FOUR
-    bits = [sum(1 << k for k, stop in enumerate(GOPHER_STOP_WORDS) if stop == word) for word in words]
-    bits = [bit | FUNCTION_WORD * (word in ENGLISH_FUNCTION_WORDS) for bit, word in zip(bits, words, strict=True)]
-    multiplier = FMIX_1
-    while len({*(lower * multiplier >> np.uint64(64 - LISTED_BITS)).tolist()}) < len(words):
-        multiplier += np.uint64(2)
-    tables = np.zeros((3, 1 << LISTED_BITS), np.uint64)
-    tables[:, lower * multiplier >> np.uint64(64 - LISTED_BITS)] = keys, lower, np.array(bits, np.uint64)
-    return multiplier, *tables
-
-
-LISTED_MULTIPLIER, LISTED_KEYS, LISTED_LOWER, LISTED = list_words()
 SHORT_LINE_CHARACTERS = 30
 ELLIPSIS_END, ELLIPSIS_CHARACTER_END, PUNCTUATED_END = 1, 2, 4
 BULLET_START, STAR_START = 1, 2
@@ -176,29 +136,6 @@ def _is_terminal(cp):
 
 
 @kernel
-def listed_bits(key):
-    """The bits of a listed word: stop words match exactly, function words in any case. There is no branch, since
-    branches on words cannot be predicted."""
-    lower = key | CASE_OF_FOUR
-    slot = lower * LISTED_MULTIPLIER >> np.uint64(64 - LISTED_BITS)
-    written, any_case = int(LISTED_KEYS[slot] == key), int(LISTED_LOWER[slot] == lower)
-    return int(LISTED[slot]) & ((FUNCTION_WORD - 1) * written | FUNCTION_WORD * any_case)
-
-
-@kernel
-def flush_lanes(counters, out, row):
-    """Add the eight-bit counters to their measures."""
-    byte = np.uint64(0xFF)
-    out[M_ALPHABETIC, row] += np.int64(counters >> np.uint64(LANE_ALPHABETIC) & byte)
-    out[M_ALPHANUMERIC, row] += np.int64(counters >> np.uint64(LANE_ALPHANUMERIC) & byte)
-    out[M_DIGITS, row] += np.int64(counters >> np.uint64(LANE_DIGIT) & byte)
-    out[M_UPPERCASE, row] += np.int64(counters >> np.uint64(LANE_UPPERCASE) & byte)
-    out[M_BRACKETS, row] += np.int64(counters >> np.uint64(LANE_BRACKET) & byte)
-    out[M_PUNCTUATION, row] += np.int64(counters >> np.uint64(LANE_PUNCTUATION) & byte)
-    out[M_UNSPACED, row] += np.int64(counters >> np.uint64(LANE_UNSPACED) & byte)
-
-
-@kernel
 def line_end_bits(data, last_word, last_end):
     """The bits of a text line by the end of its last word: ELLIPSIS_END, ELLIPSIS_CHARACTER_END, PUNCTUATED_END."""
     cp = last_code_point(data, last_word, last_end)
@@ -222,68 +159,3 @@ def line_start_bits(data, word):
     if byte == 45 or (byte == 0xE2 and byte_at(data, word + 1) == 0x80 and byte_at(data, word + 2) == 0xA2):
         return BULLET_START
     return STAR_START if byte == 42 else 0
-
-
-@kernel
-def count_line_start(data, word, out, row):
-    """Count the measures that depend on the first characters of a text line."""
-    bits = line_start_bits(data, word)
-    out[M_BULLETS, row] += int(bits == BULLET_START)
-    out[M_BULLETS_STAR, row] += int(bits != 0)
-
-
-@kernel
-def count_line_end(data, last_word, last_end, out, row):
-    """Count the measures that depend on the last characters of a text line."""
-    bits = line_end_bits(data, last_word, last_end)
-    out[M_ELLIPSIS_LINES, row] += int(bits & ELLIPSIS_END != 0)
-    out[M_ELLIPSIS_CHAR_LINES, row] += int(bits & ELLIPSIS_CHARACTER_END != 0)
-    out[M_PUNCTUATED, row] += int(bits & PUNCTUATED_END != 0)
-
-
-@kernel
-def _characters_between(word_end, first, after):
-    """Characters of the words first to after - 1."""
-    return word_end[after - 1] - (word_end[first - 1] if first > 0 else 0)
-
-
-@kernel
-def write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
-    best = 1
-    position = 0
-    for c in range(repeated):
-        if counts[active_slot[c]] > best:
-            best = counts[active_slot[c]]
-            position = active[c]
-    if words >= n:
-        out[M_TOP_COUNT + n - 2, row] = best
-        out[M_TOP_CHARS + n - 2, row] = best * (_characters_between(word_end, position, position + n) + n - 1)
-
-
-@kernel
-def write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row):
-    """Walk through the n-grams greedily; a negative count marks an n-gram seen before."""
-    free = 0
-    characters = 0
-    for c in range(repeated):
-        position = active[c]
-        if position < free:
-            continue
-        slot = active_slot[c]
-        if counts[slot] < 0:
-            characters += _characters_between(word_end, position, position + n)
-            free = position + n
-        else:
-            counts[slot] = -counts[slot]
-    out[M_DUP_NGRAM + n - 5, row] = characters
-
-
-@kernel
-def write_covered(n, word_end, active, repeated, out, row):
-    free = 0
-    characters = 0
-    for c in range(repeated):
-        position = active[c]
-        characters += _characters_between(word_end, max(position, free), position + n)
-        free = position + n
-    out[M_COVERED + n - 5, row] = characters

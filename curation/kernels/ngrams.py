@@ -30,24 +30,6 @@ def fill_table(hashes, owner, keys, owners):
 
 
 @kernel
-def find_ngrams(hashes, count, keys, owners):
-    """(number of hashes[:count] in the table, owner of the first of them, FREE for none).
-
-    hashes         uint64; a repeated hash counts each time
-    keys, owners   uint64 and int32, one per slot
-    """
-    mask = np.uint64(len(keys) - 1)
-    hits = 0
-    owner = FREE
-    for k in range(count):
-        slot = slot_of(keys, owners, mask, hashes[k])
-        if owners[slot] != FREE:
-            owner = owners[slot] if hits == 0 else owner
-            hits += 1
-    return hits, owner
-
-
-@kernel
 def _commonest(values, count):
     """The most frequent of values[:count], the smallest of ties; sorts them in place."""
     values[:count].sort()

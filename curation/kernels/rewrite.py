@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites one document in one pass over its bytes.
+"""The steps of a rewrite, and their plan for kernels.
 
 The order inside a stage is fixed: Unicode form, markup, control, characters, lower case, white space. A step does not
-see characters that an earlier step deleted. The Unicode form comes before the pass: `needs_normalising` selects the few
-documents that can change (UAX #15 quick check), and `curation.kernels.normalization` normalises them on the host.
-
-Arrays: `out` is uint8; `steps` is the int64 plan of `plan_steps`; `pages`, `records`, `flags`, `lower`, `combining` are
-those of `tables.UnicodeTables`. `solid` is the end of the output without trailing white space.
+see characters that an earlier step deleted. The Unicode form comes first: engines select the few documents that can
+change (UAX #15 quick check), and `curation.kernels.normalization` normalises them on the host.
 """
 
 from typing import NamedTuple
@@ -14,10 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from curation.errors import RecipeError
-from curation.kernels import tables, utf8
-from curation.kernels.cache import kernel
-from curation.kernels.hashing import load64, store64
-from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals, mark_equal
+from curation.kernels import tables
 
 CHOICES = {
     "unicode": ("keep", "nfc", "nfkc"),
@@ -35,7 +29,6 @@ FORM_FLAGS = {"nfc": tables.NFC_MAYBE, "nfkc": tables.NFKC_MAYBE}
 STOP, DROP, MARKUP, WHITESPACE, LOWERCASE, FOLD, BLOCKS = 0, 1, 2, 3, 4, 5, 6
 
 NEWLINE, BLANK, ZERO, TAG_BEGIN, TAG_END = 10, 32, 48, 60, 62
-at = np.uint64  # unsigned indices need no test for negatives, so LLVM vectorises the loops
 
 
 class RewriteSteps(NamedTuple):
@@ -61,7 +54,7 @@ class RewriteSteps(NamedTuple):
 
 
 def plan_steps(steps: RewriteSteps) -> np.ndarray:
-    """The steps as the int64 array for `rewrite_document`; RecipeError for an unknown choice."""
+    """The steps as the int64 array for kernels; RecipeError for an unknown choice."""
     for name, choices in CHOICES.items():
         if getattr(steps, name) not in choices:
             raise RecipeError(f"{name}: expected one of {', '.join(choices)}, got {getattr(steps, name)!r}")
@@ -83,250 +76,3 @@ def output_bound(num_bytes, steps: RewriteSteps):
     be written at `output_bound(a)`: the bounds of neighbours do not overlap.
     """
     return num_bytes + num_bytes // 2 if steps.lowercase else num_bytes
-
-
-@kernel
-def are_ascii(data, i):
-    """Whether the 32 bytes from `i` are ASCII: one vector comparison on the CPU."""
-    seen = load64(data, i) | load64(data, i + 8) | load64(data, i + 16) | load64(data, i + 24)
-    return seen & HIGH_BITS == np.uint64(0)
-
-
-@kernel
-def lower_block(block):
-    """Eight ASCII bytes in lower case."""
-    return block | mark_capitals(block) >> np.uint64(2)
-
-
-@kernel
-def needs_normalising(data, start, end, form_flag, pages, records, flags, combining):
-    """Whether the quick check (UAX #15) of data[start:end] is No or Maybe; `form_flag` is one of FORM_FLAGS."""
-    previous = 0
-    i = start
-    while i < end:
-        if data[at(i)] < 0x80:
-            previous = 0
-            i += 1
-            while i + 32 <= end and are_ascii(data, i):
-                i += 32
-            continue
-        code_point, width = utf8.decode(data, i)
-        record = utf8.record_of(pages, records, code_point)
-        order = int(combining[record])
-        if int(flags[record]) & form_flag or (order != 0 and order < previous):
-            return True
-        previous = order
-        i += width
-    return False
-
-
-@kernel
-def copy_bytes(data, start, end, out, o):
-    """Copy data[start:end] to `out` at `o`; return the end of the output."""
-    source, target = at(start), at(o)
-    for k in range(at(end - start)):
-        out[target + k] = data[source + k]
-    return o + end - start
-
-
-@kernel
-def find_tag_end(data, i, end, markup):
-    """For a "<" at `i`: (True, end of the match), or (False, position before which no "<" starts a match)."""
-    j = i + 1
-    while j < end:
-        byte = int(data[j])
-        if byte == TAG_END:
-            return (markup == STRIP_MARKUP_LINE or j > i + 1), j + 1
-        if byte == NEWLINE and markup == STRIP_MARKUP_LINE:
-            return False, j
-        j += 1
-    return False, end
-
-
-@kernel
-def write_space(data, i, width, out, o, out_start, solid, whitespace):
-    """Write one white space character by the rule of `whitespace`; return the end of the output."""
-    if solid == out_start:
-        return o
-    if whitespace == COLLAPSE:
-        out[solid] = BLANK
-        return solid + 1
-    if whitespace == LINES and data[i] == NEWLINE:
-        kept = solid
-        while kept < o and kept < solid + 2 and out[kept] == NEWLINE:
-            kept += 1
-        if kept < solid + 2:
-            out[kept] = NEWLINE
-            kept += 1
-        return kept
-    return copy_bytes(data, i, i + width, out, o)
-
-
-@kernel
-def write_folded(char_flags, out, o, out_start, solid, whitespace):
-    """Write 0 for a digit, a space for a punctuation character; return (end, new `solid`)."""
-    if char_flags & tables.DIGIT:
-        out[o] = ZERO
-        return o + 1, o + 1
-    if whitespace == KEEP:
-        out[o] = BLANK
-        return o + 1, o + 1
-    if solid == out_start:
-        return o, solid
-    o = solid if whitespace == COLLAPSE else o
-    out[o] = BLANK
-    return o + 1, solid
-
-
-@kernel
-def follows_cased(out, first, o, pages, records, flags):
-    """Whether the last character before `o` that is not case-ignorable is cased."""
-    while o > first:
-        o = utf8.start_of(out, first, o)
-        code_point, _ = utf8.decode(out, o)
-        char_flags = int(flags[utf8.record_of(pages, records, code_point)])
-        if not char_flags & tables.CASE_IGNORABLE:
-            return char_flags & tables.CASED != 0
-    return False
-
-
-@kernel
-def finish_sigma(out, sigma, o, pages, records, flags):
-    """Make the final sigma at `sigma` an ordinary one if the next character that is not case-ignorable is cased."""
-    if sigma < 0:
-        return
-    i = sigma + 2
-    while i < o:
-        code_point, width = utf8.decode(out, i)
-        char_flags = int(flags[utf8.record_of(pages, records, code_point)])
-        if not char_flags & tables.CASE_IGNORABLE:
-            if char_flags & tables.CASED:
-                out[sigma + 1] = 0x83
-            return
-        i += width
-
-
-@kernel
-def write_lower(code_point, record, out, o, flags, lower):
-    """Write the lower case of any code point except U+03A3; return the end of the output."""
-    o = utf8.encode(code_point + int(lower[record]), out, o)
-    if int(flags[record]) & tables.LOWER_SPECIAL:
-        o = utf8.encode(0x0307, out, o)
-    return o
-
-
-@kernel
-def plain_bytes(block, after_space, whitespace, drop, markup):
-    """Number of leading bytes of an ASCII block that change at most in case.
-
-    It ends before a control character, a "<", or a space after a space, if the steps treat these. `after_space`: the
-    block follows a space.
-    """
-    marks = np.uint64(0)
-    if whitespace != KEEP:
-        spaces = mark_equal(block, np.uint64(0x2020202020202020))
-        marks |= spaces & (spaces << np.uint64(8) | np.uint64(after_space) << np.uint64(7))
-    if whitespace != KEEP or drop:
-        marks |= ~(block + np.uint64(0x6060606060606060)) & HIGH_BITS
-    if drop:
-        marks |= mark_equal(block, np.uint64(0x7F7F7F7F7F7F7F7F))
-    if markup != KEEP:
-        marks |= mark_equal(block, np.uint64(0x3C3C3C3C3C3C3C3C))
-    return first_mark(marks)
-
-
-@kernel
-def rewrite_document(data, start, end, out, out_start, steps, pages, records, flags, lower):
-    """Write the rewritten data[start:end] to `out` from `out_start`; return the end of the output.
-
-    `output_bound` gives the size that `out` needs. Time is linear: the searches for the end of a tag and for the
-    neighbours of a sigma read each byte once.
-    """
-    stop, drop, markup = steps[STOP], steps[DROP], steps[MARKUP]
-    whitespace, lowercase, fold, blocks = steps[WHITESPACE], steps[LOWERCASE], steps[FOLD], steps[BLOCKS]
-    if stop == 0 and lowercase == 0:
-        return copy_bytes(data, start, end, out, out_start)
-    lower_mask = -lowercase
-    i = start
-    o = out_start
-    solid = out_start
-    sigma = -1  # position of a final sigma in the output whose next character is unknown
-    no_tag_before = start
-    while i < end:
-        while stop == 0 and i + 32 <= end and are_ascii(data, i):
-            for k in range(0, 32, 8):
-                store64(out, o + k, lower_block(load64(data, i + k)))
-            i += 32
-            o += 32
-        if i >= end:
-            break
-        if blocks and i + 8 <= end:
-            block = load64(data, i)
-            if block & HIGH_BITS == np.uint64(0):
-                count = plain_bytes(block, o != solid or o == out_start, whitespace, drop, markup)
-                if count:
-                    if lowercase:
-                        block = lower_block(block)
-                    store64(out, o, block)  # inside the bound, which allows for all eight bytes
-                    i += count
-                    o += count
-                    solid = o - 1 if whitespace != KEEP and out[at(o - 1)] == BLANK else o
-                    continue
-        byte = int(data[at(i)])
-        if byte < 0x80 and int(flags[at(byte)]) & stop == 0:
-            out[at(o)] = byte + (int(lower[at(byte)]) & lower_mask)
-            i += 1
-            o += 1
-            solid = o
-            continue
-        if byte == TAG_BEGIN and markup != KEEP and i >= no_tag_before:
-            is_tag, position = find_tag_end(data, i, end, markup)
-            if is_tag:
-                i = position
-                continue
-            no_tag_before = position
-        if byte < 0x80:
-            code_point, width, record = byte, 1, byte
-        else:
-            code_point, width = utf8.decode(data, i)
-            record = utf8.record_of(pages, records, code_point)
-        char_flags = int(flags[record])
-        if char_flags & drop:
-            i += width
-            continue
-        if char_flags & fold:
-            o, solid = write_folded(char_flags, out, o, out_start, solid, whitespace)
-            i += width
-            continue
-        if whitespace != KEEP and char_flags & tables.SPACE:
-            o = write_space(data, i, width, out, o, out_start, solid, whitespace)
-            i += width
-            continue
-        if lowercase and char_flags & tables.SIGMA:
-            is_final = follows_cased(out, out_start, o, pages, records, flags)
-            undecided = o if is_final else -1
-            o = utf8.encode(0x03C2 if is_final else 0x03C3, out, o)
-            finish_sigma(out, sigma, o, pages, records, flags)
-            sigma = undecided
-        elif lowercase and (lower[record] != 0 or char_flags & tables.LOWER_SPECIAL):
-            o = write_lower(code_point, record, out, o, flags, lower)
-        else:
-            o = copy_bytes(data, i, i + width, out, o)
-        solid = o
-        i += width
-    if whitespace != KEEP:
-        o = solid
-    finish_sigma(out, sigma, o, pages, records, flags)
-    return o
-
-
-@kernel
-def differs(data, start, end, out, out_start, out_end):
-    """Whether data[start:end] and out[out_start:out_end] differ."""
-    if end - start != out_end - out_start:
-        return True
-    first, second = at(start), at(out_start)
-    for k in range(at(end - start)):
-        if data[first + k] != out[second + k]:
-            return True
-    return False

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.kernels import case_pretokens as cases
+from curation.kernels import case_classes as cases
 from curation.kernels.bpe import MAX_IDS, NO_ENTRY, TokenTable, fill_pairs, fill_tokens, find_merged
-from curation.kernels.pretokens import BLANK, BREAK, CL100K, GPT2, LETTER, LLAMA3, NUMBER, O200K, QUOTE, SPACE
+from curation.kernels.expressions import BLANK, BREAK, CL100K, GPT2, LETTER, LLAMA3, NUMBER, O200K, QUOTE, SPACE
 from curation.packing.byte_pairs import GPT2_EXPRESSION, BytePairs
 
 PATTERNS = {
@@ -48,7 +48,7 @@ ON_HOST = "its pre-tokens run on the host"
 class FlatTables(NamedTuple):
     """What a device needs of a vocabulary.
 
-    pattern       GPT2, CL100K, LLAMA3 or O200K of `curation.kernels.pretokens`
+    pattern       GPT2, CL100K, LLAMA3 or O200K of `curation.kernels.expressions`
     pages         uint16, one per 256 code points: where their classes are
     classes       uint8, 256 per page; the first page is that of ASCII
     tokens        the tokens by their bytes

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from curation.kernels.pretokens import CL100K, GPT2, LLAMA3, O200K
+from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
 from curation.packing import unicode_differences
 from curation.packing.byte_pairs import spelling_of_bytes
 from curation.packing.flat_tables import PATTERNS

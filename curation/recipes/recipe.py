@@ -199,7 +199,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"two stages are named {name!r}; set name: of each to a different value")
         self._check_columns()
         self._check_weights()
-        check_mix(self)
+        check_mix(self.stages, self.stage_names, self.input, self.tokenizer, bool(self.output.formats))
         for wrong in _wrong_values(msgspec.to_builtins(self), ""):
             raise ValueError(wrong)
         if self.output.index and not any(map(saves_index, self.stages)):

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from curation.contract import TEXT
 from curation.errors import RecipeError
 from curation.measures import highest_ratio, name_of
+from curation.records import TEXT
 from curation.rules.columns import (
     EXPECTED,
     count_matches,

@@ -35,7 +35,7 @@ print(entrypoints._already_initialized, "awkward" in sys.modules)
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A folder with a copy of the packages, whose processes keep kernels in the folder `cache` next to it."""
-    for package in ("curation", "cpu_fallback"):
+    for package in ("curation", "cpu_fallback", "gpu_pipeline"):
         ignored = shutil.ignore_patterns("__pycache__", "compiled")
         shutil.copytree(ROOT / package, tmp_path / "copy" / package, ignore=ignored)
     return tmp_path / "copy"
@@ -168,20 +168,21 @@ def test_a_cache_that_becomes_read_only_is_no_error(tmp_path: Path, monkeypatch:
     assert not list(tmp_path.iterdir())
 
 
-KEY = "from curation.kernels.cache import KEY; print(KEY)"
+KEYS = """
+from curation.kernels.cache import GPU_KEY, KEY, KernelCache
+from gpu_pipeline.items import block_at
+print(KEY, GPU_KEY, KernelCache(block_at.py_func).name.endswith(GPU_KEY))
+"""
 
 
 def test_every_source_that_is_compiled_in_is_part_of_the_key(copy: Path):
     """The kernels take the numbers of measures and the listed words from `curation.measures`."""
 
-    def key() -> str:
-        command = [sys.executable, "-c", KEY]
-        environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=True).stdout
-
-    keys = {key()}
-    for name in ("curation/measures.py", "curation/kernels/words.py", "cpu_fallback/dedup.py"):
+    keys = [output_of(KEYS, copy)]
+    for name in ("curation/measures.py", "curation/kernels/words.py", "cpu_fallback/dedup.py", "gpu_pipeline/items.py"):
         with open(copy / name, "a") as file:
             file.write("\n# edited\n")
-        keys.add(key())
-    assert len(keys) == 4
+        keys.append(output_of(KEYS, copy))
+    cpu, gpu, in_names = zip(*keys, strict=True)
+    assert len({*cpu}) == 4 and cpu[-1] == cpu[-2], "an edit of the GPU engine compiles no kernel of the CPU engine"
+    assert len({*gpu}) == 2 and gpu[-1] != gpu[-2] and {*in_names} == {"True"}

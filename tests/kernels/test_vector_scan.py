@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given
 from llvmlite import binding
 
+from cpu_fallback import vector_scan
 from cpu_fallback.buffers import buffers_of
-from curation.kernels import tables, vector_scan
+from curation.kernels import tables
 from curation.kernels.cache import WHEEL_CPU, WHEEL_FEATURES
 from curation.kernels.words import character_lanes
 from curation.measures import NUM_MEASURES, Measure
@@ -132,7 +133,7 @@ print("read", scanned.measures[Measure.bytes])
 
 MASKS = """
 import numpy as np
-from curation.kernels.masks import append_positions, class_masks, fold_product, mark_masks, text_masks
+from cpu_fallback.masks import append_positions, class_masks, fold_product, mark_masks, text_masks
 from curation.kernels.cache import kernel
 
 @kernel

@@ -8,8 +8,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 
+from cpu_fallback import masks, rolling_shingles, vector_shingles
 from cpu_fallback.buffers import buffers_of
-from curation.kernels import masks, minhash, tables, vector_shingles
+from curation.kernels import tables
 from tests.corpus import NASTY, document_lists
 from tests.kernels.test_vector_scan import PIECES
 
@@ -22,7 +23,7 @@ def assert_same(texts: list[str], ngrams: tuple[int, ...] = (1, 5)) -> None:
         scratch = vector_shingles.allocate_words(end - start)
         expected, actual = np.zeros((2, (end - start) // 2 + 1), np.uint64)
         for ngram in ngrams:
-            count = minhash.shingle_hashes(data, start, end, ngram, False, *UNICODE, expected)
+            count = rolling_shingles.shingle_hashes(data, start, end, ngram, False, *UNICODE, expected)
             found = vector_shingles.shingle_hashes(data, start, end, ngram, False, *UNICODE, scratch, actual)
             assert found == count and (actual[:count] == expected[:count]).all(), (ngram, text)
 

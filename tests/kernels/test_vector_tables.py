@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 
-from curation.kernels import vector_tables
+from cpu_fallback import vector_tables
 from curation.kernels.hashing import table_mask
 from curation.measures import NUM_MEASURES, Measure
 from tests.oracle.measures import measure_repetition

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import tiktoken
 
-from curation.kernels.pretokens import CL100K, GPT2, LLAMA3, O200K
+from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
 from curation.packing import vocabularies
 from curation.packing.byte_pairs import BytePairs, tiktoken_pairs
 from curation.packing.flat_tables import PATTERNS

@@ -11,9 +11,9 @@ import pytest
 import regex
 import tiktoken
 
-from curation.kernels import case_pretokens as cases
+from curation.kernels import case_classes as cases
 from curation.kernels.bpe import MAX_IDS
-from curation.kernels.pretokens import BLANK, BREAK, CL100K, LETTER, LLAMA3, NUMBER, O200K, OTHER, QUOTE, SPACE
+from curation.kernels.expressions import BLANK, BREAK, CL100K, LETTER, LLAMA3, NUMBER, O200K, OTHER, QUOTE, SPACE
 from curation.packing.byte_pairs import huggingface_pairs, tiktoken_pairs
 from curation.packing.flat_tables import (
     character_classes,

@@ -17,7 +17,7 @@ import pytest
 import sentencepiece
 
 from curation.errors import InputError
-from curation.kernels.pretokens import CL100K, GPT2, O200K
+from curation.kernels.expressions import CL100K, GPT2, O200K
 from curation.packing import tokenization, unicode_differences, unicode_sweep, vocabularies
 from curation.packing.flat_tables import character_classes, make_flat_tables
 from curation.packing.tokenization import TokenizerSpec, load_tokenizer

@@ -14,19 +14,10 @@ import numpy as np
 
 from curation.kernels.bpe import MISSING, find_token, merge_pairs
 from curation.kernels.cache import kernel
-from curation.kernels.case_pretokens import count_case_runs, leave_word, o200k_starts, windows_of
-from curation.kernels.pretokens import (
-    GPT2,
-    LLAMA3,
-    O200K,
-    Runs,
-    bits_between,
-    cl100k_starts,
-    class_bits,
-    count_runs,
-    gpt2_starts,
-)
+from curation.kernels.expressions import GPT2, LLAMA3, O200K
 from curation.packing.flat_tables import FlatTables
+from gpu_pipeline.case_pretokens import count_case_runs, leave_word, o200k_starts, windows_of
+from gpu_pipeline.pretokens import Runs, bits_between, cl100k_starts, class_bits, count_runs, gpt2_starts
 
 DIGEST = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
 

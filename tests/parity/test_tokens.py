@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from curation.contract import TEXT
-from curation.kernels.pretokens import CL100K, GPT2, LLAMA3, O200K
+from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
 from curation.packing.tokenization import TokenizerSpec, load_tokenizer
 from tests.conftest import frame_of, hidden_nulls
 from tests.corpus import NASTY

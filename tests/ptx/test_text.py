@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 import cpu_fallback
+from cpu_fallback.rewriting import needs_normalising
 from curation.contract import TEXT
 from curation.kernels import tables
-from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps, needs_normalising
+from curation.kernels.rewrite import FORM_FLAGS, RewriteSteps
 from tests.corpus import assigned_characters
 from tests.gpu.stand_ins import eight_byte_blocks, text_kernels
 from tests.ptx.engine import install_engine

@@ -12,7 +12,7 @@ import pytest
 import cpu_fallback
 from curation.contract import TEXT
 from curation.errors import EngineError, IntegrityError
-from curation.kernels.pretokens import CL100K, GPT2, LLAMA3, O200K
+from curation.kernels.expressions import CL100K, GPT2, LLAMA3, O200K
 from curation.packing.tokenization import Tokenizer
 from tests.conftest import frame_of
 from tests.packing.byte_pairs import CASE_RUNS, adversarial_texts, long_texts, tokenizer_of

@@ -17,9 +17,9 @@ import pytest
 import cpu_fallback
 from curation.contract import TEXT
 from curation.kernels import jsonl
+from curation.kernels.expressions import CL100K, GPT2, O200K
 from curation.kernels.ngram_table import table_of as ngram_table_of
 from curation.kernels.permutations import constants
-from curation.kernels.pretokens import CL100K, GPT2, O200K
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
 from curation.models.fasttext import load_classifier

@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cpu_fallback.buffers import STRING, buffers_of
+from cpu_fallback.rewriting import needs_normalising
 from cpu_fallback.text import rewrite
 from curation.errors import RecipeError
 from curation.kernels import tables, utf8
 from curation.kernels.normalization import normalize
-from curation.kernels.rewrite import CHOICES, FORM_FLAGS, RewriteSteps, needs_normalising, output_bound, plan_steps
+from curation.kernels.rewrite import CHOICES, FORM_FLAGS, RewriteSteps, output_bound, plan_steps
 from tests.corpus import NASTY, assigned_characters, characters
 from tests.oracle import rewriting
 

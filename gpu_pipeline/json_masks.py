@@ -10,7 +10,6 @@ or not at all: what is unusual, or would take one thread long, is UNUSUAL.
 import numpy as np
 
 from curation.kernels.cache import kernel
-from curation.kernels.items import at, block_at
 from curation.kernels.jsonl import (
     BACKSLASH,
     BLANK,
@@ -31,10 +30,11 @@ from curation.kernels.jsonl import (
     skip_scalar,
     skip_space,
 )
-from curation.kernels.pretokens import NO_BITS, ONE, count_bits, lowest_bit
-from curation.kernels.spans import LOW_SEVEN, bits_of, mark_bytes_equal
 from curation.kernels.utf8 import byte_at
 from curation.kernels.words import HIGH_BITS
+from gpu_pipeline.items import at, block_at
+from gpu_pipeline.pretokens import NO_BITS, ONE, count_bits, lowest_bit
+from gpu_pipeline.spans import LOW_SEVEN, bits_of, mark_bytes_equal
 
 NEWLINE = 10
 ABOVE_CONTROLS = np.uint64(0x6060606060606060)  # adds to bytes from 0x20 on a high bit

@@ -10,11 +10,11 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
-from curation.kernels.items import at, block_at
 from curation.kernels.jsonl import sequence_length
-from curation.kernels.spans import record_at
 from curation.kernels.utf8 import byte_at
 from curation.kernels.words import HIGH_BITS
+from gpu_pipeline.items import at, block_at
+from gpu_pipeline.spans import record_at
 
 
 @kernel

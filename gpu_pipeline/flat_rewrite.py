@@ -14,7 +14,6 @@ import numpy as np
 
 from curation.kernels import tables, utf8
 from curation.kernels.cache import kernel
-from curation.kernels.items import at, block_at
 from curation.kernels.rewrite import (
     BLANK,
     COLLAPSE,
@@ -26,8 +25,9 @@ from curation.kernels.rewrite import (
     TAG_END,
     ZERO,
 )
-from curation.kernels.spans import BLANKS, LOW_SEVEN, bits_of, join_blocks, mark_bytes_equal
 from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals, mark_equal, mark_letters, mark_spaces
+from gpu_pipeline.items import at, block_at
+from gpu_pipeline.spans import BLANKS, LOW_SEVEN, bits_of, join_blocks, mark_bytes_equal
 
 GONE, SPACE, SOLID = range(3)
 NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)

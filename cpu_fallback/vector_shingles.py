@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`minhash.shingle_hashes` for the CPU: the same hashes, by masks of 64 bytes and loops that LLVM compiles to vector
-code."""
+"""The hashes of `rolling_shingles`, by masks of 64 bytes and loops that LLVM compiles to vector code."""
 
 import numpy as np
 
-from curation.kernels import minhash
+from cpu_fallback import rolling_shingles
+from cpu_fallback.masks import AHEAD, NO_BITS, ONE, append_positions, first_bits, lowest_bit, prefetch, space_masks
+from cpu_fallback.vector_scan import hash_words
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1, combine64, load64, load_tail, mix64
-from curation.kernels.masks import AHEAD, NO_BITS, ONE, append_positions, first_bits, lowest_bit, prefetch, space_masks
 from curation.kernels.minhash import BASE, first_bytes, space_width, swap_bytes
-from curation.kernels.vector_scan import hash_words
 
 at = np.uint64
 MAX_PASSES = 16  # longer n-grams are rolled: one pass over all items per item of the n-gram would take longer
@@ -104,9 +103,9 @@ def _join_words(word_hash, words, ngram, out):
 
 @kernel
 def shingle_hashes(data, start, end, ngram, by_character, pages, records, flags, scratch, out):
-    """Write the hashes of `minhash.shingle_hashes`; return their number. `scratch` is of `allocate_words`."""
+    """Write the hashes of `rolling_shingles.shingle_hashes`; return their number. `scratch` is of `allocate_words`."""
     if by_character or ngram > MAX_PASSES:
-        return minhash.shingle_hashes(data, start, end, ngram, by_character, pages, records, flags, out)
+        return rolling_shingles.shingle_hashes(data, start, end, ngram, by_character, pages, records, flags, out)
     edges, word_hash, pending = scratch
     words = _find_words(data, start, end, pages, records, flags, edges)
     if words == 0:

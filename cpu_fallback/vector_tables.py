@@ -13,14 +13,15 @@ import numpy as np
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1, combine64, table_mask
 from curation.kernels.measures import (
+    M_COVERED,
     M_DISTINCT,
     M_DUP_LINE_CHARS,
     M_DUP_LINES,
+    M_DUP_NGRAM,
     M_DUP_PARAGRAPH_CHARS,
     M_DUP_PARAGRAPHS,
-    write_covered,
-    write_duplicates,
-    write_top,
+    M_TOP_CHARS,
+    M_TOP_COUNT,
 )
 
 at = np.uint64
@@ -165,3 +166,51 @@ def count_ngrams(
             write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row)
         if repeated == 0 and n >= 4:
             break
+
+
+@kernel
+def _characters_between(word_end, first, after):
+    """Characters of the words first to after - 1."""
+    return word_end[after - 1] - (word_end[first - 1] if first > 0 else 0)
+
+
+@kernel
+def write_top(n, words, word_end, active, active_slot, repeated, counts, out, row):
+    best = 1
+    position = 0
+    for c in range(repeated):
+        if counts[active_slot[c]] > best:
+            best = counts[active_slot[c]]
+            position = active[c]
+    if words >= n:
+        out[M_TOP_COUNT + n - 2, row] = best
+        out[M_TOP_CHARS + n - 2, row] = best * (_characters_between(word_end, position, position + n) + n - 1)
+
+
+@kernel
+def write_duplicates(n, word_end, active, active_slot, repeated, counts, out, row):
+    """Walk through the n-grams greedily; a negative count marks an n-gram seen before."""
+    free = 0
+    characters = 0
+    for c in range(repeated):
+        position = active[c]
+        if position < free:
+            continue
+        slot = active_slot[c]
+        if counts[slot] < 0:
+            characters += _characters_between(word_end, position, position + n)
+            free = position + n
+        else:
+            counts[slot] = -counts[slot]
+    out[M_DUP_NGRAM + n - 5, row] = characters
+
+
+@kernel
+def write_covered(n, word_end, active, repeated, out, row):
+    free = 0
+    characters = 0
+    for c in range(repeated):
+        position = active[c]
+        characters += _characters_between(word_end, max(position, free), position + n)
+        free = position + n
+    out[M_COVERED + n - 5, row] = characters

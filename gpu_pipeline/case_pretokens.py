@@ -5,7 +5,7 @@ one, and keeps contractions with their word.
 A start depends on what a walk over the text did before, at any distance: in "x's's't" every other "'s" is a
 contraction, and a mark after "!!" belongs to no word. So the walk has nine states. A word of 32 bytes is a function of
 states, four bits for each; white space and borders make it constant. Functions are composed, 32 at a time, so each
-word knows the state in which the walk enters it. Words have planes and windows as in `curation.kernels.pretokens`.
+word knows the state in which the walk enters it. Words have planes and windows as in `gpu_pipeline.pretokens`.
 
 Two questions look ahead without a limit, and `Runs` answers them: whether capitals end a word, and whether white space
 has another line break. Its runs are those of capitals, of white space, and of all others.
@@ -20,7 +20,8 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
-from curation.kernels.pretokens import (
+from curation.kernels.case_classes import BREAK, LETTER, LOWER, MARK, NUMBER, OTHER, SPACE, UPPER
+from gpu_pipeline.pretokens import (
     CENTRE,
     MARGIN,
     NO_BITS,
@@ -39,8 +40,6 @@ from curation.kernels.pretokens import (
     window_at,
 )
 
-# Classes of characters. LETTER has no case, and MARK may be a part of words. BREAK is CR or LF.
-OTHER, NUMBER, SPACE, BREAK, UPPER, LOWER, LETTER, MARK = range(8)
 # States: at a start or in white space; in a word without and with a lower-case letter since its start; in others;
 # in line breaks and slashes after others; after one and two digits; with one and two letters of a contraction to come.
 FRESH, UPPERS, LOWERS, OTHERS, TAIL, ONE_DIGIT, TWO_DIGITS, ONE_LETTER, TWO_LETTERS = range(9)

@@ -17,14 +17,11 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
-from curation.kernels.items import block_at
+from curation.kernels.expressions import OTHER
+from gpu_pipeline.items import block_at
 
 at = np.uint64  # unsigned indices need no test for negatives
 
-# Classes of characters
-OTHER, LETTER, NUMBER, SPACE, BLANK, BREAK, QUOTE = range(7)  # BLANK is U+0020, BREAK is CR or LF, QUOTE is "'"
-# Regular expressions
-GPT2, CL100K, LLAMA3, O200K = range(4)  # curation.kernels.case_pretokens has o200k
 
 MAX_CODE_POINT = 0x10FFFF
 HIGH_BITS = np.uint64(0x8080808080808080)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Items (words or characters) of many documents at once, for engines that cut work by bytes instead of documents.
+"""Items (words or characters) of many documents at once, by bytes instead of documents.
 
 Masks have one bit per byte of the text; a uint32 covers 32 bytes, the first of them `origin`, a multiple of 32.
 `blocks` is the text as little-endian uint64 without a last partial one, since CUDA loads only aligned numbers.
@@ -9,7 +9,7 @@ import numpy as np
 
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
-from curation.kernels.hashing import GOLDEN, combine64, load_tail, mix64
+from curation.kernels.hashing import GOLDEN, combine64, eight_bytes, load_tail, mix64
 from curation.kernels.minhash import add_item, first_bytes, space_width, swap_bytes
 from curation.kernels.words import HIGH_BITS, finish_word, mark_spaces
 
@@ -72,19 +72,8 @@ def bits_below(bit):
 
 
 @kernel
-def eight_bytes(data, blocks, i, end):
-    """A block whose first bytes are data[i:min(end, i + 8)]; what follows them is unspecified."""
-    j = i >> 3
-    if j + 1 >= blocks.size:
-        return load_tail(data, i, min(end - i, 8))
-    bits = np.uint64(i & 7) * np.uint64(8)
-    # Two shifts, since one shift by 64 is undefined.
-    return blocks[at(j)] >> bits | blocks[at(j + 1)] << np.uint64(1) << (np.uint64(63) - bits)
-
-
-@kernel
 def hash_word(data, blocks, start, end):
-    """The hash of the word data[start:end], as `minhash.shingle_hashes` computes it."""
+    """The hash of the word data[start:end], as the CPU engine computes it."""
     state = np.uint64(0)
     i = start
     block = eight_bytes(data, blocks, i, end)
@@ -97,7 +86,7 @@ def hash_word(data, blocks, start, end):
 
 @kernel
 def hash_character(data, i):
-    """The hash of the character at `i`, as `minhash.shingle_hashes` computes it."""
+    """The hash of the character at `i`, as the CPU engine computes it."""
     if i + utf8.lead_width(utf8.byte_at(data, i)) > data.size:  # under a null
         return np.uint64(0)
     return mix64(np.uint64(utf8.decode(data, i)[0]) + GOLDEN)
@@ -105,7 +94,7 @@ def hash_character(data, i):
 
 @kernel
 def hash_ngram(hashes, first, k, ngram):
-    """(Hash of the n-gram that starts at item `k`, whether there is one), as `minhash.shingle_hashes` computes it.
+    """(Hash of the n-gram that starts at item `k`, whether there is one), as the CPU engine computes it.
 
     hashes   uint64, of the items of all documents
     first    bool, one per item and one more: whether a document starts there

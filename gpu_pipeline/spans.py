@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words and lines of many documents at once, for engines that cut work by bytes, words and lines.
+"""Words and lines of many documents at once, by bytes, words and lines.
 
 Masks and `blocks` as in `items`. A *rank* is the number of bits before a byte: `ranks` has it for each 32 bytes.
 Positions of words and lines are int32 and count from `origin`, so a batch is shorter than 2^31 bytes.
@@ -10,7 +10,6 @@ import numpy as np
 from curation.kernels import utf8
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import combine64, load_tail
-from curation.kernels.items import GATHER, at, is_solid
 from curation.kernels.measures import ends_in_sentence_mark, is_closing
 from curation.kernels.tables import LINE_BREAK
 from curation.kernels.utf8 import byte_at
@@ -28,6 +27,7 @@ from curation.kernels.words import (
     mark_range,
     mark_spaces,
 )
+from gpu_pipeline.items import GATHER, at, is_solid
 
 # Masks of a batch. Those of RANKED have ranks.
 LEAD, BREAK, LETTER, WORD, VISIBLE, SOLID, ADDRESS, END = range(8)

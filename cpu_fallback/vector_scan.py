@@ -8,10 +8,7 @@ arrays beyond those of `measures`.
 
 import numpy as np
 
-from curation.kernels import utf8
-from curation.kernels.cache import kernel
-from curation.kernels.hashing import FMIX_1, FMIX_2, GOLDEN, combine64, load64, load_tail
-from curation.kernels.masks import (
+from cpu_fallback.masks import (
     AHEAD,
     NO_BITS,
     ONE,
@@ -26,15 +23,25 @@ from curation.kernels.masks import (
     prefetch,
     text_masks,
 )
+from curation.kernels import utf8
+from curation.kernels.cache import kernel
+from curation.kernels.hashing import FMIX_1, FMIX_2, GOLDEN, combine64, load64, load_tail
 from curation.kernels.measures import (
+    BULLET_START,
+    ELLIPSIS_CHARACTER_END,
+    ELLIPSIS_END,
     M_ALPHABETIC,
     M_ALPHANUMERIC,
     M_BRACKETS,
+    M_BULLETS,
+    M_BULLETS_STAR,
     M_BYTES,
     M_CHARACTERS,
     M_DIGITS,
     M_ELLIPSES,
+    M_ELLIPSIS_CHAR_LINES,
     M_ELLIPSIS_CHARS,
+    M_ELLIPSIS_LINES,
     M_FUNCTION_WORDS,
     M_HASHES,
     M_LINE_CHARACTERS,
@@ -44,6 +51,7 @@ from curation.kernels.measures import (
     M_NUM_2GRAMS,
     M_NUM_3GRAMS,
     M_PARAGRAPHS,
+    M_PUNCTUATED,
     M_PUNCTUATION,
     M_SENTENCES,
     M_SHORT,
@@ -52,22 +60,32 @@ from curation.kernels.measures import (
     M_SYMBOL_CHARS,
     M_SYMBOLS,
     M_TEXT_LINES,
+    M_UNSPACED,
     M_UPPERCASE,
     M_URL_CHARS,
     M_URLS,
     M_WITH_LETTER,
     M_WORD_CHARACTERS,
     M_WORDS,
+    PUNCTUATED_END,
     SHORT_LINE_CHARACTERS,
-    count_line_end,
-    count_line_start,
     ends_in_sentence_mark,
-    flush_lanes,
+    line_end_bits,
+    line_start_bits,
     url_start,
 )
 from curation.kernels.tables import LINE_BREAK
 from curation.kernels.utf8 import byte_at
-from curation.kernels.words import LANE_ALPHABETIC, LANE_BRACKET, finish_word
+from curation.kernels.words import (
+    LANE_ALPHABETIC,
+    LANE_ALPHANUMERIC,
+    LANE_BRACKET,
+    LANE_DIGIT,
+    LANE_PUNCTUATION,
+    LANE_UNSPACED,
+    LANE_UPPERCASE,
+    finish_word,
+)
 from curation.measures import ENGLISH_FUNCTION_WORDS, GOPHER_STOP_WORDS
 
 at = np.uint64
@@ -502,3 +520,33 @@ def scan_document(
     out[M_NUM_2GRAMS, row] = max(words - 1, 0)
     out[M_NUM_3GRAMS, row] = max(words - 2, 0)
     return words, text_lines
+
+
+@kernel
+def flush_lanes(counters, out, row):
+    """Add the eight-bit counters to their measures."""
+    byte = np.uint64(0xFF)
+    out[M_ALPHABETIC, row] += np.int64(counters >> np.uint64(LANE_ALPHABETIC) & byte)
+    out[M_ALPHANUMERIC, row] += np.int64(counters >> np.uint64(LANE_ALPHANUMERIC) & byte)
+    out[M_DIGITS, row] += np.int64(counters >> np.uint64(LANE_DIGIT) & byte)
+    out[M_UPPERCASE, row] += np.int64(counters >> np.uint64(LANE_UPPERCASE) & byte)
+    out[M_BRACKETS, row] += np.int64(counters >> np.uint64(LANE_BRACKET) & byte)
+    out[M_PUNCTUATION, row] += np.int64(counters >> np.uint64(LANE_PUNCTUATION) & byte)
+    out[M_UNSPACED, row] += np.int64(counters >> np.uint64(LANE_UNSPACED) & byte)
+
+
+@kernel
+def count_line_start(data, word, out, row):
+    """Count the measures that depend on the first characters of a text line."""
+    bits = line_start_bits(data, word)
+    out[M_BULLETS, row] += int(bits == BULLET_START)
+    out[M_BULLETS_STAR, row] += int(bits != 0)
+
+
+@kernel
+def count_line_end(data, last_word, last_end, out, row):
+    """Count the measures that depend on the last characters of a text line."""
+    bits = line_end_bits(data, last_word, last_end)
+    out[M_ELLIPSIS_LINES, row] += int(bits & ELLIPSIS_END != 0)
+    out[M_ELLIPSIS_CHAR_LINES, row] += int(bits & ELLIPSIS_CHARACTER_END != 0)
+    out[M_PUNCTUATED, row] += int(bits & PUNCTUATED_END != 0)
