@@ -56,6 +56,7 @@ _HOMES = {
     "curation.reading.inputs": ("Budget", "FilesInput", "HubInput", "Input"),
     "curation.packing.samples": ("Sample",),
     "curation.stages.base": ("CorpusStage", "Phase", "RowStage"),
+    "curation.stages.own_functions": ("stage",),
     "curation.stages.outcome": ("Cuts", "Decision", "Drops", "Outcome"),
     "curation.system.files": ("known_sha256",),
     "curation.stages": (

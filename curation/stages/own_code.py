@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from inspect import isfunction
 from threading import RLock
 from typing import Any
 
@@ -80,10 +81,16 @@ def stage_from_job(content: dict[str, Any]) -> Stage:
 
 def check_class(stage: Stage) -> None:
     """Raise RecipeError for a stage whose kind names another class. Tasks find the class by the kind."""
-    kind, own = stage.kind, f"{type(stage).__module__}:{type(stage).__qualname__}"
+    kind, own = stage.kind, _place_of(type(stage))
+    if "<locals>" in own:
+        raise RecipeError(f"{own} is defined inside a function, where tasks cannot find it. Move it to its module")
     if STAGES.get(kind) is type(stage) or kind == own:
         return
     raise RecipeError(f"{own} has the kind {kind!r}, which names another class; write tag={own!r}")
+
+
+def _place_of(stage_class: type[Stage]) -> str:
+    return f"{stage_class.__module__}:{stage_class.__qualname__}"
 
 
 def files_of(stage: Stage) -> dict[str, str]:
@@ -103,8 +110,12 @@ def own_class(kind: str) -> type[Stage]:
     name, _, qualified = kind.partition(":")
     stage_class = getattr(_import(kind, name), qualified, None)
     if not (isinstance(stage_class, type) and issubclass(stage_class, RowStage | CorpusStage)):
-        raise RecipeError(f"{kind}: {name} has no class {qualified} that is a RowStage or a CorpusStage")
-    if stage_class.__struct_config__.tag != kind:
+        hint = f"; write @curation.stage before def {qualified}" if isfunction(stage_class) else ""
+        raise RecipeError(f"{kind}: {name} has no class {qualified} that is a RowStage or a CorpusStage{hint}")
+    tag = stage_class.__struct_config__.tag
+    if tag != kind:
+        if tag == _place_of(stage_class):
+            raise RecipeError(f"{kind}: the stage is defined elsewhere; write kind: {tag}")
         raise RecipeError(
             f"{kind}: the class must have its kind in recipes as its tag; write class {qualified}(..., tag={kind!r})"
         )

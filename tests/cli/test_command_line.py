@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
-from curation.cli import main
+from curation.cli import main, overlap
 from curation.cli.groups import GROUPS
 from curation.cli.options import SHARED
 from curation.cli.parsing import Parser
+from curation.stages.corpus import similarity
 from tests.cli.test_cli import CURATE, curate, failed
 from tests.models.tiny_files import write_static
 from tests.runs import data_digests, files_below, made_texts, records_of, report_of
@@ -379,3 +380,8 @@ def test_commands_that_look_write_nothing(finished: Path, monkeypatch: pytest.Mo
     ):  # fmt: skip
         assert curate(capsys, *command)[0] == 0
     assert {name: (finished / name).stat().st_mtime_ns for name in files_below(finished)} == before
+
+
+def test_choices_of_comparisons_are_those_of_the_stages():
+    """They are repeated, since `--help` may load no stage."""
+    assert {*overlap.COMPARISONS} == {*similarity.COMPARISONS}

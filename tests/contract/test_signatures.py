@@ -214,6 +214,15 @@ curation.exact_dedup("text")
 curation.apply(frame, curation.ExactDedup)
 curation.reed("a.jsonl")
 reveal_type(curation.fuzzy_dedup(frame, ngram=2, details=True))
+@curation.stage
+def long_enough(texts: object, *, least: int = 2) -> list[bool]: return []
+@curation.stage(reads=["url"])
+def has_url(frame: object, *, least: int = 2) -> list[bool]: return []
+curation.apply(frame, long_enough(least=5))
+reveal_type(has_url(least=5))
+long_enough(least="5")
+has_url(most=5)
+long_enough.function
 """
 # Of other packages only what the revealed types need is followed, which halves the time.
 SETTINGS = """\
@@ -232,6 +241,9 @@ SEEN = {
     8: 'No overload variant of "exact_dedup" matches argument type "str"',
     11: 'Revealed type is "tuple[Any, Any, Any, fallback=curation.library.duplicates.Duplicates]"',
     10: 'Module has no attribute "reed"',
+    17: 'Revealed type is "curation.stages.base.RowStage"',
+    18: 'Argument "least" to "__call__" of "StageMaker" has incompatible type "str"; expected "int"',
+    19: 'Unexpected keyword argument "most" for "__call__" of "StageMaker"',
     9: 'Argument 2 to "apply" has incompatible type "type[ExactDedup]"; expected "Stage"',
 }
 
@@ -248,4 +260,4 @@ def test_a_type_checker_sees_signatures(tmp_path: Path):
     told = finished.stdout.splitlines()
     for line, message in SEEN.items():
         assert any(entry.startswith(f"user.py:{line}: ") and message in entry for entry in told), finished.stdout
-    assert f"Found {len(SEEN) - 3} errors" in finished.stdout
+    assert f"Found {len(SEEN) - 4} errors" in finished.stdout

@@ -4,6 +4,7 @@
 import hashlib
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def test_the_page_works_as_it_says(workplace: Path, capsys: pytest.CaptureFixtur
 
 def test_every_block_of_the_page_is_run(workplace: Path):
     named = {name for _, name, _ in BLOCKS if name}
-    assert named == {"mypackage/stages.py", "mypackage/lines.py", "recipe.yaml"}
+    assert named == {"mypackage/checks.py", "mypackage/stages.py", "mypackage/lines.py", "checks.yaml", "recipe.yaml"}
     assert PAGE.count("\n```") == 2 * len(BLOCKS)
 
 
@@ -102,6 +103,36 @@ def test_both_stages_on_threads_and_processes(workplace: Path, scheduler: str):
     assert len(kept_in(workplace / "out")) == 4
     run(lines_recipe(workplace), "lines", engine="cpu", scheduler=scheduler, workers=2, slice_bytes=500)
     assert [row["text"] for row in kept_in(workplace / "lines")] == expected_without_lines()
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    ["threads", pytest.param("processes", marks=pytest.mark.slow("stages of users run in processes too"))],
+)
+def test_functions_of_the_page_are_stages(workplace: Path, scheduler: str):
+    texts = ["a\tlong text", "abc", "five5", "\t", "äöüäöü"]
+    records = [{"text": text, "url": url} for text, url in zip(texts, URLS, strict=True)]
+    (workplace / "pages.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    with pytest.raises(RecipeError, match="is imported only if you allow it: --allow-code mypackage"):
+        load("checks.yaml", [])
+    recipe = load("checks.yaml", ["mypackage"])
+    report = run(recipe, "out", engine="cpu", scheduler=scheduler, workers=2, slice_bytes=80).report
+    found = [(row["text"], row["url_length"]) for row in kept_in(workplace / "out")]
+    assert found == [("a long text", 15), ("five5", None), ("äöüäöü", 6)]
+    assert [row["reason"] for row in pq.read_table("out/removed").to_pylist()] == ["long_enough"] * 2
+    assert [stage["edited"] for stage in report["stages"]] == [2, 0, 0]
+    path = workplace.parent / "site" / "mypackage" / "checks.py"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert report["stage_files"]["long_enough"] == {"module mypackage.checks": digest}
+    frame = pd.DataFrame({"text": texts, "url": URLS})
+    for stage in recipe.stages:
+        assert pickle.loads(pickle.dumps(stage)) == stage
+        frame = curation.apply(frame, stage)
+    assert frame["text"].tolist() == [text for text, _ in found]
+    assert type(recipe.stages[1]).function(pa.array(["abc"]), min_characters=3).to_pylist() == [True]
+    path.write_text(path.read_text() + "\n# another line\n")
+    with pytest.raises(OutputError, match=r"changed: .*module mypackage.checks of stage long_enough \(content\)"):
+        run(load("checks.yaml", ["mypackage"]), "out", engine="cpu")
 
 
 def load(name: str, allow_code: list[str]) -> Recipe:
@@ -233,6 +264,12 @@ NOT_LOADED = {
     "no class": ("mypackage.stages:Nothing", ["mypackage"], "mypackage.stages has no class Nothing that is a RowStage"),
     "no stage": ("mypackage.stages:Path", ["mypackage"], "has no class Path that is a RowStage or a CorpusStage"),
     "another tag": ("mypackage.tagged:Other", ["mypackage"], "write class Other(..., tag='mypackage.tagged:Other')"),
+    "a function": (
+        "mypackage.tagged:plain",
+        ["mypackage"],
+        "RowStage or a CorpusStage; write @curation.stage before def",
+    ),
+    "elsewhere": ("mypackage.tagged:long_enough", ["mypackage"], "write kind: mypackage.checks:long_enough"),
     "broken module": ("mypackage.broken:A", ["mypackage"], "importing mypackage.broken fails with ZeroDivisionError"),
     "this package": (
         "curation.stages.rows.decontaminate:LookUp",
@@ -246,7 +283,10 @@ NOT_LOADED = {
 @pytest.mark.parametrize("case", NOT_LOADED)
 def test_code_that_is_not_loaded(case: str, workplace: Path):
     package = workplace.parent / "site" / "mypackage"
-    (package / "tagged.py").write_text("import curation\nclass Other(curation.RowStage, tag='other'): pass\n")
+    (package / "tagged.py").write_text(
+        "import curation\nfrom mypackage.checks import long_enough\n"
+        "class Other(curation.RowStage, tag='other'): pass\ndef plain(texts): return texts\n"
+    )
     (package / "broken.py").write_text("1 / 0\n")
     kind, allowed, told = NOT_LOADED[case]
     with pytest.raises(RecipeError) as error:
