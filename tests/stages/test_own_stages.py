@@ -107,7 +107,7 @@ def test_both_stages_on_threads_and_processes(workplace: Path, scheduler: str):
 
 @pytest.mark.parametrize(
     "scheduler",
-    ["threads", pytest.param("processes", marks=pytest.mark.slow("stages of users run in processes too"))],
+    ["threads", pytest.param("processes", marks=pytest.mark.slow("functions of users run in processes too"))],
 )
 def test_functions_of_the_page_are_stages(workplace: Path, scheduler: str):
     texts = ["a\tlong text", "abc", "five5", "\t", "äöüäöü"]
