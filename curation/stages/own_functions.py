@@ -41,12 +41,12 @@ class StageMaker(Protocol[Settings]):
 
 
 class FunctionStage(RowStage, frozen=True, kw_only=True):
-    """A stage that calls `function`. `result` is the type that the function announces, `columns` are those of `reads`;
-    None: the function takes texts."""
+    """A stage that calls `function`. `_result` is the type that it announces, `_columns` are those of `reads`; None: it
+    takes texts."""
 
     function: ClassVar[Callable[..., Any]]
-    result: ClassVar[type | None] = None
-    columns: ClassVar[tuple[str, ...] | None] = None
+    _result: ClassVar[type | None] = None
+    _columns: ClassVar[tuple[str, ...] | None] = None
 
     def __post_init__(self) -> None:
         for field in msgspec.structs.fields(type(self)):
@@ -56,20 +56,20 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
                 raise ValueError(f"{self.function.__name__}: {error} - at `$.{field.name}`") from None
 
     def reads(self) -> tuple[str, ...]:
-        return tuple(name for name in self.columns or () if name not in (ID, TEXT))
+        return tuple(name for name in self._columns or () if name not in (ID, TEXT))
 
     def writes(self) -> dict[str, str]:
-        return {self.function.__name__: COLUMNS[self.result]} if self.result in COLUMNS else {}
+        return {self.function.__name__: COLUMNS[self._result]} if self._result in COLUMNS else {}
 
     def apply(self, engine: Engine, frame: Frame) -> Outcome:
         texts = as_one_array(engine.to_arrow(frame[[TEXT]]).column(TEXT)).cast(pa.large_string())
         if not len(texts):  # an empty list has no type
             return Outcome(columns={name: pa.array([], kind) for name, kind in self.writes().items()})
         settings = {name: getattr(self, name) for name in self.__struct_fields__ if name != "name"}
-        if self.columns is None:
+        if self._columns is None:
             found = self.function(texts.fill_null(""), **settings)
         else:
-            found = self.function(frame[list(dict.fromkeys([TEXT, *self.columns]))], **settings)
+            found = self.function(frame[list(dict.fromkeys([TEXT, *self._columns]))], **settings)
         return self._outcome(texts, self._results(found, len(texts)))
 
     def _results(self, found: Any, rows: int) -> pa.Array:
@@ -77,8 +77,9 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
         name = self.function.__name__
         if hasattr(found, "to_arrow"):  # a series of cuDF
             found = found.to_arrow()
-        if not isinstance(found, list | tuple | pa.Array | pa.ChunkedArray) and not hasattr(found, "__array__"):
-            raise StageError(f"{name}() returned {_article(type(found).__name__)}. {ONE_EACH}")
+        if not isinstance(found, list | tuple | pa.Array | pa.ChunkedArray) and getattr(found, "ndim", 0) != 1:
+            shape = f" of {found.ndim} dimensions" if hasattr(found, "ndim") else ""
+            raise StageError(f"{name}() returned {_article(type(found).__name__)}{shape}. {ONE_EACH}")
         try:
             array = as_one_array(found if isinstance(found, pa.Array | pa.ChunkedArray) else pa.array(found))
         except UNREADABLE as error:
@@ -92,13 +93,13 @@ class FunctionStage(RowStage, frozen=True, kw_only=True):
     def _outcome(self, texts: pa.LargeStringArray, results: pa.Array) -> Outcome:
         name, kind = self.function.__name__, _kind_of(results.type)
         if pa.types.is_null(results.type):
-            kind = self.result or bool
-        wanted = self.result or kind
+            kind = self._result or bool
+        wanted = self._result or kind
         if kind is None or (kind is not wanted and not {kind, wanted} <= {*COLUMNS}):
-            told = f", but announces {self.result.__name__}" if self.result else ""
+            told = f", but announces {self._result.__name__}" if self._result else ""
             raise StageError(f"{name}() returned {results.type}{told}. {ONE_EACH}")
         if wanted in COLUMNS:
-            if self.result is None:
+            if self._result is None:
                 raise StageError(
                     f"{name}() returned numbers, which need a column. Announce it: write -> {kind.__name__} after the "
                     "parameters of the function"
@@ -176,8 +177,8 @@ def _class_of(function: Any, reads: tuple[str, ...]) -> type[FunctionStage]:
         "__doc__": function.__doc__,
         "__qualname__": function.__qualname__,
         "function": staticmethod(function),
-        "result": result,
-        "columns": reads if takes_frame else None,
+        "_result": result,
+        "_columns": reads if takes_frame else None,
         "removes": result in (None, bool),
     }
     made = msgspec.defstruct(

@@ -270,6 +270,11 @@ NOT_LOADED = {
         "RowStage or a CorpusStage; write @curation.stage before def",
     ),
     "elsewhere": ("mypackage.tagged:long_enough", ["mypackage"], "write kind: mypackage.checks:long_enough"),
+    "a broken function": (
+        "mypackage.wrong:f",
+        ["mypackage"],
+        "fails with RecipeError: f: the first parameter is missing",
+    ),
     "broken module": ("mypackage.broken:A", ["mypackage"], "importing mypackage.broken fails with ZeroDivisionError"),
     "this package": (
         "curation.stages.rows.decontaminate:LookUp",
@@ -287,6 +292,7 @@ def test_code_that_is_not_loaded(case: str, workplace: Path):
         "import curation\nfrom mypackage.checks import long_enough\n"
         "class Other(curation.RowStage, tag='other'): pass\ndef plain(texts): return texts\n"
     )
+    (package / "wrong.py").write_text("import curation\n@curation.stage\ndef f(): pass\n")
     (package / "broken.py").write_text("1 / 0\n")
     kind, allowed, told = NOT_LOADED[case]
     with pytest.raises(RecipeError) as error:
