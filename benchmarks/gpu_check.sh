@@ -67,7 +67,7 @@ raise SystemExit(bool(check.failed or check.differing))
 golden='
 import sys
 from pathlib import Path
-from curation.doctor import record_golden
+from tests.golden.recording import record_golden
 record_golden(Path(sys.argv[1]))
 '
 

@@ -30,45 +30,9 @@ from curation.kernels.measures import (
     BULLET_START,
     ELLIPSIS_CHARACTER_END,
     ELLIPSIS_END,
-    M_ALPHABETIC,
-    M_ALPHANUMERIC,
-    M_BRACKETS,
-    M_BULLETS,
-    M_BULLETS_STAR,
-    M_BYTES,
-    M_CHARACTERS,
-    M_DIGITS,
-    M_ELLIPSES,
-    M_ELLIPSIS_CHAR_LINES,
-    M_ELLIPSIS_CHARS,
-    M_ELLIPSIS_LINES,
-    M_FUNCTION_WORDS,
-    M_HASHES,
-    M_LINE_CHARACTERS,
-    M_LINES,
-    M_MAX_WORD,
-    M_NEWLINES,
-    M_NUM_2GRAMS,
-    M_NUM_3GRAMS,
-    M_PARAGRAPHS,
-    M_PUNCTUATED,
-    M_PUNCTUATION,
-    M_SENTENCES,
-    M_SHORT,
-    M_SPACES,
-    M_STOP_WORDS,
-    M_SYMBOL_CHARS,
-    M_SYMBOLS,
-    M_TEXT_LINES,
-    M_UNSPACED,
-    M_UPPERCASE,
-    M_URL_CHARS,
-    M_URLS,
-    M_WITH_LETTER,
-    M_WORD_CHARACTERS,
-    M_WORDS,
     PUNCTUATED_END,
     SHORT_LINE_CHARACTERS,
+    M,
     ends_in_sentence_mark,
     line_end_bits,
     line_start_bits,
@@ -138,7 +102,7 @@ def _read_beyond_ascii(data, base, firsts, pages, records, flags, lanes, classes
             counters += lane
             letters |= (lane >> at(LANE_ALPHABETIC) & ONE) << at(k)
             if code_point == 0x2026:
-                out[M_ELLIPSIS_CHARS, row] += 1
+                out[M.ellipsis_characters, row] += 1
             elif code_point == 0x27E8 or code_point == 0x27E9:
                 counters += at(1 << LANE_BRACKET)
             continue
@@ -157,12 +121,12 @@ def _count_classes(data, base, valid, letters, out, row):
     """Add the classes of the ASCII characters among the `valid` of the 64 bytes from `base`."""
     digits, capitals, punctuation, brackets = class_masks(data, base)
     num_letters, num_digits = count_bits(letters), count_bits(digits & valid)
-    out[M_ALPHABETIC, row] += num_letters
-    out[M_DIGITS, row] += num_digits
-    out[M_ALPHANUMERIC, row] += num_letters + num_digits
-    out[M_UPPERCASE, row] += count_bits(capitals & valid)
-    out[M_PUNCTUATION, row] += count_bits(punctuation & valid)
-    out[M_BRACKETS, row] += count_bits(brackets & valid)
+    out[M.alphabetic_characters, row] += num_letters
+    out[M.digit_characters, row] += num_digits
+    out[M.alphanumeric_characters, row] += num_letters + num_digits
+    out[M.uppercase_characters, row] += count_bits(capitals & valid)
+    out[M.punctuation_characters, row] += count_bits(punctuation & valid)
+    out[M.bracket_characters, row] += count_bits(brackets & valid)
 
 
 @kernel
@@ -268,15 +232,15 @@ def find_words(
         num_edges += 1
         if marks:
             sentences += int(ends_in_sentence_mark(data, edges[at(num_edges - 2)], end))
-    out[M_WITH_LETTER, row] = with_letter + int(letter_carry)
-    out[M_SENTENCES, row] = sentences
-    out[M_HASHES, row] = hash_signs
-    out[M_ELLIPSES, row] = ellipses + out[M_ELLIPSIS_CHARS, row]
-    out[M_SYMBOLS, row] = hash_signs + out[M_ELLIPSES, row]
-    out[M_SYMBOL_CHARS, row] = hash_signs + out[M_ELLIPSIS_CHARS, row]
-    out[M_CHARACTERS, row] = num_characters
-    out[M_WORD_CHARACTERS, row] = num_visible
-    out[M_SPACES, row] = num_characters - num_visible
+    out[M.words_with_letter, row] = with_letter + int(letter_carry)
+    out[M.sentences, row] = sentences
+    out[M.hash_signs, row] = hash_signs
+    out[M.ellipses, row] = ellipses + out[M.ellipsis_characters, row]
+    out[M.symbols, row] = hash_signs + out[M.ellipses, row]
+    out[M.symbol_characters, row] = hash_signs + out[M.ellipsis_characters, row]
+    out[M.characters, row] = num_characters
+    out[M.word_characters, row] = num_visible
+    out[M.space_characters, row] = num_characters - num_visible
     return num_edges >> 1, num_breaks, num_addresses
 
 
@@ -356,9 +320,9 @@ def count_listed(short_words, words, out, row):
         short_words[at(words) + k] = ABSENT
     padded = words + 63 & ~63  # whole vectors
     for key in STOP_KEYS:
-        out[M_STOP_WORDS, row] += int(_count_equal(short_words, padded, key, np.uint32(0)) > 0)
+        out[M.stop_words, row] += int(_count_equal(short_words, padded, key, np.uint32(0)) > 0)
     for key in FUNCTION_KEYS:
-        out[M_FUNCTION_WORDS, row] += _count_equal(short_words, padded, key, CASE_BITS)
+        out[M.function_words, row] += _count_equal(short_words, padded, key, CASE_BITS)
 
 
 @kernel
@@ -370,7 +334,7 @@ def measure_words(start, words, edges, visible_characters, visible_before, word_
         longest = max(longest, visible - before)
         before = visible
         word_end[w] = visible
-    out[M_MAX_WORD, row] = longest
+    out[M.max_word_characters, row] = longest
 
 
 @kernel
@@ -395,9 +359,9 @@ def _count_urls(
         back = url_start(data, address, edges[2 * low], end, pages, records, lanes)
         if back > 0:
             counted = low
-            out[M_URLS, row] += 1
-            out[M_URL_CHARS, row] += word_end[low]
-            out[M_URL_CHARS, row] -= _count_before(visible_characters, visible_before, address - back - start)
+            out[M.urls, row] += 1
+            out[M.url_characters, row] += word_end[low]
+            out[M.url_characters, row] -= _count_before(visible_characters, visible_before, address - back - start)
 
 
 @kernel
@@ -470,12 +434,12 @@ def scan_lines(
                 k += 1
         elif byte >= 0x80:
             line = limit + utf8.decode(data, limit)[1]
-    out[M_LINES, row] = lines
-    out[M_TEXT_LINES, row] = text_lines
-    out[M_PARAGRAPHS, row] = paragraphs
-    out[M_SHORT, row] = short
-    out[M_NEWLINES, row] = newlines
-    out[M_LINE_CHARACTERS, row] = out[M_CHARACTERS, row] - line_ends
+    out[M.lines, row] = lines
+    out[M.text_lines, row] = text_lines
+    out[M.paragraphs, row] = paragraphs
+    out[M.short_lines, row] = short
+    out[M.newlines, row] = newlines
+    out[M.line_characters, row] = out[M.characters, row] - line_ends
     return text_lines
 
 
@@ -514,11 +478,11 @@ def scan_document(
             characters_before, hashed, line_hash, line_mark, out, row,
         )  # fmt: skip
     if marks and (words == 0 or not ends_in_sentence_mark(data, edges[at(2 * words - 2)], edges[at(2 * words - 1)])):
-        out[M_SENTENCES, row] += int(words > 0)
-    out[M_BYTES, row] = end - start
-    out[M_WORDS, row] = words
-    out[M_NUM_2GRAMS, row] = max(words - 1, 0)
-    out[M_NUM_3GRAMS, row] = max(words - 2, 0)
+        out[M.sentences, row] += int(words > 0)
+    out[M.bytes, row] = end - start
+    out[M.words, row] = words
+    out[M.num_2grams, row] = max(words - 1, 0)
+    out[M.num_3grams, row] = max(words - 2, 0)
     return words, text_lines
 
 
@@ -526,27 +490,27 @@ def scan_document(
 def flush_lanes(counters, out, row):
     """Add the eight-bit counters to their measures."""
     byte = np.uint64(0xFF)
-    out[M_ALPHABETIC, row] += np.int64(counters >> np.uint64(LANE_ALPHABETIC) & byte)
-    out[M_ALPHANUMERIC, row] += np.int64(counters >> np.uint64(LANE_ALPHANUMERIC) & byte)
-    out[M_DIGITS, row] += np.int64(counters >> np.uint64(LANE_DIGIT) & byte)
-    out[M_UPPERCASE, row] += np.int64(counters >> np.uint64(LANE_UPPERCASE) & byte)
-    out[M_BRACKETS, row] += np.int64(counters >> np.uint64(LANE_BRACKET) & byte)
-    out[M_PUNCTUATION, row] += np.int64(counters >> np.uint64(LANE_PUNCTUATION) & byte)
-    out[M_UNSPACED, row] += np.int64(counters >> np.uint64(LANE_UNSPACED) & byte)
+    out[M.alphabetic_characters, row] += np.int64(counters >> np.uint64(LANE_ALPHABETIC) & byte)
+    out[M.alphanumeric_characters, row] += np.int64(counters >> np.uint64(LANE_ALPHANUMERIC) & byte)
+    out[M.digit_characters, row] += np.int64(counters >> np.uint64(LANE_DIGIT) & byte)
+    out[M.uppercase_characters, row] += np.int64(counters >> np.uint64(LANE_UPPERCASE) & byte)
+    out[M.bracket_characters, row] += np.int64(counters >> np.uint64(LANE_BRACKET) & byte)
+    out[M.punctuation_characters, row] += np.int64(counters >> np.uint64(LANE_PUNCTUATION) & byte)
+    out[M.unspaced_characters, row] += np.int64(counters >> np.uint64(LANE_UNSPACED) & byte)
 
 
 @kernel
 def count_line_start(data, word, out, row):
     """Count the measures that depend on the first characters of a text line."""
     bits = line_start_bits(data, word)
-    out[M_BULLETS, row] += int(bits == BULLET_START)
-    out[M_BULLETS_STAR, row] += int(bits != 0)
+    out[M.bullet_lines, row] += int(bits == BULLET_START)
+    out[M.bullet_or_star_lines, row] += int(bits != 0)
 
 
 @kernel
 def count_line_end(data, last_word, last_end, out, row):
     """Count the measures that depend on the last characters of a text line."""
     bits = line_end_bits(data, last_word, last_end)
-    out[M_ELLIPSIS_LINES, row] += int(bits & ELLIPSIS_END != 0)
-    out[M_ELLIPSIS_CHAR_LINES, row] += int(bits & ELLIPSIS_CHARACTER_END != 0)
-    out[M_PUNCTUATED, row] += int(bits & PUNCTUATED_END != 0)
+    out[M.ellipsis_lines, row] += int(bits & ELLIPSIS_END != 0)
+    out[M.ellipsis_character_lines, row] += int(bits & ELLIPSIS_CHARACTER_END != 0)
+    out[M.punctuated_lines, row] += int(bits & PUNCTUATED_END != 0)

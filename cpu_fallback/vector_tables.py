@@ -12,17 +12,7 @@ import numpy as np
 
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import FMIX_1, combine64, table_mask
-from curation.kernels.measures import (
-    M_COVERED,
-    M_DISTINCT,
-    M_DUP_LINE_CHARS,
-    M_DUP_LINES,
-    M_DUP_NGRAM,
-    M_DUP_PARAGRAPH_CHARS,
-    M_DUP_PARAGRAPHS,
-    M_TOP_CHARS,
-    M_TOP_COUNT,
-)
+from curation.kernels.measures import M
 
 at = np.uint64
 FREE = np.uint64(0)  # key of an empty slot
@@ -58,8 +48,8 @@ def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
         keys[slot] = key
         duplicates += repeated
         characters += (line_mark[k] >> 1) * repeated
-    out[M_DUP_LINES, row] = duplicates
-    out[M_DUP_LINE_CHARS, row] = characters
+    out[M.duplicate_lines, row] = duplicates
+    out[M.duplicate_line_characters, row] = characters
     mask = _empty_table(keys, text_lines)
     duplicates = characters = 0
     line = at(0)
@@ -76,8 +66,8 @@ def count_duplicate_lines(line_hash, line_mark, text_lines, keys, out, row):
         keys[slot] = key
         duplicates += repeated
         characters += length * repeated
-    out[M_DUP_PARAGRAPHS, row] = duplicates
-    out[M_DUP_PARAGRAPH_CHARS, row] = characters
+    out[M.duplicate_paragraphs, row] = duplicates
+    out[M.duplicate_paragraph_characters, row] = characters
 
 
 @kernel
@@ -89,7 +79,7 @@ def count_distinct_words(word_hash, words, keys, out, row):
         slot, key = _slot_of(keys, mask, word_hash[w])
         distinct += int(keys[slot] == FREE)
         keys[slot] = key
-    out[M_DISTINCT, row] = distinct
+    out[M.distinct_words, row] = distinct
 
 
 @kernel
@@ -183,8 +173,10 @@ def write_top(n, words, word_end, active, active_slot, repeated, counts, out, ro
             best = counts[active_slot[c]]
             position = active[c]
     if words >= n:
-        out[M_TOP_COUNT + n - 2, row] = best
-        out[M_TOP_CHARS + n - 2, row] = best * (_characters_between(word_end, position, position + n) + n - 1)
+        out[M.top_2gram_count + n - 2, row] = best
+        out[M.top_2gram_characters + n - 2, row] = best * (
+            _characters_between(word_end, position, position + n) + n - 1
+        )
 
 
 @kernel
@@ -202,7 +194,7 @@ def write_duplicates(n, word_end, active, active_slot, repeated, counts, out, ro
             free = position + n
         else:
             counts[slot] = -counts[slot]
-    out[M_DUP_NGRAM + n - 5, row] = characters
+    out[M.duplicate_5gram_characters + n - 5, row] = characters
 
 
 @kernel
@@ -213,4 +205,4 @@ def write_covered(n, word_end, active, repeated, out, row):
         position = active[c]
         characters += _characters_between(word_end, max(position, free), position + n)
         free = position + n
-    out[M_COVERED + n - 5, row] = characters
+    out[M.covered_5gram_characters + n - 5, row] = characters

@@ -2,7 +2,7 @@
 """Diagnosis of a machine: usable engines, versions, devices, and whether the engines agree.
 
 The self-check runs every function of the contract on generated documents, on each engine, and compares digests of the
-results. `record_golden` stores the results of a GPU, so that machines without one can compare with them.
+results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,14 +28,11 @@ from curation.measures import Measure
 from curation.models.fasttext import Classifier, load_classifier
 from curation.models.ngrams import tiny_model
 from curation.packing.tokenization import load_tokenizer
-from curation.system.files import commit, read_json, unsynced_folder, write_json
+from curation.system.files import unsynced_folder
 from curation.toolchain import find_toolchain, toolchain_fault, toolchain_line
 
 NUM_DOCUMENTS = 2500
 PARQUET = {"compression": "zstd", "compression_level": 1}
-NUM_GOLDEN_DOCUMENTS = 200  # their results are stored whole, to locate a difference
-GOLDEN_ARRAYS = ("byte_lengths", "measure", "hash_text", "band_keys", "rewrite all steps")
-GOLDEN_JSON, GOLDEN_NPZ = "gpu.json", "gpu.npz"
 NGRAM, PERMUTATIONS, BAND_ROWS = 5, 128, 6
 
 STEPS = {
@@ -305,37 +301,3 @@ def diagnose() -> tuple[list[str], bool]:
     expected = [name for name, obstacle in obstacles.items() if not obstacle]
     fits = not toolchain_fault(toolchain) or "gpu" not in engines
     return lines, engines == expected and fits and not check.failed and not check.differing
-
-
-def record_golden(folder: Path, engine_name: str = "gpu") -> None:
-    """Write digests of all results and the arrays of some, with the device and the versions that computed them."""
-    documents = generate_documents(NUM_DOCUMENTS)
-    engine = load_engine(engine_name)
-    results = engine_results(engine, documents[:NUM_GOLDEN_DOCUMENTS])
-    arrays = {f"{name}/{k}": array for name in GOLDEN_ARRAYS for k, array in enumerate(results[name])}
-    with commit(folder / GOLDEN_NPZ) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-    facts = {
-        "recorded_on": engine.describe(),
-        "documents": digest(_text_arrays(_table(documents)[TEXT])),
-        "digests": {name: digest(result) for name, result in engine_results(engine, documents).items()},
-    }
-    write_json(folder / GOLDEN_JSON, facts, indent=True)
-
-
-class Golden(NamedTuple):
-    """Recorded results of an engine."""
-
-    recorded_on: dict[str, str]  # `describe` of the engine
-    documents: str  # digest of the generated documents
-    digests: dict[str, str]  # function -> digest of its result on all documents
-    arrays: dict[str, np.ndarray]  # "FUNCTION/NUMBER" -> array of the first NUM_GOLDEN_DOCUMENTS
-
-
-def read_golden(folder: Path) -> Golden | None:
-    """Return what `record_golden` wrote to a folder; None if nothing was recorded."""
-    facts = read_json(folder / GOLDEN_JSON)
-    if facts is None:
-        return None
-    with np.load(folder / GOLDEN_NPZ) as stored:
-        return Golden(**facts, arrays={name: stored[name] for name in stored.files})

@@ -17,7 +17,7 @@ hashes, group, lowest   per word of the long documents: the hash (uint64) of the
 import numpy as np
 
 from curation.kernels.hashing import combine64
-from curation.kernels.measures import M_COVERED, M_DISTINCT, M_DUP_NGRAM
+from curation.kernels.measures import M
 from gpu_pipeline.items import at
 from gpu_pipeline.measure_kernels import ALL_LANES, lowest_bit, warp_max, warp_sum
 from gpu_pipeline.repetition_kernels import (
@@ -115,7 +115,7 @@ def claim_ngrams(
             copies = warp_sum(copies)
             if lane == 0:
                 start = (piece - pieces[doc]) * PIECE
-                cuda.atomic.add(out, (M_DISTINCT, rows[doc]), min(PIECE, words - start) - copies)
+                cuda.atomic.add(out, (M.distinct_words, rows[doc]), min(PIECE, words - start) - copies)
         piece += cuda.gridsize(1) // LANES
 
 
@@ -294,7 +294,7 @@ def add_duplicates(
             k += LANES
         characters = warp_sum(characters)
         if lane == 0 and characters:
-            cuda.atomic.add(out, (M_DUP_NGRAM + n - 5, rows[doc]), characters)
+            cuda.atomic.add(out, (M.duplicate_5gram_characters + n - 5, rows[doc]), characters)
         piece += cuda.gridsize(1) // LANES
 
 
@@ -315,7 +315,7 @@ def add_covered(firsts, counts, chunks, pieces, docs, rows, row_ranks, n, word_e
             k += LANES
         characters = warp_sum(characters)
         if lane == 0 and characters:
-            cuda.atomic.add(out, (M_COVERED + n - 5, rows[doc]), characters)
+            cuda.atomic.add(out, (M.covered_5gram_characters + n - 5, rows[doc]), characters)
         piece += cuda.gridsize(1) // LANES
 
 

@@ -19,34 +19,9 @@ from curation.kernels.measures import (
     BULLET_START,
     ELLIPSIS_CHARACTER_END,
     ELLIPSIS_END,
-    M_ALPHANUMERIC,
-    M_BRACKETS,
-    M_BULLETS,
-    M_BULLETS_STAR,
-    M_DIGITS,
-    M_ELLIPSES,
-    M_ELLIPSIS_CHAR_LINES,
-    M_ELLIPSIS_CHARS,
-    M_ELLIPSIS_LINES,
-    M_FUNCTION_WORDS,
-    M_HASHES,
-    M_LINES,
-    M_MAX_WORD,
-    M_NEWLINES,
-    M_PARAGRAPHS,
-    M_PUNCTUATED,
-    M_PUNCTUATION,
-    M_SENTENCES,
-    M_SHORT,
-    M_STOP_WORDS,
-    M_TEXT_LINES,
-    M_UNSPACED,
-    M_UPPERCASE,
-    M_URL_CHARS,
-    M_URLS,
-    M_WITH_LETTER,
     PUNCTUATED_END,
     SHORT_LINE_CHARACTERS,
+    M,
     ends_in_sentence_mark,
     line_end_bits,
     line_start_bits,
@@ -102,7 +77,8 @@ SHORT_WORD = 7  # bytes; with the length they fit a uint64
 LONG_WORD = LONG_PIECE = 2048  # bytes; longer words are cut into pieces
 NO_URL = np.int32(0x7FFFFFFF)
 _OF_LANES = (
-    M_HASHES, M_ALPHANUMERIC, M_DIGITS, M_UPPERCASE, M_BRACKETS, M_PUNCTUATION, M_UNSPACED, M_ELLIPSIS_CHARS,
+    M.hash_signs, M.alphanumeric_characters, M.digit_characters, M.uppercase_characters, M.bracket_characters,
+    M.punctuation_characters, M.unspaced_characters, M.ellipsis_characters,
 )  # fmt: skip
 LANE_MEASURES = np.uint64(int.from_bytes(_OF_LANES, "little"))  # one byte per lane of `spans.character_lanes_at`
 EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
@@ -259,11 +235,11 @@ def count_urls(data, offsets, valid, origin, bits, ranks, word_ends, pages, reco
                     k = rank(bits, ranks, WORD, start + 1) - 1
                     known = cuda.atomic.min(url_starts, k, start)
                     if known == NO_URL:
-                        cuda.atomic.add(out, (M_URLS, row), 1)
+                        cuda.atomic.add(out, (M.urls, row), 1)
                         known = word_ends[k]
                     if start < known:
                         characters = rank(bits, ranks, VISIBLE, known) - rank(bits, ranks, VISIBLE, start)
-                        cuda.atomic.add(out, (M_URL_CHARS, row), characters)
+                        cuda.atomic.add(out, (M.url_characters, row), characters)
         c += cuda.gridsize(1)
 
 
@@ -372,18 +348,18 @@ def measure_words(
                 if may_have_ellipsis(rest, dots):
                     ellipses = count_ellipses(data, origin + start, origin + stop, 0)
                     if ellipses:
-                        cuda.atomic.add(out, (M_ELLIPSES, row), ellipses)
+                        cuda.atomic.add(out, (M.ellipses, row), ellipses)
             longest = max(longest, characters)
             k += LANES
         counts = np.int32(warp_sum(np.int32(counts)))
         longest = np.int32(warp_max(np.int32(longest)))
         listed = np.int32(warp_or(np.int32(listed)))
         if lane == 0:
-            cuda.atomic.add(out, (M_WITH_LETTER, row), counts & COUNT_MASK)
-            cuda.atomic.add(out, (M_SENTENCES, row), counts >> COUNT_BITS & COUNT_MASK)
-            cuda.atomic.add(out, (M_FUNCTION_WORDS, row), counts >> 2 * COUNT_BITS)
-            cuda.atomic.max(out, (M_MAX_WORD, row), longest)
-            cuda.atomic.or_(out, (M_STOP_WORDS, row), listed & (FUNCTION_WORD - 1))
+            cuda.atomic.add(out, (M.words_with_letter, row), counts & COUNT_MASK)
+            cuda.atomic.add(out, (M.sentences, row), counts >> COUNT_BITS & COUNT_MASK)
+            cuda.atomic.add(out, (M.function_words, row), counts >> 2 * COUNT_BITS)
+            cuda.atomic.max(out, (M.max_word_characters, row), longest)
+            cuda.atomic.or_(out, (M.stop_words, row), listed & (FUNCTION_WORD - 1))
         piece += cuda.gridsize(1) // LANES
 
 
@@ -432,7 +408,7 @@ def finish_pieces(data, origin, row_ranks, long_words, pieces, piece_words, word
         run = start - (others[0, other] if other >= pieces[j] else word)
         ellipses = count_ellipses(data, start, end, run % 3)
         if ellipses:
-            cuda.atomic.add(out, (M_ELLIPSES, row), ellipses)
+            cuda.atomic.add(out, (M.ellipses, row), ellipses)
         if piece + 1 == pieces[j + 1]:
             other = piece
             while other >= pieces[j] and others[1, other] < 0:
@@ -441,7 +417,7 @@ def finish_pieces(data, origin, row_ranks, long_words, pieces, piece_words, word
             if other >= pieces[j]:
                 i = others[1, other]
                 is_end |= ends_in_sentence_mark(data, i, after_character(data, i))
-            cuda.atomic.add(out, (M_SENTENCES, row), int(is_end))
+            cuda.atomic.add(out, (M.sentences, row), int(is_end))
         piece += cuda.gridsize(1)
 
 
@@ -470,9 +446,9 @@ def measure_lines(
             line = start if b == first_break else after_character(data, origin + breaks[b - 1])
             is_line = line < end if is_rest else not is_second_of_pair(data, limit, start)
             if not is_rest and int(data[limit]) == LINE_FEED:
-                cuda.atomic.add(out, (M_NEWLINES, row), 1)
+                cuda.atomic.add(out, (M.newlines, row), 1)
             if is_line:
-                cuda.atomic.add(out, (M_LINES, row), 1)
+                cuda.atomic.add(out, (M.lines, row), 1)
                 word = rank(bits, ranks, WORD, line - origin)
                 next_word = rank(bits, ranks, WORD, limit - origin)
                 if word < next_word:
@@ -540,21 +516,21 @@ def add_lines(line_hash, line_mark, lines, paragraphs, paragraph_starts, paragra
 def count_text_line(data, word, last_word, last_end, length, is_first, out, row):
     """Add a text line from the word at `word` to the one at `last_word`."""
     starts, ends = line_start_bits(data, word), line_end_bits(data, last_word, last_end)
-    cuda.atomic.add(out, (M_TEXT_LINES, row), 1)
+    cuda.atomic.add(out, (M.text_lines, row), 1)
     if is_first:
-        cuda.atomic.add(out, (M_PARAGRAPHS, row), 1)
+        cuda.atomic.add(out, (M.paragraphs, row), 1)
     if length <= SHORT_LINE_CHARACTERS:
-        cuda.atomic.add(out, (M_SHORT, row), 1)
+        cuda.atomic.add(out, (M.short_lines, row), 1)
     if starts == BULLET_START:
-        cuda.atomic.add(out, (M_BULLETS, row), 1)
+        cuda.atomic.add(out, (M.bullet_lines, row), 1)
     if starts:
-        cuda.atomic.add(out, (M_BULLETS_STAR, row), 1)
+        cuda.atomic.add(out, (M.bullet_or_star_lines, row), 1)
     if ends & PUNCTUATED_END:
-        cuda.atomic.add(out, (M_PUNCTUATED, row), 1)
+        cuda.atomic.add(out, (M.punctuated_lines, row), 1)
     if ends & ELLIPSIS_END:
-        cuda.atomic.add(out, (M_ELLIPSIS_LINES, row), 1)
+        cuda.atomic.add(out, (M.ellipsis_lines, row), 1)
     if ends & ELLIPSIS_CHARACTER_END:
-        cuda.atomic.add(out, (M_ELLIPSIS_CHAR_LINES, row), 1)
+        cuda.atomic.add(out, (M.ellipsis_character_lines, row), 1)
 
 
 def _signatures():

@@ -14,7 +14,7 @@ has the position of the first visited one of equal n-grams. Positions count from
 import numpy as np
 
 from curation.kernels.hashing import table_mask
-from curation.kernels.measures import M_TOP_COUNT
+from curation.kernels.measures import M
 from gpu_pipeline.items import at
 from gpu_pipeline.measure_kernels import lowest_bit
 
@@ -110,7 +110,7 @@ def write_tops(words, max_ngram, word_end, base, tops, top_characters, out, row)
         if words >= n:
             count, k = tops[n - 2] >> 32, LAST_POSITION - (tops[n - 2] & LAST_POSITION)
             characters = word_end[at(k + n - 1)] - end_before(word_end, base, k) + n - 1
-            out[M_TOP_COUNT + n - 2, row] = count
+            out[M.top_2gram_count + n - 2, row] = count
             top_characters[n - 2, row] = count * characters
 
 

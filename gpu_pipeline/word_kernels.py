@@ -15,7 +15,7 @@ registers: longer n-grams are few. Tables and masks as in `repetition_kernels`; 
 import numpy as np
 
 from curation.kernels.hashing import slot_of_pair
-from curation.kernels.measures import M_COVERED, M_DISTINCT, M_DUP_NGRAM
+from curation.kernels.measures import M
 from gpu_pipeline.items import at, bits_below
 from gpu_pipeline.measure_kernels import ALL_LANES, lowest_bit
 from gpu_pipeline.repetition_kernels import (
@@ -118,7 +118,7 @@ def find_words(words, word_hash, word_group, slots, repeated, totals, tops, out,
         cuda.atomic.add(totals, FOLLOWERS, followers)
     cuda.syncthreads()
     if cuda.threadIdx.x == 0:
-        out[M_DISTINCT, row] = words - totals[FOLLOWERS]
+        out[M.distinct_words, row] = words - totals[FOLLOWERS]
 
 
 @cuda.jit(device=True)
@@ -208,7 +208,7 @@ def add_covered(n, count, word_end, base, active, repeated, out, row):
             characters += characters_of(k, n, word_end, base, k + max(0, n - distance))
         c += cuda.blockDim.x
     if characters:
-        cuda.atomic.add(out, (M_COVERED + n - 5, row), characters)
+        cuda.atomic.add(out, (M.covered_5gram_characters + n - 5, row), characters)
 
 
 @cuda.jit(device=True)
@@ -279,7 +279,7 @@ def add_duplicates(
                 characters += characters_of(k, n, word_end, base, k)
             c += cuda.blockDim.x
     if characters:
-        cuda.atomic.add(out, (M_DUP_NGRAM + n - 5, row), characters)
+        cuda.atomic.add(out, (M.duplicate_5gram_characters + n - 5, row), characters)
     cuda.syncthreads()
 
 
@@ -337,10 +337,16 @@ def count_in_lanes(
             previous = np.int32(cuda.shfl_sync(ALL_LANES, position, 31 - cuda.clz(below) if below else lane))
             if coverage and repeats:
                 start = max(position, previous + n) if below else position
-                cuda.atomic.add(out, (M_COVERED + n - 5, row), characters_of(position, n, word_end, base, start))
+                cuda.atomic.add(
+                    out, (M.covered_5gram_characters + n - 5, row), characters_of(position, n, word_end, base, start)
+                )
             duplicates = walk_lanes(n, lane, position, same, votes)
             if duplicates >> np.uint32(lane) & np.uint32(1):
-                cuda.atomic.add(out, (M_DUP_NGRAM + n - 5, row), characters_of(position, n, word_end, base, position))
+                cuda.atomic.add(
+                    out,
+                    (M.duplicate_5gram_characters + n - 5, row),
+                    characters_of(position, n, word_end, base, position),
+                )
         following = np.int32(cuda.shfl_sync(ALL_LANES, position, (lane + 1) % LANES))
         stands = np.int32(cuda.shfl_sync(ALL_LANES, position, first))
         key = EMPTY

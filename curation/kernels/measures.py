@@ -17,6 +17,8 @@ that repeat for the length before: on real text one word in three for 3-grams, o
 the pass memory-bound instead of hash-bound.
 """
 
+from collections import namedtuple
+
 import numpy as np
 
 from curation.kernels import utf8
@@ -24,35 +26,8 @@ from curation.kernels.cache import kernel
 from curation.kernels.utf8 import byte_at
 from curation.measures import Measure
 
-M_BYTES, M_CHARACTERS, M_WORDS = int(Measure.bytes), int(Measure.characters), int(Measure.words)
-M_LINES, M_TEXT_LINES, M_PARAGRAPHS = int(Measure.lines), int(Measure.text_lines), int(Measure.paragraphs)
-M_SENTENCES, M_NEWLINES = int(Measure.sentences), int(Measure.newlines)
-M_LINE_CHARACTERS, M_WORD_CHARACTERS = int(Measure.line_characters), int(Measure.word_characters)
-M_MAX_WORD, M_WITH_LETTER = int(Measure.max_word_characters), int(Measure.words_with_letter)
-M_HASHES, M_ELLIPSES, M_ELLIPSIS_CHARS = (
-    int(Measure.hash_signs),
-    int(Measure.ellipses),
-    int(Measure.ellipsis_characters),
-)
-M_SYMBOLS, M_SYMBOL_CHARS = int(Measure.symbols), int(Measure.symbol_characters)
-M_BULLETS, M_BULLETS_STAR = int(Measure.bullet_lines), int(Measure.bullet_or_star_lines)
-M_ELLIPSIS_LINES, M_ELLIPSIS_CHAR_LINES = int(Measure.ellipsis_lines), int(Measure.ellipsis_character_lines)
-M_PUNCTUATED, M_SHORT = int(Measure.punctuated_lines), int(Measure.short_lines)
-M_ALPHABETIC, M_ALPHANUMERIC = int(Measure.alphabetic_characters), int(Measure.alphanumeric_characters)
-M_DIGITS, M_UPPERCASE = int(Measure.digit_characters), int(Measure.uppercase_characters)
-M_SPACES, M_BRACKETS = int(Measure.space_characters), int(Measure.bracket_characters)
-M_PUNCTUATION, M_UNSPACED = int(Measure.punctuation_characters), int(Measure.unspaced_characters)
-M_STOP_WORDS, M_FUNCTION_WORDS = int(Measure.stop_words), int(Measure.function_words)
-M_URLS, M_URL_CHARS = int(Measure.urls), int(Measure.url_characters)
-M_DUP_LINES, M_DUP_LINE_CHARS = int(Measure.duplicate_lines), int(Measure.duplicate_line_characters)
-M_DUP_PARAGRAPHS, M_DUP_PARAGRAPH_CHARS = (
-    int(Measure.duplicate_paragraphs),
-    int(Measure.duplicate_paragraph_characters),
-)
-M_DISTINCT = int(Measure.distinct_words)
-M_TOP_COUNT, M_TOP_CHARS = int(Measure.top_2gram_count), int(Measure.top_2gram_characters)
-M_DUP_NGRAM, M_COVERED = int(Measure.duplicate_5gram_characters), int(Measure.covered_5gram_characters)
-M_NUM_2GRAMS, M_NUM_3GRAMS = int(Measure.num_2grams), int(Measure.num_3grams)
+# The positions of measures. Numba takes no members of an enumeration as positions.
+M = namedtuple("M", Measure.__members__)(*map(int, Measure))  # type: ignore[arg-type]
 
 
 SHORT_LINE_CHARACTERS = 30

@@ -34,13 +34,11 @@ class Stored(NamedTuple):
     sha256: str
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan of a run, fixed before its first task. A resumed run follows it.
+class _Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan and its file have alike.
 
     version      version of this program
-    recipe       the recipe
     files        the input files as the recipe names them, without secrets of URLs
-    slices       the slices of the local files
     stage_files  stage -> path -> SHA-256 of the files that the stage reads
     tokenizer    SHA-256 of the vocabulary, and the ids that begin and end documents; empty if the run uses none
 
@@ -49,27 +47,31 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     version: str
-    recipe: Recipe
     files: list[SourceFile]
-    slices: SliceTable
     stage_files: dict[str, dict[str, str]]
     tokenizer: dict[str, Any]
     stage_revisions: dict[str, int] = {}
     computed_with: dict[str, dict[str, str]] = {}
 
+    def facts(self) -> dict[str, Any]:
+        """Return these fields by name."""
+        return {name: getattr(self, name) for name in _Facts.__struct_fields__}
 
-class StoredPlan(msgspec.Struct, kw_only=True):
+
+class Plan(_Facts, frozen=True, kw_only=True):
+    """The plan of a run, fixed before its first task: the recipe, and the slices of the local files. A resumed run
+    follows it."""
+
+    recipe: Recipe
+    slices: SliceTable
+
+
+class StoredPlan(_Facts, frozen=True, kw_only=True):
     """A plan in the structure of `_work/plan.json`: slices refer to files by their number in `read`."""
 
-    version: str
     recipe: dict[str, Any]
-    files: list[SourceFile]
     read: list[SourceFile]
     slices: Columns
-    stage_files: dict[str, dict[str, str]]
-    tokenizer: dict[str, Any]
-    stage_revisions: dict[str, int] = {}
-    computed_with: dict[str, dict[str, str]] = {}
 
     def __post_init__(self) -> None:
         SliceTable(self.read, self.slices)  # checks them
@@ -82,12 +84,7 @@ class _Versioned(msgspec.Struct):
 def store_plan(path: Path, plan: Plan) -> None:
     """Write a plan without passwords and signed queries of URLs, which tasks get from `urls_of`."""
     read = [file.without_secrets() for file in plan.slices.files]
-    content = StoredPlan(
-        version=plan.version, recipe=as_builtins(plan.recipe), files=plan.files, read=read,
-        slices=plan.slices.columns(),
-        stage_files=plan.stage_files, tokenizer=plan.tokenizer, stage_revisions=plan.stage_revisions,
-        computed_with=plan.computed_with,
-    )  # fmt: skip
+    content = StoredPlan(**plan.facts(), recipe=as_builtins(plan.recipe), read=read, slices=plan.slices.columns())
     with commit(path) as temporary:
         temporary.write_bytes(msgspec.json.encode(content))
 
@@ -115,11 +112,7 @@ def read_stored_plan(path: Path) -> StoredPlan | None:
 
 def as_plan(stored: StoredPlan, recipe: Recipe, read: Sequence[SourceFile]) -> Plan:
     """Return the plan of a file's content. `recipe` is its recipe, and `read` the files that slices refer to."""
-    return Plan(
-        version=stored.version, recipe=recipe, files=stored.files, slices=SliceTable(read, stored.slices),
-        stage_files=stored.stage_files, tokenizer=stored.tokenizer, stage_revisions=stored.stage_revisions,
-        computed_with=stored.computed_with,
-    )  # fmt: skip
+    return Plan(**stored.facts(), recipe=recipe, slices=SliceTable(read, stored.slices))
 
 
 def urls_of(input_slice: Slice) -> tuple[str, ...]:

