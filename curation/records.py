@@ -29,6 +29,3 @@ class Rejected(NamedTuple):
     offset: int
     error: str
     file_index: int = 0
-
-
-__all__ = ["ID", "ROW", "TEXT", "Rejected", "position_type"]

@@ -76,5 +76,3 @@ def _row(group: CoverageGroup) -> tuple[str, ...]:
 
 
 TOKENS = Command("tokens", "show how well a tokenizer fits texts", _add_tokens, tokens)
-
-__all__ = ["TOKENS"]

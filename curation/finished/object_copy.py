@@ -253,6 +253,3 @@ def _content_of(report: bytes) -> dict[str, Any] | None:
 def _shown(names: list[str]) -> str:
     more = f" and {counted(len(names) - MAX_SHOWN, 'other')}" if len(names) > MAX_SHOWN else ""
     return ", ".join(map(repr, names[:MAX_SHOWN])) + more
-
-
-__all__ = ["CLAIM", "ObjectCopy", "prepare_copy", "work_folder"]

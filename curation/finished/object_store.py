@@ -266,6 +266,3 @@ def _refusal(address: str, action: str, error: Exception, fault: _Fault) -> str:
         return f"{address} may not be {verb} ({code}). Allow {NEEDED[action]} for these credentials, then run again"
     verb = {"list": "listed", "write": "written", "read": "read"}[action]
     return f"{address} cannot be {verb}: {scrubbed(error)}. Correct --output, or give a local folder"
-
-
-__all__ = ["ObjectStore", "is_object_url"]

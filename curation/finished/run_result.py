@@ -170,6 +170,3 @@ def open_run(folder: str | Path) -> RunResult:
 
 def _frame(table: pa.Table) -> Frame:
     return load_engine("cpu").from_arrow(table)
-
-
-__all__ = ["RunResult", "open_run"]

@@ -157,6 +157,3 @@ def _token_hashes(prefixes: list[Path]) -> np.ndarray:
         for ids in each(reader, f"comparing {prefix.name}", "document", total=len(reader)):
             hashed += hashlib.blake2b(ids, digest_size=16).digest()
     return np.unique(np.frombuffer(bytes(hashed), "S16"))
-
-
-__all__ = ["has_documents", "split_leaks"]

@@ -188,5 +188,3 @@ def _load_no_extensions() -> None:
 
 
 _HAS_INSTALLED = is_installed()
-
-__all__ = ["FOLDER", "GPU_KEY", "INSTALLED", "KEY", "SAVED", "KernelCache", "is_installed", "kernel"]

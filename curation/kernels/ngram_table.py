@@ -51,6 +51,3 @@ def load_table(path: Path) -> NgramTable:
     """The table that `save_table` wrote, read once per process; the content of a path never changes."""
     with np.load(path) as stored:
         return table_of(stored["names"].tolist(), stored["hashes"], stored["owner"])
-
-
-__all__ = ["TABLES_AT_ONCE", "NgramTable", "load_table", "save_table", "table_of"]

@@ -382,6 +382,3 @@ def _report(result: TrainedClassifier, digest: str) -> dict[str, Any]:
         "conflicts": result.conflicts,
         "empty": result.empty,
     }
-
-
-__all__ = ["ClassifierSettings", "TrainedClassifier", "train_classifier"]

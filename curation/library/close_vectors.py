@@ -276,6 +276,3 @@ def _greedy(pairs: np.ndarray, lefts: int, rights: int) -> np.ndarray:
             free_left[left] = free_right[right] = 0
             chosen.append(place)
     return np.array(chosen, np.int64)
-
-
-__all__ = ["align", "clusters", "neighbours"]

@@ -111,6 +111,3 @@ def _groups(partner: np.ndarray, value: np.ndarray) -> pa.Table:
     order = np.argsort(-sizes, kind="stable")
     columns = {"kept_row": kept[order], "documents": sizes[order] + 1, "similarity": lowest[order]}
     return pa.table(columns)
-
-
-__all__ = ["Duplicates", "find_duplicates"]

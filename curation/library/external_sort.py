@@ -103,6 +103,3 @@ def _packed(keys: np.ndarray) -> list[np.ndarray]:
         wide[:, k] << np.uint64(32) | wide[:, k + 1] if k + 1 < wide.shape[1] else wide[:, k]
         for k in range(0, wide.shape[1], 2)
     ]
-
-
-__all__ = ["Sorter"]

@@ -194,6 +194,3 @@ def explain(
     Raises RecipeError for a wrong rule, and the errors of `curation.apply`.
     """
     return apply(frame, Explain(rules=stage_of(Filter, rules, locals()).rules), text_column=text_column)
-
-
-__all__ = ["explain", "read"]

@@ -415,6 +415,3 @@ def _joined(parts: list[Rows]) -> Iterator[Rows]:
     keys, values = (np.concatenate([part[k] for part in parts]) if parts else np.empty(0) for k in range(2))
     if len(keys):
         yield keys, values
-
-
-__all__ = ["TrainedLM", "discounts_of", "train_lm"]

@@ -111,6 +111,3 @@ def _noted(frame: Frame, text_column: str) -> list[str]:
     note = getattr(frame, "attrs", {}).get(NOTE)
     names = note.get(text_column, []) if isinstance(note, dict) else []
     return [name for name in names if name in frame.columns and frame[name].dtype == np.int64]
-
-
-__all__ = ["Explain", "note_measures", "on_measures"]

@@ -311,15 +311,3 @@ def refine(items: Items, close: Close) -> Nearest:
         flush()
     at = np.arange(len(norms)), chosen
     return Nearest(units, close.order[at], close.row[at], close.ids[at], texts)
-
-
-__all__ = [
-    "Close",
-    "Items",
-    "Nearest",
-    "Search",
-    "items_of",
-    "refine",
-    "stored_column",
-    "windows",
-]

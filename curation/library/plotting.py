@@ -65,6 +65,3 @@ def _chart(altair: Any, effect: Effect, documents: int) -> Any:
 def _color(effect: Effect, value: float) -> str:
     beyond = value < effect.bound if effect.side == "min" else value > effect.bound
     return REMOVED if beyond else KEPT
-
-
-__all__ = ["plot"]

@@ -86,6 +86,3 @@ def calibration(has_label: np.ndarray, scores: np.ndarray) -> list[CalibrationBi
         mean, share = (float(scores[chosen].mean()), float(has_label[chosen].mean())) if count else (np.nan, np.nan)
         table.append(CalibrationBin(number / BINS, (number + 1) / BINS, count, mean, share))
     return table
-
-
-__all__ = ["CalibrationBin", "LabelMetrics", "calibration", "label_metrics", "roc_auc"]

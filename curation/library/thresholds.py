@@ -102,6 +102,3 @@ def _column(measures: Measures, name: str) -> Any:
             fault += f"{'' if fault.endswith('?') else '.'} Compute it: curation.measure(frame, names=[{name!r}])"
         raise RecipeError(fault)
     return measures[name]
-
-
-__all__ = ["decide", "rule_effects"]

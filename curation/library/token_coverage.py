@@ -210,6 +210,3 @@ def _kinds(tokenizer: Tokenizer) -> _Kinds:
         _known.clear()
         _known[tokenizer.digest] = _kinds_of(tokenizer)
     return _known[tokenizer.digest]
-
-
-__all__ = ["CoverageGroup", "TokenCoverage", "token_coverage"]

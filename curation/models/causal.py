@@ -266,6 +266,3 @@ def _turned(values: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) ->
 
     first, second = values.chunk(2, -1)
     return values * cosines + torch.cat((-second, first), -1) * sines
-
-
-__all__ = ["Causal", "TextScores", "load_causal", "score_texts", "window_of"]

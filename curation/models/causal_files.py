@@ -133,6 +133,3 @@ def _check_llama(path: Path, config: LlamaConfig) -> None:
     queries, keys, size = config.heads
     if queries % keys or size % 2:
         raise InputError(f"{path}: {queries} heads cannot share {keys} heads of keys with {size} dimensions each")
-
-
-__all__ = ["CausalFiles", "Gpt2Config", "LlamaConfig", "open_causal"]

@@ -76,6 +76,3 @@ def plane(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     whole = max(float(variances.sum()), 0.0)
     shares = np.maximum(variances[::-1][:2], 0) / whole if whole > 0 else np.zeros(2)
     return np.where(shares > 1e-12, centred @ axes, 0.0), shares
-
-
-__all__ = ["ClusterWords", "plane"]

@@ -69,6 +69,3 @@ def embed_texts(texts: Sequence[str | None], model: str, windows: int, pooling: 
     pooled = pool(results_of(reader, read, model), read, pooling)
     vectors, present = quantised(np.nan_to_num(pooled))
     return Embedded(vectors, present, read)
-
-
-__all__ = ["Embedded", "digest_of_model", "dimensions_of", "embed_texts", "facts_of", "is_static", "load_model"]

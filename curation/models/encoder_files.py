@@ -253,9 +253,3 @@ def is_by_mean(folder: Path) -> bool:
     if modes not in (["pooling_mode_mean_tokens"], ["pooling_mode_cls_token"]):
         raise InputError(f"{path} pools by {', '.join(modes) or 'nothing'}; the mean or the first token is supported")
     return modes == ["pooling_mode_mean_tokens"]
-
-
-__all__ = [
-    "EncoderConfig", "EncoderFiles", "Family", "ModelConfig", "ModelFiles", "Size", "check_folder", "check_labels",
-    "decoded", "encoder_digests", "is_by_mean", "is_encoder_path", "open_encoder", "tokens_of", "unsupported",
-]  # fmt: skip

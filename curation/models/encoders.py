@@ -374,10 +374,3 @@ def check_ids(folder: Path, tokenizer: Any, rows: int) -> None:
 def largest_id(tokenizer: Any) -> int:
     """Return the largest id that a tokenizer can give; -1 if it has none."""
     return max([*tokenizer.get_vocab().values(), *tokenizer.encode("a").ids], default=-1)
-
-
-__all__ = [
-    "LOADING", "Encoder", "Tensors", "activate", "check_ids", "check_packages", "device_facts", "fixed_batches",
-    "largest_id", "load_encoder", "one_thread", "package_versions", "padded", "padded_lengths", "read_tokenizer",
-    "read_weights", "tokenizer_of", "torch_device",
-]  # fmt: skip

@@ -247,6 +247,3 @@ def _hash(word: str) -> np.uint64:
 
 def _wrong(path: str, fault: str) -> InputError:
     return InputError(f"{path} is not an ARPA language model: {fault}")
-
-
-__all__ = ["KenlmModel", "LanguageModel", "load_language_model", "tiny_model"]

@@ -119,6 +119,3 @@ class OnnxEncoder:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-__all__ = ["OnnxEncoder", "load_onnx", "onnx_facts"]

@@ -190,6 +190,3 @@ def _shown(dtype: str, shape: tuple[int, ...]) -> str:
 
 def _sizes(shape: tuple[int, ...]) -> str:
     return f"({', '.join(str(size) if size else 'any' for size in shape)})"
-
-
-__all__ = ["LOGITS", "POOLED", "OnnxFiles", "onnx_digests", "onnx_path", "open_onnx"]

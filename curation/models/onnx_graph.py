@@ -203,6 +203,3 @@ class _Reader:
             if byte < 128:
                 return value, place
         raise ValueError(f"the number at byte {place:,} is too long")
-
-
-__all__ = ["OnnxGraph", "Value", "read_graph"]

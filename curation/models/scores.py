@@ -81,6 +81,3 @@ def _scores(files: ModelFiles, outputs: np.ndarray) -> np.ndarray:
         return np.asarray(1 / (1 + np.exp(-outputs)))
     powers = np.exp(outputs - outputs.max(axis=1, keepdims=True, initial=-np.inf))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
-
-
-__all__ = ["SCORE_UNITS", "Scores", "check_label", "head_of", "score_texts"]

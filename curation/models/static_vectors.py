@@ -123,6 +123,3 @@ class StaticVectors:
                 vectors *= self.factors[part, None]
             total += np.add.reduce(vectors, axis=0)  # row after row
         return total / max(len(ids), 1)
-
-
-__all__ = ["StaticVectors", "load_static", "static_dimensions", "static_facts"]

@@ -90,6 +90,3 @@ def _read(path: Path) -> tuple[dict[str, Tensor], int]:
                 f"{data_bytes:,}"
             )
     return header, 8 + header_bytes
-
-
-__all__ = ["Tensor", "read_header", "read_tensors"]

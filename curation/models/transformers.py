@@ -32,6 +32,3 @@ def load_transformer(model: str, with_head: bool) -> Encoder | OnnxEncoder:
     such model, EngineError for a missing package."""
     path = onnx_path(model)
     return load_onnx(path, with_head) if path else load_encoder(model, with_head)
-
-
-__all__ = ["load_transformer", "open_transformer", "transformer_digests", "transformer_facts"]

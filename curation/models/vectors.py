@@ -265,26 +265,3 @@ def in_order(blocks: Sequence[Pairs]) -> Pairs:
     i, j, dot = (np.concatenate(parts) for parts in zip(_NO_PAIRS, *blocks, strict=True))
     order = np.lexsort((j, i))
     return i[order], j[order], dot[order]
-
-
-__all__ = [
-    "FLOAT32_DIMENSIONS",
-    "LARGEST",
-    "UNITS",
-    "Pairs",
-    "arrow_type",
-    "as_json",
-    "cosines",
-    "dots",
-    "from_column",
-    "in_order",
-    "is_list",
-    "quantised",
-    "scales",
-    "squared_norms",
-    "to_column",
-    "type_name",
-    "unit_vectors",
-    "units_of",
-    "vector_hashes",
-]

@@ -184,6 +184,3 @@ def pool(values: np.ndarray, windows: Windows, pooling: str) -> np.ndarray:
         sums = np.add.reduceat(values * weights[:, None], starts)
         result[found] = sums / np.add.reduceat(weights, starts)[:, None]
     return result
-
-
-__all__ = ["Reader", "Windows", "cut_windows", "pool", "results_of", "special_ids"]

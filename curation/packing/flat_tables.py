@@ -188,6 +188,3 @@ def _pair_table(merges: list[tuple[int, int, int]]) -> np.ndarray:
     pairs = np.full(_slots(len(merges)), NO_ENTRY, np.uint64)
     fill_pairs(*map(np.ascontiguousarray, columns), pairs)
     return pairs
-
-
-__all__ = ["FlatTables", "flat_obstacle", "make_flat_tables"]

@@ -70,6 +70,3 @@ def _lines(batches: Iterator[list[str]], failures: list[BaseException]) -> Itera
                 yield from (line for line in text.replace("\0", "").split("\n") if line)
     except BaseException as error:
         failures.append(error)
-
-
-__all__ = ["MODEL", "MODEL_KINDS", "train_model"]

@@ -296,6 +296,3 @@ def _insert_byte_tokens(content: str, num_special: int) -> str:
     model["vocab"] = [*model["vocab"][:num_special], *entries, *model["vocab"][num_special:]]
     model["byte_fallback"] = True
     return json.dumps(tokenizer, ensure_ascii=False, indent=2)
-
-
-__all__ = ["SPECIAL", "Trained", "train_tokenizer"]

@@ -103,6 +103,3 @@ class SliceNotes:
         for file in (self.samples, self.measures, self.read):
             if file is not None:
                 file.__exit__(*error)
-
-
-__all__ = ["MEASURES", "READ", "SAMPLES", "SliceNotes", "measured_names", "suffixes"]

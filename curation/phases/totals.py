@@ -129,6 +129,3 @@ def _read(path: Path, kind: type[Content]) -> Content:
         return read_whole(path, partial(msgspec.json.decode, type=kind))
     except msgspec.MsgspecError as error:
         raise IntegrityError(f"{path} is damaged: {error}") from None
-
-
-__all__ = ["TotalsJob", "add_records", "candidates", "run_totals"]

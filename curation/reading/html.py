@@ -62,6 +62,3 @@ def _as_documents(file: SourceFile, text: str, error: str) -> Documents:
     row = {"row": 0, "id": None, "text": text} | dict.fromkeys(file.carried, shown(file.path))
     table = pa.Table.from_pylist([] if error else [row], schema=schema)
     return Documents(table, [Rejected(0, 0, -1, error)] if error else [], 1, 1)
-
-
-__all__ = ["read_html"]

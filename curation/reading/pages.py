@@ -85,6 +85,3 @@ def _nests_deeply(page: bytes) -> bool:
         if total > MAX_NESTING:
             return True
     return False
-
-
-__all__ = ["MAX_PAGE_BYTES", "check", "extractor"]

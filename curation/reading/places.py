@@ -63,6 +63,3 @@ def marks_of_files(blank: Sequence[Mark], starts: Sequence[int], row: int, first
 def shifted(marks: Sequence[Mark], rows: int, files: int) -> list[Mark]:
     """Return marks after so many rows and files of the slice."""
     return [Mark(mark.row + rows, mark.file_index + files, mark.line) for mark in marks]
-
-
-__all__ = ["Mark", "marks_after", "marks_of_files", "shifted"]

@@ -99,6 +99,3 @@ def _as_documents(texts: list[bytes | None], file: SourceFile, row: int, damage:
         rejected.append(Rejected(row + total, row + total, -1, damage))
         total += 1
     return Documents(table, rejected, total, total, repaired)
-
-
-__all__ = ["FIELDS", "read_text"]

@@ -104,6 +104,3 @@ def _listed(places: Iterable[Place], count: int, damage: bool) -> str:
     own = [place for place in places if is_damage(place.error) == damage][:MAX_PLACES]
     listed = [f"{place.file}, line {place.line + 1}: {place.error}" for place in own]
     return f" ({'; '.join(listed)}{'; ...' if count > MAX_PLACES else ''})"
-
-
-__all__ = ["Tally", "add", "report"]

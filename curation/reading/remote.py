@@ -189,6 +189,3 @@ def refuse_remote(url: str, error: BaseException) -> None:
             raise InputError(f"{shown(url)} needs another package: {scrubbed(error, url)}{remedy}") from None
         case ValueError():  # unknown protocol, host or port
             raise InputError(f"{shown(url)} cannot be opened: {scrubbed(error, url)}") from None
-
-
-__all__ = ["UNKNOWN_SIZE", "RemoteFile", "cause_of", "refuse_remote", "version_of"]

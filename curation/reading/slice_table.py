@@ -131,6 +131,3 @@ class SliceTable(Sequence[Slice]):
     def carried(self) -> list[str]:
         """Return the carried columns of all files, each once, in the order of the files."""
         return list(dict.fromkeys(name for file in self.files for name in file.columns))
-
-
-__all__ = ["Columns", "SliceTable"]

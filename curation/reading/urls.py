@@ -78,6 +78,3 @@ def scrubbed(text: object, url: str = "") -> str:
     """Return the text of another library's error without the secrets of `url` and of other URLs in the text."""
     scrubbed_text = str(text).replace(url, shown(url)) if url else str(text)
     return SECRETS_IN_TEXT.sub(lambda match: "//" if match[0].startswith("//") else "", scrubbed_text)
-
-
-__all__ = ["check_url", "is_remote", "scrubbed", "shown"]

@@ -234,6 +234,3 @@ def _for_number(expected: str, text: str) -> str:
     if (match := SIZE.fullmatch(text)) and expected == "int":
         return f". Write {int(float(match[1]) * UNITS[match[2]]):_}"
     return ""
-
-
-__all__ = ["advice_for", "refuse_hydra"]

@@ -59,6 +59,3 @@ def check_columns(chosen: Sequence[str], raw: bool, carried: Sequence[str], adde
             )
         if chosen.count(name) > 1:
             raise ValueError(f"output.export_columns has {name!r} twice")
-
-
-__all__ = ["EXPORT_FORMATS", "PATTERN", "check_columns", "check_export", "export_format", "file_name", "is_one_file"]

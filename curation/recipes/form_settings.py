@@ -20,6 +20,3 @@ def with_formats(output: dict[str, Any], formats: Sequence[str]) -> dict[str, An
     """Return `output` of a recipe with other formats, without the settings that only formats left out have."""
     void = {name for name, wanted in formats_of_settings().items() if not {*wanted} & {*formats}}
     return {name: value for name, value in output.items() if name not in void} | {"formats": [*formats]}
-
-
-__all__ = ["formats_of_settings", "with_formats"]

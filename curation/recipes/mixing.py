@@ -33,6 +33,3 @@ def check_mix(
             f"{packed[0]} (append_eod: {str(packed[1]).lower()}, prepend_bos: "
             f"{str(tokenizer.prepend_bos).lower()}). Set the same in both, without prepend_bos"
         )
-
-
-__all__ = ["check_mix"]

@@ -53,6 +53,3 @@ def _is_given(stages: list[Any], names: list[str], path: Any, where: str) -> boo
     if kind is not None and field not in kind.__struct_fields__:
         raise ValueError(f"when: {stage} has no field {field!r}{nearest(field, kind.__struct_fields__)} - at `{where}`")
     return field in entry
-
-
-__all__ = ["PATTERN", "WHEN", "leave_out"]

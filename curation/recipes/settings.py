@@ -424,6 +424,3 @@ def _set_override(rules: list[Any], number: int, reason: str, change: Any) -> No
     others = {key: other for key, other in _override(entry).items() if key != reason}
     name = entry if isinstance(entry, str) else entry["set"]
     rules[number] = {"set": name, "override": {**others, reason: change}}
-
-
-__all__ = ["apply_settings", "expand_rule_shorthands", "expand_shorthands", "rules_setting", "stages_setting"]

@@ -69,6 +69,3 @@ def cluster_map(
 
 def _start(text: str) -> str:
     return " ".join(text[: 4 * SHOWN_CHARACTERS].split())[:SHOWN_CHARACTERS]
-
-
-__all__ = ["POINTS", "cluster_map"]

@@ -355,6 +355,3 @@ def _context(words: list[str]) -> list[str]:
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-__all__ = ["Sampler"]

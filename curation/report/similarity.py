@@ -74,6 +74,3 @@ def find_links(engine: Engine, settings: Mapping[str, Any], texts: Sequence[str]
         found[following] = True
         step = following
     return links
-
-
-__all__ = ["VECTOR_STAGE", "Link", "find_links", "has_chains", "jaccard"]

@@ -120,8 +120,3 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if _is_text(column.type):
         return column.cast(pa.large_string())
     return column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column
-
-
-__all__ = [
-    "EXPECTED", "count_matches", "has_kind", "is_among", "kind_of", "numbers_of", "pattern_problem", "written_numbers",
-]  # fmt: skip

@@ -160,6 +160,3 @@ def _histogram(ordered: np.ndarray, bound: float) -> Histogram:
         edges = np.linspace(low, high, BINS + 1)
     ends = np.searchsorted(ordered, edges[1:-1], "left")
     return Histogram(edges, np.diff(np.concatenate([[0], ends, [len(ordered)]])))
-
-
-__all__ = ["MOVES", "RANKS", "Effect", "Effects", "Histogram", "rule_effects"]

@@ -348,6 +348,3 @@ def shortened(value: object) -> str:
     """Return a value for a message, cut to SHOWN_CHARACTERS."""
     shown = repr(value)
     return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}..."
-
-
-__all__ = ["OFF", "UNQUOTED", "Bounds", "Rule", "shortened"]

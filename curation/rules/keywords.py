@@ -31,6 +31,3 @@ def as_rule(name: str, value: object = None) -> str:
 def as_python(rule: str) -> str:
     """Return a rule of `as_rule` as Python code: `{"words": {"min": 50}}`."""
     return re.sub(r"[a-z]\w*(?=:)", lambda name: f'"{name[0]}"', rule)
-
-
-__all__ = ["as_python", "as_rule"]

@@ -118,6 +118,3 @@ def as_report(rule: Rule, tally: Tally) -> dict[str, object]:
     bounds = {name: bound for name, bound in zip(("min", "max"), rule.bounds, strict=True) if math.isfinite(bound)}
     entry = {"reason": rule.name, "measure": " / ".join(rule.measures), **bounds}
     return entry | dict(msgspec.to_builtins(tally))
-
-
-__all__ = ["Tallies", "Tally", "as_report", "bins_of", "is_share", "start_of", "tally_of"]

@@ -57,12 +57,6 @@ def row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables([rows for _, rows in group]).combine_chunks()
 
 
-__all__ = [
-    "DOCUMENT_SCHEMA", "PARQUET_OPTIONS", "ROW_GROUP_BYTES", "ROW_GROUP_DOCUMENTS", "document_schema", "in_schema",
-    "row_groups",
-]  # fmt: skip
-
-
 def _part_path(folder: Path, number: int) -> Path:
     return folder / "documents" / f"part-{number:05d}.parquet"
 

@@ -146,6 +146,3 @@ class Texts(msgspec.Struct, frozen=True):
     pairs: list[Pairs] = []
     groups: list[Group] = []
     clusters: list[ClusterMap] = []
-
-
-__all__ = ["AllValues", "RuleValues", "Texts"]

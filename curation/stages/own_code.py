@@ -202,6 +202,3 @@ def _is_void(given: object, default: object) -> bool:
 def _json_type(value: object) -> str:
     names = {str: "str", int: "int", float: "float", bool: "bool", list: "array", dict: "object", type(None): "null"}
     return names.get(type(value), type(value).__name__)
-
-
-__all__ = ["as_json", "check_class", "convert_stage", "files_of", "own_class", "stage_for_job", "stage_from_job"]

@@ -21,6 +21,3 @@ def address_fault(address: str) -> str:
     if not 1 <= int(match[1]) <= LARGEST_PORT:
         return f"port {match[1]} is not between 1 and {LARGEST_PORT}; schedulers listen at 8786 by default"
     return ""
-
-
-__all__ = ["address_fault"]

@@ -323,6 +323,3 @@ def _explained(client: Any) -> Iterator[None]:
         raise EngineError(
             f"the scheduler at {address} has disappeared. Start it and its workers again. {RESUME_ADVICE}"
         ) from error
-
-
-__all__ = ["ClusterExecutor", "bundle_of", "connect", "no_worker", "open_client", "pool_of_processes", "process_pool"]

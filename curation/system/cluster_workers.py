@@ -160,6 +160,3 @@ def _fault_of_folder(mark: str, folder: str) -> str:
     except OSError as error:
         return f"cannot use the folder {folder}: {fault_of(error)}"
     return ""
-
-
-__all__ = ["Cluster", "Worker", "open_cluster"]

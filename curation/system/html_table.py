@@ -66,6 +66,3 @@ def _text(value: object) -> str:
     text = str(value)
     text = text if len(text) <= MAX_CHARACTERS else f"{text[: MAX_CHARACTERS - 1]}…"
     return escape(OVERRIDES.sub(lambda match: match[0].encode("unicode_escape").decode(), printable_line(text)))
-
-
-__all__ = ["Shown", "html_table"]

@@ -225,9 +225,3 @@ def _print(line: str) -> None:
     if line:
         with suppress(OSError):  # standard error is closed
             os.write(2, f"{line}\n".encode(errors="backslashreplace"))
-
-
-__all__ = [
-    "Interrupted", "Stop", "announce", "at_end", "before_answer", "begin_writing", "cancelled_by", "check", "end",
-    "install", "listen", "request_stop", "run_task", "take_last_line", "wait_for",
-]  # fmt: skip

@@ -226,6 +226,3 @@ def fence() -> None:
     """Raise LeaseLostError if this thread works under a lease that it has lost. Call it before something is deleted."""
     if guard := _guard.get():
         guard()
-
-
-__all__ = ["ARRAY", "EXPIRE_SECONDS", "Held", "Lease", "LeaseLostError", "Leases", "fence", "guarded_by", "lease_path"]

@@ -80,6 +80,3 @@ def fault_of(error: OSError, remedy: str = "") -> str:
     fault, usual = SENTENCES.get(error.errno, (error.strerror or os.strerror(error.errno), ""))
     advice = remedy or usual
     return f"{fault} ({errno.errorcode[error.errno]}){f'. {advice}' if advice else ''}"
-
-
-__all__ = ["FILLING", "PASSING", "SENTENCES", "explain", "fault_of"]

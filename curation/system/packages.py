@@ -14,6 +14,3 @@ def package_version(name: str) -> str:
     description of the package (2 to 8 ms). PackageNotFoundError for a package that is not installed."""
     found = VERSION.search(metadata.distribution(name).read_text("METADATA") or "")
     return found[1] if found else metadata.version(name)
-
-
-__all__ = ["package_version"]

@@ -61,6 +61,3 @@ def _missing_folder(folder: str) -> str:
         return f"; there is no folder {folder}" if folder and not os.path.exists(folder) else ""
     except (OSError, ValueError):
         return ""
-
-
-__all__ = ["advice", "unreplaced"]

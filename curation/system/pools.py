@@ -165,6 +165,3 @@ def _as_bytes(error: BaseException) -> bytes:
         return pickle.dumps(error)
     except Exception:  # an exception may hold anything
         return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
-
-
-__all__ = ["MANY_WORKERS", "THREADS_PER_PROCESS", "ThreadedProcesses", "threaded_processes", "threads_of_processes"]

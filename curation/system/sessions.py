@@ -219,6 +219,3 @@ class Counted:
 
 def _note_end(ended: SimpleQueue[int], number: int, _: Any) -> None:
     ended.put(number)
-
-
-__all__ = ["Counted", "Executor", "LocalExecutor", "TaskSession"]

@@ -57,6 +57,3 @@ def read_whole(path: Path, decode: Callable[[bytes], Value]) -> Value:
             damage = error
         time.sleep(seconds)
     raise damage
-
-
-__all__ = ["exists", "fresh", "read_whole", "stale"]

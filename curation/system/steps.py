@@ -132,17 +132,3 @@ class Every:
             return False
         self._next = now + self.seconds
         return True
-
-
-__all__ = [
-    "Count",
-    "Display",
-    "Every",
-    "bytes_read",
-    "each",
-    "listen",
-    "note_read",
-    "note_share",
-    "shown_by",
-    "watching",
-]

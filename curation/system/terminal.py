@@ -155,9 +155,3 @@ class _Event(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         event = "warning" if record.levelno >= logging.WARNING else "progress"
         return as_json_line(event, text=super().format(record))
-
-
-__all__ = [
-    "EVENTS", "as_json_line", "log_as_json", "print_error", "print_escaped", "print_line", "printable",
-    "printable_line", "protect_streams", "short_number", "stdout_is_lost", "write_event",
-]  # fmt: skip

@@ -83,6 +83,3 @@ def delete_share(key: int, task: Share) -> None:
                 fence()
             with suppress(FileNotFoundError, IsADirectoryError, PermissionError):  # `remove` reports the last one
                 os.unlink(folder / name)
-
-
-__all__ = ["delete_scratch", "delete_share", "delete_work", "stored_report"]

@@ -158,6 +158,3 @@ def _described(path: Path) -> dict[str, Any]:
 def noted_files(corpus: Corpus) -> dict[str, dict[str, Any]]:
     """Return the files of an index that tasks have written: name -> size and SHA-256."""
     return {path.stem: read_json(path) for path in sorted((corpus.scratch / DESCRIBED).glob("*.json"))}
-
-
-__all__ = ["Band", "Compared", "files_folder", "index_files", "index_phases", "noted_files"]

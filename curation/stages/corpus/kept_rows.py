@@ -82,6 +82,3 @@ def group_sizes(corpus: Corpus, partner: np.ndarray) -> dict[str, Any]:
 def _size_range(top: int) -> str:
     low, high = 2 ** (top - 1) + 1, 2**top
     return str(high) if low == high else f"{low}-{high}"
-
-
-__all__ = ["check_inputs", "check_keep", "group_sizes", "longest_first", "rank_by", "source_order"]

@@ -224,24 +224,3 @@ def read_keys(paths: Sequence[Path], cell: int, width: int, starts: np.ndarray) 
         rows[done : done + count] = local.astype(rows.dtype) + rows.dtype.type(first_row)
         done += count
     return keys, rows
-
-
-__all__ = [
-    "DIVISION",
-    "RUNS",
-    "Division",
-    "bundle",
-    "bundle_count",
-    "bundle_starts",
-    "division_of",
-    "division_phase",
-    "once",
-    "owner_count",
-    "read_cell",
-    "read_keys",
-    "read_keys_of",
-    "row_type",
-    "runs_path",
-    "write_cells",
-    "write_run",
-]

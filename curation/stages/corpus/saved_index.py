@@ -317,17 +317,3 @@ def _pairs(
     crowded[pairs.new[~near]] = True
     details["crowded"] += int(np.count_nonzero(crowded))
     return pairs.select(np.flatnonzero(near))
-
-
-__all__ = [
-    "CROWD",
-    "DESCRIPTION",
-    "FOLDER",
-    "Matches",
-    "SavedIndex",
-    "find_matches",
-    "index_digests",
-    "keys_band",
-    "missing_index",
-    "write_index",
-]

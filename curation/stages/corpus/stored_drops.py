@@ -93,6 +93,3 @@ def runs_of(values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield runs[0, :-1], runs[1, :-1]
         open_run = runs[:, -1:]
     yield open_run[0], open_run[1]
-
-
-__all__ = ["count_below", "distinct_file", "matched_drops", "runs_of", "sorted_file", "stored_drops"]

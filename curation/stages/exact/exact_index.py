@@ -63,6 +63,3 @@ def _places(high: np.ndarray, low: np.ndarray, wanted_high: np.ndarray, wanted_l
         equal = chosen[low[first[chosen] + step] == wanted_low[chosen]]
         place[equal] = first[equal] + step
     return place
-
-
-__all__ = ["FOLDER", "HASHES", "find_equal", "open_exact_index"]

@@ -277,32 +277,3 @@ def measure(corpus: Corpus, open_files: Open, bundle: int) -> None:
 def values_of(corpus: Corpus, bundle: int) -> np.ndarray:
     """Return the similarity of each removed row of a bundle to the kept one, float64."""
     return np.frombuffer(read_cell(_check_path(corpus, VALUES, bundle), 0), np.float64)
-
-
-__all__ = [
-    "CHOSEN",
-    "FIRST_CHECK",
-    "GROUPS",
-    "JOINED",
-    "SECOND_CHECK",
-    "SIMILARITY",
-    "VALUES",
-    "candidate_count",
-    "check_counts",
-    "check_others",
-    "check_stars",
-    "choose_kept",
-    "choose_tasks",
-    "group_phases",
-    "group_tasks",
-    "join_phases",
-    "join_tasks",
-    "measure",
-    "other_tasks",
-    "removed_of",
-    "similarity_folder",
-    "values_of",
-    "write_candidates",
-    "write_groups",
-    "write_joined",
-]

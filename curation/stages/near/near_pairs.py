@@ -311,24 +311,3 @@ def crowd_counts(corpus: Corpus) -> np.ndarray:
     for owner in range(split_tasks(corpus)):
         counts += _counts(corpus, SPLITS, owner)[2:]
     return counts
-
-
-__all__ = [
-    "CROWDS",
-    "OTHERS",
-    "PAIRS",
-    "ROUNDS",
-    "SMALL",
-    "SPLITS",
-    "STARS",
-    "candidate_rows",
-    "crowd_counts",
-    "crowd_tasks",
-    "has_others",
-    "pairs_of",
-    "split_crowds",
-    "split_tasks",
-    "unique_pairs",
-    "write_crowd_keys",
-    "write_pairs",
-]

@@ -207,6 +207,3 @@ def _write_small(corpus: Corpus, source: Path, folder: Path, bundle: int) -> Non
         apart = smaller != smallest
         pieces.append(np.stack([smaller[apart], smallest[apart]]))
     _write_pairs(corpus, folder, bundle, pieces)
-
-
-__all__ = ["ROUNDS", "Rounds"]

@@ -166,6 +166,3 @@ def _tenths(place: np.ndarray, last: int) -> dict[str, int]:
 
 def _range_of(whole: int) -> str:
     return "below 0:" if whole == LOWEST else f"{HIGHEST} or more:" if whole == HIGHEST else f"{whole}:"
-
-
-__all__ = ["Classify"]

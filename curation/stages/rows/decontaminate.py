@@ -235,6 +235,3 @@ def _load(texts: _Texts) -> tuple[NgramTable, EvaluationItems]:
         raise InputError(f"the evaluation texts of {', '.join(names)} have no words")
     table = table_of(names, distinct, np.concatenate(owners)[first])
     return table, EvaluationItems(files, distinct, np.concatenate(file_numbers)[first], np.concatenate(items)[first])
-
-
-__all__ = ["Decontaminate", "LookUp"]

@@ -110,6 +110,3 @@ class Embed(RowStage, frozen=True, kw_only=True, tag="embed"):
         without = f"; {counted(unknown, 'document')} without words of the model" if unknown else ""
         vectors = f"{counted(count.documents_in - unknown, 'vector')} of {dimensions_of(self.model)} dimensions"
         return [f"{self.column}: {vectors}{without}", *window_line(count)]
-
-
-__all__ = ["Embed"]

@@ -98,6 +98,3 @@ def _first_pieces(engine: Engine, pieces: Sequence[Sequence[str]], table: NgramT
         found.append(group[at[0]] if len(at) else "")
         first += len(group)
     return found
-
-
-__all__ = ["NOTES", "EvaluationItems", "first_matches", "load_items"]

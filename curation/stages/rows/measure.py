@@ -80,6 +80,3 @@ class MeasureStage(RowStage, frozen=True, kw_only=True, tag="measure"):
         lines = [f"{counted(len(self.writes()), 'measure')} of {counted(count.documents_in, 'document')}"]
         listed = count.details.get("listed", 0)
         return [*lines, *([f"{counted(listed, 'document')} with listed words"] if self.listed_words else [])]
-
-
-__all__ = ["MeasureStage"]

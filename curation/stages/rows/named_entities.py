@@ -126,6 +126,3 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
             stop = cut + 1 if cut > start else stop
         yield start, text[start:stop]
         start = stop
-
-
-__all__ = ["LABELS", "check_entities", "check_model", "facts", "find_entities", "model_files"]

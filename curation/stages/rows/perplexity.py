@@ -169,6 +169,3 @@ class Perplexity(RowStage, frozen=True, kw_only=True, tag="perplexity"):
 def perplexities(totals: np.ndarray, units: np.ndarray) -> np.ndarray:
     """Return 10^(-total / units), rounded to DECIMALS. `totals`: int64 in units of a logarithm; `units`: above 0."""
     return np.round(np.power(10.0, -totals / (UNITS * units.astype(np.float64))), DECIMALS)
-
-
-__all__ = ["Perplexity", "perplexities"]

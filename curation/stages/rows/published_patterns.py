@@ -56,5 +56,3 @@ PUBLISHED: dict[str, Published | PublishedEmail] = {  # in the order of applicat
     ),
     "ip_address": Published(r"\.".join([f"{DIGIT}{{1,3}}"] * 4), re.compile(r"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b")),
 }
-
-__all__ = ["PUBLISHED", "Published", "PublishedEmail"]

@@ -51,6 +51,3 @@ def window_line(count: StageCount) -> list[str]:
     if details["truncated"]:
         line += f"; {counted(details['truncated'], 'document')} truncated"
     return [line]
-
-
-__all__ = ["check_windows", "describe_windows", "window_counts", "window_line"]

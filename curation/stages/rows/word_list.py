@@ -80,6 +80,3 @@ def _read(path: str) -> list[str]:
                 f"listed_words: line {number} of {path} has several words: {line.strip()!r}. Give one per line"
             )
     return words
-
-
-__all__ = ["COLUMN", "WordList", "check_words", "list_files", "load_words", "word_rates"]

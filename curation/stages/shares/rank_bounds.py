@@ -265,6 +265,3 @@ def _last_of_groups(group: np.ndarray, weight: np.ndarray, quotas: np.ndarray) -
     after = below[np.searchsorted(group, group, side="right")] - below[:-1]  # of the group from this row on
     known[known] = after[known] <= quotas["last"][place[known]]
     return by_group[known]
-
-
-__all__ = ["Bounds", "bounds_of", "dropped_rows", "lowest", "phases"]

@@ -121,6 +121,3 @@ class AssignClusters(RowStage, frozen=True, kw_only=True, tag="assign_clusters")
         without = count.details.get("without_vector", 0)
         rest = f"; {counted(without, 'document')} without a vector" if without else ""
         return [f"{self.column}: cluster of {counted(count.documents_in - without, 'document')}{rest}"]
-
-
-__all__ = ["AssignClusters"]

@@ -414,24 +414,3 @@ def cluster_sizes(store: VectorStore, clusters: int) -> np.ndarray:
         if fact["vectors"]:
             sizes += np.bincount(store.bundle(number, "nearest")[:, 0], minlength=clusters)
     return sizes
-
-
-__all__ = [
-    "ASSIGNED",
-    "CENTROIDS",
-    "COMPARED",
-    "RECALL",
-    "Clusters",
-    "assign",
-    "centroids_path",
-    "cluster_owners",
-    "cluster_sizes",
-    "compare",
-    "fit_clusters",
-    "measure_recall",
-    "pair_counts",
-    "pairs_of",
-    "recall_of",
-    "sample_size",
-    "write_centroids",
-]

@@ -193,6 +193,3 @@ class Stars:
 def _blocks(values: np.ndarray, size: int) -> Iterator[np.ndarray]:
     for start in range(0, len(values), size):
         yield values[start : start + size]
-
-
-__all__ = ["Found", "Star", "Stars"]

@@ -360,22 +360,3 @@ def index_details(corpus: Corpus, index: VectorIndex, matches: list[Matches], se
         "pairs_close": sum(entry.details["close"] for entry in matches),
         "recall": {"documents": len(_sample(corpus, seed)[0]), "pairs": int(pairs[0]), "found": int(pairs[1])},
     }
-
-
-__all__ = [
-    "FOLDER",
-    "INDEX",
-    "INDEX_RECALL",
-    "PARTS",
-    "SORTED",
-    "VERSION",
-    "VectorIndex",
-    "index_details",
-    "match_bundle",
-    "matches_path",
-    "measure_index_recall",
-    "part_count",
-    "sort_by_cluster",
-    "write_clusters",
-    "write_part",
-]

@@ -232,18 +232,3 @@ def close_pairs(
     cosine = cosines(dot, norms[0][i], norms[1][j])
     close = cosine >= units
     return i[close], j[close], cosine[close]
-
-
-__all__ = [
-    "COLUMNS",
-    "EQUAL",
-    "VECTORS",
-    "VectorStore",
-    "close_pairs",
-    "equal_of",
-    "save",
-    "vector_path",
-    "vectors_of",
-    "write_equal",
-    "write_vectors",
-]
