@@ -3,37 +3,8 @@
 
 import numpy as np
 
+from curation.kernels import fasttext as ft
 from curation.kernels.cache import kernel
-from curation.kernels.fasttext import (
-    BUCKETS,
-    DIMENSIONS,
-    FNV_START,
-    HIERARCHICAL,
-    LOW_32,
-    MAX_CHARACTERS,
-    MIN_CHARACTERS,
-    NUM_LABELS,
-    NUM_WORDS,
-    RING,
-    SHIFT,
-    SKIPPED,
-    WORD_NGRAMS,
-    add_character,
-    add_word,
-    code_of_word,
-    exp_minus,
-    hash_bytes,
-    in_millionths,
-    is_end,
-    is_space,
-    number_of_token,
-    output_of,
-    remainder,
-    row_of_bucket,
-    row_of_word_ngram,
-    score_tree,
-    share_of_label,
-)
 from curation.kernels.utf8 import byte_at, prefix_end
 
 
@@ -48,21 +19,21 @@ def add_row(rows, row, dimensions, scratch):
 @kernel
 def add_character_ngrams(data, first, last, settings, index, rows, scratch):
     """Add the rows of the character n-grams of `<token>`; return their number."""
-    min_characters, max_characters = settings[MIN_CHARACTERS], settings[MAX_CHARACTERS]
-    num_words, dimensions = settings[NUM_WORDS], settings[DIMENSIONS]
-    buckets = np.uint64(settings[BUCKETS])
-    reciprocal = LOW_32 // max(buckets, np.uint64(1))
+    min_characters, max_characters = settings[ft.MIN_CHARACTERS], settings[ft.MAX_CHARACTERS]
+    num_words, dimensions = settings[ft.NUM_WORDS], settings[ft.DIMENSIONS]
+    buckets = np.uint64(settings[ft.BUCKETS])
+    reciprocal = ft.LOW_32 // max(buckets, np.uint64(1))
     count = 0
     i = first - 1
     while i <= last:
-        h = FNV_START
+        h = ft.FNV_START
         j = i
         n = 0
         while n < max_characters and j <= last:
-            h, j = add_character(data, first, last, j, h)
+            h, j = ft.add_character(data, first, last, j, h)
             n += 1
             if n >= min_characters and (n > 1 or (i >= first and j <= last)):
-                row = row_of_bucket(remainder(h, buckets, reciprocal), index, num_words)
+                row = ft.row_of_bucket(ft.remainder(h, buckets, reciprocal), index, num_words)
                 if row >= 0:
                     add_row(rows, row, dimensions, scratch)
                     count += 1
@@ -76,15 +47,15 @@ def add_character_ngrams(data, first, last, settings, index, rows, scratch):
 def add_word_ngrams(h, tokens, settings, index, rows, scratch):
     """Add the rows of the n-grams of two or more words that end with word number `tokens` (from 0), whose hash is `h`;
     return their number. The ring in `scratch` holds the running hash of each of the last words."""
-    ring, places = settings[RING], settings[WORD_NGRAMS] - 1
-    code = code_of_word(h)
+    ring, places = settings[ft.RING], settings[ft.WORD_NGRAMS] - 1
+    code = ft.code_of_word(h)
     count = 0
     for back in range(1, min(places, tokens) + 1):
         place = ring + (tokens - back) % places
-        scratch[place] = np.int64(add_word(np.uint64(scratch[place]), code))
-        row = row_of_word_ngram(np.uint64(scratch[place]), settings, index)
+        scratch[place] = np.int64(ft.add_word(np.uint64(scratch[place]), code))
+        row = ft.row_of_word_ngram(np.uint64(scratch[place]), settings, index)
         if row >= 0:
-            add_row(rows, row, settings[DIMENSIONS], scratch)
+            add_row(rows, row, settings[ft.DIMENSIONS], scratch)
             count += 1
     scratch[ring + tokens % places] = np.int64(code)
     return count
@@ -96,17 +67,17 @@ def add_token(data, first, last, ends, tokens, settings, slots, word_bytes, word
 
     `ends` marks the token `</s>`, which has no character n-grams. Return (number of rows, whether it counts as a word).
     """
-    h = hash_bytes(data, first, last)
-    word = number_of_token(data, first, last, h, settings, slots, word_bytes, word_ends)
-    if word == SKIPPED:
+    h = ft.hash_bytes(data, first, last)
+    word = ft.number_of_token(data, first, last, h, settings, slots, word_bytes, word_ends)
+    if word == ft.SKIPPED:
         return 0, False
     count = 0
     if word >= 0:
-        add_row(rows, word, settings[DIMENSIONS], scratch)
+        add_row(rows, word, settings[ft.DIMENSIONS], scratch)
         count = 1
-    if settings[MAX_CHARACTERS] > 0 and not ends:
+    if settings[ft.MAX_CHARACTERS] > 0 and not ends:
         count += add_character_ngrams(data, first, last, settings, index, rows, scratch)
-    if settings[WORD_NGRAMS] > 1:
+    if settings[ft.WORD_NGRAMS] > 1:
         count += add_word_ngrams(h, tokens, settings, index, rows, scratch)
     return count, True
 
@@ -114,19 +85,19 @@ def add_token(data, first, last, ends, tokens, settings, slots, word_bytes, word
 @kernel
 def add_document(data, start, end, settings, slots, word_bytes, word_ends, index, rows, scratch):
     """Sum the rows of a text into the first `dimensions` items of `scratch`; return their number."""
-    for k in range(settings[DIMENSIONS]):
+    for k in range(settings[ft.DIMENSIONS]):
         scratch[k] = 0
     count = 0
     tokens = 0
     i = start
     while i < end:
-        if is_space(byte_at(data, i)):
+        if ft.is_space(byte_at(data, i)):
             i += 1
             continue
         first = i
-        while i < end and not is_space(byte_at(data, i)):
+        while i < end and not ft.is_space(byte_at(data, i)):
             i += 1
-        if is_end(data, first, i):
+        if ft.is_end(data, first, i):
             break
         added, counts = add_token(
             data, first, i, False, tokens, settings, slots, word_bytes, word_ends, index, rows, scratch
@@ -144,16 +115,16 @@ def add_document(data, start, end, settings, slots, word_bytes, word_ends, index
 @kernel
 def score_output(settings, output, scratch):
     """(label, its score) of a softmax: the wanted label, or else the likeliest."""
-    dimensions, labels, shift = settings[DIMENSIONS], settings[NUM_LABELS], settings[SHIFT]
+    dimensions, labels, shift = settings[ft.DIMENSIONS], settings[ft.NUM_LABELS], settings[ft.SHIFT]
     label = np.int64(0)
     for k in range(labels):
-        scratch[dimensions + k] = output_of(output, k, dimensions, scratch)
+        scratch[dimensions + k] = ft.output_of(output, k, dimensions, scratch)
         if scratch[dimensions + k] >= scratch[dimensions + label]:
             label = np.int64(k)
     total = 0
     for k in range(labels):
-        total += exp_minus(scratch[dimensions + label] - scratch[dimensions + k], shift)
-    return share_of_label(settings, scratch, label, total)
+        total += ft.exp_minus(scratch[dimensions + label] - scratch[dimensions + k], shift)
+    return ft.share_of_label(settings, scratch, label, total)
 
 
 @kernel
@@ -171,10 +142,10 @@ def classify_document(
     count = add_document(data, start, stop, settings, slots, word_bytes, word_ends, index, rows, scratch)
     if count == 0:
         return np.int64(-1), np.int64(0)
-    for k in range(settings[DIMENSIONS]):
+    for k in range(settings[ft.DIMENSIONS]):
         scratch[k] //= count
-    if settings[HIERARCHICAL]:
-        label, score = score_tree(settings, output, tree, scratch)
+    if settings[ft.HIERARCHICAL]:
+        label, score = ft.score_tree(settings, output, tree, scratch)
     else:
         label, score = score_output(settings, output, scratch)
-    return in_millionths(label, score)
+    return ft.in_millionths(label, score)

@@ -3,24 +3,8 @@
 
 import numpy as np
 
+from curation.kernels import language_model as lm
 from curation.kernels.cache import kernel
-from curation.kernels.language_model import (
-    BEGIN,
-    CLOSED,
-    END,
-    LINES,
-    ORDER,
-    TOTAL,
-    UNKNOWN,
-    UNKNOWN_WORDS,
-    WORDS,
-    back_off,
-    is_space,
-    log_probability,
-    longer_key,
-    weights_of,
-    word_of,
-)
 from curation.kernels.utf8 import byte_at
 
 
@@ -28,26 +12,26 @@ from curation.kernels.utf8 import byte_at
 def score_word(word, history, settings, entries, scratch):
     """The log probability of a word of the model after the `history` words in `scratch`. Adds the word to the words
     before: there are min(history + 1, order - 1) then."""
-    order = settings[ORDER]
-    best = weights_of(entries, word)
+    order = settings[lm.ORDER]
+    best = lm.weights_of(entries, word)
     key = word
     length = 1
-    scratch[2 * order] = back_off(best)
+    scratch[2 * order] = lm.back_off(best)
     reached = 1
     while reached <= history:
-        key = longer_key(key, np.uint64(scratch[reached - 1]))
-        weights = weights_of(entries, key)
+        key = lm.longer_key(key, np.uint64(scratch[reached - 1]))
+        weights = lm.weights_of(entries, key)
         scratch[2 * order + reached] = 0
         if weights != np.uint64(0):
             best = weights
             length = reached + 1
-            scratch[2 * order + reached] = back_off(weights)
-        elif settings[CLOSED]:
+            scratch[2 * order + reached] = lm.back_off(weights)
+        elif settings[lm.CLOSED]:
             break
         reached += 1
     for n in range(reached, order):
         scratch[2 * order + n] = 0
-    score = log_probability(best)
+    score = lm.log_probability(best)
     for n in range(length, history + 1):
         score += scratch[order + n - 1]
     for n in range(order - 1):
@@ -61,38 +45,38 @@ def score_word(word, history, settings, entries, scratch):
 @kernel
 def begin_sentence(settings, entries, scratch):
     """Make `<s>` the only word before."""
-    order = settings[ORDER]
+    order = settings[lm.ORDER]
     for n in range(order):
         scratch[order + n] = 0
-    scratch[0] = settings[BEGIN]
-    scratch[order] = back_off(weights_of(entries, np.uint64(settings[BEGIN])))
+    scratch[0] = settings[lm.BEGIN]
+    scratch[order] = lm.back_off(lm.weights_of(entries, np.uint64(settings[lm.BEGIN])))
 
 
 @kernel
 def score_document(data, start, end, settings, entries, scratch, result):
     """Write the sum of the log probabilities of data[start:end], and its number of words, lines and unknown words."""
-    longest = settings[ORDER] - 1
+    longest = settings[lm.ORDER] - 1
     total, words, lines, unknown = 0, 0, 0, 0
     history = -1  # -1: outside of a sentence
     i = start
     while i <= end:
         byte = byte_at(data, i) if i < end else 0x0A
         if byte == 0x0A and history >= 0:
-            total += score_word(np.uint64(settings[END]), history, settings, entries, scratch)
+            total += score_word(np.uint64(settings[lm.END]), history, settings, entries, scratch)
             lines += 1
             history = -1
-        if is_space(byte):
+        if lm.is_space(byte):
             i += 1
             continue
         first = i
-        while i < end and not is_space(byte_at(data, i)):
+        while i < end and not lm.is_space(byte_at(data, i)):
             i += 1
         if history < 0:
             begin_sentence(settings, entries, scratch)
             history = min(1, longest)
-        word = word_of(data, first, i, settings, entries)
+        word = lm.word_of(data, first, i, settings, entries)
         total += score_word(word, history, settings, entries, scratch)
         history = min(history + 1, longest)
         words += 1
-        unknown += 0 if word != np.uint64(settings[UNKNOWN]) else 1
-    result[TOTAL], result[WORDS], result[LINES], result[UNKNOWN_WORDS] = total, words, lines, unknown
+        unknown += 0 if word != np.uint64(settings[lm.UNKNOWN]) else 1
+    result[lm.TOTAL], result[lm.WORDS], result[lm.LINES], result[lm.UNKNOWN_WORDS] = total, words, lines, unknown

@@ -7,27 +7,9 @@
 
 import numpy as np
 
-from curation.kernels import tables, utf8
+from curation.kernels import rewrite, tables, utf8
 from curation.kernels.cache import kernel
 from curation.kernels.hashing import load64, store64
-from curation.kernels.rewrite import (
-    BLANK,
-    BLOCKS,
-    COLLAPSE,
-    DROP,
-    FOLD,
-    KEEP,
-    LINES,
-    LOWERCASE,
-    MARKUP,
-    NEWLINE,
-    STOP,
-    STRIP_MARKUP_LINE,
-    TAG_BEGIN,
-    TAG_END,
-    WHITESPACE,
-    ZERO,
-)
 from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals, mark_equal
 
 at = np.uint64  # unsigned indices need no test for negatives, so LLVM vectorises the loops
@@ -83,9 +65,9 @@ def find_tag_end(data, i, end, markup):
     j = i + 1
     while j < end:
         byte = int(data[j])
-        if byte == TAG_END:
-            return (markup == STRIP_MARKUP_LINE or j > i + 1), j + 1
-        if byte == NEWLINE and markup == STRIP_MARKUP_LINE:
+        if byte == rewrite.TAG_END:
+            return (markup == rewrite.STRIP_MARKUP_LINE or j > i + 1), j + 1
+        if byte == rewrite.NEWLINE and markup == rewrite.STRIP_MARKUP_LINE:
             return False, j
         j += 1
     return False, end
@@ -96,15 +78,15 @@ def write_space(data, i, width, out, o, out_start, solid, whitespace):
     """Write one white space character by the rule of `whitespace`; return the end of the output."""
     if solid == out_start:
         return o
-    if whitespace == COLLAPSE:
-        out[solid] = BLANK
+    if whitespace == rewrite.COLLAPSE:
+        out[solid] = rewrite.BLANK
         return solid + 1
-    if whitespace == LINES and data[i] == NEWLINE:
+    if whitespace == rewrite.LINES and data[i] == rewrite.NEWLINE:
         kept = solid
-        while kept < o and kept < solid + 2 and out[kept] == NEWLINE:
+        while kept < o and kept < solid + 2 and out[kept] == rewrite.NEWLINE:
             kept += 1
         if kept < solid + 2:
-            out[kept] = NEWLINE
+            out[kept] = rewrite.NEWLINE
             kept += 1
         return kept
     return copy_bytes(data, i, i + width, out, o)
@@ -114,15 +96,15 @@ def write_space(data, i, width, out, o, out_start, solid, whitespace):
 def write_folded(char_flags, out, o, out_start, solid, whitespace):
     """Write 0 for a digit, a space for a punctuation character; return (end, new `solid`)."""
     if char_flags & tables.DIGIT:
-        out[o] = ZERO
+        out[o] = rewrite.ZERO
         return o + 1, o + 1
-    if whitespace == KEEP:
-        out[o] = BLANK
+    if whitespace == rewrite.KEEP:
+        out[o] = rewrite.BLANK
         return o + 1, o + 1
     if solid == out_start:
         return o, solid
-    o = solid if whitespace == COLLAPSE else o
-    out[o] = BLANK
+    o = solid if whitespace == rewrite.COLLAPSE else o
+    out[o] = rewrite.BLANK
     return o + 1, solid
 
 
@@ -171,14 +153,14 @@ def plain_bytes(block, after_space, whitespace, drop, markup):
     block follows a space.
     """
     marks = np.uint64(0)
-    if whitespace != KEEP:
+    if whitespace != rewrite.KEEP:
         spaces = mark_equal(block, np.uint64(0x2020202020202020))
         marks |= spaces & (spaces << np.uint64(8) | np.uint64(after_space) << np.uint64(7))
-    if whitespace != KEEP or drop:
+    if whitespace != rewrite.KEEP or drop:
         marks |= ~(block + np.uint64(0x6060606060606060)) & HIGH_BITS
     if drop:
         marks |= mark_equal(block, np.uint64(0x7F7F7F7F7F7F7F7F))
-    if markup != KEEP:
+    if markup != rewrite.KEEP:
         marks |= mark_equal(block, np.uint64(0x3C3C3C3C3C3C3C3C))
     return first_mark(marks)
 
@@ -190,8 +172,9 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
     `output_bound` gives the size that `out` needs. Time is linear: the searches for the end of a tag and for the
     neighbours of a sigma read each byte once.
     """
-    stop, drop, markup = steps[STOP], steps[DROP], steps[MARKUP]
-    whitespace, lowercase, fold, blocks = steps[WHITESPACE], steps[LOWERCASE], steps[FOLD], steps[BLOCKS]
+    stop, drop, markup = steps[rewrite.STOP], steps[rewrite.DROP], steps[rewrite.MARKUP]
+    whitespace, lowercase = steps[rewrite.WHITESPACE], steps[rewrite.LOWERCASE]
+    fold, blocks = steps[rewrite.FOLD], steps[rewrite.BLOCKS]
     if stop == 0 and lowercase == 0:
         return copy_bytes(data, start, end, out, out_start)
     lower_mask = -lowercase
@@ -218,7 +201,7 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
                     store64(out, o, block)  # inside the bound, which allows for all eight bytes
                     i += count
                     o += count
-                    solid = o - 1 if whitespace != KEEP and out[at(o - 1)] == BLANK else o
+                    solid = o - 1 if whitespace != rewrite.KEEP and out[at(o - 1)] == rewrite.BLANK else o
                     continue
         byte = int(data[at(i)])
         if byte < 0x80 and int(flags[at(byte)]) & stop == 0:
@@ -227,7 +210,7 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
             o += 1
             solid = o
             continue
-        if byte == TAG_BEGIN and markup != KEEP and i >= no_tag_before:
+        if byte == rewrite.TAG_BEGIN and markup != rewrite.KEEP and i >= no_tag_before:
             is_tag, position = find_tag_end(data, i, end, markup)
             if is_tag:
                 i = position
@@ -246,7 +229,7 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
             o, solid = write_folded(char_flags, out, o, out_start, solid, whitespace)
             i += width
             continue
-        if whitespace != KEEP and char_flags & tables.SPACE:
+        if whitespace != rewrite.KEEP and char_flags & tables.SPACE:
             o = write_space(data, i, width, out, o, out_start, solid, whitespace)
             i += width
             continue
@@ -262,7 +245,7 @@ def rewrite_document(data, start, end, out, out_start, steps, pages, records, fl
             o = copy_bytes(data, i, i + width, out, o)
         solid = o
         i += width
-    if whitespace != KEEP:
+    if whitespace != rewrite.KEEP:
         o = solid
     finish_sigma(out, sigma, o, pages, records, flags)
     return o

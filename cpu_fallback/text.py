@@ -7,19 +7,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from cpu_fallback import kernels
 from cpu_fallback.buffers import buffers_of, series_of, string_array
-from cpu_fallback.kernels import (
-    classify_rows,
-    find_rows,
-    find_unnormalised,
-    hash_rows,
-    key_rows,
-    measure_rows,
-    rewrite_rows,
-    score_rows,
-    shingle_rows,
-    sign_rows,
-)
 from cpu_fallback.vector_scan import allocate_positions
 from cpu_fallback.vector_shingles import allocate_words
 from curation.kernels import tables
@@ -39,7 +28,7 @@ def _normalise(array, data, offsets, valid, form, unicode) -> tuple[np.ndarray, 
     form_row = np.full(len(array), -1, np.int64)
     if form == "keep":
         return form_row, pa.array([], pa.large_string())
-    needed = find_unnormalised(
+    needed = kernels.find_unnormalised(
         data, offsets, valid, FORM_FLAGS[form], unicode.pages, unicode.records, unicode.flags, unicode.combining
     )
     form_row[needed] = np.arange(np.count_nonzero(needed))
@@ -59,7 +48,7 @@ def rewrite(text: pd.Series, steps: RewriteSteps) -> tuple[pd.Series, np.ndarray
         return text, np.zeros(len(text), bool)
     form_data, form_offsets, _ = buffers_of(normalised)
     out = np.empty(output_bound(int(offsets[-1] - offsets[0]) + form_data.size, steps), np.uint8)
-    ends, edited = rewrite_rows(
+    ends, edited = kernels.rewrite_rows(
         data, offsets, valid, form_row, form_data, form_offsets, out, plan, *unicode[:3], unicode.lower
     )
     return series_of(out[: ends[-1]], ends, text.index, nulls, text.name), edited
@@ -88,7 +77,7 @@ def measure(text: pd.Series, names: Sequence[str]) -> dict[str, np.ndarray]:
     longest = int(np.diff(offsets).max(initial=0))
     scratch = _measure_scratch(longest)
     lanes, _ = character_lanes(unicode)
-    measure_rows(
+    kernels.measure_rows(
         data, offsets, valid, *unicode[:3], lanes, tuple(wanted_scan(tuple(names))), *wanted(tuple(names)),
         allocate_positions(longest), scratch, out,
     )  # fmt: skip
@@ -99,7 +88,7 @@ def hash_text(text: pd.Series, max_characters: int = 0) -> np.ndarray:
     data, offsets, nulls = buffers_of(text)
     valid = np.ones(len(text), bool) if nulls is None else nulls
     out = np.empty((len(text), 2), np.uint64)
-    hash_rows(data, offsets, valid, max_characters, out)
+    kernels.hash_rows(data, offsets, valid, max_characters, out)
     return out
 
 
@@ -123,7 +112,7 @@ def classify(text: pd.Series, model: Classifier, max_characters: int) -> tuple[n
     valid = np.ones(len(text), bool) if nulls is None else nulls
     label, score = np.empty(len(text), np.int32), np.empty(len(text), np.int64)
     scratch = np.empty(model.scratch_items, np.int64)
-    classify_rows(data, offsets, valid, max_characters, *model.tables, scratch, label, score)
+    kernels.classify_rows(data, offsets, valid, max_characters, *model.tables, scratch, label, score)
     return label, score
 
 
@@ -131,7 +120,7 @@ def score_text(text: pd.Series, model: LanguageModel) -> np.ndarray:
     data, offsets, nulls = buffers_of(text)
     valid = np.ones(len(text), bool) if nulls is None else nulls
     out = np.zeros((len(text), NUM_RESULTS), np.int64)
-    score_rows(data, offsets, valid, *model.tables, np.empty(model.scratch_items, np.int64), out)
+    kernels.score_rows(data, offsets, valid, *model.tables, np.empty(model.scratch_items, np.int64), out)
     return out
 
 
@@ -151,7 +140,7 @@ def signatures(text: pd.Series, ngram: int, by_character: bool, a: np.ndarray, b
     data, offsets, valid, words = _shingle_arguments(text)
     out = np.empty((len(text), len(a)), np.uint32)
     hashes = np.empty(_items(offsets, by_character).max(initial=0), np.uint64)
-    sign_rows(data, offsets, valid, ngram, by_character, a, b, *tables.load_tables()[:3], words, hashes, out)
+    kernels.sign_rows(data, offsets, valid, ngram, by_character, a, b, *tables.load_tables()[:3], words, hashes, out)
     return out
 
 
@@ -162,7 +151,7 @@ def band_keys(text: pd.Series, ngram: int, by_character: bool, a: np.ndarray, b:
     signed = np.empty(
         len(a), np.uint32
     )  # one document at a time: signatures of short documents are larger than their text
-    key_rows(
+    kernels.key_rows(
         data, offsets, valid, ngram, by_character, a, b, rows, *tables.load_tables()[:3], words, hashes, signed, out
     )
     return out.T
@@ -173,7 +162,9 @@ def shingles(text: pd.Series, ngram: int, by_character: bool) -> tuple[np.ndarra
     items = _items(offsets, by_character)
     hashes, spare = np.empty(items.sum(), np.uint64), np.empty(items.max(initial=0), np.uint64)
     ends = np.zeros(len(text) + 1, np.int64)
-    shingle_rows(data, offsets, valid, ngram, by_character, *tables.load_tables()[:3], words, hashes, spare, ends)
+    kernels.shingle_rows(
+        data, offsets, valid, ngram, by_character, *tables.load_tables()[:3], words, hashes, spare, ends
+    )
     return hashes[: ends[-1]], ends
 
 
@@ -182,5 +173,5 @@ def ngram_hits(text: pd.Series, table: NgramTable, ngram: int) -> tuple[np.ndarr
     hits, owner = np.empty(len(text), np.int64), np.empty(len(text), np.int32)
     hashes = np.empty(_items(offsets, False).max(initial=0), np.uint64)
     unicode = tables.load_tables()
-    find_rows(data, offsets, valid, ngram, table.keys, table.owners, *unicode[:3], words, hashes, hits, owner)
+    kernels.find_rows(data, offsets, valid, ngram, table.keys, table.owners, *unicode[:3], words, hashes, hits, owner)
     return hits, owner

@@ -13,6 +13,7 @@ numeric values, combining classes and decompositions. Node runs the package's ow
 import argparse
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def members(ranges: list[Any]) -> np.ndarray:
     return inside
 
 
-def each(function, dtype) -> np.ndarray:
+def each(function: Callable[[str], Any], dtype: Any) -> np.ndarray:
     """`function` of every code point."""
     return np.array([function(chr(code_point)) for code_point in range(NUM_CODE_POINTS)], dtype)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from curation.reading.inputs import HUB_MARK, entries_by_name
 from curation.reading.paths import RUN_PLAN, RUN_REPORT, RealPaths, is_run
 from curation.recipes.recipe import Recipe
 from curation.run_folder.report_schema import OUTPUT_NAMES, wrong_in_report
-from curation.system.files import TEMPORARY, check_name, make_folder, read_json, remove, sync_folder
+from curation.system.files import TEMPORARY, check_name, make_folder, read_json, remove, remove_temporary, sync_folder
 from curation.system.leases import fence
 from curation.system.os_errors import PASSING, explain
 from curation.system.progress import Progress
@@ -77,10 +76,7 @@ def sweep(folder: Path) -> None:
     """Delete the temporary files of killed runs below a folder."""
     fence()
     for path in [*folder.rglob(f"*{TEMPORARY}")]:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        remove_temporary(path)
 
 
 def plan_path(folder: Path) -> Path:

@@ -144,10 +144,11 @@ def sweep_dead(*paths: Path) -> None:
         for temporary in path.parent.glob(f"*{TEMPORARY}"):
             match = re.fullmatch(rf"{re.escape(prefix)}(\d+)-\d+{re.escape(TEMPORARY)}", temporary.name)
             if match and not _is_alive(int(match[1])):
-                _remove_temporary(temporary)
+                remove_temporary(temporary)
 
 
-def _remove_temporary(path: Path) -> None:
+def remove_temporary(path: Path) -> None:
+    """Delete a temporary file or folder, if it still exists."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -214,8 +214,8 @@ def test_a_run_killed_at_each_step_of_the_index_ends_in_the_same_bytes(
         raise KeyboardInterrupt
 
     steps = {
-        "vectors.vector_index": ("_take_best",),
-        "vectors.semantic_dedup": (
+        "vectors.vector_index": (
+            "_take_best",
             "match_bundle",
             "measure_index_recall",
             "sort_by_cluster",

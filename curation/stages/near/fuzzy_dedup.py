@@ -44,45 +44,7 @@ from curation.stages.corpus.similarity import (
     Unchecked,
 )
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
-from curation.stages.near.near_groups import (
-    CHOSEN,
-    FIRST_CHECK,
-    GROUPS,
-    JOINED,
-    SECOND_CHECK,
-    SIMILARITY,
-    VALUES,
-    candidate_count,
-    check_counts,
-    check_others,
-    check_stars,
-    choose_kept,
-    choose_tasks,
-    group_phases,
-    group_tasks,
-    join_phases,
-    join_tasks,
-    measure,
-    other_tasks,
-    removed_of,
-    similarity_folder,
-    values_of,
-    write_candidates,
-    write_groups,
-    write_joined,
-)
-from curation.stages.near.near_pairs import (
-    CROWDS,
-    PAIRS,
-    SPLITS,
-    candidate_rows,
-    crowd_counts,
-    crowd_tasks,
-    split_crowds,
-    split_tasks,
-    write_crowd_keys,
-    write_pairs,
-)
+from curation.stages.near import near_groups, near_pairs
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.system.files import commit_folder, make_folder, temporary_folder
 
@@ -291,18 +253,18 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         tasks = [
             *index,
             (RUNS, bundle_count, self._write_run),
-            (PAIRS, owner_count, self._write_pairs),
-            (CROWDS, crowd_tasks, self._write_crowd_keys),
-            (SPLITS, split_tasks, self._split_crowds),
-            (SIMILARITY, bundle_count, self._write_candidates),
-            (FIRST_CHECK, bundle_count, self._check_stars),
-            *join_phases(),
-            (JOINED, join_tasks, write_joined),
-            (SECOND_CHECK, other_tasks, self._check_others),
-            *group_phases(),
-            (GROUPS, group_tasks, self._write_groups),
-            *([] if self.keep == "first" else [(CHOSEN, choose_tasks, self._choose_kept)]),
-            (VALUES, bundle_count, self._measure),
+            (near_pairs.PAIRS, owner_count, self._write_pairs),
+            (near_pairs.CROWDS, near_pairs.crowd_tasks, self._write_crowd_keys),
+            (near_pairs.SPLITS, near_pairs.split_tasks, self._split_crowds),
+            (near_groups.SIMILARITY, bundle_count, self._write_candidates),
+            (near_groups.FIRST_CHECK, bundle_count, self._check_stars),
+            *near_groups.join_phases(),
+            (near_groups.JOINED, near_groups.join_tasks, near_groups.write_joined),
+            (near_groups.SECOND_CHECK, near_groups.other_tasks, self._check_others),
+            *near_groups.group_phases(),
+            (near_groups.GROUPS, near_groups.group_tasks, self._write_groups),
+            *([] if self.keep == "first" else [(near_groups.CHOSEN, near_groups.choose_tasks, self._choose_kept)]),
+            (near_groups.VALUES, bundle_count, self._measure),
         ]
         return (division_phase(self.banding[0]), *(Phase(*task, durable=True) for task in tasks))
 
@@ -326,43 +288,45 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         write_run(corpus, part, task, [[column] for column in self._columns()], skip_zeros=True)
 
     def _write_pairs(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        write_pairs(engine, corpus, task, self.banding[0])
+        near_pairs.write_pairs(engine, corpus, task, self.banding[0])
 
     def _write_crowd_keys(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        write_crowd_keys(corpus, task, self._columns())
+        near_pairs.write_crowd_keys(corpus, task, self._columns())
 
     def _split_crowds(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        split_crowds(engine, corpus, task, self.banding[0])
+        near_pairs.split_crowds(engine, corpus, task, self.banding[0])
 
     def _write_candidates(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write the data by which the candidates of a bundle are compared. Its keys are not needed any more."""
-        rows = candidate_rows(corpus, task)
-        with commit_folder(similarity_folder(corpus, task)) as folder:
+        rows = near_pairs.candidate_rows(corpus, task)
+        with commit_folder(near_groups.similarity_folder(corpus, task)) as folder:
             self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)
-            write_candidates(folder, rows)
+            near_groups.write_candidates(folder, rows)
         runs_path(corpus, task).unlink(missing_ok=True)
 
     def _check_stars(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        check_stars(corpus, self._opener(engine, corpus), task, self.threshold)
+        near_groups.check_stars(corpus, self._opener(engine, corpus), task, self.threshold)
 
     def _check_others(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        check_others(corpus, self._opener(engine, corpus), task, self.threshold)
+        near_groups.check_others(corpus, self._opener(engine, corpus), task, self.threshold)
 
     def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        write_groups(engine, corpus, partial(self._kept, engine, corpus))
+        near_groups.write_groups(engine, corpus, partial(self._kept, engine, corpus))
 
     def _choose_kept(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        choose_kept(corpus, task, partial(self._kept, engine, corpus))
+        near_groups.choose_kept(corpus, task, partial(self._kept, engine, corpus))
 
     def _measure(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        measure(corpus, self._opener(engine, corpus), task)
+        near_groups.measure(corpus, self._opener(engine, corpus), task)
 
     def _opener(self, engine: Engine, corpus: Corpus) -> Callable[[Path], Similarity]:
         return lambda folder: self._similarity(engine, folder, corpus.threads)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         bundles = range(bundle_count(corpus))
-        pieces = ((*removed_of(corpus, number), values_of(corpus, number)) for number in bundles)
+        pieces = (
+            (*near_groups.removed_of(corpus, number), near_groups.values_of(corpus, number)) for number in bundles
+        )
         drops = stored_drops(corpus, "near_duplicate", pieces)
         details = self._details(corpus, drops)
         if not self.index:
@@ -395,12 +359,12 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
 
     def _details(self, corpus: Corpus, drops: Drops) -> dict[str, Any]:
         bands, rows = self.banding
-        compared, alike = check_counts(corpus)
-        *regrouped, released = crowd_counts(corpus).tolist()
+        compared, alike = near_groups.check_counts(corpus)
+        *regrouped, released = near_pairs.crowd_counts(corpus).tolist()
         return {
             "bands": bands,
             "rows": rows,
-            "candidates": candidate_count(corpus),
+            "candidates": near_groups.candidate_count(corpus),
             "pairs_compared": compared,
             "pairs_alike": alike,
             "regrouped": regrouped,

@@ -35,51 +35,10 @@ from curation.stages.corpus.key_ranges import (
 from curation.stages.corpus.saved_index import DESCRIPTION, Matches, write_index
 from curation.stages.corpus.stored_drops import count_below, matched_drops, stored_drops
 from curation.stages.outcome import Corpus, Decision, StageCount
-from curation.stages.vectors.vector_clusters import (
-    ASSIGNED,
-    CENTROIDS,
-    COMPARED,
-    PER_CLUSTER,
-    RECALL,
-    Clusters,
-    assign,
-    centroids_path,
-    cluster_owners,
-    cluster_sizes,
-    compare,
-    measure_recall,
-    pair_counts,
-    pairs_of,
-    recall_of,
-    write_centroids,
-)
-from curation.stages.vectors.vector_index import FOLDER as SEMANTIC
-from curation.stages.vectors.vector_index import (
-    INDEX,
-    INDEX_RECALL,
-    PARTS,
-    SORTED,
-    VERSION,
-    VectorIndex,
-    index_details,
-    match_bundle,
-    matches_path,
-    measure_index_recall,
-    part_count,
-    sort_by_cluster,
-    write_clusters,
-    write_part,
-)
-from curation.stages.vectors.vector_store import (
-    COLUMNS,
-    EQUAL,
-    VECTORS,
-    VectorStore,
-    equal_of,
-    vectors_of,
-    write_equal,
-    write_vectors,
-)
+from curation.stages.vectors import vector_clusters, vector_index, vector_store
+from curation.stages.vectors.vector_clusters import Clusters
+from curation.stages.vectors.vector_index import VectorIndex
+from curation.stages.vectors.vector_store import VectorStore
 from curation.system.files import known_sha256
 
 if TYPE_CHECKING:
@@ -150,7 +109,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     index: str = ""
 
     indexes: ClassVar[bool] = True
-    index_folder: ClassVar[str] = SEMANTIC
+    index_folder: ClassVar[str] = vector_index.FOLDER
 
     def __post_init__(self) -> None:
         if self.column in ("", TEXT, ID):
@@ -201,7 +160,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
             raise InputError(
                 f"{self.name or self.kind}: scikit-learn, or cuML on the GPU, finds the clusters, and none is "
                 f"installed. pip install scikit-learn, or give the centroids of an earlier run, or set clusters: 1, "
-                f"which clusters: auto also means for up to {PER_CLUSTER:,} vectors"
+                f"which clusters: auto also means for up to {vector_clusters.PER_CLUSTER:,} vectors"
             )
         if self.index:
             VectorIndex(self.index).check_origin(self._origin(earlier))
@@ -245,72 +204,74 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return Clustered(self.column)
 
     def centroids_file(self, corpus: Corpus) -> Path:
-        return centroids_path(corpus)
+        return vector_clusters.centroids_path(corpus)
 
     def scratch_bytes(self, documents: float, text_bytes: float) -> float:
         return BYTES_PER_VECTOR * documents
 
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
-        vectors, present = vectors_of(engine, frame, self.column)
+        vectors, present = vector_store.vectors_of(engine, frame, self.column)
         hashes = np.where(present[:, None], vector_hashes(vectors), np.uint64(0))
-        return {name: hashes[:, place] for place, name in enumerate(COLUMNS)}
+        return {name: hashes[:, place] for place, name in enumerate(vector_store.COLUMNS)}
 
     def phases(self) -> Sequence[Phase]:
-        recall = (INDEX_RECALL, lambda corpus: VectorIndex(self.index).parts, self._measure_index_recall)
-        index = [(INDEX, bundle_count, self._match_index), recall] if self.index else []
+        recall = (vector_index.INDEX_RECALL, lambda corpus: VectorIndex(self.index).parts, self._measure_index_recall)
+        index = [(vector_index.INDEX, bundle_count, self._match_index), recall] if self.index else []
         tasks = [
             *index,
             (RUNS, bundle_count, self._write_run),
-            (EQUAL, owner_count, write_equal),
-            (VECTORS, bundle_count, self._write_vectors),
-            (CENTROIDS, once, self._write_centroids),
-            (ASSIGNED, bundle_count, self._assign),
-            (COMPARED, cluster_owners, self._compare),
-            (RECALL, bundle_count, self._measure_recall),
+            (vector_store.EQUAL, owner_count, vector_store.write_equal),
+            (vector_store.VECTORS, bundle_count, self._write_vectors),
+            (vector_clusters.CENTROIDS, once, self._write_centroids),
+            (vector_clusters.ASSIGNED, bundle_count, self._assign),
+            (vector_clusters.COMPARED, vector_clusters.cluster_owners, self._compare),
+            (vector_clusters.RECALL, bundle_count, self._measure_recall),
             (GROUPS, once, self._write_groups),
             (VALUES, bundle_count, self._write_values),
         ]
         return (division_phase(1), *(Phase(*task, durable=True) for task in tasks))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        write_run(corpus, self._part(corpus, task), task, [COLUMNS], skip_zeros=True)
+        write_run(corpus, self._part(corpus, task), task, [vector_store.COLUMNS], skip_zeros=True)
 
     def _part(self, corpus: Corpus, number: int) -> Corpus:
         """Return the documents of a bundle, without those that match the index."""
         part = bundle(corpus, number)
         if not self.index:
             return part
-        return part.of(np.setdiff1d(part.rows, Matches.load(matches_path(corpus, number)).position))
+        return part.of(np.setdiff1d(part.rows, Matches.load(vector_index.matches_path(corpus, number)).position))
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
         index, units = VectorIndex(self.index), units_of(self.threshold)
-        match_bundle(engine, corpus, task, index, self.column, self.probe, units, self.seed)
+        vector_index.match_bundle(engine, corpus, task, index, self.column, self.probe, units, self.seed)
 
     def _measure_index_recall(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        measure_index_recall(engine, corpus, task, VectorIndex(self.index), units_of(self.threshold), self.seed)
+        index, units = VectorIndex(self.index), units_of(self.threshold)
+        vector_index.measure_index_recall(engine, corpus, task, index, units, self.seed)
 
     def _write_vectors(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        write_vectors(corpus, self._part(corpus, task), task, self.column)
+        vector_store.write_vectors(corpus, self._part(corpus, task), task, self.column)
 
     def _write_centroids(self, engine: Engine, corpus: Corpus, task: int) -> None:
         clusters = 0 if isinstance(self.clusters, str) else self.clusters
         if self.index:  # few documents may be left
             clusters = min(clusters, VectorStore(corpus).count)
-        write_centroids(engine, corpus, self.column, clusters, self.seed, self.centroids)
+        vector_clusters.write_centroids(engine, corpus, self.column, clusters, self.seed, self.centroids)
 
     def _assign(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        assign(engine, corpus, task, self.probe)
+        vector_clusters.assign(engine, corpus, task, self.probe)
 
     def _compare(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        compare(engine, corpus, task, units_of(self.threshold))
+        vector_clusters.compare(engine, corpus, task, units_of(self.threshold))
 
     def _measure_recall(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        measure_recall(engine, corpus, task, units_of(self.threshold))
+        vector_clusters.measure_recall(engine, corpus, task, units_of(self.threshold))
 
     def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
         """Write each removed row, the row kept in its place, and the vectors of both, by bundle."""
-        equal = np.concatenate([equal_of(corpus, number) for number in range(bundle_count(corpus))], axis=1)
-        pairs = np.concatenate([equal, *pairs_of(corpus)], axis=1)
+        bundles = range(bundle_count(corpus))
+        equal = np.concatenate([vector_store.equal_of(corpus, number) for number in bundles], axis=1)
+        pairs = np.concatenate([equal, *vector_clusters.pairs_of(corpus)], axis=1)
         components = Components(engine, sorted_unique(pairs))
         components.join(*pairs)
         rows, labels = components.rows, components.labels()
@@ -353,26 +314,26 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
             for number in numbers
         )
         drops = stored_drops(corpus, REASON, pieces)
-        store, clusters = VectorStore(corpus), Clusters.load(centroids_path(corpus))
-        compared, close = pair_counts(corpus)
-        matches = [Matches.load(matches_path(corpus, number)) for number in numbers] if self.index else []
+        store, clusters = VectorStore(corpus), Clusters.load(vector_clusters.centroids_path(corpus))
+        compared, close = vector_clusters.pair_counts(corpus)
+        matches = [Matches.load(vector_index.matches_path(corpus, number)) for number in numbers] if self.index else []
         matched = sum(len(entry.position) for entry in matches)
         details: dict[str, Any] = {
             "vectors": store.count,
             "equal_vectors": store.present - store.count,
             "without_vector": len(corpus.rows) - store.present - matched,
             "clusters": len(clusters.centroids),
-            "largest_cluster": int(cluster_sizes(store, len(clusters.centroids)).max(initial=0)),
+            "largest_cluster": int(vector_clusters.cluster_sizes(store, len(clusters.centroids)).max(initial=0)),
             "pairs_compared": compared,
             "pairs_close": close,
-            "recall": recall_of(corpus),
+            "recall": vector_clusters.recall_of(corpus),
             "removed_by_chain": count_below(drops, units_of(self.threshold) / UNITS),
             **group_sizes(corpus, np.asarray(drops.partner)),
         }
         if not self.index:
             return Decision((drops,), details=details)
         index = VectorIndex(self.index)
-        details["index"] = index_details(corpus, index, matches, self.seed)
+        details["index"] = vector_index.index_details(corpus, index, matches, self.seed)
         return Decision((drops, matched_drops(corpus, INDEX_REASON, index.folder, matches)), details=details)
 
     def index_bytes(self, documents: float, text_bytes: float) -> float:
@@ -380,18 +341,21 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return 2 * BYTES_PER_VECTOR * documents
 
     def index_phases(self) -> Sequence[Phase]:
-        tasks = [(SORTED, bundle_count, self._sort_by_cluster), (PARTS, part_count, write_part)]
+        tasks = [
+            (vector_index.SORTED, bundle_count, self._sort_by_cluster),
+            (vector_index.PARTS, vector_index.part_count, vector_index.write_part),
+        ]
         return (division_phase(1), *(Phase(*task, durable=True) for task in tasks))
 
     def _sort_by_cluster(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        sort_by_cluster(engine, corpus, task, self.column)
+        vector_index.sort_by_cluster(engine, corpus, task, self.column)
 
     def write_index(
         self, corpus: Corpus, folder: Path, ids_of: Callable[[np.ndarray], pa.Array], earlier: Sequence[Stage] = ()
     ) -> None:
         """Write the index of all documents of `corpus` to `folder`; see `saved_index.write_index`."""
-        write_clusters(corpus)
-        write_index(folder, {"vectors": VERSION} | self._origin(earlier), corpus, ids_of)
+        vector_index.write_clusters(corpus)
+        write_index(folder, {"vectors": vector_index.VERSION} | self._origin(earlier), corpus, ids_of)
 
 
 def _groups_path(corpus: Corpus) -> Path:
