@@ -158,7 +158,7 @@ def test_a_killed_run_continues_and_saves_its_centroids(
 ):
     report, expected = run_on(vectors, tmp_path, "whole")
     for phase in ("write_centroids", "assign", "compare", "measure_recall"):
-        name = f"curation.stages.vectors.semantic_dedup.{phase}"
+        name = f"curation.stages.vectors.vector_clusters.{phase}"
 
         def stop(*arguments: Any) -> None:
             raise KeyboardInterrupt
@@ -210,7 +210,7 @@ def test_many_clusters_are_fitted_in_two_levels_and_find_the_close_pairs(
 
     write = vector_clusters.write_centroids
     monkeypatch.setattr(
-        "curation.stages.vectors.semantic_dedup.write_centroids", lambda engine, *rest: write(FirstVectors(), *rest)
+        "curation.stages.vectors.vector_clusters.write_centroids", lambda engine, *rest: write(FirstVectors(), *rest)
     )
     monkeypatch.setattr(vector_clusters, "TWO_LEVELS", 20)
     report, removed = run_on(vectors, tmp_path, clusters=50, probe=15, threshold=0.9)
