@@ -9,7 +9,7 @@ Measures of an empty or null document are 0.
 
 import math
 import re
-from enum import IntEnum, auto
+from enum import IntEnum
 from typing import NamedTuple
 
 from curation.errors import nearest
@@ -18,6 +18,21 @@ GOPHER_STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")  # 
 ENGLISH_FUNCTION_WORDS = ("the", "a", "an", "is", "are", "was", "were")
 
 NGRAM_NAME = re.compile(r"(top|duplicate|covered)_(\d+)gram_")
+
+
+# Definitions of measures of n-grams
+_TOP_COUNT = "count of the most frequent word {}-gram"
+_TOP_CHARACTERS = (
+    "count x characters (joined by spaces) of the most frequent word {}-gram; of equally frequent ones, the first"
+)
+_DUPLICATE = (
+    "characters of words in repeated {0}-grams, by a walk that skips {0} words after a repeat and never counts a first "
+    "copy (datatrove)"
+)
+_COVERED = (
+    "characters of words inside any {}-gram that occurs twice or more, each word once, first copies too "
+    "(Rae et al. 2021)"
+)
 
 
 class Measure(IntEnum):
@@ -30,75 +45,91 @@ class Measure(IntEnum):
         ('maximal runs of characters that are not white space', 'words')
     """
 
-    @staticmethod
-    def _generate_next_value_(name: str, start: int, count: int, last_values: list[int]) -> int:
-        return count
+    definition: str  # what the measure counts
+    parts_of: tuple[str, ...]
 
-    bytes = auto()
-    characters = auto()
-    words = auto()
-    lines = auto()
-    text_lines = auto()
-    paragraphs = auto()
-    sentences = auto()
-    newlines = auto()
-    line_characters = auto()
-    word_characters = auto()
-    max_word_characters = auto()
-    words_with_letter = auto()
-    hash_signs = auto()
-    ellipses = auto()
-    ellipsis_characters = auto()
-    symbols = auto()
-    symbol_characters = auto()
-    bullet_lines = auto()
-    bullet_or_star_lines = auto()
-    ellipsis_lines = auto()
-    ellipsis_character_lines = auto()
-    punctuated_lines = auto()
-    short_lines = auto()
-    alphabetic_characters = auto()
-    alphanumeric_characters = auto()
-    digit_characters = auto()
-    uppercase_characters = auto()
-    space_characters = auto()
-    bracket_characters = auto()
-    punctuation_characters = auto()
-    unspaced_characters = auto()
-    stop_words = auto()
-    function_words = auto()
-    urls = auto()
-    url_characters = auto()
-    duplicate_lines = auto()
-    duplicate_line_characters = auto()
-    duplicate_paragraphs = auto()
-    duplicate_paragraph_characters = auto()
-    distinct_words = auto()
-    top_2gram_count = auto()
-    top_3gram_count = auto()
-    top_4gram_count = auto()
-    top_2gram_characters = auto()
-    top_3gram_characters = auto()
-    top_4gram_characters = auto()
-    duplicate_5gram_characters = auto()
-    duplicate_6gram_characters = auto()
-    duplicate_7gram_characters = auto()
-    duplicate_8gram_characters = auto()
-    duplicate_9gram_characters = auto()
-    duplicate_10gram_characters = auto()
-    covered_5gram_characters = auto()
-    covered_6gram_characters = auto()
-    covered_7gram_characters = auto()
-    covered_8gram_characters = auto()
-    covered_9gram_characters = auto()
-    covered_10gram_characters = auto()
-    num_2grams = auto()
-    num_3grams = auto()
+    def __new__(cls, definition: str, *parts_of: str) -> "Measure":
+        """`parts_of`: measures of which this one counts a part. A unit with characters counts as its first character.
 
-    @property
-    def definition(self) -> str:
-        """What the measure counts."""
-        return DESCRIPTIONS[self.name]
+        Excluded: `top_*gram_characters`, since equal n-grams may overlap, and upper case in letters (Ⓐ is no letter).
+        """
+        measure = int.__new__(cls, len(cls.__members__))
+        measure._value_ = len(cls.__members__)
+        measure.definition, measure.parts_of = definition, parts_of
+        return measure
+
+    bytes = "bytes of the UTF-8 text"
+    characters = "code points", "bytes"
+    words = "maximal runs of characters that are not white space", "word_characters"
+    lines = "elements of str.splitlines()", "characters"
+    text_lines = "lines with at least one word", "lines", "words"
+    paragraphs = "maximal runs of adjacent text lines", "text_lines"
+    sentences = (
+        "words that end a sentence (. ! ? … 。 ！ ？ ।, closing quotes and brackets after it skipped), plus one if the "
+        "last word does not end one",
+        "words",
+    )
+    newlines = "characters U+000A", "space_characters", "lines"
+    line_characters = "characters that are not line ends (the two characters of CR LF are one line end)", "characters"
+    word_characters = "characters that are not white space: the sum of all word lengths", "line_characters"
+    max_word_characters = "characters of the longest word", "word_characters"
+    words_with_letter = "words with at least one letter (str.isalpha)", "words", "alphabetic_characters"
+    hash_signs = "characters #", "symbol_characters"
+    ellipses = "occurrences of '...' (not overlapping) and of '…'", "symbols"
+    ellipsis_characters = "characters …", "symbol_characters", "ellipses"
+    symbols = "hash_signs + ellipses", "punctuation_characters"
+    symbol_characters = "hash_signs + ellipsis_characters", "symbols"
+    bullet_lines = "lines whose first character after white space is • or -", "bullet_or_star_lines"
+    bullet_or_star_lines = "lines whose first character after white space is •, - or *", "text_lines"
+    ellipsis_lines = "lines that end, white space skipped, in '...' or '…'", "punctuated_lines"
+    ellipsis_character_lines = "lines that end, white space skipped, in '…'", "ellipsis_lines", "ellipsis_characters"
+    punctuated_lines = "text lines that end, white space skipped, in one of . ! ? \" ' ” ’ … 。 ！ ？", "text_lines"
+    short_lines = "text lines of at most 30 characters, white space at both ends included", "text_lines"
+    alphabetic_characters = "letters (str.isalpha)", "alphanumeric_characters"
+    alphanumeric_characters = "letters and numbers (str.isalnum)", "word_characters"
+    digit_characters = "decimal digits (str.isdecimal)", "alphanumeric_characters"
+    uppercase_characters = "upper-case letters (str.isupper)", "word_characters"
+    space_characters = "white space (str.isspace)", "characters"
+    bracket_characters = "any of ( ) [ ] { } ⟨ ⟩", "punctuation_characters"
+    punctuation_characters = "characters of the general categories P*", "word_characters"
+    unspaced_characters = "characters of scripts written without spaces between words", "word_characters"
+    stop_words = "how many of the eight Gopher stop words occur (case-sensitive)", "distinct_words", "words_with_letter"
+    function_words = "occurrences of a, an, are, is, the, was, were (case-insensitive)", "words_with_letter"
+    urls = "matches of https?://\\S+|www\\.\\S+", "words_with_letter", "url_characters"
+    url_characters = "characters of the matches of `urls`", "word_characters"
+    duplicate_lines = "text lines equal to an earlier one", "text_lines", "duplicate_line_characters"
+    duplicate_line_characters = "characters of duplicate_lines, without line ends", "line_characters"
+    duplicate_paragraphs = (
+        "paragraphs whose lines equal those of an earlier one",
+        "paragraphs",
+        "duplicate_lines",
+        "duplicate_paragraph_characters",
+    )
+    duplicate_paragraph_characters = (
+        "characters of duplicate_paragraphs; a line end within one counts as 1",
+        "characters",
+    )
+    distinct_words = "different words (case-sensitive)", "words"
+    top_2gram_count = _TOP_COUNT.format(2), "num_2grams"
+    top_3gram_count = _TOP_COUNT.format(3), "num_3grams", "top_2gram_count"
+    top_4gram_count = _TOP_COUNT.format(4), "top_3gram_count"
+    top_2gram_characters = _TOP_CHARACTERS.format(2)
+    top_3gram_characters = _TOP_CHARACTERS.format(3)
+    top_4gram_characters = _TOP_CHARACTERS.format(4)
+    duplicate_5gram_characters = _DUPLICATE.format(5), "covered_5gram_characters"
+    duplicate_6gram_characters = _DUPLICATE.format(6), "covered_6gram_characters"
+    duplicate_7gram_characters = _DUPLICATE.format(7), "covered_7gram_characters"
+    duplicate_8gram_characters = _DUPLICATE.format(8), "covered_8gram_characters"
+    duplicate_9gram_characters = _DUPLICATE.format(9), "covered_9gram_characters"
+    duplicate_10gram_characters = _DUPLICATE.format(10), "covered_10gram_characters"
+    covered_5gram_characters = _COVERED.format(5), "word_characters"
+    covered_6gram_characters = _COVERED.format(6), "covered_5gram_characters"
+    covered_7gram_characters = _COVERED.format(7), "covered_6gram_characters"
+    covered_8gram_characters = _COVERED.format(8), "covered_7gram_characters"
+    covered_9gram_characters = _COVERED.format(9), "covered_8gram_characters"
+    covered_10gram_characters = _COVERED.format(10), "covered_9gram_characters"
+    num_2grams = "words - 1, at least 0", "words"
+    num_3grams = "words - 2, at least 0", "num_2grams"
 
     @property
     def unit(self) -> str:
@@ -121,68 +152,6 @@ OTHER_NAMES = {
     "stopword": "stop_words", "stopwords": "stop_words", "unique_words": "distinct_words",
 }  # fmt: skip
 WORD_LENGTHS = re.compile(r"(?:mean|avg|average)_word_len(?:gth)?|word_len(?:gth)?")
-
-DESCRIPTIONS: dict[str, str] = {
-    "bytes": "bytes of the UTF-8 text",
-    "characters": "code points",
-    "words": "maximal runs of characters that are not white space",
-    "lines": "elements of str.splitlines()",
-    "text_lines": "lines with at least one word",
-    "paragraphs": "maximal runs of adjacent text lines",
-    "sentences": "words that end a sentence (. ! ? … 。 ！ ？ ।, closing quotes and brackets after it skipped), "
-    "plus one if the last word does not end one",
-    "newlines": "characters U+000A",
-    "line_characters": "characters that are not line ends (the two characters of CR LF are one line end)",
-    "word_characters": "characters that are not white space: the sum of all word lengths",
-    "max_word_characters": "characters of the longest word",
-    "words_with_letter": "words with at least one letter (str.isalpha)",
-    "hash_signs": "characters #",
-    "ellipses": "occurrences of '...' (not overlapping) and of '…'",
-    "ellipsis_characters": "characters …",
-    "symbols": "hash_signs + ellipses",
-    "symbol_characters": "hash_signs + ellipsis_characters",
-    "bullet_lines": "lines whose first character after white space is • or -",
-    "bullet_or_star_lines": "lines whose first character after white space is •, - or *",
-    "ellipsis_lines": "lines that end, white space skipped, in '...' or '…'",
-    "ellipsis_character_lines": "lines that end, white space skipped, in '…'",
-    "punctuated_lines": "text lines that end, white space skipped, in one of . ! ? \" ' ” ’ … 。 ！ ？",
-    "short_lines": "text lines of at most 30 characters, white space at both ends included",
-    "alphabetic_characters": "letters (str.isalpha)",
-    "alphanumeric_characters": "letters and numbers (str.isalnum)",
-    "digit_characters": "decimal digits (str.isdecimal)",
-    "uppercase_characters": "upper-case letters (str.isupper)",
-    "space_characters": "white space (str.isspace)",
-    "bracket_characters": "any of ( ) [ ] { } ⟨ ⟩",
-    "punctuation_characters": "characters of the general categories P*",
-    "unspaced_characters": "characters of scripts written without spaces between words",
-    "stop_words": "how many of the eight Gopher stop words occur (case-sensitive)",
-    "function_words": "occurrences of a, an, are, is, the, was, were (case-insensitive)",
-    "urls": "matches of https?://\\S+|www\\.\\S+",
-    "url_characters": "characters of the matches of `urls`",
-    "duplicate_lines": "text lines equal to an earlier one",
-    "duplicate_line_characters": "characters of duplicate_lines, without line ends",
-    "duplicate_paragraphs": "paragraphs whose lines equal those of an earlier one",
-    "duplicate_paragraph_characters": "characters of duplicate_paragraphs; a line end within one counts as 1",
-    "distinct_words": "different words (case-sensitive)",
-    **{f"top_{n}gram_count": f"count of the most frequent word {n}-gram" for n in (2, 3, 4)},
-    **{
-        f"top_{n}gram_characters": f"count x characters (joined by spaces) of the most frequent word {n}-gram; "
-        "of equally frequent ones, the first"
-        for n in (2, 3, 4)
-    },
-    **{
-        f"duplicate_{n}gram_characters": f"characters of words in repeated {n}-grams, by a walk that skips {n} words "
-        "after a repeat and never counts a first copy (datatrove)"
-        for n in range(5, 11)
-    },
-    **{
-        f"covered_{n}gram_characters": f"characters of words inside any {n}-gram that occurs twice or more, each word "
-        "once, first copies too (Rae et al. 2021)"
-        for n in range(5, 11)
-    },
-    "num_2grams": "words - 1, at least 0",
-    "num_3grams": "words - 2, at least 0",
-}
 
 GOPHER, FINEWEB = "Rae et al. 2021 (Gopher)", "Penedo et al. 2024 (FineWeb)"
 SOURCES: dict[str, str] = {  # of measures that are no basic counts
@@ -213,59 +182,6 @@ def unit_of(name: str) -> str:
     return OTHER_UNITS.get(name) or name.rpartition("_")[2]
 
 
-# Measure -> measures of which it counts a part. A unit with characters counts as its first character.
-# Excluded: `top_*gram_characters`, since equal n-grams may overlap, and upper case in letters (Ⓐ is not a letter).
-PARTS: dict[str, tuple[str, ...]] = {
-    "characters": ("bytes",),
-    "words": ("word_characters",),
-    "lines": ("characters",),
-    "text_lines": ("lines", "words"),
-    "paragraphs": ("text_lines",),
-    "sentences": ("words",),
-    "newlines": ("space_characters", "lines"),
-    "line_characters": ("characters",),
-    "word_characters": ("line_characters",),
-    "max_word_characters": ("word_characters",),
-    "words_with_letter": ("words", "alphabetic_characters"),
-    "hash_signs": ("symbol_characters",),
-    "ellipses": ("symbols",),
-    "ellipsis_characters": ("symbol_characters", "ellipses"),
-    "symbols": ("punctuation_characters",),
-    "symbol_characters": ("symbols",),
-    "bullet_lines": ("bullet_or_star_lines",),
-    "bullet_or_star_lines": ("text_lines",),
-    "ellipsis_lines": ("punctuated_lines",),
-    "ellipsis_character_lines": ("ellipsis_lines", "ellipsis_characters"),
-    "punctuated_lines": ("text_lines",),
-    "short_lines": ("text_lines",),
-    "alphabetic_characters": ("alphanumeric_characters",),
-    "alphanumeric_characters": ("word_characters",),
-    "digit_characters": ("alphanumeric_characters",),
-    "uppercase_characters": ("word_characters",),
-    "space_characters": ("characters",),
-    "bracket_characters": ("punctuation_characters",),
-    "punctuation_characters": ("word_characters",),
-    "unspaced_characters": ("word_characters",),
-    "stop_words": ("distinct_words", "words_with_letter"),
-    "function_words": ("words_with_letter",),
-    "urls": ("words_with_letter", "url_characters"),
-    "url_characters": ("word_characters",),
-    "duplicate_lines": ("text_lines", "duplicate_line_characters"),
-    "duplicate_line_characters": ("line_characters",),
-    "duplicate_paragraphs": ("paragraphs", "duplicate_lines", "duplicate_paragraph_characters"),
-    "duplicate_paragraph_characters": ("characters",),
-    "distinct_words": ("words",),
-    "top_2gram_count": ("num_2grams",),
-    "top_3gram_count": ("num_3grams", "top_2gram_count"),
-    "top_4gram_count": ("top_3gram_count",),
-    **{f"duplicate_{n}gram_characters": (f"covered_{n}gram_characters",) for n in range(5, 11)},
-    **{f"covered_{n}gram_characters": (f"covered_{n - 1}gram_characters",) for n in range(6, 11)},
-    "covered_5gram_characters": ("word_characters",),
-    "num_2grams": ("words",),
-    "num_3grams": ("num_2grams",),
-}
-
-
 def _document_members() -> None:
     """Give the class and each measure a docstring with the definition, unit and source, for `help`."""
     lines = []
@@ -281,7 +197,7 @@ _document_members()
 
 def is_part(part: str, whole: str) -> bool:
     """Return whether `part` is `whole` or counts a part of it, and hence is never larger."""
-    return part == whole or any(is_part(between, whole) for between in PARTS.get(part, ()))
+    return part == whole or any(is_part(between, whole) for between in Measure[part].parts_of)
 
 
 def highest_ratio(above: str, below: str) -> float:

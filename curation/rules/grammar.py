@@ -78,7 +78,7 @@ class Rule(
                             ratio, the column, or `<column>_matches`
 
     ValueError for bounds that remove no document or every one. No measure is below 0, and no ratio is above 1 if its
-    first measure counts a part of the second (`curation.measures.PARTS`).
+    first measure counts a part of the second (`Measure.parts_of`).
     """
 
     measure: str = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every measure of one document in slow plain Python, straight from `curation.measures.DESCRIPTIONS`."""
+"""Every measure of one document in slow plain Python, straight from the definitions of `curation.Measure`."""
 
 import re
 from collections import Counter
