@@ -45,7 +45,7 @@ fix: $(READY)  ## format the code and apply the fixes of ruff
 	$(BIN)/ruff format
 
 functions: $(READY)  ## write the functions of stages in `curation`, after a change of their settings or docstrings
-	$(BIN)/python -m tools.make_functions
+	$(BIN)/python -m tests.tools.make_functions
 
 check: $(READY)  ## check lint rules, format, types and spelling, as the commit hooks do
 	$(BIN)/ruff check
@@ -54,7 +54,7 @@ check: $(READY)  ## check lint rules, format, types and spelling, as the commit 
 	$(BIN)/codespell
 
 wheel: $(READY)  ## build a wheel in dist/ with kernels compiled for x86-64-v3
-	$(BIN)/python -m tools.wheel_kernels
+	$(BIN)/python -m tests.tools.wheel_kernels
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 	rm -r curation/kernels/compiled
 

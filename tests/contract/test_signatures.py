@@ -26,7 +26,7 @@ import curation
 import curation.library.functions
 from curation.stages import STAGES
 from curation.stages.base import PATH, Function
-from tools import make_functions
+from tests.tools import make_functions
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = {kind: getattr(curation, kind) for kind in STAGES}

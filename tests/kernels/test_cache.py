@@ -35,7 +35,7 @@ print(entrypoints._already_initialized, "awkward" in sys.modules)
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A folder with a copy of the packages, whose processes keep kernels in the folder `cache` next to it."""
-    for package in ("curation", "cpu_fallback", "gpu_pipeline", "tools"):
+    for package in ("curation", "cpu_fallback", "gpu_pipeline", "tests/tools"):
         ignored = shutil.ignore_patterns("__pycache__", "compiled")
         shutil.copytree(ROOT / package, tmp_path / "copy" / package, ignore=ignored)
     return tmp_path / "copy"
@@ -110,7 +110,7 @@ def test_a_damaged_file_counts_as_missing(copy: Path):
 def test_kernels_in_the_package_are_used_where_the_key_agrees(copy: Path):
     """What `make wheel` puts into a wheel, with the kernels of one group."""
     code = "import runpy, curation.planning.warm_up as w; w.GROUPS = {'hashes': w.GROUPS['hashes']}; "
-    code += "runpy.run_module('tools.wheel_kernels', run_name='__main__')"
+    code += "runpy.run_module('tests.tools.wheel_kernels', run_name='__main__')"
     subprocess.run([sys.executable, "-c", code], cwd=copy, env=environment_of(copy), check=True)
     installed = copy / "curation" / "kernels" / "compiled"
     shutil.rmtree(copy.parent / "cache", ignore_errors=True)

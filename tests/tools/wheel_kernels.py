@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile kernels into the package for a wheel: `python -m tools.wheel_kernels`, called by `make wheel`.
+"""Compile kernels into the package for a wheel: `python -m tests.tools.wheel_kernels`, called by `make wheel`.
 
 They are compiled for x86-64-v3 (AVX2: most servers since 2013), whatever this machine has. The cache uses them where
 processor, Numba, Python and sources agree.
@@ -21,7 +21,7 @@ from curation.planning.warm_up import GROUPS, warm_up
 from curation.system.progress import Lines
 from curation.system.terminal import print_line
 
-MODULE = "tools.wheel_kernels"  # `__name__` is `__main__` if Python runs it
+MODULE = "tests.tools.wheel_kernels"  # `__name__` is `__main__` if Python runs it
 
 
 def compile_for_wheel(groups: Sequence[str]) -> Path:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write the functions of the stages from their structures: `stage_functions.py`, and the names in `curation`.
 
-    python -m tools.make_functions
+    python -m tests.tools.make_functions
 
 Editors, type checkers and `help()` read code, so the code is written once and checked in; a test compares it.
 """
@@ -23,7 +23,7 @@ from curation.recipes.schema import field_texts
 from curation.stages import STAGES, Stage
 from curation.stages.base import Function
 
-PACKAGE = Path(__file__).resolve().parents[1] / "curation"
+PACKAGE = Path(__file__).resolve().parents[2] / "curation"
 FUNCTIONS, NAMES, STUB = "library/stage_functions.py", "__init__.py", "__init__.pyi"
 HEADER = "# SPDX-License-Identifier: Apache-2.0\n# Written by `make functions`. Do not edit.\n"
 AS_IT_IS = "# fmt: off\n# ruff: noqa: E501\n"
