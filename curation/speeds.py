@@ -59,8 +59,7 @@ BENCHMARK_ROWS = {
     "fuzzy_dedup": "band_keys 21 of 6 rows",
     "tokens": "tokenize gpt2",
 }
-EXPANSION = {"jsonl": 1.0, "parquet": 2.5}  # text bytes per stored byte; assumed
-COMPRESSED_EXPANSION = 3.0
+COMPRESSED_EXPANSION = 3.0  # text bytes per stored byte; assumed
 
 
 class Work(NamedTuple):
@@ -92,11 +91,11 @@ def benchmark_file() -> Path:
     return Path(cache) / "gpu-pipeline" / "gpu_bench.json"
 
 
-def text_bytes(stored: int, file_format: str, compressed: bool) -> int:
-    """Return about how much text a file holds."""
+def text_bytes(stored: int, expansion: float, compressed: bool) -> int:
+    """Return about how much text a file holds. `expansion`: bytes of text per byte that is not compressed."""
     if stored < 0:  # unknown
         return 0
-    return int(stored * (COMPRESSED_EXPANSION if compressed else EXPANSION.get(file_format, 1.0)))
+    return int(stored * (COMPRESSED_EXPANSION if compressed else expansion))
 
 
 def measured_rates(device: str) -> dict[str, float]:

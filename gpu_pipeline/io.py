@@ -19,11 +19,13 @@ import pyarrow as pa
 
 from curation.arrays import as_one_array
 from curation.contract import ID, ROW, TEXT, Batch
-from curation.reading import lines, read_documents, row_groups
+from curation.reading import lines, read_documents
 from curation.reading.documents import Documents
+from curation.reading.formats import format_of
+from curation.reading.formats.tabular import Parquet, open_parquet, row_groups, rows_in
 from curation.reading.places import Mark, shifted
+from curation.reading.slice_documents import groups_of
 from curation.reading.source_files import FileRange, Slice, SourceFile
-from curation.reading.tabular import rows_in, schema_in
 from curation.reading.urls import is_remote
 from gpu_pipeline import text_kernels
 from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, uploaded
@@ -39,7 +41,7 @@ MAX_RUN_SHARE = 2  # of a batch; the host reads larger row groups, since it can 
 
 
 def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
-    if all(lines.is_plain_lines(file_range.file) for file_range in input_slice.ranges):
+    if all(format_of(file_range.file).is_plain_lines(file_range.file) for file_range in input_slice.ranges):
         yield from _read_lines(input_slice, batch_bytes)
         return
     columns = {_plain_columns(file_range.file) for file_range in input_slice.ranges}
@@ -52,9 +54,10 @@ def read_slice(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
 def _plain_columns(file: SourceFile) -> tuple[str, ...] | None:
     """The wanted columns of a local Parquet file if all are strings, else None. cuDF expands some paths: `key=value`
     folders, patterns, home directories, chained file systems."""
-    if file.format != "parquet" or is_remote(file.path) or any(mark in file.path for mark in PATH_MARKS):
+    is_parquet = isinstance(format_of(file), Parquet)
+    if not is_parquet or is_remote(file.path) or any(mark in file.path for mark in PATH_MARKS):
         return None
-    kinds = {field.name: field.type for field in schema_in(file)}
+    kinds = {field.name: field.type for field in open_parquet(file).schema_arrow}
     names = tuple(dict.fromkeys([file.text_column, *({file.id_column} & {*kinds}), *file.carried.values()]))
     plain = all(pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name]) for name in names)
     return names if plain else None
@@ -80,7 +83,7 @@ def _as_batch(documents: Documents, row: int, first_range: int) -> Batch:
 def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
     """JSON Lines: the device takes large files, the host small ones, which it reads together."""
     row = number = 0
-    for ranges in lines.runs(input_slice.ranges):
+    for ranges in groups_of(input_slice.ranges):
         if len(ranges) > 1:
             batches = _read_on_host(msgspec.structs.replace(input_slice, ranges=ranges), batch_bytes, row, number)
         else:

@@ -93,10 +93,10 @@ def test_a_rate_of_zero_is_not_used(benchmark):
 
 
 def test_text_of_stored_bytes():
-    assert text_bytes(100, "jsonl", False) == 100
-    assert text_bytes(100, "jsonl", True) == 300
-    assert text_bytes(100, "parquet", False) == 250
-    assert text_bytes(-1, "jsonl", True) == 0
+    assert text_bytes(100, 1.0, False) == 100
+    assert text_bytes(100, 1.0, True) == 300
+    assert text_bytes(100, 2.5, False) == 250
+    assert text_bytes(-1, 1.0, True) == 0
 
 
 def test_work_of_a_recipe(tmp_path):

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from curation.errors import counted
-from curation.reading.inputs import RESERVED
+from curation.reading.source_files import RESERVED
 
 if TYPE_CHECKING:
     from curation.planning.disk import DiskNeed

@@ -29,9 +29,9 @@ from curation.contract import ID, ROW, TEXT
 from curation.errors import InputError, OutputError
 from curation.reading import probe, read_documents
 from curation.reading.documents import HELD_BYTES, Documents
+from curation.reading.formats import format_of
 from curation.reading.inputs import is_hub
 from curation.reading.source_files import FileRange, Slice, SourceFile
-from curation.reading.tabular import open_parquet
 from curation.reading.urls import is_remote, shown
 from curation.run_folder.documents import part_files
 
@@ -169,16 +169,16 @@ def _batches(files: Sequence[SourceFile], first: int, seed: int) -> Iterator[_Ba
 
 def _places(files: Sequence[SourceFile], first: int, seed: int) -> Iterator[_Place]:
     """The parts of an input in the order of reading."""
-    if any(file.format != "parquet" for file in files):
+    counts = [format_of(file).row_counts(file) for file in files]
+    if None in counts:
         for file in map(probe, files):
             yield _Place(FileRange(file=file, start=0, stop=file.bytes), None)
         return
     groups: list[tuple[int, int, int]] = []  # file, row group, doc of its first record
-    for number, file in enumerate(files):
-        metadata = open_parquet(file).metadata
-        for group in range(metadata.num_row_groups):
+    for number, rows_of in enumerate(counts):
+        for group, rows in enumerate(rows_of or ()):
             groups.append((number, group, first))
-            first += metadata.row_group(group).num_rows
+            first += rows
     random.Random(seed).shuffle(groups)
     for number, group, start in groups:
         yield _Place(FileRange(file=probe(files[number]), start=group, stop=group + 1), start)

@@ -29,7 +29,7 @@ from curation.models.vectors import UNITS, units_of
 from curation.planning.memory import read_processors
 from curation.reading import probe, read_documents, rejections, shown
 from curation.reading.changes import check_unchanged
-from curation.reading.formats import SET
+from curation.reading.formats.base import SET
 from curation.reading.inputs import list_inputs, refuse_streamed
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices

@@ -27,6 +27,7 @@ from curation.packing.megatron import (
     suffixed,
 )
 from curation.packing.pair_sets import refuse_unfinished
+from curation.reading.urls import is_remote, shown
 from curation.system.html_table import Shown
 
 SHOWN_PAIRS = 5
@@ -48,9 +49,9 @@ class IndexedReader(Shown):
     tokens     shape (all tokens,): the whole `.bin`
     num_bytes  size of the `.bin`
 
-    Layout: `curation/packing/megatron.py`. InputError: a missing file, or a pair of an unfinished `merge` or `split`.
-    IntegrityError: a file that is not a Megatron index, or files whose sizes contradict the index. `reader[i]` raises
-    IndexError, and IntegrityError for a pointer outside of the `.bin`.
+    Layout: `curation/packing/megatron.py`. InputError: a missing file, an URL, or a pair of an unfinished `merge` or
+    `split`. IntegrityError: a file that is not a Megatron index, or files whose sizes contradict the index. `reader[i]`
+    raises IndexError, and IntegrityError for a pointer outside of the `.bin`.
     """
 
     def __init__(self, prefix: str | Path) -> None:
@@ -106,7 +107,12 @@ class IndexedReader(Shown):
 
 
 def bare_prefix(path: str | Path) -> Path:
-    """Return the prefix of a pair, given the prefix or the path of either file."""
+    """Return the prefix of a pair, given the prefix or the path of either file. InputError: an URL."""
+    if is_remote(str(path)):
+        raise InputError(
+            f"{shown(str(path))} is an URL, and pairs are read from local files. Copy its .bin and .idx to a folder of "
+            "this machine, and give the prefix there"
+        )
     return Path(str(path).removesuffix(".bin").removesuffix(".idx"))
 
 

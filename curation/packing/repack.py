@@ -87,8 +87,8 @@ def _manifest(prefix: Path) -> dict[str, Any]:
 def _unique_prefixes(paths: Sequence[str | Path]) -> list[Path]:
     """Return the prefixes in the given order. Both files of a pair, as from a shell's glob, count once."""
     given: dict[Path, list[Path]] = {}
-    for path in map(Path, paths):
-        given.setdefault(suffixed(bare_prefix(path), ".idx").resolve(), []).append(path)
+    for path in paths:
+        given.setdefault(suffixed(bare_prefix(path), ".idx").resolve(), []).append(Path(path))
     for same in given.values():
         if len(same) > 1 and sorted(path.suffix for path in same) != [".bin", ".idx"]:
             raise InputError(f"{same[0]} and {same[1]} are the same pair; give each pair once")

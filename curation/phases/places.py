@@ -16,7 +16,6 @@ from curation.reading.urls import shown
 from curation.system.files import commit, numbered_path
 
 SUFFIX = ".places.npy"
-LINES = "jsonl"  # the format whose records are lines
 
 
 def store_marks(folder: Path, number: int, marks: Sequence[Mark]) -> None:
@@ -52,7 +51,7 @@ class Places:
             first = input_slice.ranges[0]
             before = before if first.file.path == path and first.start else 0
             starts[number] = before
-            before += int((totals.lines if first.file.format == LINES else totals.rows)[number])
+            before += int(totals.lines[number])
             path = first.file.path
         return Places(folder, slices, starts, totals.has_marks)
 

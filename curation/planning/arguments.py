@@ -14,7 +14,7 @@ from curation.engine import Choice, load_engine
 from curation.errors import EngineError, near_or_nothing
 from curation.planning.memory import Resources, choose, choose_for_device, read_limits, read_processors
 from curation.planning.plan import Preflight
-from curation.reading.lines import is_plain_lines
+from curation.reading.formats import format_of
 from curation.recipes.recipe import Recipe
 from curation.speeds import Work, text_bytes
 from curation.system.addresses import address_fault
@@ -69,11 +69,11 @@ def work_of(recipe: Recipe, checked: Preflight, workers: int) -> Work:
     """Return what the engine "auto" is chosen by: about how much text there is, and what the run does with it."""
     documents = ["encode" if recipe.output.parquet == "gpu" else "write"] if recipe.output.documents else []
     steps = [stage.kind for stage in recipe.stages] + documents
-    if all(is_plain_lines(file) and not file.compression for file in checked.files):
+    if all(format_of(file).is_plain_lines(file) and not file.compression for file in checked.files):
         steps.append("parse")
     tokens = [] if checked.tokenizer is None else ["tokens"]
     on_host = tokens if checked.tokenizer and checked.tokenizer.device_note else []
-    size = sum(text_bytes(file.bytes, file.format, bool(file.compression)) for file in checked.files)
+    size = sum(text_bytes(file.bytes, format_of(file).expansion, bool(file.compression)) for file in checked.files)
     return Work(size, [*steps, *(tokens if not on_host else [])], workers or read_processors(), on_host)
 
 

@@ -50,6 +50,7 @@ from curation.packing.tokenization import Tokenizer
 from curation.planning.memory import shown_bytes
 from curation.planning.segments import cut_segments
 from curation.planning.survey import ASSUMED_PARQUET, Survey, kept_share, survey_inputs
+from curation.reading.formats import format_of
 from curation.reading.source_files import SourceFile
 from curation.recipes.recipe import Recipe
 from curation.run_folder.folder import bytes_of_run
@@ -66,7 +67,6 @@ IDX_BYTES, LENGTH_BYTES, FORM_BYTES = 20, 4, 16  # per document
 EXPORT_RATIO, EXPORT_BYTES = 1.05, 60
 # A bound without a sample, in bytes per stored byte: text per stored byte, and bytes of each file per byte of text.
 MAX_EXPANSION = {"": 1.0, "gzip": 10.0, "zstd": 15.0, "bzip2": 15.0, "xz": 20.0}
-MAX_COLUMNAR = 8.0  # text per stored byte of Parquet and Arrow
 MAX_PER_SEGMENT, MAX_PER_COPY, MAX_PER_FORM = 4.0, 2.0, 2.0  # short documents have more bytes of keys than of text
 
 
@@ -171,8 +171,7 @@ def most_needed(recipe: Recipe, files: Sequence[SourceFile]) -> float:
         return math.inf
     text = 0.0
     for file in files:
-        columnar = MAX_COLUMNAR if file.format in ("parquet", "arrow") else 1.0
-        text += max(file.bytes, 0) * max(MAX_EXPANSION[file.compression], columnar)
+        text += max(file.bytes, 0) * max(MAX_EXPANSION[file.compression], format_of(file).max_expansion)
     output, copies = recipe.output, max((entry.copies for entry in recipe.input), default=1)
     forms = len(output.formats) + bool(output.formats) + bool(output.raw) + bool(output.cleaned) + output.index
     per_byte = MAX_PER_SEGMENT * len(cut_segments(recipe.stages)) + copies * (MAX_PER_COPY + MAX_PER_FORM * forms)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from curation.errors import near_or_nothing
-from curation.reading import field_names
+from curation.reading.formats import format_of
 from curation.reading.source_files import SourceFile
 
 
@@ -13,7 +13,7 @@ def null_column(name: str, column: str, file: SourceFile, of: str) -> str:
 
     `file` is one of the input's; its first records show which field was meant.
     """
-    known, field = field_names(file), file.carried[column]
+    known, field = format_of(file).record_fields(file), file.carried[column]
     from_field = f", from the field {field!r}," if field != column else ""
     hint = near_or_nothing(field, known) if field not in known else ""
     return f"input {name!r}: column {column!r}{from_field} is null in every {of}{hint}"

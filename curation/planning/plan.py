@@ -27,10 +27,10 @@ from curation.planning.stored_plan import (
     store_plan,
 )
 from curation.planning.stream_inputs import FOLDER as COLLECTED
-from curation.reading.inputs import RESERVED, entries_by_name, input_names, is_hub
+from curation.reading.inputs import entries_by_name, input_names, is_hub
 from curation.reading.paths import find_files
 from curation.reading.slice_table import SliceTable
-from curation.reading.source_files import Slice, SourceFile
+from curation.reading.source_files import RESERVED, Slice, SourceFile
 from curation.reading.urls import shown
 from curation.recipes.recipe import Recipe
 from curation.run_folder.folder import WORK, check_inputs, check_names, plan_path

@@ -26,7 +26,7 @@ from curation.planning.lost_groups import SampledDocument, starts_of, warn_of_lo
 from curation.planning.null_columns import null_column
 from curation.planning.segments import Segment, cut_segments
 from curation.reading.excerpts import Excerpt, draw_excerpts
-from curation.reading.formats import column_names
+from curation.reading.formats import format_of
 from curation.reading.inputs import entries_by_name
 from curation.reading.source_files import SourceFile
 from curation.reading.urls import shown
@@ -266,7 +266,7 @@ def _kinds(files: Sequence[SourceFile], excerpts: Sequence[Excerpt]) -> dict[tup
 
 
 def _new_kind(file: SourceFile) -> FileKind:
-    names = column_names(file)
+    names = format_of(file).columns(file)
     others = [name for name in names if name not in (file.text_column, file.id_column)]
     return FileKind(
         input=file.source, format=file.format, compression=file.compression, text_column=file.text_column,

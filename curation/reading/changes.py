@@ -23,15 +23,12 @@ from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import is_remote, shown
 
-COLUMNAR = ("parquet", "arrow")
 EDGE_BYTES = 4096
 DIGEST_BYTES = 8
 
 
 def edges_of(file: SourceFile, start: int, stop: int) -> str:
-    """Return a digest (hex) of the first and last EDGE_BYTES of a range in bytes; "" for files that may not grow."""
-    if not _may_grow(file):
-        return ""
+    """Return a digest (hex) of the first and last EDGE_BYTES of a range in bytes."""
     with open_raw(file.path) as raw:
         return _edges(raw, start, stop)
 
@@ -91,16 +88,12 @@ def _changed(file: SourceFile, how: str) -> NoReturn:
     )
 
 
-def _may_grow(file: SourceFile) -> bool:
-    return not (file.compression or file.format in COLUMNAR or is_remote(file.path))
-
-
 def _check_local(file_range: FileRange) -> None:
     file = file_range.file
     with open_raw(file.path) as raw:
         status = os.fstat(raw.fileno())
         grown = status.st_size > file.bytes
-        if status.st_size < file.bytes or (grown and not _may_grow(file)):
+        if status.st_size < file.bytes or (grown and not file_range.edges):
             _changed(file, f"it has {status.st_size:,} bytes, planned were {file.bytes:,}")
         if not status.st_size and raw.read(1):
             raise InputError(

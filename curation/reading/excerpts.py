@@ -23,10 +23,10 @@ import pyarrow as pa
 from curation.contract import TEXT
 from curation.errors import InputError
 from curation.reading.documents import schema_of
-from curation.reading.formats import probe, read_documents
+from curation.reading.formats import format_of, probe
+from curation.reading.slice_documents import read_documents
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.streams import is_damage, open_raw, read_chunk
-from curation.reading.tabular import open_parquet
 from curation.reading.urls import is_remote, shown
 
 PIECE_BYTES = 256 << 10  # of a file, or of the text of a row group
@@ -102,39 +102,25 @@ def _places(
 
 def _is_cut(file: SourceFile) -> bool:
     """Whether a file is read at any place. URLs are read from the start: some servers cannot send a part of a file."""
-    return not is_remote(file.path) and (file.format == "parquet" or _has_lines(file))
-
-
-def _has_lines(file: SourceFile) -> bool:
-    return file.format == "jsonl" and not file.compression
+    return not is_remote(file.path) and format_of(file).is_divisible(file)
 
 
 def _read(file: SourceFile, place: int, head_bytes: int) -> Excerpt:
     limited = msgspec.structs.replace(file, max_document_bytes=min(file.max_document_bytes, MAX_DOCUMENT_BYTES))
     probed = limited if file.text_column else probe(limited)
     started = time.perf_counter()
-    if probed.format == "parquet":
-        table, rejected, stored = _read_row_group(probed, place)
-    elif probed.format == "arrow" and not probed.compression:
-        table, rejected, is_whole = _read_range(probed, 0, probed.bytes, PIECE_BYTES)
-        stored = probed.bytes if is_whole else min(probed.bytes, max(table.nbytes, 1))
-    elif _has_lines(probed):
-        start = place * PIECE_BYTES
-        stop = min(start + PIECE_BYTES, probed.bytes)
-        table, rejected, _ = _read_range(probed, start, stop, MAX_HEAD_TEXT)
-        stored = stop - start
+    stored: float
+    if piece := format_of(probed).piece(probed, place, PIECE_BYTES):
+        table, rejected, is_whole = _read_range(probed, piece.start, piece.stop, piece.max_text)
+        if piece.records:
+            stored = probed.bytes * (len(table) + rejected) / piece.records or probed.bytes
+        else:
+            size = piece.stop - piece.start
+            stored = size if is_whole else min(size, max(table.nbytes, 1))
     else:
         with _head(probed, head_bytes) as (head, stored):
             table, rejected, _ = _read_range(head, 0, head.bytes, MAX_HEAD_TEXT)
     return Excerpt(file, table, rejected, stored, time.perf_counter() - started)
-
-
-def _read_row_group(file: SourceFile, place: int) -> tuple[pa.Table, int, float]:
-    metadata = open_parquet(file).metadata
-    group = place * metadata.num_row_groups // -(-file.bytes // PIECE_BYTES)
-    table, rejected, _ = _read_range(file, group, min(group + 1, metadata.num_row_groups), PIECE_BYTES)
-    rows = table.num_rows + rejected
-    return table, rejected, file.bytes * rows / max(metadata.num_rows, 1) if rows else file.bytes
 
 
 def _read_range(file: SourceFile, start: int, stop: int, max_bytes: int) -> tuple[pa.Table, int, bool]:
@@ -159,8 +145,8 @@ def _head(file: SourceFile, min_bytes: int) -> Iterator[tuple[SourceFile, int]]:
     A head of compressed bytes is held in memory; nothing is written.
     """
     size = min(file.bytes, max(HEAD_BYTES[file.compression], min_bytes))
-    if file.format == "text" and not file.separator and not file.compression:
-        size = min(file.bytes, MAX_DOCUMENT_BYTES)  # the file is one document
+    if format_of(file).is_one_document(file) and not file.compression:
+        size = min(file.bytes, MAX_DOCUMENT_BYTES)
     if size == file.bytes or not file.compression:
         yield msgspec.structs.replace(file, bytes=size), size
         return

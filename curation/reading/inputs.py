@@ -14,73 +14,15 @@ from typing import Any
 import msgspec
 
 from curation.errors import InputError
+from curation.reading.formats import FORMATS
+from curation.reading.source_files import QUOTE, ReadOptions
 from curation.reading.urls import shown
 
-SUFFIXES = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".txt": "text",
-    ".md": "text",
-    ".rst": "text",
-    ".html": "html",
-    ".htm": "html",
-    ".wet": "wet",
-    ".warc": "warc",
-}
-FORMATS = ("auto", *dict.fromkeys(SUFFIXES.values()))
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz"}
+AUTO = "auto"  # the format by suffix
 LIST_MARK = "@"
 HUB_MARK = "hf:"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-ENCODED = ("text", "html", "csv", "tsv")  # formats that can have another encoding
-DELIMITERS = {"csv": ",", "tsv": "\t"}
-QUOTE = '"'
-UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of the encoding that every format reads
-RESERVED = ("doc", "row", "id", "source", "text", "bytes")  # columns of the outputs
-
-
-class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings for reading records as documents, of any kind of input and of each of its files (`SourceFile`)."""
-
-    text_column: str = ""
-    id_column: str = "id"
-    columns: list[str] | dict[str, str] = []
-    max_document_bytes: int = 100_000_000
-    sample: float = 1.0
-
-    @property
-    def carried(self) -> dict[str, str]:
-        """Name of each carried column in the outputs -> the field of the records, or column of the files."""
-        return self.columns if isinstance(self.columns, dict) else dict(zip(self.columns, self.columns, strict=True))
-
-    def check(self) -> None:
-        """Raise ValueError for a setting out of range. The files of a plan skip this check."""
-        if self.text_column == self.id_column:
-            raise ValueError(f"text_column and id_column are both {self.text_column!r}")
-        for column, field in self.carried.items():
-            if column in RESERVED:
-                raise ValueError(
-                    f"columns may not name {column!r}: the outputs have their own column of that name. Leave it "
-                    f"out, or give it another name: columns: {{input_{column}: {field}}}"
-                )
-        if len(self.carried) < len(self.columns):
-            twice = next(name for place, name in enumerate(self.columns) if name in [*self.columns][:place])
-            raise ValueError(f"columns may not name {twice!r} twice")
-        if "" in (*self.carried, *self.carried.values()):
-            raise ValueError("columns has an empty name. Write names of fields, or a mapping of column to field")
-        if self.max_document_bytes < 1:
-            raise ValueError(f"max_document_bytes must be at least 1, not {self.max_document_bytes}")
-        if not 0 < self.sample <= 1:
-            raise ValueError(
-                f"sample must be above 0 and at most 1, not {self.sample}. To read nothing, leave the input out"
-            )
 
 
 class _Input(ReadOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -128,7 +70,7 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     name                name of the input in `source`, generated ids and output names; by default derived from the path,
                         with a number where another input has that name (`x`, `x-2`). It may not look like a number,
                         which Megatron reads as a weight
-    format              "auto" (by suffix), jsonl, parquet, arrow, csv, tsv, text, wet or warc
+    format              "auto" (by suffix), jsonl, parquet, arrow, csv, tsv, text, html, wet or warc
     text_column         "": the first of text, content, body, raw_content, ...; a dotted path selects nested JSON
     id_column           of strings or integers; a record without id gets `<name>/<doc>`
     columns             further fields to copy to `documents/`, as strings (WET and WARC: url, date; text: path): a
@@ -146,7 +88,7 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     """
 
     base: str = ""
-    format: str = "auto"
+    format: str = AUTO
     separator: str = ""
     encoding: str = "utf-8"
     delimiter: str = ""
@@ -158,15 +100,15 @@ class FilesInput(_Input, frozen=True, kw_only=True, forbid_unknown_fields=True, 
             raise ValueError(f"{self.path} is a data set of Hugging Face; leave kind out, or write kind: hub")
         if self.base and not self.path.startswith(LIST_MARK):
             raise ValueError(f"base needs a list of paths; write path: '{LIST_MARK}{shown(self.path)}'")
-        if self.format not in FORMATS:
-            raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {self.format!r}")
+        if self.format not in (AUTO, *FORMATS):
+            raise ValueError(f"format must be one of {', '.join([AUTO, *FORMATS])}, not {self.format!r}")
         try:
             "".encode(self.encoding)
         except (LookupError, ValueError):
             raise ValueError(f"encoding {self.encoding!r} is unknown to Python; write one such as latin-1") from None
         _check_character("delimiter", self.delimiter, 'the one of the format. Write a tab as "\\t"')
         _check_character("quote", self.quote, "fields without quotes")
-        if self.quote and self.quote in (self.delimiter or DELIMITERS.values()):
+        if self.quote and self.quote in (self.delimiter or [kind.delimiter for kind in FORMATS.values()]):
             raise ValueError(f"quote and delimiter are both {self.quote!r}; expected two characters. Set both")
 
 

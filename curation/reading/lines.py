@@ -9,7 +9,7 @@ not part of the text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,6 @@ from curation.reading.places import marks_after, marks_of_files
 from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_after, read_chunk
-from curation.reading.urls import is_remote
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 SMALL_FILE_BYTES = 1 << 20  # files of up to this size are parsed together: 15 us each instead of 300
@@ -71,21 +70,6 @@ def read_jsonl(file_range: FileRange, batch_bytes: int, parse: LineParser | None
             yield Documents(schema_of(file_range.file.carried).empty_table(), [reject], 1, block.skipped_lines)
             row += 1
             line += block.skipped_lines
-
-
-def runs(file_ranges: Sequence[FileRange]) -> Iterator[list[FileRange]]:
-    """Yield the ranges in order: small files that can be parsed together in one list, every other range alone."""
-    for key, same in groupby(file_ranges, _block_key):
-        group = list(same)
-        yield from [group] if key else [[file_range] for file_range in group]
-
-
-def _block_key(file_range: FileRange) -> tuple[str, str] | None:
-    """Return the settings that small local files must share to be parsed together; None for other files."""
-    file = file_range.file
-    small = file.format == "jsonl" and not file.compression and not is_remote(file.path)
-    whole = (file_range.start, file_range.stop) == (0, file.bytes) and file.bytes <= SMALL_FILE_BYTES
-    return (file.text_column, file.id_column) if small and whole else None
 
 
 def read_files(file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[Documents]:
@@ -328,12 +312,6 @@ def look_up(record: dict[str, object], name: str) -> object:
             return MISSING
         value = value[key]
     return value
-
-
-def is_plain_lines(file: SourceFile) -> bool:
-    """Return whether a file is JSON Lines of which only texts and ids by plain names are wanted."""
-    names = file.text_column, file.id_column
-    return file.format == "jsonl" and not file.columns and not any("." in name for name in names)
 
 
 def parse_record(raw: bytes, file: SourceFile) -> tuple[str | None, ...]:

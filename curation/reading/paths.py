@@ -15,24 +15,19 @@ from pathlib import Path
 import msgspec
 
 from curation.errors import InputError, IntegrityError, counted
+from curation.reading.formats import FORMATS, STREAMED, by_suffix
 from curation.reading.inputs import (
+    AUTO,
     COMPRESSIONS,
-    DELIMITERS,
-    ENCODED,
-    FORMATS,
     LIST_MARK,
-    QUOTE,
-    SUFFIXES,
-    UTF8,
     AnyInput,
     FilesInput,
     HubInput,
-    ReadOptions,
     hub_label,
     input_names,
 )
 from curation.reading.remote import cause_of, refuse_remote
-from curation.reading.source_files import SourceFile
+from curation.reading.source_files import QUOTE, UTF8, ReadOptions, SourceFile
 from curation.reading.streams import open_raw, open_stream
 from curation.reading.urls import check_url, is_remote, scrubbed, shown
 from curation.system.files import read_json
@@ -81,9 +76,7 @@ def split_suffix(path: str) -> tuple[str, str]:
     """Return (format, compression) by the suffixes of a path; "" where one is unknown."""
     stem, suffix = os.path.splitext(path.lower())
     compression = COMPRESSIONS.get(suffix, "")
-    if compression:
-        suffix = os.path.splitext(stem)[1]
-    return SUFFIXES.get(suffix, ""), compression
+    return by_suffix(os.path.splitext(stem)[1] if compression else suffix), compression
 
 
 def _suffixes_of(path: str) -> tuple[str, str]:
@@ -115,7 +108,7 @@ def _not_read(folder: str, paths: Sequence[str]) -> str:
     return (
         f"{counted(len(paths), 'file')} in {folder} not read, by names without a known format: {listed}"
         f"{', ...' if suffixes[MAX_SUFFIXES:] else ''}. To read them, make them an input with format: "
-        f"{', '.join(FORMATS[1:])}"
+        f"{', '.join(FORMATS)}"
     )
 
 
@@ -338,20 +331,21 @@ def _listed(entry: FilesInput) -> list[str]:
 
 
 def _known_suffixes() -> str:
-    return ", ".join([*SUFFIXES, *(f".jsonl{suffix}" for suffix in COMPRESSIONS)])
+    suffixes = (suffix for kind in FORMATS.values() for suffix in kind.suffixes)
+    return ", ".join([*suffixes, *(f".jsonl{suffix}" for suffix in COMPRESSIONS)])
 
 
 def _source_file(path: str, entry: AnyInput, name: str) -> SourceFile:
     if isinstance(entry, HubInput):
-        return _described(path, entry, name, "huggingface", "", (-1, 0))
+        return _described(path, entry, name, STREAMED.name, "", (-1, 0))
     suffix_format, compression = _suffixes_of(path)
-    format_ = suffix_format if entry.format == "auto" else entry.format
+    format_ = suffix_format if entry.format == AUTO else entry.format
     if not format_:
         known = _known_suffixes()
-        remedy = _conversion(os.path.splitext(path)[1]) or f". Set format: to one of {', '.join(FORMATS[1:])}"
+        remedy = _conversion(os.path.splitext(path)[1]) or f". Set format: to one of {', '.join(FORMATS)}"
         raise InputError(f"the name of {shown(path)} does not tell its format; expected {known}{remedy}")
-    if format_ == "parquet" and compression:
-        raise InputError(f"{shown(path)}: Parquet has internal compression; decompress the file first")
+    if compression and not FORMATS[format_].is_compressible:
+        raise InputError(f"{shown(path)}: {format_.title()} has internal compression; decompress the file first")
     _check_read(entry, path, format_)
     where = path if is_remote(path) else os.path.abspath(path)
     if not is_remote(path):
@@ -363,14 +357,15 @@ def _source_file(path: str, entry: AnyInput, name: str) -> SourceFile:
 
 def _check_read(entry: FilesInput, path: str, format_: str) -> None:
     """Raise InputError for a setting that the reader of the format does not use."""
-    other = codecs.lookup(entry.encoding).name not in UTF8
-    for field, given, readers in (
-        ("separator", bool(entry.separator), ("text",)),
-        ("encoding", other, ENCODED),
-        ("delimiter", bool(entry.delimiter), (*DELIMITERS,)),
-        ("quote", entry.quote != QUOTE, (*DELIMITERS,)),
-    ):
-        if given and format_ not in readers:
+    given = {
+        "separator": bool(entry.separator),
+        "encoding": codecs.lookup(entry.encoding).name not in UTF8,
+        "delimiter": bool(entry.delimiter),
+        "quote": entry.quote != QUOTE,
+    }
+    for field, is_given in given.items():
+        if is_given and field not in FORMATS[format_].options:
+            readers = [name for name, kind in FORMATS.items() if field in kind.options]
             raise InputError(
                 f"{shown(path)} is read as {format_}, but {field} is for {', '.join(readers)}. Leave {field} out, or "
                 "make these files a separate input"

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from curation.reading import row_groups
 from curation.reading.changes import edges_of
+from curation.reading.formats import format_of
 from curation.reading.source_files import FileRange, Slice, SourceFile
+from curation.reading.urls import is_remote
 from curation.system.steps import each
 
 MAX_FILES_PER_SLICE = 1000
@@ -48,9 +49,12 @@ def _grouped(files: Sequence[SourceFile], size: Callable[[int], int]) -> Iterato
     for file in each(files, "planning", "file"):
         slice_bytes = size(remaining)
         remaining -= max(file.bytes, 0)
-        spans = _spans(file, size, remaining)
+        kind = format_of(file)
+        spans = kind.spans(file, size, remaining)
+        may_grow = kind.may_grow and not (file.compression or is_remote(file.path))
         ranges = (
-            FileRange(file=file, start=start, stop=stop, edges=edges_of(file, start, stop)) for start, stop in spans
+            FileRange(file=file, start=start, stop=stop, edges=edges_of(file, start, stop) if may_grow else "")
+            for start, stop in spans
         )
         small = len(spans) == 1 and 0 <= file.bytes < slice_bytes
         together = small and len(group) < MAX_FILES_PER_SLICE and group_bytes + file.bytes <= slice_bytes
@@ -64,35 +68,3 @@ def _grouped(files: Sequence[SourceFile], size: Callable[[int], int]) -> Iterato
             yield from ([file_range] for file_range in ranges)
     if group:
         yield group
-
-
-def _spans(file: SourceFile, size: Callable[[int], int], later_bytes: int) -> list[tuple[int, int]]:
-    """Return (start, stop) of each range of a file: bytes, or row groups. `later_bytes`: size of the files after it."""
-    if file.format == "parquet":
-        groups = row_groups(file)
-        return _row_group_spans(groups, size, later_bytes * sum(groups) // max(file.bytes, 1))
-    if file.format != "jsonl" or file.compression or file.bytes <= 0:
-        return [(0, max(file.bytes, 0))]
-    spans: list[tuple[int, int]] = []
-    start = 0
-    while start < file.bytes:
-        stop = min(start + size(file.bytes - start + later_bytes), file.bytes)
-        spans.append((start, stop))
-        start = stop
-    return spans
-
-
-def _row_group_spans(groups: Sequence[int], size: Callable[[int], int], later_bytes: int) -> list[tuple[int, int]]:
-    """As `_spans`, in uncompressed bytes. Later files are assumed to have the compression ratio of this one."""
-    spans: list[tuple[int, int]] = []
-    remaining = sum(groups) + later_bytes
-    start = taken = 0
-    for group, group_bytes in enumerate(groups):
-        taken += group_bytes
-        if taken >= size(remaining):
-            spans.append((start, group + 1))
-            remaining -= taken
-            start, taken = group + 1, 0
-    if start < len(groups) or not spans:
-        spans.append((start, len(groups)))
-    return spans

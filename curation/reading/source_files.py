@@ -7,13 +7,50 @@ kind, or several small files. Results do not depend on the slices.
 
 from __future__ import annotations
 
-import csv
-from typing import Any
-
 import msgspec
 
-from curation.reading.inputs import DELIMITERS, QUOTE, ReadOptions
 from curation.reading.urls import is_remote, shown
+
+QUOTE = '"'
+UTF8 = ("utf-8", "utf-8-sig")  # names in `codecs` of the encoding that every format reads
+RESERVED = ("doc", "row", "id", "source", "text", "bytes")  # columns of the outputs
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings for reading records as documents, of any kind of input and of each of its files (`SourceFile`)."""
+
+    text_column: str = ""
+    id_column: str = "id"
+    columns: list[str] | dict[str, str] = []
+    max_document_bytes: int = 100_000_000
+    sample: float = 1.0
+
+    @property
+    def carried(self) -> dict[str, str]:
+        """Name of each carried column in the outputs -> the field of the records, or column of the files."""
+        return self.columns if isinstance(self.columns, dict) else dict(zip(self.columns, self.columns, strict=True))
+
+    def check(self) -> None:
+        """Raise ValueError for a setting out of range. The files of a plan skip this check."""
+        if self.text_column == self.id_column:
+            raise ValueError(f"text_column and id_column are both {self.text_column!r}")
+        for column, field in self.carried.items():
+            if column in RESERVED:
+                raise ValueError(
+                    f"columns may not name {column!r}: the outputs have their own column of that name. Leave it "
+                    f"out, or give it another name: columns: {{input_{column}: {field}}}"
+                )
+        if len(self.carried) < len(self.columns):
+            twice = next(name for place, name in enumerate(self.columns) if name in [*self.columns][:place])
+            raise ValueError(f"columns may not name {twice!r} twice")
+        if "" in (*self.carried, *self.carried.values()):
+            raise ValueError("columns has an empty name. Write names of fields, or a mapping of column to field")
+        if self.max_document_bytes < 1:
+            raise ValueError(f"max_document_bytes must be at least 1, not {self.max_document_bytes}")
+        if not 0 < self.sample <= 1:
+            raise ValueError(
+                f"sample must be above 0 and at most 1, not {self.sample}. To read nothing, leave the input out"
+            )
 
 
 class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,12 +78,6 @@ class SourceFile(ReadOptions, frozen=True, kw_only=True, omit_defaults=True):
     label: str = ""
     commit: str = ""
     version: str = ""
-
-    @property
-    def dialect(self) -> dict[str, Any]:
-        """The delimiter and the quotes of CSV and TSV, as `csv.reader` takes them."""
-        quoting = {"quotechar": self.quote} if self.quote else {"quotechar": None, "quoting": csv.QUOTE_NONE}
-        return {"delimiter": self.delimiter or DELIMITERS[self.format], **quoting}
 
     def without_secrets(self) -> SourceFile:
         """Return the file as plans and reports store it: without user name, password and query of an URL."""

@@ -12,9 +12,10 @@ from curation.contract import TEXT
 from curation.errors import InputError
 from curation.reading import rejections
 from curation.reading.changes import check_unchanged
-from curation.reading.formats import probe, read_documents
+from curation.reading.formats import probe
 from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
 from curation.reading.paths import find_files
+from curation.reading.slice_documents import read_documents
 from curation.reading.slices import plan_slices
 from curation.reading.urls import shown
 from curation.system.interrupts import check as check_interrupts

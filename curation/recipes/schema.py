@@ -19,7 +19,8 @@ from curation.kernels.rewrite import CHOICES as REWRITE_CHOICES
 from curation.measures import Measure
 from curation.packing.blends import NAMES, WAYS
 from curation.packing.forms import OUTPUT_FORMATS
-from curation.reading.inputs import FORMATS
+from curation.reading.formats import FORMATS
+from curation.reading.inputs import AUTO
 from curation.recipes import recipe as recipes
 from curation.recipes.exports import PATTERN as EXPORT
 from curation.recipes.optional import PATTERN as SETTING
@@ -40,7 +41,7 @@ CHOICES: dict[str, Mapping[str, tuple[str, ...]]] = {
     "FuzzyDedup": {"unit": fuzzy.UNITS, "compare": tuple(COMPARISONS), "verify": fuzzy.CHECKS},
     "NgramDedup": {"compare": tuple(COMPARISONS)},
     "Decontaminate": {"compare": tuple(COMPARISONS)},
-    "FilesInput": {"format": FORMATS},
+    "FilesInput": {"format": (AUTO, *FORMATS)},
     "Output": {
         "formats": OUTPUT_FORMATS,
     },

@@ -13,8 +13,9 @@ from typing import Any
 import yaml
 
 from curation.errors import counted
-from curation.reading.inputs import RESERVED
+from curation.reading.formats import FORMATS
 from curation.reading.paths import split_suffix
+from curation.reading.source_files import RESERVED
 from curation.recipes.recipe import DEFAULT_RECIPE, shipped_recipes
 from curation.recipes.survey import SuggestedInput, Survey
 from curation.stages import FuzzyDedup
@@ -70,8 +71,9 @@ def describe(suggested: SuggestedInput) -> Iterator[str]:
     encoding = suggested.settings.get("encoding", "")
     if encoding and not encoding.startswith("utf-16"):
         yield f"encoding: {encoding} is a guess, since the files are not UTF-8: look at the text of accented letters"
-    if suggested.settings.get("format", split_suffix(suggested.settings["path"])[0]) == "text":
-        yield 'each file is one document; separator: "\\n\\n" makes each paragraph one'
+    kind = FORMATS.get(suggested.settings.get("format", split_suffix(suggested.settings["path"])[0]))
+    if kind and kind.hint:
+        yield kind.hint
 
 
 def _lengths(suggested: SuggestedInput) -> str:

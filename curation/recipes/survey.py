@@ -17,9 +17,8 @@ import msgspec
 from charset_normalizer import from_bytes
 
 from curation.errors import InputError
-from curation.reading import delimited, probe, tabular
-from curation.reading.formats import FIELDS, PROBED_RECORDS, sample_records
-from curation.reading.inputs import COMPRESSIONS, DELIMITERS, ENCODED, LIST_MARK, QUOTE, AnyInput, FilesInput
+from curation.reading.formats import FORMATS, format_of
+from curation.reading.inputs import COMPRESSIONS, LIST_MARK, AnyInput, FilesInput
 from curation.reading.paths import find_files, is_run, split_suffix
 from curation.reading.source_files import SourceFile
 from curation.reading.streams import open_stream, read_chunk
@@ -27,10 +26,6 @@ from curation.reading.urls import is_remote
 
 PROBED_BYTES = 1 << 20  # per file
 PROBED_FILES = 50  # per suffix
-GUESSED = tuple(name for name in ENCODED if name != "html")  # formats whose files do not tell their encoding
-COLUMNAR = ("jsonl", "csv", "tsv", "parquet", "arrow")  # formats with a text column
-SIGNATURES = {b"PAR1": "parquet", b"ARROW1": "arrow", b"WARC/": "warc", b"{": "jsonl"}
-HTML = re.compile(rb"<!doctype html|<html\b", re.IGNORECASE)
 WEAK_COLUMNS = ("article", "description", "document")  # often a title or a summary: a column ten times as long wins
 LIKELY = re.compile(r"text|content|body|article|story|passage|paragraph|markdown", re.IGNORECASE)
 UNLIKELY = re.compile(r"html|url|uri|link|json|embedding|base64|image|hash|token_ids", re.IGNORECASE)
@@ -330,9 +325,7 @@ def _format_of(path: str) -> str:
     """The format of a file without a known suffix, by its first bytes."""
     with open(os.path.expanduser(path), "rb") as file:
         head = file.read(PROBED_BYTES).lstrip()
-    if HTML.match(head):
-        return "html"
-    return next((name for signature, name in SIGNATURES.items() if head.startswith(signature)), "text")
+    return next((name for name, kind in FORMATS.items() if re.match(kind.start, head)), "text")
 
 
 # Facts of files
@@ -355,18 +348,18 @@ def _facts_of(files: Sequence[SourceFile]) -> tuple[dict[str, Facts], dict[str, 
 
 
 def _facts(file: SourceFile) -> Facts:
-    reading = _reading_of(file)
+    kind, reading = format_of(file), _reading_of(file)
     file = msgspec.structs.replace(file, **reading)
     form = tuple(reading.items())
-    if file.format in FIELDS or file.text_column:
-        column = probe(file).text_column
-        return Facts(column if file.format in COLUMNAR else "", False, form)
-    columns = _sample_columns(file)
+    if file.text_column or not kind.has_columns:
+        column = kind.probe(file).text_column
+        return Facts(column if kind.has_columns else "", False, form)
+    columns = kind.sample_columns(file)
     lengths = _mean_bytes(columns, file)
     numbers = tuple(name for name, values in columns.items() if name != file.id_column and _has_numbers(values))
     others = tuple(sorted(((name, size) for name, size in lengths.items() if size), key=lambda pair: -pair[1]))
     try:
-        usual = probe(file).text_column
+        usual = kind.probe(file).text_column
     except InputError as error:
         if not others:
             raise error from None
@@ -377,14 +370,11 @@ def _facts(file: SourceFile) -> Facts:
 
 def _reading_of(file: SourceFile) -> dict[str, str]:
     """The encoding, delimiter and quote of a file that nobody has set, where they are not the usual ones."""
-    reading = {}
-    if file.format in GUESSED and file.encoding == "utf-8" and (encoding := encoding_of(file)):
+    kind, reading = format_of(file), {}
+    is_guessed = "encoding" in kind.options and not kind.tells_encoding and file.encoding == "utf-8"
+    if is_guessed and (encoding := encoding_of(file)):
         reading["encoding"] = encoding
-    if file.format in DELIMITERS and not file.delimiter and file.quote == QUOTE:
-        delimiter, quote = delimited.detect(msgspec.structs.replace(file, **reading))
-        reading |= {"delimiter": delimiter} if delimiter else {}
-        reading |= {"quote": quote} if quote != QUOTE else {}
-    return reading
+    return reading | kind.detect(msgspec.structs.replace(file, **reading))
 
 
 def likeliest(lengths: dict[str, float], usual: str = "") -> str:
@@ -429,15 +419,6 @@ def encoding_of(file: SourceFile) -> str:
     return "cp1252" if WINDOWS.search(head) and not UNDEFINED.search(head) else "latin-1"
 
 
-def _sample_columns(file: SourceFile) -> dict[str, list[Any]]:
-    """The values of each column in the first records."""
-    if file.format == "jsonl":
-        return _of_records(sample_records(file))
-    if file.format in DELIMITERS:
-        return delimited.sample_columns(file, PROBED_RECORDS)
-    return tabular.sample_columns(file, PROBED_RECORDS)
-
-
 def _has_numbers(values: Sequence[Any]) -> bool:
     """Whether a column has numbers, and nothing else but nulls."""
     present = [value for value in values if value is not None]
@@ -452,18 +433,6 @@ def _mean_bytes(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> dict[
         for name, written in texts.items()
         if name != file.id_column and any(written)
     }
-
-
-def _of_records(records: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The values of each field, and of the fields of its objects (`data.text`)."""
-    columns: dict[str, list[Any]] = {}
-    for record in records:
-        for name, value in record.items():
-            columns.setdefault(name, []).append(value)
-            if isinstance(value, dict):
-                for inner, entry in value.items():
-                    columns.setdefault(f"{name}.{inner}", []).append(entry)
-    return columns
 
 
 __all__ = ["Facts", "SuggestedInput", "Survey", "encoding_of", "likeliest", "survey"]

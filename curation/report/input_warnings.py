@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from curation.errors import counted
 from curation.phases.ledger import SliceRecord
 from curation.planning.null_columns import null_column
 from curation.reading import shown
-from curation.reading.inputs import ENCODED, AnyInput, entries_by_name
+from curation.reading.formats import format_of
+from curation.reading.inputs import AnyInput, entries_by_name
 from curation.reading.source_files import Slice
 from curation.stages.outcome import StageCount
 
@@ -87,8 +88,11 @@ def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:
     documents = sum(record.rows - record.rejected for _, record in own)
     repaired = sum(record.repaired for _, record in own)
     if repaired and repaired >= documents * MAX_REPAIRED_SHARE:
-        encoded = any(part.file.format in ENCODED for input_slice, _ in own for part in input_slice.ranges)
-        hint = ". If the files are not in UTF-8, set encoding:, such as latin-1" if encoded else ""
+        hint = (
+            ". If the files are not in UTF-8, set encoding:, such as latin-1"
+            if _have_encodings(input_slice for input_slice, _ in own)
+            else ""
+        )
         yield (
             f"input {name!r}: invalid bytes became U+FFFD in {repaired:,} of {documents:,} documents "
             f"({repaired / documents:.0%}){hint}"
@@ -139,13 +143,15 @@ def _rejection(slices: Sequence[Slice], rejected: Path) -> str:
 def _hint(error: str, source: str, slices: Sequence[Slice]) -> str:
     """The remedy for an error of rejected records of an input."""
     if "is not valid " in error:
-        formats = {
-            part.file.format for input_slice in slices if input_slice.source == source for part in input_slice.ranges
-        }
-        if formats & {*ENCODED}:
+        if _have_encodings(input_slice for input_slice in slices if input_slice.source == source):
             return f"; set encoding: of the input, such as latin-1 (--set input.{source}.encoding=latin-1)"
         return "; convert the input to UTF-8, which its format requires"
     return next(hint for mark, hint in HINTS if mark in error)
+
+
+def _have_encodings(slices: Iterable[Slice]) -> bool:
+    """Whether a file of the slices has a setting `encoding`."""
+    return any("encoding" in format_of(part.file).options for input_slice in slices for part in input_slice.ranges)
 
 
 def _kind(record: Mapping[str, Any]) -> tuple[str, str]:

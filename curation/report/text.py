@@ -8,6 +8,7 @@ from typing import Any
 
 from curation.errors import counted
 from curation.packing.forms import FORMS
+from curation.reading.formats import FORMATS, STREAMED
 from curation.system.terminal import printable_line, short_number
 
 SHORT = "short"  # the reason of a rule for a minimum number of words
@@ -80,8 +81,9 @@ def funnel_line(content: dict[str, Any]) -> str:
 
     Example: `[parse] docs=1.0M  [langid] kept=600k (60%)  ...  [tokens] total=180M shards=2 per_byte=0.22`.
     """
-    archives = all(file["format"] in ("wet", "warc") for file in content["files"])
-    steps = [f"[{'parse' if archives else 'read'}] docs={short_number(content['documents']['read'])}"]
+    verbs = {FORMATS.get(file["format"], STREAMED).step for file in content["files"]}
+    verb = verbs.pop() if len(verbs) == 1 else STREAMED.step
+    steps = [f"[{verb}] docs={short_number(content['documents']['read'])}"]
     for stage in content["stages"]:
         if not stage.get("removes", True):
             continue

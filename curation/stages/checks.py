@@ -20,7 +20,7 @@ from curation.arrays import as_one_array, batches_of
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import CurationError, RecipeError, StageError, is_shortage
 from curation.models.vectors import arrow_type
-from curation.reading.inputs import RESERVED
+from curation.reading.source_files import RESERVED
 from curation.rules.decide import Verdict
 from curation.stages.base import CorpusStage, RowStage, Stage
 from curation.stages.outcome import ADVICE, Corpus, Cuts, Decision, Drops, Outcome

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from curation.reading.delimited import UNCLOSED
+from curation.reading.formats.delimited import UNCLOSED
 
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 LARGE, LARGE_OR_UNCLOSED = "large", "large or unclosed"

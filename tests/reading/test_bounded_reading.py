@@ -61,7 +61,7 @@ MANY = {
 
 @pytest.mark.parametrize("name", MANY)
 def test_a_batch_holds_little_whatever_its_records_are(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for module in ("lines", "plain"):
+    for module in ("lines", "formats.plain"):
         monkeypatch.setattr(f"curation.reading.{module}.LINES_AT_ONCE", 300)
     path = tmp_path / name
     path.write_bytes(MANY[name])
@@ -121,7 +121,7 @@ def test_records_are_the_same_in_any_batch(name: str, tmp_path: Path, monkeypatc
     settings: dict[str, Any] = {"max_document_bytes": 50} | ({"separator": "|"} if name == "a.txt" else {})
     expected = contents(batches_of(path, 1 << 20, **settings))
     assert expected[0] and expected[1]
-    monkeypatch.setattr("curation.reading.plain.LINES_AT_ONCE", 2)
+    monkeypatch.setattr("curation.reading.formats.plain.LINES_AT_ONCE", 2)
     for batch_bytes in (1, 300, 5000):
         assert contents(batches_of(path, batch_bytes, **settings)) == expected
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.errors import InputError
-from curation.reading import tabular
+from curation.reading.formats import tabular
 from tests.reading.test_formats import read
 
 TEXTS = [f"text number {number}" for number in range(30)]

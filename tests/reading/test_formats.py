@@ -28,9 +28,10 @@ from hypothesis import strategies as st
 
 from curation.contract import Rejected
 from curation.errors import InputError
-from curation.reading import delimited, probe, read_documents, schema_of, shown
-from curation.reading.delimited import Row, _Rows
+from curation.reading import probe, read_documents, schema_of, shown
 from curation.reading.documents import too_large
+from curation.reading.formats import delimited
+from curation.reading.formats.delimited import Row, _Rows
 from curation.reading.inputs import Input
 from curation.reading.paths import _listed, find_files
 from curation.reading.slices import plan_slices

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from curation.errors import InputError
-from curation.reading.formats import row_groups
-from curation.reading.inputs import FilesInput, HubInput, Input, ReadOptions, input_names, list_inputs
+from curation.reading.formats.tabular import row_groups
+from curation.reading.inputs import FilesInput, HubInput, Input, input_names, list_inputs
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
-from curation.reading.source_files import SourceFile
+from curation.reading.source_files import ReadOptions, SourceFile
 
 LINE = b'{"text": "a"}\n'
 
@@ -172,7 +172,7 @@ def test_paths_in_the_home_folder(folder: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("name", "settings", "told"),
     [
-        ("b.jsonl", {"encoding": "latin-1"}, r"b\.jsonl is read as jsonl, but encoding is for text, html, csv, tsv"),
+        ("b.jsonl", {"encoding": "latin-1"}, r"b\.jsonl is read as jsonl, but encoding is for csv, tsv, text, html"),
         ("f.parquet", {"encoding": "utf-16"}, "is read as parquet, but encoding is for"),
         ("b.jsonl", {"separator": "x"}, "is read as jsonl, but separator is for text. Leave separator out"),
         ("g.csv", {"separator": "x"}, "is read as csv, but separator is for text"),

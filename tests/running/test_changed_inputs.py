@@ -140,7 +140,7 @@ def test_parquet_that_is_cut_while_it_is_read_does_not_end_the_process(tmp_path:
     pq.write_table(texts, path, row_group_size=2000, use_dictionary=False, compression="none")
     script = (
         "import os, sys\n"
-        "from curation.reading import tabular\n"
+        "from curation.reading.formats import tabular\n"
         "from curation.reading.inputs import Input\n"
         "from curation.reading.paths import find_files\n"
         "from curation.reading import probe, read_documents\n"

@@ -15,7 +15,7 @@ from curation.contract import TEXT, Engine, Frame
 from curation.errors import nearest
 from curation.kernels.fasttext import SCORE_UNITS
 from curation.models.fasttext import describe_model, label_names, load_classifier
-from curation.reading.inputs import RESERVED
+from curation.reading.source_files import RESERVED
 from curation.rules.decide import Verdict
 from curation.stages.base import PATH, Function, RowStage, counts_line
 from curation.stages.outcome import Outcome, StageCount

@@ -15,24 +15,12 @@ import pyarrow as pa
 from curation.contract import Rejected
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, MALFORMED, Documents, schema_of, strings, too_large
+from curation.reading.formats.base import Format
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import Chunk, read_chunks
 from curation.reading.urls import shown
 
-FIELDS = ("path",)  # that `columns` may name
 TOO_LARGE = None  # in place of the text of a document above max_document_bytes
-
-
-def read_text(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-    """Yield the documents of a text file, about `batch_bytes` at a time. Oversized documents are rejected, and so is
-    the rest of a damaged file."""
-    row = 0
-    with open_planned(file_range.file) as stream:
-        chunks = _without_mark(_as_utf8(read_chunks(stream, batch_bytes), file_range.file.encoding))
-        for texts, damage in _cut(chunks, file_range.file.separator.encode(), file_range.file.max_document_bytes):
-            documents = _as_documents(texts, file_range.file, row, damage)
-            row += documents.rows
-            yield documents
 
 
 def _as_utf8(chunks: Iterator[Chunk], encoding: str) -> Iterator[Chunk]:
@@ -99,3 +87,26 @@ def _as_documents(texts: list[bytes | None], file: SourceFile, row: int, damage:
         rejected.append(Rejected(row + total, row + total, -1, damage))
         total += 1
     return Documents(table, rejected, total, total, repaired)
+
+
+class Text(Format):
+    """Without `separator`, a file is one document."""
+
+    name = "text"
+    suffixes = (".txt", ".md", ".rst")
+    fields = ("path",)
+    options = ("separator", "encoding")
+    hint = 'each file is one document; separator: "\\n\\n" makes each paragraph one'
+
+    def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+        """Oversized documents are rejected, and so is the rest of a damaged file."""
+        row = 0
+        with open_planned(file_range.file) as stream:
+            chunks = _without_mark(_as_utf8(read_chunks(stream, batch_bytes), file_range.file.encoding))
+            for texts, damage in _cut(chunks, file_range.file.separator.encode(), file_range.file.max_document_bytes):
+                documents = _as_documents(texts, file_range.file, row, damage)
+                row += documents.rows
+                yield documents
+
+    def is_one_document(self, file: SourceFile) -> bool:
+        return not file.separator

@@ -16,6 +16,7 @@ from curation.contract import Rejected
 from curation.reading import pages, responses
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, Documents, schema_of, strings, too_large
+from curation.reading.formats.base import Format
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_chunks
 from curation.reading.wet import Record, read_records
@@ -32,17 +33,6 @@ class Entry(NamedTuple):
 
 
 FIELDS = {"url": "warc-target-uri", "date": "warc-date"}
-
-
-def read_wet(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-    """Yield the documents of a WET file. Damaged and oversized records are rejected."""
-    yield from _read(file_range.file, batch_bytes, "conversion", lambda record: record.content)
-
-
-def read_warc(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-    """Yield the main texts of the pages in a WARC file. Raises InputError where Resiliparse is not installed."""
-    file = file_range.file
-    yield from _read(file, batch_bytes, "response", _extractor(file.max_document_bytes))
 
 
 def _read(file: SourceFile, batch_bytes: int, kind: str, text_of: Callable[[Record], bytes]) -> Iterator[Documents]:
@@ -109,3 +99,33 @@ def _extractor(max_bytes: int) -> Callable[[Record], bytes]:
         return main_text(body, "").encode()
 
     return extract
+
+
+class _Archive(Format):
+    fields = (*FIELDS,)
+    step = "parse"
+
+
+class Wet(_Archive):
+    """The content of `conversion` records is the text."""
+
+    name = "wet"
+    suffixes = (".wet",)
+
+    def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+        return _read(file_range.file, batch_bytes, "conversion", lambda record: record.content)
+
+
+class Warc(_Archive):
+    """The main text of the page in a `response` record. InputError where Resiliparse is not installed."""
+
+    name = "warc"
+    suffixes = (".warc",)
+    start = rb"WARC/"
+
+    def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+        file = file_range.file
+        return _read(file, batch_bytes, "response", _extractor(file.max_document_bytes))
+
+    def require(self) -> None:
+        pages.extractor()

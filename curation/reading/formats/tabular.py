@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -17,6 +17,7 @@ from curation.contract import ID, TEXT, Rejected
 from curation.errors import InputError
 from curation.models.vectors import as_json, is_list
 from curation.reading.documents import Documents, is_text, schema_of, table_rows
+from curation.reading.formats.base import PROBED_RECORDS, ColumnFormat, Piece
 from curation.reading.ipc import FILE_MAGIC, STREAM_BYTES, Source, has_forged_length
 from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, SourceFile
@@ -28,14 +29,9 @@ FOOTER_END = 4 + len(FILE_MAGIC)  # bytes after the footer: its length and the m
 AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
-def schema_in(file: SourceFile) -> pa.Schema:
-    """Return the schema in the file. Raises InputError where it is not of its format."""
-    return open_parquet(file).schema_arrow if file.format == "parquet" else _arrow_schema(file)
-
-
-def check_types(file: SourceFile) -> None:
+def _check_types(schema: pa.Schema, file: SourceFile) -> None:
     """Raise InputError where the text is no string column, or the id neither strings nor integers."""
-    kinds, where = {field.name: field.type for field in schema_in(file)}, shown(file.path)
+    kinds, where = {field.name: field.type for field in schema}, shown(file.path)
     text, id_ = kinds[file.text_column], kinds.get(file.id_column, pa.string())
     if not is_text(text):
         raise InputError(f"column {file.text_column!r} of {where} is {text}, expected strings. Set text_column")
@@ -46,35 +42,8 @@ def check_types(file: SourceFile) -> None:
         )
 
 
-def sample_columns(file: SourceFile, rows: int) -> dict[str, list[Any]]:
-    """Return the first values of each column with strings or numbers. InputError for a file of another format."""
-    try:
-        if file.format == "parquet":
-            opened = open_parquet(file)
-            names = [field.name for field in opened.schema_arrow if _is_plain(field.type)]
-            batch = next(opened.iter_batches(rows, columns=names), None)
-        else:
-            with _opened_arrow(file) as (opened, _, source):
-                batch = _first_batch(opened, file, source)
-    except (pa.ArrowException, DamageError) as error:
-        raise InputError(f"{shown(file.path)} cannot be read: {error}. Download it again, or leave it out") from None
-    if batch is None:
-        return {}
-    plain = [number for number, field in enumerate(batch.schema) if _is_plain(field.type)]
-    return {batch.schema.names[number]: batch.column(number).slice(0, rows).to_pylist() for number in plain}
-
-
 def _is_plain(kind: pa.DataType) -> bool:
     return is_text(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
-
-
-def _first_batch(opened: Any, file: SourceFile, source: Source) -> pa.RecordBatch | None:
-    is_indexed = hasattr(opened, "num_record_batches")
-    batches = (opened.get_batch(k) for k in range(opened.num_record_batches)) if is_indexed else iter(opened)
-    batch = _next_batch(batches, file, source)
-    for column in batch.columns if batch is not None else ():
-        _check_offsets(column)
-    return batch
 
 
 def _wanted(names: list[str], file: SourceFile) -> list[str]:
@@ -140,37 +109,16 @@ def open_parquet(file: SourceFile) -> pq.ParquetFile:
         ) from None
 
 
+def row_groups(file: SourceFile) -> list[int]:
+    """Return the uncompressed bytes of each row group of a Parquet file."""
+    metadata = open_parquet(file).metadata
+    return [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
+
+
 def rows_in(file_range: FileRange) -> int:
     """Return the number of rows in a range of row groups, by the footer of the file."""
     metadata = open_parquet(file_range.file).metadata
     return sum(metadata.row_group(group).num_rows for group in range(file_range.start, file_range.stop))
-
-
-def read_parquet(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-    """Yield the documents of a range of row groups, about `batch_bytes` at a time.
-
-    Bad rows are rejected. Damage loses the rest of its row group, as one rejected record.
-    """
-    file, opened = file_range.file, open_parquet(file_range.file)
-    if file_range.start == file_range.stop:
-        return
-    groups = range(file_range.start, file_range.stop)
-    line = sum(opened.metadata.row_group(group).num_rows for group in range(file_range.start))
-    size = _rows_per_batch(opened, groups, batch_bytes)
-    names = _wanted(opened.schema_arrow.names, file)
-    taken = 0
-    try:
-        for batch in opened.iter_batches(size, row_groups=groups, columns=names):
-            yield _as_documents(batch, file, taken, line + taken)
-            taken += batch.num_rows
-    except (pa.ArrowException, OSError) as error:
-        if is_of_system(error):
-            raise
-        yield from _read_around_damage(opened, file_range, names, size, line, taken)
-    else:
-        rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
-        if taken != rows:
-            yield _damage(file, taken, line + taken, f"its footer counts {rows} rows, but it has {taken}")
 
 
 def _read_around_damage(
@@ -214,17 +162,6 @@ def _rows_per_batch(opened: pq.ParquetFile, groups: range, batch_bytes: int) -> 
 # Arrow IPC
 
 
-def read_arrow(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-    """Yield the documents of an Arrow IPC file, one batch of the file at a time. Bad rows are rejected, and so is the
-    rest of a damaged file."""
-    yield from _numbered(_arrow_batches(file_range.file), file_range.file, 0, 0)
-
-
-def _arrow_schema(file: SourceFile) -> pa.Schema:
-    with _opened_arrow(file) as (opened, _, _):
-        return opened.schema
-
-
 @contextmanager
 def _opened_arrow(file: SourceFile) -> Iterator[tuple[Any, list[str], Source]]:
     """Open Arrow IPC: yield its reader (indexed for the file form), its column names, and its source.
@@ -260,18 +197,24 @@ def _open_arrow(source: Source, seekable: bool) -> Any:
 def _arrow_batches(file: SourceFile) -> Iterator[pa.RecordBatch]:
     with _opened_arrow(file) as (opened, names, source):
         wanted = _wanted(names, file)
-        is_indexed = hasattr(opened, "num_record_batches")
-        if is_indexed:
-            batches = (opened.get_batch(number) for number in range(opened.num_record_batches))
-        else:
-            batches = iter(opened)
+        batches = _batches_of(opened)
         while (batch := _next_batch(batches, file, source)) is not None:
             columns = batch.select(wanted)
             for column in columns.columns:
                 _check_offsets(column)
             yield columns
-        if not is_indexed:
+        if not _is_indexed(opened):
             _check_end(source, file)
+
+
+def _is_indexed(opened: Any) -> bool:
+    return hasattr(opened, "num_record_batches")
+
+
+def _batches_of(opened: Any) -> Iterator[pa.RecordBatch]:
+    if _is_indexed(opened):
+        return (opened.get_batch(number) for number in range(opened.num_record_batches))
+    return iter(opened)
 
 
 def _next_batch(batches: Iterator[pa.RecordBatch], file: SourceFile, source: Source) -> pa.RecordBatch | None:
@@ -312,3 +255,132 @@ def _check_offsets(column: pa.Array) -> None:
     """
     kind = AS_BYTES.get(column.type)
     (column.view(kind) if kind else column).validate(full=True)
+
+
+class _Table(ColumnFormat):
+    may_grow = False
+    max_expansion = 8.0
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        raise NotImplementedError
+
+    def first_rows(self, file: SourceFile) -> pa.RecordBatch | None:
+        """Return at least the first PROBED_RECORDS rows, or all; None for a table without rows."""
+        raise NotImplementedError
+
+    def columns(self, file: SourceFile) -> list[str]:
+        return list(self.schema(file).names)
+
+    def probe(self, file: SourceFile) -> SourceFile:
+        schema = self.schema(file)
+        probed = self.with_column(file, list(schema.names))
+        _check_types(schema, probed)
+        return probed
+
+    def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
+        """Columns with strings or numbers alone."""
+        try:
+            batch = self.first_rows(file)
+        except (pa.ArrowException, DamageError) as error:
+            raise InputError(
+                f"{shown(file.path)} cannot be read: {error}. Download it again, or leave it out"
+            ) from None
+        if batch is None:
+            return {}
+        rows, names = batch.slice(0, PROBED_RECORDS), batch.schema.names
+        return {names[k]: rows.column(k).to_pylist() for k, field in enumerate(batch.schema) if _is_plain(field.type)}
+
+
+class Parquet(_Table):
+    """Ranges are row groups. The format has its own compression."""
+
+    name = "parquet"
+    suffixes = (".parquet", ".pq")
+    start = rb"PAR1"
+    is_compressible = False
+    expansion = 2.5
+
+    def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+        """Bad rows are rejected. Damage loses the rest of its row group, as one rejected record."""
+        file, opened = file_range.file, open_parquet(file_range.file)
+        if file_range.start == file_range.stop:
+            return
+        groups = range(file_range.start, file_range.stop)
+        line = sum(opened.metadata.row_group(group).num_rows for group in range(file_range.start))
+        size = _rows_per_batch(opened, groups, batch_bytes)
+        names = _wanted(opened.schema_arrow.names, file)
+        taken = 0
+        try:
+            for batch in opened.iter_batches(size, row_groups=groups, columns=names):
+                yield _as_documents(batch, file, taken, line + taken)
+                taken += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            if is_of_system(error):
+                raise
+            yield from _read_around_damage(opened, file_range, names, size, line, taken)
+        else:
+            rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
+            if taken != rows:
+                yield _damage(file, taken, line + taken, f"its footer counts {rows} rows, but it has {taken}")
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        return open_parquet(file).schema_arrow
+
+    def first_rows(self, file: SourceFile) -> pa.RecordBatch | None:
+        opened = open_parquet(file)
+        names = [field.name for field in opened.schema_arrow if _is_plain(field.type)]
+        return next(opened.iter_batches(PROBED_RECORDS, columns=names), None)
+
+    def is_divisible(self, file: SourceFile) -> bool:
+        return True
+
+    def spans(self, file: SourceFile, size: Callable[[int], int], later_bytes: int) -> list[tuple[int, int]]:
+        """In uncompressed bytes. Later files are assumed to have the compression ratio of this one."""
+        groups = row_groups(file)
+        spans: list[tuple[int, int]] = []
+        remaining = sum(groups) + later_bytes * sum(groups) // max(file.bytes, 1)
+        start = taken = 0
+        for group, group_bytes in enumerate(groups):
+            taken += group_bytes
+            if taken >= size(remaining):
+                spans.append((start, group + 1))
+                remaining -= taken
+                start, taken = group + 1, 0
+        if start < len(groups) or not spans:
+            spans.append((start, len(groups)))
+        return spans
+
+    def piece(self, file: SourceFile, place: int, size: int) -> Piece | None:
+        rows = self.row_counts(file)
+        group = place * len(rows) // -(-file.bytes // size)
+        return Piece(group, min(group + 1, len(rows)), size, max(sum(rows), 1))
+
+    def row_counts(self, file: SourceFile) -> list[int]:
+        metadata = open_parquet(file).metadata
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+
+class Arrow(_Table):
+    """Arrow IPC in its file form and its stream form."""
+
+    name = "arrow"
+    suffixes = (".arrow", ".feather")
+    start = rb"ARROW1"
+
+    def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+        """One batch of the file at a time. Bad rows are rejected, and so is the rest of a damaged file."""
+        return _numbered(_arrow_batches(file_range.file), file_range.file, 0, 0)
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        with _opened_arrow(file) as (opened, _, _):
+            return opened.schema
+
+    def first_rows(self, file: SourceFile) -> pa.RecordBatch | None:
+        with _opened_arrow(file) as (opened, _, source):
+            batch = _next_batch(_batches_of(opened), file, source)
+        for column in batch.columns if batch is not None else ():
+            _check_offsets(column)
+        return batch
+
+    def piece(self, file: SourceFile, place: int, size: int) -> Piece | None:
+        return None if file.compression else Piece(0, file.bytes, size)

@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice, product
 from typing import Any, NamedTuple
 
 import msgspec
+import orjson
 import pyarrow as pa
 
 from curation.contract import Rejected
 from curation.errors import InputError
 from curation.reading.changes import open_planned
 from curation.reading.documents import HELD_BYTES, MALFORMED, Documents, schema_of, too_large
-from curation.reading.inputs import DELIMITERS, QUOTE
-from curation.reading.source_files import FileRange, SourceFile
+from curation.reading.formats.base import PROBED_RECORDS, SET, ColumnFormat, with_some_column
+from curation.reading.source_files import QUOTE, FileRange, SourceFile
 from curation.reading.streams import DamageError, read_chunk
 from curation.reading.urls import shown
 
@@ -39,44 +41,7 @@ SKIPPED_STEP = 1 << 16
 UNCLOSED = "a quoted field that begins in this row does not end where a delimiter or the row ends"
 OR_UNCLOSED = ", or a quoted field that begins in this line is not closed"
 
-
-def header(file: SourceFile) -> list[str]:
-    """Return the column names in the first row; [] for an empty file. Raises InputError where it cannot be read."""
-    with open_planned(file) as stream:
-        try:
-            first = next(iter(_Rows(stream, file)), Row(0, []))
-        except (OSError, EOFError, UnicodeError) as error:
-            raise InputError(f"{shown(file.path)} has no readable header: {error}") from None
-    if first.error:
-        raise InputError(f"{shown(file.path)} has no readable header: {first.error}")
-    return first.values
-
-
-def sample_columns(file: SourceFile, rows: int) -> dict[str, list[str]]:
-    """Return the values of each column in the first complete rows; {} for an empty file."""
-    names = header(file)
-    with open_planned(file) as stream:
-        complete = (row.values for row in _Rows(stream, file) if len(row.values) == len(names))
-        try:
-            sampled = list(islice(complete, 1, rows + 1))
-        except (OSError, EOFError, UnicodeError):
-            sampled = []
-    return {name: list(column) for name, column in zip(names, zip(*sampled, strict=True), strict=False)}
-
-
-def detect(file: SourceFile) -> tuple[str, str]:
-    """Return the `delimiter` and the `quote` of a file by its first rows; those of the format where they are as good.
-
-    The best pair gives the most rows the number of fields of the header. csv.Sniffer was wrong for 10 of 120 made files
-    of one to five columns (this function for none), and finds no files without quotes.
-    """
-    with open_planned(file) as stream:
-        head = read_chunk(stream, DETECTED_BYTES).data
-    own = DELIMITERS[file.format]
-    pairs = product(sorted(MARKS, key=lambda mark: mark != own), QUOTES)
-    best = max(pairs, key=lambda pair: _share_of_rows(msgspec.structs.replace(
-        file, delimiter=pair[0], quote=pair[1], max_document_bytes=DETECTED_BYTES), head))  # fmt: skip
-    return best if best[0] != own else ("", best[1])
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def _share_of_rows(file: SourceFile, head: bytes) -> float:
@@ -108,12 +73,17 @@ class _TooLargeError(Exception):
 class _Rows:
     """The rows of a file, without blank ones. Bytes that are malformed in the encoding become lone surrogates."""
 
-    def __init__(self, stream: Any, file: SourceFile) -> None:
+    def __init__(self, stream: Any, file: SourceFile, delimiter: str = ",") -> None:
         csv.field_size_limit(MAX_FIELD)
         self.text = io.TextIOWrapper(io.BufferedReader(_Source(stream)), file.encoding, MALFORMED, newline="")
         self.limit = file.max_document_bytes
         self.max_chars = self.limit + OTHER_CHARS  # of a row
-        self.quote, self.dialect = file.quote, file.dialect
+        self.quote = file.quote
+        self.dialect: dict[str, Any] = {
+            "delimiter": file.delimiter or delimiter,
+            "quotechar": file.quote or None,
+            "quoting": csv.QUOTE_MINIMAL if file.quote else csv.QUOTE_NONE,
+        }
         self.line = 0  # where the next row begins
         self.row: list[str] = []  # lines of the current row so far
         self.size = 0  # characters of the row, or of `reread_lines` while rows are read from there
@@ -303,20 +273,106 @@ def _is_encodable(value: str) -> bool:
     return True
 
 
-def read_delimited(file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-    """Yield the documents of a CSV or TSV file, about `batch_bytes` at a time. Bad rows are rejected, and so is the
-    rest of a damaged file."""
-    file = file_range.file
-    with open_planned(file) as stream:
-        rows = _Rows(stream, file)
-        numbered = iter(rows)
-        batch = _Batch(file, next(numbered, Row(0, [])).values)
-        try:
-            for row in numbered:
-                batch.add(row)
-                if batch.size >= batch_bytes:
-                    yield batch.documents()
-                    batch.clear(batch.row)
-        except (DamageError, UnicodeError) as error:
-            batch.reject(rows.line, f"the file is damaged or cut off: {error}")
-    yield batch.documents()
+class Delimited(ColumnFormat):
+    """The first row has the names of the columns."""
+
+    options = ("encoding", "delimiter", "quote")
+
+    def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+        """Bad rows are rejected, and so is the rest of a damaged file."""
+        file = file_range.file
+        with open_planned(file) as stream:
+            rows = _Rows(stream, file, self.delimiter)
+            numbered = iter(rows)
+            batch = _Batch(file, next(numbered, Row(0, [])).values)
+            try:
+                for row in numbered:
+                    batch.add(row)
+                    if batch.size >= batch_bytes:
+                        yield batch.documents()
+                        batch.clear(batch.row)
+            except (DamageError, UnicodeError) as error:
+                batch.reject(rows.line, f"the file is damaged or cut off: {error}")
+        yield batch.documents()
+
+    def columns(self, file: SourceFile) -> list[str]:
+        """Return the column names in the first row; [] for an empty file. Raises InputError where it cannot be read."""
+        with open_planned(file) as stream:
+            try:
+                first = next(iter(_Rows(stream, file, self.delimiter)), Row(0, []))
+            except (OSError, EOFError, UnicodeError) as error:
+                raise InputError(f"{shown(file.path)} has no readable header: {error}") from None
+        if first.error:
+            raise InputError(f"{shown(file.path)} has no readable header: {first.error}")
+        return first.values
+
+    def probe(self, file: SourceFile) -> SourceFile:
+        names = self.columns(file)
+        if not names:
+            return with_some_column(file)
+        if not file.delimiter:
+            self._check_delimiter(names, file)
+        return self.with_column(file, names)
+
+    def _check_delimiter(self, names: Sequence[str], file: SourceFile) -> None:
+        """Raise InputError for a header of one column whose name holds another usual delimiter."""
+        expected = self.delimiter
+        mark = next((mark for mark in MARKS if mark != expected and mark in names[0]), "")
+        if len(names) == 1 and mark:
+            named, own = orjson.dumps(mark).decode(), orjson.dumps(expected).decode()
+            raise InputError(
+                f"the header of {shown(file.path)} is one column, {names[0]!r}: its fields seem to be separated by "
+                f"{mark!r}, expected {expected!r}. Set delimiter: {named} of the input (--set "
+                f"'input.{file.source}.delimiter={named}'); {own} if it is one column. curate init detects delimiters"
+            )
+
+    def column_advice(self, names: Sequence[str], file: SourceFile) -> str:
+        if any(SURROGATE.search(name) for name in names):
+            encoding = file.encoding.upper()
+            return f"The header is not valid {encoding}: set encoding: of the input, such as latin-1 or utf-16"
+        return f"{SET['text_column']}; the first row must hold the names of the columns"
+
+    def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
+        """Return the values of each column in the first complete rows; {} for an empty file."""
+        names = self.columns(file)
+        with open_planned(file) as stream:
+            rows = _Rows(stream, file, self.delimiter)
+            complete = (row.values for row in rows if len(row.values) == len(names))
+            try:
+                sampled = list(islice(complete, 1, PROBED_RECORDS + 1))
+            except (OSError, EOFError, UnicodeError):
+                sampled = []
+        return {name: list(column) for name, column in zip(names, zip(*sampled, strict=True), strict=False)}
+
+    def detect(self, file: SourceFile) -> dict[str, str]:
+        """The best pair of `delimiter` and `quote` gives the most rows the number of fields of the header; the usual
+        pair wins where it is as good.
+
+        csv.Sniffer was wrong for 10 of 120 made files of one to five columns (this function for none), and finds no
+        files without quotes.
+        """
+        if file.delimiter or file.quote != QUOTE:
+            return {}
+        with open_planned(file) as stream:
+            head = read_chunk(stream, DETECTED_BYTES).data
+        pairs = product(sorted(MARKS, key=lambda mark: mark != self.delimiter), QUOTES)
+        delimiter, quote = max(pairs, key=lambda pair: _share_of_rows(msgspec.structs.replace(
+            file, delimiter=pair[0], quote=pair[1], max_document_bytes=DETECTED_BYTES), head))  # fmt: skip
+        found = {"delimiter": delimiter} if delimiter != self.delimiter else {}
+        return found | ({"quote": quote} if quote != QUOTE else {})
+
+
+class Csv(Delimited):
+    """Comma-separated values."""
+
+    name = "csv"
+    suffixes = (".csv",)
+    delimiter = ","
+
+
+class Tsv(Delimited):
+    """Tab-separated values, with quotes as in CSV."""
+
+    name = "tsv"
+    suffixes = (".tsv",)
+    delimiter = "\t"

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formats of input files: a class each, with its reader, and a line in `FORMATS`. Nothing else in `curation` asks for
+the name of a format. A format knows planned files, but neither inputs, recipes nor runs."""
+
+from __future__ import annotations
+
+from curation.reading.formats.archives import Warc, Wet
+from curation.reading.formats.base import TEXT_COLUMNS, Format
+from curation.reading.formats.delimited import Csv, Tsv
+from curation.reading.formats.html import Html
+from curation.reading.formats.jsonl import JsonLines
+from curation.reading.formats.plain import Text
+from curation.reading.formats.tabular import Arrow, Parquet
+from curation.reading.source_files import SourceFile
+
+
+class Streamed(Format):
+    """A data set of Hugging Face, which a run stores as Arrow before it reads it."""
+
+    name = "huggingface"
+    suffixes = ()
+
+
+FORMATS: dict[str, Format] = {
+    kind.name: kind()
+    for kind in (
+        JsonLines,
+        Parquet,
+        Arrow,
+        Csv,
+        Tsv,
+        Text,
+        Html,
+        Wet,
+        Warc,
+    )
+}
+STREAMED = Streamed()
+
+
+def format_of(file: SourceFile) -> Format:
+    """Return the format of a planned file."""
+    return STREAMED if file.format == STREAMED.name else FORMATS[file.format]
+
+
+def by_suffix(suffix: str) -> str:
+    """Return the name of the format with a suffix, which begins with a dot and is not that of a compression; "" for an
+    unknown one."""
+    return next((name for name, kind in FORMATS.items() if suffix in kind.suffixes), "")
+
+
+def probe(file: SourceFile) -> SourceFile:
+    """Return the file with its text column set. Raises InputError for a file without a required column."""
+    return format_of(file).probe(file)
+
+
+__all__ = ["FORMATS", "STREAMED", "TEXT_COLUMNS", "Format", "by_suffix", "format_of", "probe"]

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base of input formats. A format is a class with what differs from others, and an entry of `FORMATS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+
+from curation.errors import InputError, near_or_nothing
+from curation.reading.documents import Documents, shown_names
+from curation.reading.remote import UNKNOWN_SIZE
+from curation.reading.source_files import FileRange, SourceFile
+from curation.reading.streams import open_stream, read_chunk
+from curation.reading.urls import is_remote, shown
+
+# Usual names of a text column, the most frequent first.
+TEXT_COLUMNS = ("text", "content", "body", "raw_content", "article", "description", "document")
+PROBED_RECORDS = 100
+PROBED_BYTES = 1 << 20
+SET = {  # remedies, by setting of an input
+    "text_column": "Set text_column of the input in the recipe, or give --text-column NAME; for files of several "
+    "kinds, curate init FOLDER writes a recipe",
+    "columns": "Set columns of the input in the recipe",
+}
+
+
+class Piece(NamedTuple):
+    """A range of a file for an estimate.
+
+    max_text   bytes of text after which reading ends
+    records    of the whole file, at least 1; 0: unknown, and the range is in bytes
+    """
+
+    start: int
+    stop: int
+    max_text: int
+    records: int = 0
+
+
+class Format:
+    """A format of input files. The base class reads whole files without columns, which is right for archives and text.
+
+    name              in recipes, plans and reports
+    suffixes          of the file names that `format: auto` gives to this format
+    start             regular expression for the first bytes of a file with another suffix, after white space
+    fields            what `columns` may name, of formats without columns of their own
+    options           settings of an input that this format uses, of `separator encoding delimiter quote`
+    delimiter         between fields, where an input sets none
+    has_columns       whether one of several columns has the text
+    tells_encoding    whether a file names its encoding, so that `curate init` need not guess it
+    is_compressible   whether the file may be compressed as a whole
+    may_grow          whether uncompressed files are read up to their planned size, and may have more bytes by then
+    expansion         bytes of text per stored byte, assumed; `max_expansion` is a bound
+    step              verb of the console's funnel
+    hint              comment of `curate init`
+    """
+
+    name: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]]
+    start: ClassVar[bytes] = b"(?!)"
+    fields: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[tuple[str, ...]] = ()
+    delimiter: ClassVar[str] = ""
+    has_columns: ClassVar[bool] = False
+    tells_encoding: ClassVar[bool] = False
+    is_compressible: ClassVar[bool] = True
+    may_grow: ClassVar[bool] = True
+    expansion: ClassVar[float] = 1.0
+    max_expansion: ClassVar[float] = 1.0
+    step: ClassVar[str] = "read"
+    hint: ClassVar[str] = ""
+
+    def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+        """Yield the documents of a range, in batches of about `batch_bytes`, for files of any size.
+
+        Text is valid UTF-8. A record that is no document, and damage, are entries of `rejected`. InputError: the file
+        is not of this format.
+        """
+        raise NotImplementedError
+
+    def group_key(self, file_range: FileRange) -> Hashable:
+        """Return what files have in common that `read_group` takes together; None for a file that is read alone."""
+        return None
+
+    def read_group(self, file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[Documents]:
+        """Yield the documents of small files with the same `group_key`: the same as `read` file by file."""
+        raise NotImplementedError
+
+    def spans(self, file: SourceFile, size: Callable[[int], int], later_bytes: int) -> list[tuple[int, int]]:
+        """Return (start, stop) of each range of a file; by default of one.
+
+        size          size of the next range by the bytes that remain
+        later_bytes   size of the files after this one
+        """
+        return [(0, max(file.bytes, 0))]
+
+    def is_divisible(self, file: SourceFile) -> bool:
+        """Return whether `piece` gives any place of a file."""
+        return False
+
+    def piece(self, file: SourceFile, place: int, size: int) -> Piece | None:
+        """Return the piece at number `place` of pieces of `size` stored bytes; None: only the start can be read.
+
+        A file that is not divisible has one piece, its start.
+        """
+        return None
+
+    def is_one_document(self, file: SourceFile) -> bool:
+        """Return whether a start of a file would be a part of a document."""
+        return False
+
+    def row_counts(self, file: SourceFile) -> list[int] | None:
+        """Return the number of records of each part that is a range; None where the format does not store them."""
+        return None
+
+    def is_plain_lines(self, file: SourceFile) -> bool:
+        """Return whether a file is JSON Lines of which only texts and ids by plain names are wanted."""
+        return False
+
+    def require(self) -> None:
+        """Raise InputError where a package is missing."""
+
+    def probe(self, file: SourceFile) -> SourceFile:
+        """Return a file with its text column. InputError: it lacks a required column, or it is not of this format."""
+        self.require()
+        for name in file.carried.values():
+            if name not in self.fields:
+                raise InputError(f"{self.name} has no column {name!r}; columns may name {', '.join(self.fields)}")
+        if file.compression and not is_remote(file.path):  # remote files are skipped: there may be very many
+            head(file, 1)
+        return file
+
+    def columns(self, file: SourceFile) -> list[str]:
+        """Return what `columns` may name. InputError: the file cannot be read."""
+        return [*self.fields]
+
+    def record_fields(self, file: SourceFile) -> list[str]:
+        """Return the fields of the first records, for formats in which a carried column may be misspelt; else []."""
+        return []
+
+    def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
+        """Return the values of each column in the first PROBED_RECORDS records. InputError: it cannot be read."""
+        return {}
+
+    def detect(self, file: SourceFile) -> dict[str, str]:
+        """Return settings for reading a file that differ from the defaults, by its first bytes."""
+        return {}
+
+
+class ColumnFormat(Format):
+    """A format whose files have named columns, one of them with the text. A subclass defines `columns`."""
+
+    has_columns = True
+
+    def probe(self, file: SourceFile) -> SourceFile:
+        self.require()
+        return self.with_column(file, self.columns(file))
+
+    def with_column(self, file: SourceFile, names: Sequence[str]) -> SourceFile:
+        """Return a file with these columns and its text column. InputError: it lacks a required column."""
+        column = file.text_column or find_column(names, file, advice=self.column_advice(names, file))
+        probed = msgspec.structs.replace(file, text_column=column)
+        _check_names(names, probed)
+        return probed
+
+    def columns(self, file: SourceFile) -> list[str]:
+        raise NotImplementedError
+
+    def column_advice(self, names: Sequence[str], file: SourceFile) -> str:
+        """Return the remedy for a file without a usual text column."""
+        return SET["text_column"]
+
+
+def _check_names(names: Sequence[str], file: SourceFile) -> None:
+    """Raise InputError where a required column is missing or not unique."""
+    where = shown(file.path)
+    for column in (file.text_column, file.id_column, *file.carried.values()):
+        if names.count(column) > 1:
+            raise InputError(f"{where} has {names.count(column)} columns named {column!r}; rename all but one")
+        if column not in names and column != file.id_column:
+            option = "text_column" if column == file.text_column else "columns"
+            near = near_or_nothing(column, names) or "."
+            if column.rpartition(".")[0].partition(".")[0] in names:
+                near = ". Only JSON Lines have dotted paths into nested fields: write the field to a column of its own."
+            raise InputError(f"column {column!r} not found in {where}; it has {shown_names(names)}{near} {SET[option]}")
+
+
+def with_some_column(file: SourceFile) -> SourceFile:
+    """Return a file without valid records with the default text column."""
+    return msgspec.structs.replace(file, text_column=file.text_column or TEXT_COLUMNS[0])
+
+
+def find_column(names: Sequence[str], file: SourceFile, others: Sequence[str] = (), advice: str = "") -> str:
+    """Return the first usual name in `names`. `others`: fields that hold no string, for the message."""
+    column = next((name for name in TEXT_COLUMNS if name in names), "")
+    if not column:
+        no_text = next((f", {name!r} without a string" for name in TEXT_COLUMNS if name in others), "")
+        raise InputError(
+            f"{shown(file.path)} has none of the columns {', '.join(TEXT_COLUMNS)} with text; it has "
+            f"{shown_names([*names, *others])}{no_text}. {advice or SET['text_column']}"
+        )
+    return column
+
+
+def head(file: SourceFile, size: int = PROBED_BYTES) -> bytes:
+    """Return the first bytes of a file. Raises InputError where they are damaged."""
+    if not file.compression and file.bytes != UNKNOWN_SIZE:
+        size = min(size, file.bytes)  # allocating a megabyte takes longer than reading a small file
+    with open_stream(file.path, file.compression) as stream:
+        found = read_chunk(stream, size)
+    if found.damage and not found.data:
+        raise InputError(
+            f"nothing in {shown(file.path)} can be read: it is no {file.compression} file, or damaged or cut off at "
+            "its start. Download it again, or leave it out"
+        )
+    return found.data

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON Lines: checks of a file before a run, and its ranges. `curation.reading.lines` parses them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from curation.errors import InputError, near_or_nothing
+from curation.reading import lines
+from curation.reading.documents import Documents, shown_names
+from curation.reading.formats.base import (
+    PROBED_BYTES,
+    PROBED_RECORDS,
+    SET,
+    ColumnFormat,
+    Piece,
+    find_column,
+    head,
+    with_some_column,
+)
+from curation.reading.source_files import FileRange, SourceFile
+from curation.reading.urls import is_remote, shown
+
+MAX_PIECE_TEXT = 16 << 20
+SIGNATURES = {  # first bytes that no text has
+    b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"PK\3\4": "a ZIP archive",
+    b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PAR1": "Parquet", b"ARROW1\0": "Arrow", b"%PDF-": "a PDF document",
+}  # fmt: skip
+REMEDIES = {
+    "gzip": "Rename the file, such as x.jsonl.gz", "zstd": "Rename the file, such as x.jsonl.zst",
+    "bzip2": "Rename the file, such as x.jsonl.bz2", "xz": "Rename the file, such as x.jsonl.xz",
+    "a ZIP archive": "Unpack it, and name the files in it", "a PDF document": "Convert it to text, and name the text",
+    "Parquet": "Rename the file, or set format: parquet", "Arrow": "Rename the file, or set format: arrow",
+    "UTF-16": "Convert it, since JSON Lines are UTF-8: iconv -f UTF-16 -t UTF-8 in.jsonl > out.jsonl",
+}  # fmt: skip
+ARRAY_START = re.compile(rb'\s*\[\s*[]{["\-0-9tfn]')
+
+
+class JsonLines(ColumnFormat):
+    """Ranges are bytes of an uncompressed file; a line belongs to the range in which it begins."""
+
+    name = "jsonl"
+    suffixes = (".jsonl", ".ndjson", ".json")
+    start = rb"{"
+
+    def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+        return lines.read_jsonl(file_range, batch_bytes)
+
+    def group_key(self, file_range: FileRange) -> Hashable:
+        file = file_range.file
+        small = not file.compression and file.bytes <= lines.SMALL_FILE_BYTES and not is_remote(file.path)
+        whole = (file_range.start, file_range.stop) == (0, file.bytes)
+        return (file.text_column, file.id_column) if small and whole else None
+
+    def read_group(self, file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[Documents]:
+        return lines.read_files(file_ranges, batch_bytes)
+
+    def is_divisible(self, file: SourceFile) -> bool:
+        return not file.compression and file.bytes > 0
+
+    def spans(self, file: SourceFile, size: Callable[[int], int], later_bytes: int) -> list[tuple[int, int]]:
+        if not self.is_divisible(file):
+            return super().spans(file, size, later_bytes)
+        spans: list[tuple[int, int]] = []
+        start = 0
+        while start < file.bytes:
+            stop = min(start + size(file.bytes - start + later_bytes), file.bytes)
+            spans.append((start, stop))
+            start = stop
+        return spans
+
+    def piece(self, file: SourceFile, place: int, size: int) -> Piece | None:
+        start = place * size
+        return Piece(start, min(start + size, file.bytes), MAX_PIECE_TEXT) if self.is_divisible(file) else None
+
+    def is_plain_lines(self, file: SourceFile) -> bool:
+        return not file.columns and not any("." in name for name in (file.text_column, file.id_column))
+
+    def probe(self, file: SourceFile) -> SourceFile:
+        """One of the first PROBED_RECORDS records must have the text column."""
+        start = _text_head(file)
+        first = _first_lines(start)
+        _check_lines(start, first, file)
+        records = _objects(first)
+        if not records:
+            return with_some_column(file)
+        names = _field_names(records)
+        if not file.text_column:
+            strings = [name for name in names if any(isinstance(record.get(name), str) for record in records)]
+            others = [name for name in names if name not in strings]
+            return msgspec.structs.replace(file, text_column=find_column(strings, file, others))
+        if all(lines.look_up(record, file.text_column) is lines.MISSING for record in records):
+            raise InputError(
+                f"{shown(file.path)}: none of the first {len(records)} records is a document: no field "
+                f"{file.text_column!r}; it has {shown_names(names)}{near_or_nothing(file.text_column, names) or '.'} "
+                f"{SET['text_column']}"
+            )
+        return file
+
+    def columns(self, file: SourceFile) -> list[str]:
+        return _field_names(_sample_records(file))
+
+    record_fields = columns
+
+    def sample_columns(self, file: SourceFile) -> dict[str, list[Any]]:
+        """The values of each field, and of the fields of its objects (`data.text`)."""
+        columns: dict[str, list[Any]] = {}
+        for record in _sample_records(file):
+            for name, value in record.items():
+                columns.setdefault(name, []).append(value)
+                if isinstance(value, dict):
+                    for inner, entry in value.items():
+                        columns.setdefault(f"{name}.{inner}", []).append(entry)
+        return columns
+
+
+def _sample_records(file: SourceFile) -> list[dict[str, Any]]:
+    """Return the first records; [] for a file that cannot be read."""
+    try:
+        return _objects(_first_lines(_text_head(file)))
+    except (InputError, OSError):
+        return []
+
+
+def _text_head(file: SourceFile) -> bytes:
+    return head(file).removeprefix(lines.BYTE_ORDER_MARK)
+
+
+def _objects(raw_lines: Sequence[bytes]) -> list[dict[str, Any]]:
+    return [record for raw in raw_lines if isinstance(record := _load(raw), dict)]
+
+
+def _field_names(records: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for record in records for name in record))
+
+
+def _check_lines(start: bytes, first: Sequence[bytes], file: SourceFile) -> None:
+    """Raise InputError for JSON that is not in lines. A single bad line passes: it may be a truncated file, and is
+    rejected when it is read."""
+    if signature := next((name for mark, name in SIGNATURES.items() if start.startswith(mark)), ""):
+        raise InputError(
+            f"{shown(file.path)} is read as {file.format}, but its content is {signature}. {REMEDIES[signature]}"
+        )
+    if _is_array(start, first):
+        raise InputError(
+            f"{shown(file.path)} begins with a JSON array, expected one object per line. "
+            "Convert it: jq -c '.[]' in.json > out.jsonl"
+        )
+    objects = any(line.lstrip().startswith(b"{") and line.strip() != b"{" for line in first)
+    if not objects and (len(first) > 1 or (first and _load(first[0]) is not None)):
+        raise InputError(
+            f"{shown(file.path)}: none of its first {len(first)} lines is a JSON object, expected one per line. "
+            "For objects over several lines: jq -c . in.json > out.jsonl; for another format set format:"
+        )
+
+
+def _is_array(start: bytes, first: Sequence[bytes]) -> bool:
+    """Return whether a file begins with a JSON array, and not with a line such as `[INFO] start`.
+
+    Lines of an array end in commas. So a file of which most other lines are objects is no array.
+    """
+    if not ARRAY_START.match(start):
+        return False
+    objects = sum(isinstance(_load(line), dict) for line in first[1:])
+    return len(first) < 2 or 2 * objects <= len(first[1:])
+
+
+def _load(raw: bytes) -> object:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _first_lines(start: bytes) -> list[bytes]:
+    split = start.split(b"\n")
+    complete = split if len(start) < PROBED_BYTES - len(lines.BYTE_ORDER_MARK) else split[:-1]
+    return [line for line in complete if line.strip()][:PROBED_RECORDS]

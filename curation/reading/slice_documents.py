@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of a slice, from the readers of its formats."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from curation.contract import ROW
+from curation.reading.documents import HELD_BYTES, Documents
+from curation.reading.formats import format_of
+from curation.reading.places import Mark, shifted
+from curation.reading.source_files import FileRange, Slice
+
+
+def read_documents(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of a slice, in order, in batches of about `batch_bytes`.
+
+    A damaged file gives the documents before the damage and one rejected record that names the damage.
+    """
+    batches: list[Documents] = []
+    size = 0
+    for documents in _file_batches(input_slice, batch_bytes):
+        batches.append(documents)
+        size += documents.table.nbytes + HELD_BYTES * len(documents.rejected)
+        if size >= batch_bytes:
+            yield _joined(batches)
+            batches, size = [], 0
+    if batches:
+        yield _joined(batches)
+
+
+def groups_of(file_ranges: Sequence[FileRange]) -> Iterator[list[FileRange]]:
+    """Yield the ranges in order: small files that can be parsed together in one list, every other range alone."""
+    for (_, key), same in groupby(file_ranges, _group_key):
+        group = list(same)
+        yield from [group] if key is not None else [[file_range] for file_range in group]
+
+
+def _group_key(file_range: FileRange) -> tuple[str, Hashable]:
+    return file_range.file.format, format_of(file_range.file).group_key(file_range)
+
+
+def _file_batches(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
+    """Yield the documents of the files of a slice, with consecutive row numbers."""
+    first = number = 0  # rows and ranges before
+    for group in groups_of(input_slice.ranges):
+        kind, rows = format_of(group[0].file), 0
+        start = [Mark(0, 0, 0)] if len(input_slice.ranges) > len(group) == 1 else []
+        for documents in kind.read(group[0], batch_bytes) if len(group) == 1 else kind.read_group(group, batch_bytes):
+            rows += documents.rows
+            documents, start = documents._replace(marks=[*start, *documents.marks]), []
+            yield _shifted(documents, first, number) if number else documents
+        first += rows
+        number += len(group)
+
+
+def _joined(batches: Sequence[Documents]) -> Documents:
+    """Join batches of small files: the work on a batch of any size costs a millisecond."""
+    if len(batches) == 1:
+        return batches[0]
+    return Documents(
+        table=pa.concat_tables([documents.table for documents in batches]),
+        rejected=[entry for documents in batches for entry in documents.rejected],
+        rows=sum(documents.rows for documents in batches),
+        lines=sum(documents.lines for documents in batches),
+        repaired=sum(documents.repaired for documents in batches),
+        marks=[mark for documents in batches for mark in documents.marks],
+    )
+
+
+def _shifted(documents: Documents, first: int, number: int) -> Documents:
+    """Add the number of earlier rows and ranges of the slice to those of a batch."""
+    rows = pc.add(documents.table.column(ROW), pa.scalar(first, pa.int64()))
+    rejected = [
+        entry._replace(row=entry.row + first, file_index=entry.file_index + number) for entry in documents.rejected
+    ]
+    marks = shifted(documents.marks, first, number)
+    return documents._replace(table=documents.table.set_column(0, ROW, rows), rejected=rejected, marks=marks)

@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every input format keeps, by an example of each. A format of a test keeps it too, so a class and a line are all
+that a format needs. Details of each format are in the other tests of this folder."""
+
+import ast
+import gzip
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import curation
+from curation.cli import main
+from curation.contract import Rejected
+from curation.errors import InputError
+from curation.planning.disk import most_needed
+from curation.planning.survey import kind_of
+from curation.reading import probe, read_documents
+from curation.reading.changes import open_planned
+from curation.reading.documents import Documents, schema_of
+from curation.reading.excerpts import draw_excerpts
+from curation.reading.formats import FORMATS, format_of
+from curation.reading.formats.base import Format
+from curation.reading.inputs import FilesInput, Input
+from curation.reading.paths import find_files
+from curation.reading.slices import plan_slices
+from curation.reading.source_files import FileRange, SourceFile
+from curation.recipes.recipe import load_recipe
+from curation.report.text import funnel_line
+from tests.needs import needs
+from tests.runs import kept_rows, recipe_of, rejected_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ["the first of four texts", "a second, with a comma", "third", "zuletzt: Größe"]
+SENTENCE = "A page about whales and what they eat in winter. " * 5
+PAGE = f"<html><body><p>{SENTENCE}</p></body></html>".encode()
+TITLES = {"jsonl": "JSON Lines", "parquet": "Parquet", "arrow": "Arrow IPC", "csv": "CSV", "tsv": "TSV", "html": "HTML"}
+
+
+class Bars(Format):
+    """The format of this test: texts that end in bars."""
+
+    name = "bars"
+    suffixes = (".bars",)
+
+    def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+        file = file_range.file
+        with open_planned(file) as stream:
+            texts = stream.read().decode().split("|")[:-1]
+        for row, text in enumerate(texts):
+            error = "no text before the bar" if not text else ""
+            records = [] if error else [{"row": row, "id": None, "text": text}]
+            table = pa.Table.from_pylist(records, schema=schema_of(file.carried))
+            yield Documents(table, [Rejected(row, row, -1, error)] * bool(error), 1, 1)
+
+
+class Example(NamedTuple):
+    """A file of a format, and what is wrong with others.
+
+    content, texts   the file, and its documents
+    broken, line     a file with a bad record, and its `line` in rejected.jsonl; 0: the file is refused before a run
+    error            message about that record or file
+    empty            message about an empty file; "" for one without documents
+    missing          message about `columns: [nothing]`; "" for a column that is null
+    settings         of the input
+    package          that the format needs
+    """
+
+    content: bytes
+    broken: bytes
+    line: int
+    error: str
+    texts: list[str] = TEXTS
+    empty: str = ""
+    missing: str = "has no column 'nothing'; columns may name "
+    settings: Mapping[str, Any] = MappingProxyType({})
+    package: str = ""
+
+
+def parquet_of(texts: list[str]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": ["x"] * len(texts), "text": texts}), sink, row_group_size=2)
+    return sink.getvalue()
+
+
+def arrow_of(texts: list[str]) -> bytes:
+    table, sink = pa.table({"id": ["x"] * len(texts), "text": texts}), io.BytesIO()
+    with pa.ipc.new_file(sink, table.schema) as file:
+        file.write_table(table)
+    return sink.getvalue()
+
+
+def record(kind: str, content: bytes) -> bytes:
+    head = f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: http://x\r\nContent-Length: {len(content)}\r\n\r\n"
+    return head.encode() + content + b"\r\n\r\n"
+
+
+NO_COLUMN = "column 'nothing' not found in .*; it has \\['id', 'text'\\]"
+RESPONSE = record("response", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + PAGE)
+WET = b"".join(record("conversion", text.encode()) for text in TEXTS)
+EXAMPLES = {
+    "jsonl": Example(
+        b"".join(b'{"id": "x", "text": "%b"}\n' % text.encode() for text in TEXTS),
+        b'{"text": "a"}\n\nnot json\n', 3, "not valid JSON", missing="",
+    ),
+    "parquet": Example(
+        parquet_of(TEXTS), b"PAR1 is no table", 0, "is not a readable Parquet file",
+        empty="is not a readable Parquet file", missing=NO_COLUMN,
+    ),
+    "arrow": Example(
+        arrow_of(TEXTS), b"ARROW1 is no table", 0, "is not readable Arrow IPC", empty="is not readable Arrow IPC",
+        missing=NO_COLUMN,
+    ),
+    "csv": Example(
+        "".join(["id,text\n", *(f'x,"{text}"\n' for text in TEXTS)]).encode(),
+        b"id,text\nx,a\nmore, than, two\n", 3, "expected 2 columns, got 3", missing=NO_COLUMN,
+    ),
+    "tsv": Example(
+        "".join(["id\ttext\n", *(f"x\t{text}\n" for text in TEXTS)]).encode(),
+        b"id\ttext\nx\ta\nx\n", 3, "expected 2 columns, got 1", missing=NO_COLUMN,
+    ),
+    "text": Example(
+        "||".join(TEXTS).encode(), b"a||" + b"x" * 600, 2, "larger than max_document_bytes",
+        settings={"separator": "||", "max_document_bytes": 500},
+    ),
+    "html": Example(
+        PAGE, PAGE * 9, 1, "larger than max_document_bytes", texts=[SENTENCE.strip()],
+        settings={"max_document_bytes": 500}, package="resiliparse",
+    ),
+    "wet": Example(WET, WET[:-9], 4, "the file ends inside the record"),
+    "warc": Example(
+        RESPONSE, RESPONSE[:-9], 1, "the file ends inside the record", texts=[SENTENCE.strip()], package="resiliparse"
+    ),
+    "bars": Example("".join(f"{text}|" for text in TEXTS).encode(), b"a||", 2, "no text before the bar"),
+}  # fmt: skip
+
+
+@pytest.fixture(params=[*FORMATS, Bars.name])
+def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """The name of a format, whose example is in the working directory."""
+    name = str(request.param)
+    if name == Bars.name:
+        monkeypatch.setitem(FORMATS, name, Bars())  # the line
+    assert name in EXAMPLES, f"{name} has no example: add a file of the format to EXAMPLES in {__file__}"
+    if EXAMPLES[name].package:
+        needs(EXAMPLES[name].package)
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+def file_of(name: str, content: bytes | None = None, suffix: str = "", stem: str = "a", **settings: Any) -> SourceFile:
+    path = Path(stem + (suffix or FORMATS[name].suffixes[0]))
+    path.write_bytes(EXAMPLES[name].content if content is None else content)
+    [file] = find_files([Input(path=str(path), **EXAMPLES[name].settings, **settings)])
+    return file
+
+
+def batches_of(file: SourceFile, batch_bytes: int = 1 << 20, slice_bytes: int = 1 << 30) -> list[Documents]:
+    slices = plan_slices([probe(file)], slice_bytes)
+    return [batch for piece in slices for batch in read_documents(piece, batch_bytes)]
+
+
+def texts_of(batches: list[Documents]) -> list[str]:
+    return [text.strip() for batch in batches for text in batch.table.column("text").to_pylist()]
+
+
+def assert_about(message: str, name: str, expected: str) -> None:
+    """A message has what was expected, and names no other format."""
+    assert re.search(expected, message), message
+    others = [title for other, title in TITLES.items() if other != name and re.search(rf"\b{title}\b", message)]
+    assert not others, message
+
+
+def test_documents_do_not_depend_on_batches_and_slices(name: str):
+    file = file_of(name)
+    assert file.format == name and probe(file).text_column == ("text" if format_of(file).has_columns else "")
+    assert texts_of(batches_of(file)) == texts_of(batches_of(file, 1)) == EXAMPLES[name].texts
+    several = plan_slices([probe(file)], 40)
+    assert (len(several) > 1) == format_of(file).is_divisible(file)
+    assert texts_of(batches_of(file, 1, 40)) == EXAMPLES[name].texts
+    for batch in batches_of(file):
+        assert batch.rows == len(batch.table) + len(batch.rejected)
+
+
+def test_small_files_of_one_slice(name: str):
+    for stem in ("a", "b"):
+        file_of(name, stem=stem)
+    files = [probe(file) for file in find_files([Input(path=".", **EXAMPLES[name].settings)])]
+    [together] = plan_slices(files, 1 << 30)
+    batches = list(read_documents(together, 1 << 20))
+    assert texts_of(batches) == EXAMPLES[name].texts * 2
+    assert [row for batch in batches for row in batch.table.column("row").to_pylist()] == [
+        *range(2 * len(EXAMPLES[name].texts))
+    ]
+
+
+def test_each_suffix_is_found(name: str):
+    kind = FORMATS[name]
+    content = EXAMPLES[name].content
+    for suffix in kind.suffixes:
+        assert file_of(name, suffix=suffix.upper()).format == name
+        if kind.is_compressible:
+            packed = file_of(name, gzip.compress(content), suffix=f"{suffix}.gz")
+            assert (packed.format, packed.compression) == (name, "gzip")
+            assert texts_of(batches_of(packed)) == EXAMPLES[name].texts
+        else:
+            with pytest.raises(InputError, match="has internal compression"):
+                file_of(name, gzip.compress(content), suffix=f"{suffix}.gz")
+    page = (ROOT / "docs" / "inputs.md").read_text()
+    described = re.search(r"\n    format  .*", FilesInput.__doc__ or "")
+    assert described
+    if name != Bars.name:
+        assert all(f"{suffix}" in page for suffix in kind.suffixes) and name in described[0]
+
+
+def test_what_cannot_be_read_is_one_message(name: str):
+    example, kind = EXAMPLES[name], FORMATS[name]
+    cases = [(example.empty, lambda: probe(file_of(name, b""))),
+             (example.missing, lambda: probe(file_of(name, columns=["nothing"])))]  # fmt: skip
+    if not example.line:
+        cases.append((example.error, lambda: probe(file_of(name, example.broken))))
+    if kind.is_compressible:
+        cases.append(("", lambda: probe(file_of(name, b"no gzip", suffix=f"{kind.suffixes[0]}.gz"))))
+    for number, (expected, check) in enumerate(cases):
+        if not expected and number < 2:
+            assert texts_of(batches_of(check())) == (EXAMPLES[name].texts if number else [])
+            continue
+        with pytest.raises(InputError) as error:
+            check()
+        assert_about(str(error.value), name, expected)
+        assert number == 1 or f"a{kind.suffixes[0]}" in str(error.value)
+
+
+@pytest.mark.parametrize("option", ["separator", "encoding", "delimiter", "quote"])
+def test_settings_of_other_formats_are_refused(name: str, option: str):
+    given = {"separator": "|", "encoding": "latin-1", "delimiter": ";", "quote": "'"}[option]
+    settings = {**EXAMPLES[name].settings, option: given}
+    file_of(name)
+    check: Callable[[], Any] = lambda: find_files([Input(path=".", **settings)])  # noqa: E731
+    if option in FORMATS[name].options:
+        assert check()
+    else:
+        with pytest.raises(InputError, match=f"is read as {name}, but {option} is for"):
+            check()
+
+
+def test_init_writes_a_recipe_that_reads_it(name: str):
+    file_of(name, stem="found")
+    assert main(["init", "."]) == 0
+    [entry] = load_recipe("recipe.yaml").input
+    [file] = find_files([entry])
+    assert (file.format, probe(file).text_column) == (name, "text" if FORMATS[name].has_columns else "")
+    assert texts_of(batches_of(file))
+    Path("unknown.xyz").write_bytes(EXAMPLES[name].content)
+    if re.match(FORMATS[name].start, EXAMPLES[name].content):
+        assert main(["init", "unknown.xyz", "--force"]) == 0
+        assert [entry.format for entry in load_recipe("recipe.yaml").input if isinstance(entry, FilesInput)] == [name]
+
+
+def test_estimates(name: str):
+    file = probe(file_of(name))
+    excerpts = list(draw_excerpts([file], 0, kind_of))
+    texts = {text.strip() for each in excerpts for text in each.table["text"].to_pylist()}
+    assert texts and texts <= {*EXAMPLES[name].texts}
+    assert 0 < sum(excerpt.stored for excerpt in excerpts) <= file.bytes
+    assert most_needed(recipe_of("a", stages=[], output={"formats": []}), [file]) > file.bytes
+    assert FORMATS[name].expansion <= FORMATS[name].max_expansion
+
+
+def test_a_run_keeps_every_document_and_the_place_of_every_bad_record(name: str):
+    example = EXAMPLES[name]
+    file_of(name, stem="good")
+    if example.line:
+        file_of(name, example.broken, stem="other")
+    recipe = recipe_of({"path": ".", **example.settings}, stages=[], output={"formats": []})
+    result = curation.run(recipe, "out", engine="cpu", workers=1, slice_bytes=40)
+    assert {text.strip() for *_, text in kept_rows(Path("out"))} >= {*example.texts}
+    assert funnel_line(result.report).startswith(f"[{FORMATS[name].step}] docs=")
+    places = [(Path(entry["file"]).stem, entry["line"]) for entry in rejected_rows(Path("out"))]
+    assert places == [("other", example.line)] * bool(example.line)
+    for entry in rejected_rows(Path("out")):
+        assert_about(entry["error"], name, example.error)
+    assert len(curation.open_run("out").rejected()) == len(places)
+
+
+# Nothing else asks for the name of a format
+
+
+def format_names_asked(tree: ast.AST) -> Iterator[int]:
+    """Lines that compare the format of a file, look something up by it, or list names of formats."""
+    for node in ast.walk(tree):
+        keys: list[ast.expr] = []
+        if isinstance(node, ast.Compare):
+            keys = [node.left, *node.comparators]
+        elif isinstance(node, ast.Subscript):
+            keys = [node.slice]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+            keys = node.args[:1]
+        elif isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict):
+            members = node.keys if isinstance(node, ast.Dict) else node.elts
+            names = {each.value if isinstance(each, ast.Constant) else None for each in members} - {""}
+            if len(names) > 1 and names <= {*FORMATS}:
+                yield node.lineno
+        if any(map(is_format, keys)) and not {"AUTO", "FORMATS"} & {*re.findall(r"\w+", ast.unparse(node))}:
+            yield node.lineno
+
+
+def is_format(node: ast.AST) -> bool:
+    """Whether an expression is `x.format` or `x["format"]`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr == "format"
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "format"
+
+
+MAY_ASK = re.compile(rb"\bformat\b|\"(%b)\"" % "|".join(FORMATS).encode())  # parsing all files takes two seconds
+OUTPUTS = {"recipes/exports.py", "phases/exports.py"}  # formats of files that a run writes
+
+
+def test_no_other_module_asks_for_the_name_of_a_format():
+    paths = [path for folder in ("curation", "cpu_fallback", "gpu_pipeline") for path in (ROOT / folder).rglob("*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in paths
+        if (path.parent.name, path.parent.parent.name) != ("formats", "reading")
+        and "/".join(path.parts[-2:]) not in OUTPUTS
+        and MAY_ASK.search(path.read_bytes())
+        for line in format_names_asked(ast.parse(path.read_bytes()))
+    ]
+    assert found == [], "ask an attribute or a method of the format: curation.reading.formats.format_of(file)"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'file.format == "csv"', 'file.format in ("csv", other)', "part.file.format != LINES", "RATES[file.format]",
+        "RATES.get(file.format, 1)", 'all(file["format"] in ARCHIVES for file in files)', 'X = ("csv", "tsv")',
+        'X = {"csv": 1, "tsv": 2}',
+    ],
+)  # fmt: skip
+def test_every_form_of_asking_is_seen(code: str):
+    assert [*format_names_asked(ast.parse(code))] == [1]
+    assert not [*format_names_asked(ast.parse("FORMATS[file.format]; '{}'.format(x); f(file.format); X = ('csv', 1)"))]
