@@ -35,103 +35,68 @@ def setting(text: str) -> str:
     return text
 
 
-SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "input": (
-        ("--input", "-i"),
-        {"nargs": "+", "action": "extend", "default": [], "metavar": "PATH", "help": INPUT_HELP},
+def _option(*flags: str, **settings: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    return flags, settings
+
+
+SHARED = {
+    "input": _option("--input", "-i", nargs="+", action="extend", default=[], metavar="PATH", help=INPUT_HELP),
+    "output": _option(
+        "--output", "-o", required=True, type=os.path.expanduser, metavar="DIR",
+        help="write the run to this folder; or copy the finished run to this URL, such as s3://BUCKET/PREFIX",
     ),
-    "output": (
-        ("--output", "-o"),
-        {
-            "required": True, "type": os.path.expanduser, "metavar": "DIR",
-            "help": "write the run to this folder; or copy the finished run to this URL, such as s3://BUCKET/PREFIX",
-        },
+    "work": _option(
+        "--work", default="", type=os.path.expanduser, metavar="DIR",
+        help="with an URL as output: run in this folder (default: a folder here, named by the URL)",
     ),
-    "work": (
-        ("--work",),
-        {
-            "default": "", "type": os.path.expanduser, "metavar": "DIR",
-            "help": "with an URL as output: run in this folder (default: a folder here, named by the URL)",
-        },
+    "recipe": _option(
+        "--recipe", default="", metavar="RECIPE", help="same as the argument RECIPE", dest="recipe_option"
     ),
-    "recipe": (
-        ("--recipe",),
-        {"default": "", "metavar": "RECIPE", "help": "same as the argument RECIPE", "dest": "recipe_option"},
+    "text_column": _option(
+        "--text-column", default="", metavar="NAME",
+        help="read the text of every input from this column (default: text, content, body, ...)",
     ),
-    "text_column": (
-        ("--text-column",),
-        {
-            "default": "", "metavar": "NAME",
-            "help": "read the text of every input from this column (default: text, content, body, ...)",
-        },
+    "set": _option(
+        "--set", action="append", default=[], metavar="PATH=VALUE", type=setting,
+        help="change a recipe setting, such as stages.filter.words.min=100; repeatable",
     ),
-    "set": (
-        ("--set",),
-        {
-            "action": "append", "default": [], "metavar": "PATH=VALUE", "type": setting,
-            "help": "change a recipe setting, such as stages.filter.words.min=100; repeatable",
-        },
+    "stages": _option("--stages", default="", metavar="A,B", help="run these stages instead of the recipe's"),
+    "rules": _option("--rules", default="", metavar="A,B", help="use these rule sets in the filter stage"),
+    "tokenizer": _option(
+        "--tokenizer", default="", metavar="NAME", help="tokenize with gpt2, tokenizer.json, .model or hub:ORG/NAME"
     ),
-    "stages": (("--stages",), {"default": "", "metavar": "A,B", "help": "run these stages instead of the recipe's"}),
-    "rules": (("--rules",), {"default": "", "metavar": "A,B", "help": "use these rule sets in the filter stage"}),
-    "tokenizer": (
-        ("--tokenizer",),
-        {"default": "", "metavar": "NAME", "help": "tokenize with gpt2, tokenizer.json, .model or hub:ORG/NAME"},
+    "allow_code": _option(
+        "--allow-code", action="append", default=[], metavar="MODULE", type=module_name,
+        help="import this module, so that the recipe may name its stages; repeatable",
     ),
-    "allow_code": (
-        ("--allow-code",),
-        {
-            "action": "append", "default": [], "metavar": "MODULE", "type": module_name,
-            "help": "import this module, so that the recipe may name its stages; repeatable",
-        },
+    "engine": _option(
+        "--engine", choices=ENGINES, default="auto",
+        help="compute on this engine (default: auto, the GPU if usable and faster)",
     ),
-    "engine": (
-        ("--engine",),
-        {
-            "choices": ENGINES,
-            "default": "auto",
-            "help": "compute on this engine (default: auto, the GPU if usable and faster)",
-        },
+    "workers": _option(
+        "--workers", type=whole_number, default=0, metavar="N", help="run N tasks at once (default: as many as fit)"
     ),
-    "workers": (
-        ("--workers",),
-        {"type": whole_number, "default": 0, "metavar": "N", "help": "run N tasks at once (default: as many as fit)"},
+    "scheduler": _option(
+        "--scheduler", default="auto", metavar="S",
+        help="run tasks on threads, processes, or the Dask scheduler at this address (default: auto, threads, "
+        "and from 16 workers on processes of up to 8 threads)",
     ),
-    "scheduler": (
-        ("--scheduler",),
-        {
-            "default": "auto", "metavar": "S",
-            "help": "run tasks on threads, processes, or the Dask scheduler at this address (default: auto, threads, "
-            "and from 16 workers on processes of up to 8 threads)",
-        },
+    "force": _option("--force", action="store_true", help="delete the earlier run in DIR and start again"),
+    "force_disk": _option("--force-disk", action="store_true", help="start a run that needs more disk than is free"),
+    "allow_empty": _option(
+        "--allow-empty", action="store_true", help=f"exit with 0 instead of {NOTHING_KEPT} if the run keeps no document"
     ),
-    "force": (("--force",), {"action": "store_true", "help": "delete the earlier run in DIR and start again"}),
-    "force_disk": (
-        ("--force-disk",),
-        {"action": "store_true", "help": "start a run that needs more disk than is free"},
+    "model": _option(
+        "--model", default="", metavar="FOLDER",
+        help="compute vectors with the encoder or static embeddings in this local folder",
     ),
-    "allow_empty": (
-        ("--allow-empty",),
-        {"action": "store_true", "help": f"exit with 0 instead of {NOTHING_KEPT} if the run keeps no document"},
+    "windows": _option(
+        "--windows", type=whole_number, metavar="N",
+        help="read up to N windows of a text; 0: the whole text (default: 4)",
     ),
-    "model": (
-        ("--model",),
-        {
-            "default": "", "metavar": "FOLDER",
-            "help": "compute vectors with the encoder or static embeddings in this local folder",
-        },
-    ),
-    "windows": (
-        ("--windows",),
-        {
-            "type": whole_number, "metavar": "N",
-            "help": "read up to N windows of a text; 0: the whole text (default: 4)",
-        },
-    ),
-    "quiet": (("--quiet",), {"action": "store_true", "help": "print errors and warnings only"}),
-    "log": (
-        ("--log",),
-        {"choices": LOGS, "noun": "form", "default": "", "help": "print lines without bars, or JSON for programs"},
+    "quiet": _option("--quiet", action="store_true", help="print errors and warnings only"),
+    "log": _option(
+        "--log", choices=LOGS, noun="form", default="", help="print lines without bars, or JSON for programs"
     ),
 }  # fmt: skip
 
