@@ -12,19 +12,8 @@ and `lower` those of `tables.UnicodeTables`. The text is data[start:end], well-f
 
 import numpy as np
 
-from curation.kernels import tables, utf8
+from curation.kernels import rewrite, tables, utf8
 from curation.kernels.cache import kernel
-from curation.kernels.rewrite import (
-    BLANK,
-    COLLAPSE,
-    KEEP,
-    LINES,
-    NEWLINE,
-    STRIP_MARKUP_LINE,
-    TAG_BEGIN,
-    TAG_END,
-    ZERO,
-)
 from curation.kernels.words import HIGH_BITS, first_mark, mark_capitals, mark_equal, mark_letters, mark_spaces
 from gpu_pipeline.items import at, block_at
 from gpu_pipeline.spans import BLANKS, LOW_SEVEN, bits_of, join_blocks, mark_bytes_equal
@@ -71,10 +60,10 @@ def effect_of(code_point, width, record, drop, whitespace, lowercase, fold, flag
     if char_flags & drop:
         return GONE, 0, False, False
     if char_flags & fold:
-        is_space = whitespace != KEEP and char_flags & tables.DIGIT == 0
+        is_space = whitespace != rewrite.KEEP and char_flags & tables.DIGIT == 0
         return SPACE if is_space else SOLID, 1, False, True
-    if whitespace != KEEP and char_flags & tables.SPACE:
-        if whitespace == COLLAPSE:
+    if whitespace != rewrite.KEEP and char_flags & tables.SPACE:
+        if whitespace == rewrite.COLLAPSE:
             return SPACE, 1, False, code_point >= ASCII_END
         return SPACE, width, False, False
     if lowercase and code_point >= ASCII_END:
@@ -111,10 +100,10 @@ def bits_inside(i, start, end):
 def tag_bits(block, start, end, i, markup):
     """(Bits of "<", bits of what ends a tag or the search for its end) of the block at `i`."""
     inside = bits_inside(i, start, end)
-    ends = mark_bytes_equal(block, TAG_END)
-    if markup == STRIP_MARKUP_LINE:
-        ends |= mark_bytes_equal(block, NEWLINE)
-    return bits_of(mark_bytes_equal(block, TAG_BEGIN)) & inside, bits_of(ends) & inside
+    ends = mark_bytes_equal(block, rewrite.TAG_END)
+    if markup == rewrite.STRIP_MARKUP_LINE:
+        ends |= mark_bytes_equal(block, rewrite.NEWLINE)
+    return bits_of(mark_bytes_equal(block, rewrite.TAG_BEGIN)) & inside, bits_of(ends) & inside
 
 
 @kernel
@@ -129,9 +118,9 @@ def ascii_bits(block, inside, whitespace, classes):
     `inside` has the bits of those in the text."""
     spaces = feeds = gone = changed = 0
     ascii_bytes = block & LOW_SEVEN
-    if whitespace != KEEP:
+    if whitespace != rewrite.KEEP:
         spaces = bits_of(mark_spaces(ascii_bytes))
-        if whitespace == LINES:
+        if whitespace == rewrite.LINES:
             feeds = bits_of(mark_equal(ascii_bytes, NEWLINES))
     dropped_low, dropped_high, zeros_low, zeros_high, blanks_low, blanks_high = classes
     folds = zeros_low | zeros_high | blanks_low | blanks_high != 0
@@ -144,7 +133,7 @@ def ascii_bits(block, inside, whitespace, classes):
             if folds:
                 blank = int(in_class(byte, blanks_low, blanks_high)) << k
                 changed |= blank | int(in_class(byte, zeros_low, zeros_high)) << k
-                if whitespace != KEEP:
+                if whitespace != rewrite.KEEP:
                     spaces |= blank
             others &= others - np.uint64(1)
     inside &= ~gone
@@ -225,7 +214,7 @@ def changed_ascii(block, whitespace, lowercase):
     ascii_bytes = block & LOW_SEVEN
     if lowercase:
         block |= (mark_capitals(ascii_bytes) & ~block) >> np.uint64(2)
-    if whitespace == COLLAPSE:
+    if whitespace == rewrite.COLLAPSE:
         spaces = mark_spaces(ascii_bytes) & ~block & HIGH_BITS
         mask = (spaces >> np.uint64(7)) * np.uint64(0xFF)
         block = block & ~mask | BLANKS & mask
@@ -264,9 +253,9 @@ def new_bytes(code_point, record, is_final, whitespace, lowercase, fold, flags, 
     """The bytes of a character in the output, as a little-endian number."""
     char_flags = int(flags[at(record)])
     if char_flags & fold:
-        return np.uint64(ZERO if char_flags & tables.DIGIT else BLANK)
-    if whitespace == COLLAPSE and char_flags & tables.SPACE:
-        return np.uint64(BLANK)
+        return np.uint64(rewrite.ZERO if char_flags & tables.DIGIT else rewrite.BLANK)
+    if whitespace == rewrite.COLLAPSE and char_flags & tables.SPACE:
+        return np.uint64(rewrite.BLANK)
     if lowercase:
         if char_flags & tables.SIGMA:
             return FINAL_SIGMA if is_final else SIGMA

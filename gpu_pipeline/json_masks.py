@@ -9,27 +9,8 @@ or not at all: what is unusual, or would take one thread long, is UNUSUAL.
 
 import numpy as np
 
+from curation.kernels import jsonl
 from curation.kernels.cache import kernel
-from curation.kernels.jsonl import (
-    BACKSLASH,
-    BLANK,
-    CLOSE_ARRAY,
-    CLOSE_OBJECT,
-    COLON,
-    COMMA,
-    MAX_DEPTH,
-    OPEN_ARRAY,
-    OPEN_OBJECT,
-    PLAIN,
-    QUOTE,
-    UNUSUAL,
-    escape,
-    hex4,
-    key_is,
-    sequence_length,
-    skip_scalar,
-    skip_space,
-)
 from curation.kernels.utf8 import byte_at
 from curation.kernels.words import HIGH_BITS
 from gpu_pipeline.items import at, block_at
@@ -56,7 +37,7 @@ def _is_character(data, i):
     j = i
     while j > 0 and i - j < 3 and (byte_at(data, j) & 0xC0) == 0x80:
         j -= 1
-    return sequence_length(data, j, data.size) > i - j
+    return jsonl.sequence_length(data, j, data.size) > i - j
 
 
 @kernel
@@ -71,7 +52,8 @@ def json_bits(data, blocks, i):
             if byte_at(data, i + k) >= 0x80 and not _is_character(data, i + k):
                 faults |= 1 << k
     inside = (1 << max(min(8, data.size - i), 0)) - 1
-    quotes, backslashes = bits_of(mark_bytes_equal(block, QUOTE)), bits_of(mark_bytes_equal(block, BACKSLASH))
+    quotes = bits_of(mark_bytes_equal(block, jsonl.QUOTE))
+    backslashes = bits_of(mark_bytes_equal(block, jsonl.BACKSLASH))
     return quotes & inside, backslashes & inside, bits_of(newlines) & inside, faults & inside
 
 
@@ -140,7 +122,10 @@ def _is_second(data, begins, i):
     j = i - LONG_ESCAPE
     if not np.uint64(begins[at(j >> 5)]) >> np.uint64(j & 31) & ONE:
         return False
-    return 0xD800 <= hex4(data, j + 2, data.size) <= 0xDBFF and 0xDC00 <= hex4(data, i + 2, data.size) <= 0xDFFF
+    return (
+        0xD800 <= jsonl.hex4(data, j + 2, data.size) <= 0xDBFF
+        and 0xDC00 <= jsonl.hex4(data, i + 2, data.size) <= 0xDFFF
+    )
 
 
 @kernel
@@ -152,7 +137,7 @@ def _width(code_point):
 def _escape_bytes(data, begins, i):
     """(Bytes of the escape at `i` without the second half of a pair, bytes of its character); no bytes for one that is
     not plain, and no character for the second half of a pair."""
-    code_point, taken = escape(data, i, data.size)
+    code_point, taken = jsonl.escape(data, i, data.size)
     if taken:
         return min(taken, LONG_ESCAPE), _width(code_point)
     if i + 1 < data.size and byte_at(data, i + 1) == 117 and _is_second(data, begins, i):
@@ -192,7 +177,7 @@ def escaped_bytes(data, escapes, c):
     """The bytes that these escapes of word `c` write."""
     written = np.int64(0)
     while escapes:
-        written += _width(escape(data, 32 * c + lowest_bit(escapes), data.size)[0])
+        written += _width(jsonl.escape(data, 32 * c + lowest_bit(escapes), data.size)[0])
         escapes &= escapes - ONE
     return written
 
@@ -215,7 +200,7 @@ def bits_before(mask, ranks, i):
 def _step(data, i, end):
     """Position after white space; `end` + 1 if there is too much of it."""
     stop = min(end, i + MAX_STEP)
-    i = skip_space(data, i, stop)
+    i = jsonl.skip_space(data, i, stop)
     return end + 1 if i == stop and stop < end else i
 
 
@@ -225,7 +210,7 @@ def _is_plain_key(data, start, end):
     if end - start > MAX_KEY:
         return False
     for k in range(start, end):
-        if data[k] == BACKSLASH:
+        if data[k] == jsonl.BACKSLASH:
             return False
     return True
 
@@ -245,7 +230,7 @@ def scan_line(data, i, end, places, q, q_end, text_key, id_key):
     Return (BLANK, PLAIN or UNUSUAL; start and end of the text between its quotes; start and end of the id, between its
     quotes if it is a string, or NONE). The insides of strings are not checked here.
     """
-    unusual = UNUSUAL, np.int64(NONE), np.int64(NONE), np.int64(NONE), np.int64(NONE)
+    unusual = jsonl.UNUSUAL, np.int64(NONE), np.int64(NONE), np.int64(NONE), np.int64(NONE)
     text, text_end = np.int64(NONE), np.int64(NONE)
     id_start, id_end = np.int64(NONE), np.int64(NONE)
     has_id = False
@@ -253,8 +238,8 @@ def scan_line(data, i, end, places, q, q_end, text_key, id_key):
     skipped = np.int64(0)  # bytes of strings
     i = _step(data, i, end)
     if i == end:
-        return BLANK, text, text_end, id_start, id_end
-    if i > end or data[i] != OPEN_OBJECT:
+        return jsonl.BLANK, text, text_end, id_start, id_end
+    if i > end or data[i] != jsonl.OPEN_OBJECT:
         return unusual
     levels, depth = ONE, 1  # a bit per open level: 1 is an object
     i += 1
@@ -271,18 +256,18 @@ def scan_line(data, i, end, places, q, q_end, text_key, id_key):
             if depth == 1:
                 if not _is_plain_key(data, start, stop):
                     return unusual
-                wants_text = key_is(data, start, stop, text_key)
-                wants_id = not wants_text and key_is(data, start, stop, id_key)
+                wants_text = jsonl.key_is(data, start, stop, text_key)
+                wants_id = not wants_text and jsonl.key_is(data, start, stop, id_key)
             i = _step(data, stop + 1, end)
-            if i >= end or data[i] != COLON:
+            if i >= end or data[i] != jsonl.COLON:
                 return unusual
             i = _step(data, i + 1, end)
         if i >= end or i - first - skipped > MAX_SKELETON:
             return unusual
-        if (wants_text and (text != NONE or data[i] != QUOTE)) or (wants_id and has_id):
+        if (wants_text and (text != NONE or data[i] != jsonl.QUOTE)) or (wants_id and has_id):
             return unusual
         has_id |= wants_id
-        if data[i] == QUOTE:
+        if data[i] == jsonl.QUOTE:
             if q + 1 >= q_end or places[q] != i:
                 return unusual
             start, stop = np.int64(places[q]) + 1, np.int64(places[q + 1])
@@ -295,21 +280,21 @@ def scan_line(data, i, end, places, q, q_end, text_key, id_key):
                 id_start, id_end = start, stop
                 if stop - start > MAX_ID:
                     return unusual
-        elif data[i] == OPEN_OBJECT or data[i] == OPEN_ARRAY:
-            if wants_id or depth == MAX_DEPTH:
+        elif data[i] == jsonl.OPEN_OBJECT or data[i] == jsonl.OPEN_ARRAY:
+            if wants_id or depth == jsonl.MAX_DEPTH:
                 return unusual
-            is_object = data[i] == OPEN_OBJECT
+            is_object = data[i] == jsonl.OPEN_OBJECT
             i = _step(data, i + 1, end)
             if i >= end:
                 return unusual
-            if data[i] != (CLOSE_OBJECT if is_object else CLOSE_ARRAY):
+            if data[i] != (jsonl.CLOSE_OBJECT if is_object else jsonl.CLOSE_ARRAY):
                 levels = levels << ONE | (ONE if is_object else NO_BITS)
                 depth += 1
                 continue
             i += 1
         else:
             start = i
-            i = skip_scalar(data, i, min(end, i + MAX_SCALAR))
+            i = jsonl.skip_scalar(data, i, min(end, i + MAX_SCALAR))
             if i < 0:
                 return unusual
             if wants_id and data[start] != 110:  # not null
@@ -320,10 +305,10 @@ def scan_line(data, i, end, places, q, q_end, text_key, id_key):
             i = _step(data, i, end)
             if i >= end:
                 return unusual
-            if data[i] == COMMA:
+            if data[i] == jsonl.COMMA:
                 i += 1
                 break
-            if data[i] != (CLOSE_OBJECT if levels & ONE != NO_BITS else CLOSE_ARRAY):
+            if data[i] != (jsonl.CLOSE_OBJECT if levels & ONE != NO_BITS else jsonl.CLOSE_ARRAY):
                 return unusual
             levels >>= ONE
             depth -= 1
@@ -331,4 +316,4 @@ def scan_line(data, i, end, places, q, q_end, text_key, id_key):
             if depth == 0:
                 if text == NONE or q != q_end or _step(data, i, end) != end:
                     return unusual
-                return PLAIN, text, text_end, id_start, id_end
+                return jsonl.PLAIN, text, text_end, id_start, id_end

@@ -19,36 +19,8 @@ The module imports neither cuDF nor CuPy. The layout functions take NumPy and Cu
 
 import numpy as np
 
+from curation.kernels import fasttext as ft
 from curation.kernels import language_model as lm
-from curation.kernels.fasttext import (
-    BUCKETS,
-    DIMENSIONS,
-    FNV_START,
-    MAX_CHARACTERS,
-    MIN_CHARACTERS,
-    NUM_LABELS,
-    NUM_WORDS,
-    SHIFT,
-    SKIPPED,
-    UNKNOWN,
-    WORD_NGRAMS,
-    add_character,
-    add_word,
-    code_of_word,
-    exp_minus,
-    hash_bytes,
-    in_millionths,
-    is_end,
-    is_label,
-    is_space,
-    number_of_token,
-    output_of,
-    remainder,
-    row_of_bucket,
-    row_of_word_ngram,
-    score_tree,
-    share_of_label,
-)
 from curation.kernels.utf8 import byte_at
 from curation.kernels.words import HIGH_BITS, mark_range
 from gpu_pipeline import kernels
@@ -182,7 +154,7 @@ def look_up_tokens(
     queues = cuda.shared.array(QUEUES, types.int64)
     warp, lane = cuda.threadIdx.x // LANES, cuda.threadIdx.x % LANES
     queue = queues[QUEUE * warp : QUEUE * (warp + 1)]
-    pairs = (settings[DIMENSIONS] + 1) >> 1
+    pairs = (settings[ft.DIMENSIONS] + 1) >> 1
     shift = shift_of(pairs)
     piece = cuda.grid(1) // LANES
     while piece < rows.size:
@@ -191,25 +163,25 @@ def look_up_tokens(
         last = min(k + TOKEN_PIECE, lasts[row])
         count = np.int32(0)
         while k < last:
-            number = np.int64(UNKNOWN)
+            number = np.int64(ft.UNKNOWN)
             if k + lane < last:
                 i = np.int64(places[at(k + lane)])
                 stop = end_of_item(stops, origin, i, most_bytes)
                 if stop - i > most_bytes:
-                    if is_label(data, i, stop):
-                        number = np.int64(SKIPPED)
+                    if ft.is_label(data, i, stop):
+                        number = np.int64(ft.SKIPPED)
                     elif codes.size:
                         too_long[row] = True
-                elif is_end(data, i, stop):
+                elif ft.is_end(data, i, stop):
                     flags[HAS_END] = 1
                     cuda.atomic.min(ends, row, i)
                 else:
-                    h = hash_bytes(data, i, stop)
-                    number = np.int64(number_of_token(data, i, stop, h, settings, slots, word_bytes, word_ends))
+                    h = ft.hash_bytes(data, i, stop)
+                    number = np.int64(ft.number_of_token(data, i, stop, h, settings, slots, word_bytes, word_ends))
                     if codes.size:
                         codes[at(k + lane)] = h
                 numbers[at(k + lane)] = number
-                if number == SKIPPED:
+                if number == ft.SKIPPED:
                     flags[HAS_LABEL] = 1
             count = push(queue, count, number, pairs)
             k += LANES
@@ -233,10 +205,10 @@ def add_characters(
     queues = cuda.shared.array(QUEUES, types.int64)
     warp, lane = cuda.threadIdx.x // LANES, cuda.threadIdx.x % LANES
     queue = queues[QUEUE * warp : QUEUE * (warp + 1)]
-    num_words, pairs = settings[NUM_WORDS], (settings[DIMENSIONS] + 1) >> 1
+    num_words, pairs = settings[ft.NUM_WORDS], (settings[ft.DIMENSIONS] + 1) >> 1
     shift = shift_of(pairs)
-    shortest, longest = settings[MIN_CHARACTERS], settings[MAX_CHARACTERS]
-    buckets = np.uint64(settings[BUCKETS])
+    shortest, longest = settings[ft.MIN_CHARACTERS], settings[ft.MAX_CHARACTERS]
+    buckets = np.uint64(settings[ft.BUCKETS])
     piece = cuda.grid(1) // LANES
     while piece < rows.size:
         row = rows[piece]
@@ -246,24 +218,24 @@ def add_characters(
         i += lane
         count = np.int32(0)
         while i - lane < last:
-            opens = i < start or (i < last and is_space(byte_at(data, i)))
+            opens = i < start or (i < last and ft.is_space(byte_at(data, i)))
             first = i + 1 if opens else i  # of the token's characters from here on
             is_character = i < last and first < end
             if is_character:
                 byte = byte_at(data, first)
-                is_character = not is_space(byte) and byte & 0xC0 != 0x80
+                is_character = not ft.is_space(byte) and byte & 0xC0 != 0x80
             if is_character and numbers.size:
                 j = first + 1 - origin
                 token = ranks[at(j >> 5)] + cuda.popc(np.uint32(starts[at(j >> 5)] & bits_below(j & 31))) - 1
-                is_character = numbers[at(token)] != SKIPPED
+                is_character = numbers[at(token)] != ft.SKIPPED
             stop = end_of_item(stops, origin, first, 4 * longest) if is_character else first
-            j, h = i, FNV_START
+            j, h = i, ft.FNV_START
             for n in range(1, longest + 1):
                 number = np.int64(-1)
                 if is_character and j <= stop:
-                    h, j = add_character(data, first, stop, j, h)
+                    h, j = ft.add_character(data, first, stop, j, h)
                     if n >= shortest and (n > 1 or not opens):
-                        number = np.int64(row_of_bucket(remainder(h, buckets, reciprocal), index, num_words))
+                        number = np.int64(ft.row_of_bucket(ft.remainder(h, buckets, reciprocal), index, num_words))
                 if n < shortest:
                     continue
                 count = push(queue, count, number, pairs)
@@ -282,7 +254,7 @@ def add_token_ngrams(codes, firsts, lasts, pieces, rows, end_code, settings, ind
     queues = cuda.shared.array(QUEUES, types.int64)
     warp, lane = cuda.threadIdx.x // LANES, cuda.threadIdx.x % LANES
     queue = queues[QUEUE * warp : QUEUE * (warp + 1)]
-    pairs, longest = (settings[DIMENSIONS] + 1) >> 1, settings[WORD_NGRAMS]
+    pairs, longest = (settings[ft.DIMENSIONS] + 1) >> 1, settings[ft.WORD_NGRAMS]
     shift = shift_of(pairs)
     piece = cuda.grid(1) // LANES
     while piece < rows.size:
@@ -295,13 +267,13 @@ def add_token_ngrams(codes, firsts, lasts, pieces, rows, end_code, settings, ind
         while k - lane < last:
             h = np.uint64(0)
             if k < last:
-                h = np.uint64(code_of_word(np.uint64(codes[at(k)])))
+                h = np.uint64(ft.code_of_word(np.uint64(codes[at(k)])))
             for n in range(1, longest):
                 number = np.int64(-1)
                 if k < last and k + n < end + int(end_code >= 0):
                     code = np.uint64(codes[at(k + n)]) if k + n < end else np.uint64(end_code)
-                    h = np.uint64(add_word(h, np.uint64(code_of_word(code))))
-                    number = np.int64(row_of_word_ngram(h, settings, index))
+                    h = np.uint64(ft.add_word(h, np.uint64(ft.code_of_word(code))))
+                    number = np.int64(ft.row_of_word_ngram(h, settings, index))
                 count = push(queue, count, number, pairs)
                 if count > QUEUE - LANES:
                     flush(queue, count, pairs, shift, weights, scratch, counts, row)
@@ -329,25 +301,25 @@ def score_trees(settings, output, tree, scratch, counts, label, score):
     if row < counts.size:
         found, value = np.int64(-1), np.int64(0)
         if counts[row]:
-            found, value = score_tree(settings, output, tree, scratch[row])
-        label[row], score[row] = in_millionths(found, value)
+            found, value = ft.score_tree(settings, output, tree, scratch[row])
+        label[row], score[row] = ft.in_millionths(found, value)
 
 
 @cuda.jit(cache=True)
 def multiply_outputs(settings, output, scratch, counts):
     """One thread per document and label: the label's product with the average, after the average."""
-    labels, dimensions = settings[NUM_LABELS], settings[DIMENSIONS]
+    labels, dimensions = settings[ft.NUM_LABELS], settings[ft.DIMENSIONS]
     k = cuda.grid(1)
     while k < counts.size * labels:
         row, number = k // labels, k % labels
-        scratch[row, dimensions + number] = output_of(output, number, dimensions, scratch[row])
+        scratch[row, dimensions + number] = ft.output_of(output, number, dimensions, scratch[row])
         k += cuda.gridsize(1)
 
 
 @cuda.jit(cache=True)
 def choose_labels(settings, scratch, counts, label, score):
     """One warp per document: the label of a softmax, from its products. Of equal labels the last one wins."""
-    labels, dimensions, shift = settings[NUM_LABELS], settings[DIMENSIONS], settings[SHIFT]
+    labels, dimensions, shift = settings[ft.NUM_LABELS], settings[ft.DIMENSIONS], settings[ft.SHIFT]
     lane, row = cuda.grid(1) % LANES, cuda.grid(1) // LANES
     if row < counts.size:
         largest = scratch[row, dimensions]
@@ -359,13 +331,13 @@ def choose_labels(settings, scratch, counts, label, score):
             value = scratch[row, dimensions + k]
             if value == largest:
                 best = np.int64(k)
-            total += exp_minus(largest - value, shift)
+            total += ft.exp_minus(largest - value, shift)
         best, total = warp_max(best), warp_sum(total)
         if lane == 0:
             found, value = np.int64(-1), np.int64(0)
             if counts[row]:
-                found, value = share_of_label(settings, scratch[row], best, total)
-            label[row], score[row] = in_millionths(found, value)
+                found, value = ft.share_of_label(settings, scratch[row], best, total)
+            label[row], score[row] = ft.in_millionths(found, value)
 
 
 # Language models

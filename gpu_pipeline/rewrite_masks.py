@@ -13,18 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from curation.kernels.rewrite import (
-    COLLAPSE,
-    DROP,
-    FOLD,
-    KEEP,
-    LINES,
-    LOWERCASE,
-    MARKUP,
-    STRIP_MARKUP_LINE,
-    TAG_END,
-    WHITESPACE,
-)  # fmt: skip
+from curation.kernels import rewrite
 from gpu_pipeline import kernels
 from gpu_pipeline.document_kernels import Documents
 from gpu_pipeline.flat_rewrite import ascii_classes, bounding_bits, ignored_ascii, is_cased, step_bits, tag_bits
@@ -178,18 +167,18 @@ def mark_steps(
                 flags,
                 lower,
             )
-            if markup != KEEP:
+            if markup != rewrite.KEEP:
                 opens, closes = tag_bits(block, start, end, i, markup)
         bytes_of_planes[SOLIDS, at(k)] = solids
         bytes_of_planes[CHANGED, at(k)] = changed
-        if whitespace != KEEP:
+        if whitespace != rewrite.KEEP:
             bytes_of_planes[SPACES, at(k)] = spaces
-        if whitespace == LINES:
+        if whitespace == rewrite.LINES:
             bytes_of_planes[FEEDS, at(k)] = feeds
         if lowercase:
             bytes_of_planes[GROWN, at(k)] = grown
             bytes_of_planes[SIGMAS, at(k)] = sigmas
-        if markup != KEEP:
+        if markup != rewrite.KEEP:
             bytes_of_planes[OPENS, at(k)] = opens
             bytes_of_planes[CLOSES, at(k)] = closes
         k += cuda.gridsize(1)
@@ -242,8 +231,8 @@ def find_tags(data, origin, borders, markup, masks, ranks, chunks, counts, plane
             if is_first:
                 i = 32 * c + k
                 end = stop_from(planes, borders, CLOSES, masks, ranks, chunks, i + 1)
-                closed = not has_border(borders, end) and np.int64(data[origin + end]) == TAG_END
-                if closed and (markup == STRIP_MARKUP_LINE or end > i + 1):
+                closed = not has_border(borders, end) and np.int64(data[origin + end]) == rewrite.TAG_END
+                if closed and (markup == rewrite.STRIP_MARKUP_LINE or end > i + 1):
                     cuda.atomic.xor(planes, (EVENTS, i >> 5), np.uint32(1 << (i & 31)))
                     cuda.atomic.xor(planes, (EVENTS, end + 1 >> 5), np.uint32(1 << (end + 1 & 31)))
         c += cuda.gridsize(1)
@@ -388,7 +377,7 @@ def feeds_after(planes, borders, whitespace, masks, ranks, chunks, counts, c, he
     i = 32 * (c + 1)
     after = stop_from(planes, borders, SOLIDS, masks, ranks, chunks, i)
     feeds = np.int64(0)
-    if whitespace == LINES:
+    if whitespace == rewrite.LINES:
         feeds = bits_before(planes, FEEDS, counts, after) - bits_before(planes, FEEDS, counts, i)
     return not has_border(borders, after), feeds != 0
 
@@ -413,13 +402,13 @@ def kept_spaces(
     if kept & leading:
         precedes = False
         if not is_start:
-            counted = FEEDS if whitespace == LINES else SPACES
+            counted = FEEDS if whitespace == rewrite.LINES else SPACES
             precedes, count = spaces_before(planes, borders, counted, masks, ranks, chunks, counts, c, tail)
         if not precedes:
             kept &= ~leading
-    if whitespace == COLLAPSE:
+    if whitespace == rewrite.COLLAPSE:
         return first_spaces(solids, spaces, kept, np.int64(kept & leading != 0 and count == 0))
-    if whitespace == LINES:
+    if whitespace == rewrite.LINES:
         return line_spaces(solids, spaces, feeds, kept, count, feed_follows)
     return kept
 
@@ -434,11 +423,11 @@ def mark_kept(borders, whitespace, lowercase, masks, ranks, chunks, counts, plan
             c = k * share + n
             solids = word_of(planes, SOLIDS, c)
             spaces = feeds = stops = np.int64(0)
-            if whitespace != KEEP:
+            if whitespace != rewrite.KEEP:
                 spaces, stops = word_of(planes, SPACES, c), np.int64(borders[at(c)])
-            if whitespace == LINES:
+            if whitespace == rewrite.LINES:
                 feeds = word_of(planes, FEEDS, c)
-            tail = np.int64(tail_of(solids, stops, feeds if whitespace == LINES else spaces))
+            tail = np.int64(tail_of(solids, stops, feeds if whitespace == rewrite.LINES else spaces))
             head = np.int64(head_of(solids, stops, feeds))
             tail = np.int64(cuda.shfl_sync(ALL_BITS, np.int32(tail), (lane - 1) & LANES - 1))
             head = np.int64(cuda.shfl_sync(ALL_BITS, np.int32(head), (lane + 1) & LANES - 1))
@@ -540,7 +529,9 @@ def mark_documents(text: Documents, steps: np.ndarray, properties) -> Masks:
     start, end = int(text.offsets[0]), int(text.offsets[-1])
     origin, borders = kernels.find_borders(text.offsets, WARP_WORDS)
     size = borders.size
-    drop, markup, whitespace, lowercase, fold = (int(steps[k]) for k in (DROP, MARKUP, WHITESPACE, LOWERCASE, FOLD))
+    drop, markup, whitespace, lowercase, fold = (
+        int(steps[k]) for k in (rewrite.DROP, rewrite.MARKUP, rewrite.WHITESPACE, rewrite.LOWERCASE, rewrite.FOLD)
+    )
     place = text.data, text.blocks, start, end, origin
     planes = kernels.empty(text.offsets, np.uint32, (PLANES, size))
     bytes_of_planes = planes.view(np.uint8)
@@ -548,10 +539,10 @@ def mark_documents(text: Documents, steps: np.ndarray, properties) -> Masks:
         mark_steps, 4 * size, *place, drop, markup, whitespace, lowercase, fold, *ascii_classes(drop, fold),
         *properties, bytes_of_planes,
     )  # fmt: skip
-    if markup != KEEP:
+    if markup != rewrite.KEEP:
         _clear_tags(text, origin, borders, markup, planes)
     if lowercase and planes[SIGMAS].any():
-        if whitespace == KEEP:
+        if whitespace == rewrite.KEEP:
             planes[SPACES] = 0
         kernels.launch_shared(
             mark_bounds, 4 * size, *place, fold, *ignored_ascii(fold), *properties[:3], bytes_of_planes
@@ -560,8 +551,8 @@ def mark_documents(text: Documents, steps: np.ndarray, properties) -> Masks:
         arguments = text.data, origin, borders, *stops[:3], *properties[:3], planes
         kernels.launch_shared(find_final_sigmas, size, *arguments)
     stops = Stops(*(kernels.empty(borders, kind, 0) for kind in (np.uint8, np.int32, np.int32, np.int64)))
-    if whitespace != KEEP:
-        stops = _stops_of(planes, borders, SOLIDS, FEEDS if whitespace == LINES else SPACES)
+    if whitespace != rewrite.KEEP:
+        stops = _stops_of(planes, borders, SOLIDS, FEEDS if whitespace == rewrite.LINES else SPACES)
     sizes = kernels.empty(borders, np.int64, size // CHUNK)
     kernels.launch_shared(mark_kept, size, borders, whitespace, lowercase, *stops, planes, sizes)
     return Masks(origin, planes, sums_before(sizes))
