@@ -30,10 +30,10 @@ from curation.planning.memory import read_processors
 from curation.reading import probe, read_documents, rejections, shown
 from curation.reading.changes import check_unchanged
 from curation.reading.formats.base import SET
-from curation.reading.inputs import list_inputs, refuse_streamed
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import SourceFile
+from curation.reading.texts import local_inputs
 from curation.stages.corpus.similarity import COMPARISONS
 from curation.system.files import as_json, commit, local_output
 from curation.system.steps import Count, each, watching
@@ -242,11 +242,7 @@ class _Items:
     (uint64, ascending) of item k."""
 
     def __init__(self, test: Any, ngram: int, compare: str) -> None:
-        try:
-            inputs = list_inputs(test)
-        except ValueError as error:
-            raise InputError(f"test: {error}") from None
-        refuse_streamed(inputs)
+        inputs = local_inputs(test, "test: ")
         if not inputs:
             raise InputError("test has no inputs, expected at least one path")
         engine = load_engine("cpu")

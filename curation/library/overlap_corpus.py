@@ -27,10 +27,10 @@ from curation.packing.repack import recorded_tokenizer
 from curation.packing.tokenization import Tokenizer, load_tokenizer
 from curation.reading import probe, rejections
 from curation.reading.changes import check_unchanged
-from curation.reading.inputs import AnyInput, list_inputs, refuse_streamed
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
 from curation.reading.source_files import Slice
+from curation.reading.texts import local_inputs
 from curation.run_folder.folder import REPORT
 from curation.stages.corpus.similarity import COMPARISONS
 
@@ -108,7 +108,7 @@ def plan_tasks(train: Any, tokenizer: str, model: str = "") -> list[FilesTask | 
             tasks += _pair_tasks(path, tokenizer)
         else:
             files.append(given)
-    inputs = _inputs(files, "train") if files else []
+    inputs = local_inputs(files, "train: ") if files else []
     slices = plan_slices([probe(file) for file in find_files(inputs)], MODEL_SLICE_BYTES if model else SLICE_BYTES)
     return [*(FilesTask(part, stored.get(os.path.dirname(part.ranges[0].file.path), "")) for part in slices), *tasks]
 
@@ -117,15 +117,6 @@ def is_documents(path: str) -> bool:
     """Return whether a path of training texts names files of documents, and neither a run nor a pair."""
     plain = Path(path).expanduser()
     return not (plain / REPORT).is_file() and not suffixed(bare_prefix(plain), ".idx").is_file()
-
-
-def _inputs(given: Any, name: str) -> list[AnyInput]:
-    try:
-        inputs = list_inputs(given)
-    except ValueError as error:
-        raise InputError(f"{name}: {error}") from None
-    refuse_streamed(inputs)
-    return inputs
 
 
 def _pair_tasks(path: Path, tokenizer: str) -> Iterator[PairTask]:

@@ -24,14 +24,20 @@ from curation.system.steps import Count
 SLICE_BYTES = BATCH_BYTES = 16 << 20
 
 
-def list_whole_inputs(given: object, label: str = "") -> list[AnyInput]:
-    """Return inputs that are read whole. InputError: none, or one that only runs can read. `label` begins messages."""
-    start = f"{label}: " if label else ""
+def local_inputs(given: object, start: str = "") -> list[AnyInput]:
+    """Return inputs. InputError: one that only runs can read. `start` begins messages."""
     try:
         inputs = list_inputs(given)
     except ValueError as error:
         raise InputError(f"{start}{error}") from None
     refuse_streamed(inputs)
+    return inputs
+
+
+def list_whole_inputs(given: object, label: str = "") -> list[AnyInput]:
+    """Return inputs that are read whole. InputError: none, or one that only runs can read. `label` begins messages."""
+    start = f"{label}: " if label else ""
+    inputs = local_inputs(given, start)
     for entry in inputs:
         if entry.sample < 1:
             raise InputError(
