@@ -108,13 +108,15 @@ def gpu_obstacle() -> str:
 def _give_threads_streams() -> None:
     """Let cuDF and CuPy work on a stream per thread. They read the variables when they are imported: warn if that was
     before."""
-    late = [name for module, name in STREAM_PER_THREAD.items() if module in sys.modules and name not in os.environ]
+    late = [
+        f"{name}=1" for module, name in STREAM_PER_THREAD.items() if module in sys.modules and name not in os.environ
+    ]
     for name in STREAM_PER_THREAD.values():
         os.environ.setdefault(name, "1")
     if late:
         warnings.warn(
             "cuDF or CuPy was imported before the GPU engine: its threads share one stream of the GPU and wait for each"
-            f" other, with the same results. To work at the same time, set {' and '.join(f'{name}=1' for name in late)} "
+            f" other, with the same results. To work at the same time, set {' and '.join(late)} "
             "before the first import (in a notebook: os.environ in the first cell, then restart the kernel)",
             stacklevel=2,
         )

@@ -26,6 +26,8 @@ import cpu_fallback.buffers
 import gpu_pipeline
 from curation.contract import ENGINE_FUNCTIONS
 from curation.engine import PACKAGES, STREAM_PER_THREAD
+from tests.gpu import interface
+from tests.gpu.interface import guarded
 
 kernels = pytest.importorskip("gpu_pipeline.kernels")
 measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
@@ -174,9 +176,13 @@ def device_functions() -> list[tuple[ModuleType, str, Any]]:
 
 def numpy_as_cupy() -> ModuleType:
     stand_in = ModuleType("cupy")
-    vars(stand_in).update({name: getattr(np, name) for name in np.__all__})
-    stand_in.asnumpy, stand_in.empty, stand_in.__version__ = np.asarray, rubbish, "0"
-    stand_in.asarray = np.ascontiguousarray  # what comes from the host is copied
+    own = {"asnumpy": np.asarray, "asarray": np.ascontiguousarray, "empty": rubbish}  # copied: what the host has
+    for name, parameters in interface.recorded().items():
+        module, _, last = name.partition(".")
+        if module == "cupy" and (last in own or hasattr(np, last)):
+            made = own.get(last) or getattr(np, last)
+            setattr(stand_in, last, made if parameters is None or isinstance(made, type) else guarded(name, made))
+    stand_in.__version__ = "0"
     runtime = SimpleNamespace(
         driverGetVersion=lambda: 13020,
         getDeviceCount=lambda: 1,
@@ -255,8 +261,8 @@ def pandas_as_cudf() -> ModuleType:
 
     stand_in = ModuleType("cudf")
     vars(stand_in).update(
-        DataFrame=DataFrame, Series=Series, Index=pd.Index, RangeIndex=pd.RangeIndex, concat=pd.concat,
-        read_parquet=read_parquet, __version__="0",
+        DataFrame=DataFrame, Series=Series, Index=pd.Index, RangeIndex=pd.RangeIndex, __version__="0",
+        concat=guarded("cudf.concat", pd.concat), read_parquet=guarded("cudf.read_parquet", read_parquet),
     )  # fmt: skip
     return stand_in
 
