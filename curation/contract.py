@@ -262,8 +262,9 @@ class Engine(Protocol):
     def fit_centroids(self, vectors: np.ndarray, clusters: int, rounds: int, seed: int) -> np.ndarray:
         """Return the centres of k-means, float32 of shape (clusters, dimensions), after at most so many rounds.
 
-        `vectors` (float32) are a sample; the first ones are the first centres. Engines may return different centres;
-        one engine returns the same on one machine. InputError: the library of k-means is not installed."""
+        `vectors` (float32) are a sample; the first ones are the first centres. Engines may return different centres.
+        The CPU engine returns the same on one machine; cuML adds in no fixed order, so its last bits may differ from
+        call to call. InputError: the library of k-means is not installed."""
         ...
 
 

@@ -22,7 +22,7 @@ PACKAGES = {"cpu": "cpu_fallback", "gpu": "gpu_pipeline"}
 CHOICES = ("auto", *PACKAGES)
 FRAME_LIBRARIES = {"pandas": "cpu", "cudf": "gpu"}
 
-STREAM_PER_THREAD = ("CUDF_PER_THREAD_STREAM", "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM")  # read by cuDF, and by CuPy
+STREAM_PER_THREAD = {"pylibcudf": "CUDF_PER_THREAD_STREAM", "cupy": "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"}  # read once
 
 NO_DEVICE = 100  # cuInit returns CUDA_ERROR_NO_DEVICE
 MIN_CAPABILITY = (7, 5)
@@ -91,8 +91,7 @@ def gpu_obstacle() -> str:
             f"driver, or make a new environment. {_installation(_extra_for(driver))}"
         )
     _give_cupy_a_cache()
-    for name in STREAM_PER_THREAD:  # no effect if they are imported already
-        os.environ.setdefault(name, "1")
+    _give_threads_streams()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # a warning in another package must not rule out the GPU
@@ -104,6 +103,23 @@ def gpu_obstacle() -> str:
             f"{_installation(f'cu{built_for or driver.cuda}')}"
         )
     return _device_obstacle(runtime)
+
+
+def _give_threads_streams() -> None:
+    """Let cuDF and CuPy work on a stream per thread. They read the variables when they are imported: warn if that was
+    before."""
+    late = [
+        f"{name}=1" for module, name in STREAM_PER_THREAD.items() if module in sys.modules and name not in os.environ
+    ]
+    for name in STREAM_PER_THREAD.values():
+        os.environ.setdefault(name, "1")
+    if late:
+        warnings.warn(
+            "cuDF or CuPy was imported before the GPU engine: its threads share one stream of the GPU and wait for each"
+            f" other, with the same results. To work at the same time, set {' and '.join(late)} "
+            "before the first import (in a notebook: os.environ in the first cell, then restart the kernel)",
+            stacklevel=2,
+        )
 
 
 def _give_cupy_a_cache() -> None:
@@ -206,6 +222,8 @@ def _cuda_of_cudf() -> int:
 
 def load_engine(name: str) -> Engine:
     """Import and return the engine module for "cpu" or "gpu". Its import errors are raised: there is no fallback."""
+    if name == "gpu":
+        _give_threads_streams()
     return cast(Engine, importlib.import_module(PACKAGES[name]))
 
 

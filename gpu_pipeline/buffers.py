@@ -22,12 +22,6 @@ STAGING_BYTES = 8 << 20  # of page-locked memory, twice per thread; not measured
 log = logging.getLogger(__name__)
 
 
-def string_array(text: cudf.Series) -> pa.LargeStringArray:
-    """Return a text column on the host, as large_string."""
-    array = text.to_arrow()
-    return array if pa.types.is_large_string(array.type) else array.cast(pa.large_string())
-
-
 def view(span, dtype, offset: int, count: int) -> cp.ndarray:
     """Return `count` items of `dtype` from item `offset` of a buffer, as a view; zeros if there is no buffer."""
     if span is None or span.size == 0 or count == 0:
@@ -57,12 +51,12 @@ def buffers_of(text: cudf.Series | pa.LargeStringArray) -> tuple[cp.ndarray, cp.
 
 
 class _Staging(threading.local):
-    """Page-locked memory of a thread, in two halves: the host fills one while the device reads the other."""
+    """Page-locked memory of a thread, in two halves: the host works on one while the device copies the other."""
 
     def __init__(self) -> None:
         memory = (cp.cuda.alloc_pinned_memory(STAGING_BYTES) for _ in range(2))
         self.halves = [np.frombuffer(each, np.uint8, STAGING_BYTES) for each in memory]
-        self.read = [cp.cuda.Event(disable_timing=True) for _ in range(2)]  # complete until first recorded
+        self.copied = [cp.cuda.Event(disable_timing=True) for _ in range(2)]  # complete until first recorded
 
 
 @cache
@@ -75,13 +69,53 @@ def upload(host: np.ndarray) -> cp.ndarray:
     twice, and block."""
     staging, out = _staging(), cp.empty(host.size, np.uint8)
     for number, start in enumerate(range(0, host.size, STAGING_BYTES)):
-        half, read = staging.halves[number % 2], staging.read[number % 2]
-        read.synchronize()
+        half, copied = staging.halves[number % 2], staging.copied[number % 2]
+        copied.synchronize()
         part = host[start : start + STAGING_BYTES]
         half[: part.size] = part
         (out.data + start).copy_from_host_async(half.ctypes.data, part.size, cp.cuda.get_current_stream())
-        read.record()
+        copied.record()
     return out
+
+
+def download(array: cp.ndarray) -> np.ndarray:
+    """Copy a contiguous array to the host, on the stream of this thread; the host empties one half of the page-locked
+    memory while the device fills the other."""
+    staging, out, source = _staging(), np.empty(array.shape, array.dtype), array.data
+    flat = out.reshape(-1).view(np.uint8)
+    filled: list[tuple[np.ndarray, np.ndarray, cp.cuda.Event]] = []
+
+    def empty_oldest() -> None:
+        part, half, copied = filled.pop(0)
+        copied.synchronize()
+        part[:] = half[: part.size]
+
+    for number, start in enumerate(range(0, flat.size, STAGING_BYTES)):
+        half, copied, part = (
+            staging.halves[number % 2], staging.copied[number % 2], flat[start : start + STAGING_BYTES]
+        )  # fmt: skip
+        (source + start).copy_to_host_async(half.ctypes.data, part.size, cp.cuda.get_current_stream())
+        copied.record()
+        filled.append((part, half, copied))
+        if number:
+            empty_oldest()
+    if filled:
+        empty_oldest()
+    return out
+
+
+def is_text(column: cudf.Series) -> bool:
+    """Return whether a column has strings."""
+    return column.to_pylibcudf()[0].type().id() == plc.TypeId.STRING
+
+
+def string_array(text: cudf.Series) -> pa.LargeStringArray:
+    """Return a text column on the host, as large_string; the text that the column shows is copied, and no more."""
+    data, offsets, valid = buffers_of(text)
+    ends = cp.asnumpy(offsets)
+    nulls = None if valid is None else pa.py_buffer(np.packbits(cp.asnumpy(valid), bitorder="little"))
+    host = pa.py_buffer(download(data[ends[0] : ends[-1]]))
+    return pa.LargeStringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends - ends[0]), host, nulls)
 
 
 def uploaded(array: pa.LargeStringArray, index: cudf.Index, name: str) -> cudf.Series:

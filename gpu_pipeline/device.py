@@ -6,6 +6,10 @@ Each thread works on CUDA's stream of its own, the per-thread default stream. cu
 code has imported cuDF first, cuDF works on the legacy default stream, which waits for all others: the same results,
 and less at the same time.
 
+RMM frees memory on the stream of the thread that frees it: CUDA's handle of the per-thread stream names no thread. Work
+of another thread on that memory must be complete by then. So a function ends when its stream has finished, after errors
+too, and memory that a thread frees in the middle of another one's work waits for the device (`_Owned`).
+
 A thread reserves memory before it works on a batch, and waits until the batches of other threads leave enough.
 """
 
@@ -19,6 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import cupy as cp
 import rmm
+from rmm.allocators.cupy import rmm_cupy_allocator
 
 from curation.engine import device_memory
 from curation.errors import DeviceLostError, EngineError
@@ -99,6 +104,7 @@ def _prepared() -> DeviceMemory:
     free, _ = device_memory(cp.cuda.runtime)
     total = free // 100 * POOL_PERCENT
     _set_resource(total)
+    cp.cuda.set_allocator(_allocate)
     return DeviceMemory(total)
 
 
@@ -136,9 +142,44 @@ def reserved(text_bytes: int) -> Iterator[None]:
         yield
 
 
+class _Work:
+    """What a thread has launched since its stream last finished."""
+
+    is_complete = False
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.work = _Work()
+
+
+_of_thread = _OfThread()
+
+
+class _Owned:
+    """Memory of an array of CuPy. Python's collector may free an array that is part of a cycle, in any thread: if that
+    is not the thread which made the array, and its work is not complete, the whole device finishes first."""
+
+    __slots__ = ("memory", "work")
+
+    def __init__(self, memory: "cp.cuda.MemoryPointer") -> None:
+        self.memory, self.work = memory, _of_thread.work
+
+    def __del__(self) -> None:
+        if not self.work.is_complete and self.work is not _of_thread.work:
+            cp.cuda.runtime.deviceSynchronize()
+
+
+def _allocate(size: int) -> "cp.cuda.MemoryPointer":
+    """The allocator of CuPy: RMM's, with an owner that knows its thread."""
+    memory = rmm_cupy_allocator(size)
+    return cp.cuda.MemoryPointer(cp.cuda.UnownedMemory(memory.ptr, size, _Owned(memory), memory.device_id), 0)
+
+
 def finish() -> None:
     """Wait for the work of this thread's stream. What it made is complete then, and other threads may use it."""
     cp.cuda.get_current_stream().synchronize()
+    _of_thread.work.is_complete, _of_thread.work = True, _Work()
 
 
 def out_of_memory(needed: int = 0) -> EngineError:
@@ -164,9 +205,15 @@ def is_lost(error: Exception) -> bool:
 
 @contextmanager
 def device_errors() -> Iterator[None]:
-    """Raise EngineError, with advice, instead of a MemoryError of the device, and DeviceLostError if it has failed."""
+    """Raise EngineError, with advice, instead of a MemoryError of the device, and DeviceLostError if it has failed.
+
+    After an error the work of this thread is complete: the error keeps arrays, and any thread may free them."""
     try:
-        yield
+        try:
+            yield
+        except BaseException:
+            finish()
+            raise
     except MemoryError as error:  # the base class of CuPy's and RMM's errors
         raise out_of_memory() from error
     except RuntimeError as error:  # the base class of the errors of CuPy, Numba, RMM and cuDF

@@ -28,7 +28,7 @@ from curation.reading.slice_documents import groups_of
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import is_remote
 from gpu_pipeline import text_kernels
-from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, uploaded
+from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, is_text, string_array, uploaded
 from gpu_pipeline.device import column_bytes, is_lost, on_device, reserved
 from gpu_pipeline.lines import parse_lines
 
@@ -245,10 +245,11 @@ def from_arrow(table: pa.Table) -> cudf.DataFrame:
 
 
 def to_arrow(frame: cudf.DataFrame) -> pa.Table:
-    table = frame.to_arrow(preserve_index=False)
-    # cuDF returns `string` or `large_string`, depending on the dtype of the column.
-    arrays = [column.cast(pa.large_string()) if pa.types.is_string(column.type) else column for column in table.columns]
-    return pa.table(arrays, names=[str(name) for name in frame.columns])
+    """Texts take the way through page-locked memory."""
+    texts = {name: string_array(frame[name]) for name in frame.columns if is_text(frame[name])}
+    others = [name for name in frame.columns if name not in texts]
+    rest = dict(zip(others, frame[others].to_arrow(preserve_index=False).columns, strict=True)) if others else {}
+    return pa.table({str(name): texts[name] if name in texts else rest[name] for name in frame.columns})
 
 
 def _text_bytes(frame: cudf.DataFrame, *_: Any) -> int:

@@ -28,7 +28,7 @@ from curation.models.fasttext import Classifier
 from curation.models.ngrams import LanguageModel
 from gpu_pipeline import document_kernels, kernels, measures, models, text_kernels
 from gpu_pipeline import rewrite_kernels as rewriting
-from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, series_of, string_array
+from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, series_of, string_array
 from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
 
 if TYPE_CHECKING:
@@ -395,7 +395,7 @@ def shingles(text: "cudf.Series", ngram: int, by_character: bool) -> tuple[np.nd
 
     def keep(first: int, hashes: cp.ndarray, starts: cp.ndarray, counts: cp.ndarray) -> None:
         distinct, numbers = _sorted_distinct(hashes, starts, counts)
-        batches.append(cp.asnumpy(distinct))
+        batches.append(download(distinct))
         sizes.append(cp.asnumpy(numbers))
 
     rows = _for_each_hashed(column, Shingling(ngram, by_character, 0, SORTED_BYTES), keep)

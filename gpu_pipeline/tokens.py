@@ -14,7 +14,7 @@ import numpy as np
 from curation.kernels.bpe import TokenTable
 from curation.packing.tokenization import sample_of
 from gpu_pipeline import kernels, token_kernels
-from gpu_pipeline.buffers import buffers_of, eight_byte_blocks, string_array
+from gpu_pipeline.buffers import buffers_of, download, eight_byte_blocks, string_array
 from gpu_pipeline.device import on_device, out_of_memory, shared, warn_of_short_memory
 from gpu_pipeline.token_kernels import Pieces
 
@@ -114,7 +114,7 @@ def _tokenize_batch(data: cp.ndarray, offsets: cp.ndarray, tokenizer: "Tokenizer
     opens = cp.isin(long, pieces.rows) if bos != token_kernels.NO_ID else cp.zeros(long.size, bool)
     for first, found in zip(cp.asnumpy(starts[long] + opens).tolist(), merged.on_host.values(), strict=True):
         out[first : first + len(found)] = cp.asarray(found)
-    return cp.asnumpy(out.astype(tokenizer.dtype)), cp.asnumpy(lengths).astype(np.int32)
+    return download(out.astype(tokenizer.dtype)), cp.asnumpy(lengths).astype(np.int32)
 
 
 def _tokenize_on_host(text: "cudf.Series", tokenizer: "Tokenizer") -> tuple[np.ndarray, np.ndarray]:

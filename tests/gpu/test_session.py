@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.gpu import stand_ins
+from tests.gpu.interface import guarded
 
 GIB = 1 << 30
 
@@ -32,7 +33,9 @@ def clusters(session, monkeypatch):
         addresses.append(address)
         yield SimpleNamespace(executor="the cluster's")
 
-    monkeypatch.setitem(sys.modules, "dask_cuda", SimpleNamespace(LocalCUDACluster=cluster))
+    monkeypatch.setitem(
+        sys.modules, "dask_cuda", SimpleNamespace(LocalCUDACluster=guarded("dask_cuda.LocalCUDACluster", cluster))
+    )
     monkeypatch.setattr(session, "connect", connect)
     return started, addresses
 

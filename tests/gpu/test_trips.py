@@ -43,15 +43,15 @@ def gpu(monkeypatch):
 def bus(gpu, monkeypatch):
     bus, buffers = Bus(), sys.modules["gpu_pipeline.buffers"]
     monkeypatch.setattr(buffers, "upload", lambda host: bus.up.append(host.size) or host.copy())
-    to_arrow = stand_ins.DataFrame.to_arrow
-
-    def down(frame, preserve_index):
-        if "text" in frame.columns:
-            bus.down.append(sum(len(text.encode()) for text in frame["text"] if text is not None))
-        return to_arrow(frame, preserve_index)
-
-    monkeypatch.setattr(stand_ins.DataFrame, "to_arrow", down)
     reading = inspect.unwrap(gpu.read_slice).__globals__
+    string_array = reading["string_array"]
+
+    def down(column):
+        array = string_array(column)
+        bus.down += [sum(len(text.encode()) for text in array.to_pylist() if text)] * (column.name == "text")
+        return array
+
+    monkeypatch.setitem(reading, "string_array", down)
     from_arrow = reading["from_arrow"]
 
     def noted(table):

@@ -30,22 +30,29 @@ class KMeans:
     seeds: ClassVar[list[int]] = []
 
     def __init__(
-        self, *, handle: Any = None, n_clusters: int = 8, max_iter: int = 300, tol: float = 1e-4, verbose: bool = False,
+        self, *, n_clusters: int = 8, max_iter: int = 300, tol: float = 1e-4, verbose: bool = False,
         random_state: int | None = None, init: Any = "scalable-k-means++", n_init: Any = "auto",
-        oversampling_factor: float = 2.0, max_samples_per_batch: int = 32768, convert_dtype: bool = True,
-        output_type: str | None = None,
+        oversampling_factor: float = 2.0, max_samples_per_batch: int = 1 << 15, device_buffer_samples: int = 0,
+        init_size: int = 0, output_type: str | None = None,
     ) -> None:  # fmt: skip
         assert isinstance(init, np.ndarray) and len(init) == n_clusters and n_init == 1 and output_type == "cupy"
         assert random_state is not None and 0 <= random_state < 2**31
-        self.centres, self.rounds = init.copy(), max_iter
+        self.centres, self.rounds, self.tol = init.copy(), max_iter, tol
         KMeans.seeds.append(random_state)
 
     def fit(self, sample: np.ndarray) -> KMeans:
         assert sample.dtype == np.float32 and sample.flags.c_contiguous and sample.shape[1] == self.centres.shape[1]
+        if self.tol <= 0:
+            raise RuntimeError("invalid parameter (tol<=0)")  # of cuVS
+        if len(self.centres) > len(sample):
+            raise ValueError("n_clusters is larger than the number of samples")
         for _ in range(self.rounds):
+            before = self.centres.copy()
             home = np.square(sample[:, None] - self.centres[None]).sum(axis=2).argmin(axis=1)
             for cluster in np.unique(home):
                 self.centres[cluster] = sample[home == cluster].mean(axis=0)
+            if np.square(self.centres - before).sum() < self.tol:
+                break
         self.cluster_centers_ = self.centres
         return self
 
