@@ -32,20 +32,40 @@ HOST_RATES = {
 BYTES_RATE = 2_100
 OTHER_RATE = 276  # intermediate files, digests, joining of tokens (benchmarks/LOG.md, profile of the whole job)
 COPY_RATE = 11_500
-# MB of text per second of one H200: the table of functions in docs/gpu.md, modelled
+# MB of text per second of the kernels of one H200, modelled, the lower end; tests/ptx/test_profile.py holds them equal to
+# the model of docs/gpu.md
 DEVICE_RATES = {
-    "parse": 159_000,
-    "rewrite": 191_000,
-    "measure": 90_600,
-    "filter": 90_600,
-    "exact_dedup": 383_000,
-    "fuzzy_dedup": 150_000,
-    "language": 79_700,
-    "classify": 79_700,
-    "decontaminate": 255_000,
-    "tokens": 97_700,
+    "parse": 36_000,
+    "rewrite": 70_200,
+    "measure": 37_600,
+    "filter": 37_600,
+    "exact_dedup": 134_000,
+    "fuzzy_dedup": 70_900,
+    "language": 21_400,
+    "classify": 21_400,
+    "decontaminate": 102_000,
+    "tokens": 24_700,
     "encode": 5_000,  # assumed
 }
+# Milliseconds of Python per batch, by the same model: launches, their arrays, operations of CuPy, and waits. The threads
+# of a process share one interpreter, so these times add up.
+BATCH_MILLISECONDS = {
+    "parse": 0.72,
+    "rewrite": 3.2,
+    "measure": 4.24,
+    "filter": 4.24,
+    "exact_dedup": 0.31,
+    "fuzzy_dedup": 1.04,
+    "language": 2.01,
+    "classify": 2.01,
+    "decontaminate": 2.42,
+    "tokens": 1.71,
+}
+DOCUMENT_BYTES = 1_500  # of a document, if unknown: the mean of tests/data/corpus.jsonl.gz
+# Most bytes and documents of a batch: `gpu_pipeline.session` and `curation.reading.lines`; tokens take the row groups of
+# `documents/`.
+BATCH_LIMITS = 256 << 20, 1 << 16
+TOKEN_BATCH_LIMITS = 16 << 20, 20_000
 BUS_RATE = 25_000  # MB/s between page-locked memory and a device; assumed
 TRANSFERS = 3  # of the text: up to the first stage, down after rewriting, up for the tokens
 ENCODED_TRANSFERS = 0.5  # more with "encode": a file has half of the text's bytes
@@ -70,12 +90,14 @@ class Work(NamedTuple):
                  tokens, "write" for `documents/`, "encode" for `documents/` with `output.parquet: gpu`
     processors   of the host
     on_host      steps that the host takes with either engine: "tokens" of other tokenizers
+    document     mean bytes of a document
     """
 
     bytes: int
     steps: Sequence[str]
     processors: int
     on_host: Sequence[str] = ()
+    document: int = DOCUMENT_BYTES
 
 
 class Verdict(NamedTuple):
@@ -112,20 +134,31 @@ def measured_rates(device: str) -> dict[str, float]:
 
 
 class Times(NamedTuple):
-    """Seconds of a run after its start, if each part ran alone: all processors of the host, the bus, and the kernels of
-    one device."""
+    """Seconds of a run after its start, if each part ran alone: all processors of the host, and of one device the bus,
+    the kernels, and the Python that launches them."""
 
     host: float
     bus: float = 0.0
     device: float = 0.0
+    python: float = 0.0
 
     def at_most(self, devices: int = 1) -> float:
         """Return the seconds if nothing overlaps."""
-        return self.host + (self.bus + self.device) / devices
+        return self.host + (self.bus + self.device + self.python) / devices
 
     def at_least(self, devices: int = 1) -> float:
         """Return the seconds if everything overlaps."""
-        return max(self.host, self.bus / devices, self.device / devices)
+        return max(self.host, self.bus / devices, self.device / devices, self.python / devices)
+
+
+def python_seconds(work: Work, steps: Sequence[str]) -> float:
+    """Return the seconds of Python that launch the kernels of these steps."""
+    return sum(
+        BATCH_MILLISECONDS[step] / 1e3 * work.bytes / min(most_bytes, most_documents * work.document)
+        for step in steps
+        if step in BATCH_MILLISECONDS
+        for most_bytes, most_documents in [TOKEN_BATCH_LIMITS if step == "tokens" else BATCH_LIMITS]
+    )
 
 
 def engine_times(engine: str, work: Work, measured: dict[str, float] | None = None) -> Times:
@@ -141,7 +174,7 @@ def engine_times(engine: str, work: Work, measured: dict[str, float] | None = No
     moved = megabytes * (TRANSFERS + ENCODED_TRANSFERS * ("encode" in on_device))
     host += moved / COPY_RATE
     device = sum(megabytes / rates[step] for step in on_device)
-    return Times(host / work.processors, moved / BUS_RATE, device)
+    return Times(host / work.processors, moved / BUS_RATE, device, python_seconds(work, on_device))
 
 
 def engine_seconds(engine: str, work: Work, measured: dict[str, float] | None = None) -> float:

@@ -2,6 +2,7 @@
 """The engine "auto" is chosen by the size of the input and its stages, from modelled or measured rates."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
@@ -12,6 +13,7 @@ from curation import speeds
 from curation.planning.arguments import work_of
 from curation.speeds import Work, engine_seconds, engine_times, faster_engine, measured_rates, text_bytes
 
+ROOT = Path(__file__).resolve().parents[1]
 STEPS = ("parse", "rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens", "write")
 DEVICE = "Made GPU"
 
@@ -51,19 +53,38 @@ def test_seconds_by_hand():
     work = Work(898 * 10**6, ("filter", "my_stage", "write"), 2)
     host, copies, bus = (1 + 898 / 271 + 898 / 276) / 2, 898 * 3 / 11_500 / 2, 898 * 3 / 25_000
     assert engine_seconds("cpu", work) == pytest.approx(1.2 + host + 898 / 172 / 2)
-    assert engine_seconds("gpu", work) == pytest.approx(15 + host + copies + bus + 898 / 90_600)
-    assert engine_seconds("gpu", work, {"filter": 898}) == pytest.approx(15 + host + copies + bus + 1)
+    python = 898e6 / (1500 * 65_536) * 0.00424
+    assert engine_seconds("gpu", work) == pytest.approx(15 + host + copies + bus + python + 898 / 37_600)
+    assert engine_seconds("gpu", work, {"filter": 898}) == pytest.approx(15 + host + copies + bus + python + 1)
     times = engine_times("gpu", work)
-    assert times == pytest.approx((host + copies, bus, 898 / 90_600))
-    assert times.at_most(8) == pytest.approx(host + copies + (bus + 898 / 90_600) / 8)
+    assert times == pytest.approx((host + copies, bus, 898 / 37_600, python))
+    assert times.at_most(8) == pytest.approx(host + copies + (bus + 898 / 37_600 + python) / 8)
     assert times.at_least() == pytest.approx(host + copies)
     assert engine_times("gpu", Work(10**9, ("filter",), 64), {"filter": 10}).at_least(2) == 50
+
+
+def test_short_documents_make_small_batches():
+    """65,536 documents make a batch of the map phase, 16 MiB or 20,000 documents one of tokens."""
+    short, long = (engine_times("gpu", Work(10**9, ("hash", "filter", "tokens"), 1, document=size)) for size in (100, 10**4))
+    assert short.python == pytest.approx(1e9 / 6_553_600 * 0.00424 + 1e9 / 2_000_000 * 0.00171)
+    assert long.python == pytest.approx(1e9 / (256 << 20) * 0.00424 + 1e9 / (16 << 20) * 0.00171)
+    assert short.at_least() == short.python and (short.bus, short.device) == (long.bus, long.device)
+
+
+def test_limits_of_batches_are_those_of_the_code():
+    from curation.reading.documents import LINES_AT_ONCE
+    from curation.run_folder.documents import ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS
+
+    session = (ROOT / "gpu_pipeline" / "session.py").read_text()  # needs CuPy
+    assert f"MAX_BATCH_BYTES = 4 << 20, {speeds.BATCH_LIMITS[0] >> 20} << 20" in session
+    assert speeds.BATCH_LIMITS[1] == LINES_AT_ONCE
+    assert (ROW_GROUP_BYTES, ROW_GROUP_DOCUMENTS) == speeds.TOKEN_BATCH_LIMITS
 
 
 def test_a_device_that_parses_leaves_bytes_to_the_host():
     parsed, read = (engine_times("gpu", Work(2_100 * 10**6, (*steps, "filter"), 1)) for steps in (("parse",), ()))
     assert read.host - parsed.host == pytest.approx(2_100 / 898 - 1)
-    assert parsed.device - read.device == pytest.approx(2_100 / 159_000)
+    assert parsed.device - read.device == pytest.approx(2_100 / 36_000)
     assert engine_times("cpu", Work(898 * 10**6, ("parse",), 1)).host == pytest.approx(1 + 898 / 276)
 
 

@@ -34,6 +34,8 @@ class Device:
         self.capability = capability
         self.counts: dict[str, Counts] = {}
         self.launches: dict[str, int] = {}
+        self.threads: dict[str, int] = {}  # of a block
+        self.arrays = 0  # that launches passed
         self.sums, self.sum_bytes = 0, 0  # prefix sums of the library, and the bytes that they read and write
         self._seeds = None if seed is None else itertools.count(seed)
         self._lock = threading.Lock()
@@ -48,6 +50,8 @@ class Device:
                 counts = executable.run(blocks, threads, *arguments, counting=True)
                 self.counts[name] = self.counts.get(name, Counts()) + counts
                 self.launches[name] = self.launches.get(name, 0) + 1
+                self.threads[name] = threads
+                self.arrays += sum(isinstance(argument, np.ndarray) for argument in arguments)
             else:
                 executable.run(blocks, threads, *arguments, seed=next(self._seeds))
 

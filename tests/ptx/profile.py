@@ -5,13 +5,11 @@
 
 Runs the kernels of all functions on the made texts and on the real ones of tests/data, compares the results with the
 CPU engine's, and prints the tables. `--record` writes the counts to `recorded.json`, with which a test compares later
-ones, and the tables to the page. The page has the counts of real_2mb.jsonl, which the repository does not carry: they
-are counted again if CURATION_TEST_DATA names its folder, else the recorded ones stay.
+ones, and the tables to docs/gpu_counts.md. These have the counts of the real texts, which no kernel was tuned to.
 """
 
 import argparse
 import json
-import os
 import re
 import tempfile
 from collections.abc import Sequence
@@ -24,53 +22,86 @@ import pytest
 from tests.corpus import PROJECT, real_documents
 from tests.ptx import workload
 from tests.ptx.build import CAPABILITY, ptx_of, toolchain
-from tests.ptx.engine import ORIGINALS, SIGNATURES, install_engine
+from tests.ptx.engine import ORIGINALS, SIGNATURES, Device, install_engine
 from tests.ptx.execute import Counts, executable_of
-from tests.ptx.model import ASSUMPTIONS, BATCH_BYTES, SECTOR_BYTES, Times, batch_speed, ms_of_sums, times_of
+from tests.ptx.model import (
+    ASSUMPTIONS,
+    BATCH_BYTES,
+    GB,
+    SECTOR_BYTES,
+    TOKEN_BATCH_BYTES,
+    Speeds,
+    Times,
+    batch_speeds,
+    python_ms,
+    resident_warps,
+    times_of,
+)
+from tests.ptx.operations import TALLY, tally_arrays
 from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 
 RECORDED = Path(__file__).with_name("recorded.json")
-PAGE = PROJECT / "docs" / "gpu.md"
+PAGE = PROJECT / "docs" / "gpu_counts.md"
 MARKS = "<!-- kernels -->", "<!-- /kernels -->"
-ON_PAGE = "real_2mb"
+ON_PAGE = "corpus"
 TOLERANCE = 0.05
 
 
-def inputs(record: bool) -> dict[str, list[str]]:
-    found = {"made": workload.made_texts()}
-    if not record:
-        return found | {"real": real_documents()}
-    path = Path(os.environ.get("CURATION_TEST_DATA", ""), f"{ON_PAGE}.jsonl")
-    if path.is_file():
-        lines = path.read_text("utf-8").split("\n")
-        found[ON_PAGE] = [json.loads(line)["text"] for line in lines if line]
-    return found
+def inputs() -> dict[str, list[str]]:
+    return {"made": workload.made_texts(), ON_PAGE: real_documents()}
 
 
 class Call(NamedTuple):
-    """What a function of the engine launches."""
+    """What a function of the engine asks of a device."""
 
     kernels: dict[str, int]  # launches
+    arrays: int  # that these pass
+    operations: int  # of CuPy
+    waits: int  # of the host
     sums: int  # passes of prefix sums
     sum_bytes: int  # that these read and write
 
+    @property
+    def launches(self) -> int:
+        return sum(self.kernels.values())
 
-def counts_of(texts: Sequence[str]) -> tuple[dict[str, Counts], dict[str, Call]]:
-    """Counts of each kernel in the first call that launches it, and the launches of each call. The results are those of
-    the CPU engine."""
+    @property
+    def python_ms(self) -> float:
+        return python_ms(self.launches, self.arrays, self.operations, self.waits)
+
+
+def reset(device: Device) -> None:
+    device.counts, device.launches = {}, {}
+    device.arrays = device.sums = device.sum_bytes = 0
+    TALLY.reset()
+
+
+def call_of(device: Device) -> Call:
+    """What was asked since the last reset."""
+    return Call(device.launches, device.arrays, TALLY.operations, TALLY.waits, device.sums, device.sum_bytes)
+
+
+def counts_of(texts: Sequence[str]) -> tuple[dict[str, Counts], dict[str, Call], dict[str, int]]:
+    """Counts of each kernel in the first call that launches it, each call, and threads per block of each kernel. The
+    results are those of the CPU engine."""
     found: dict[str, Counts] = {}
     calls: dict[str, Call] = {}
     with pytest.MonkeyPatch.context() as monkeypatch, tempfile.TemporaryDirectory() as folder:
+        tally_arrays(monkeypatch)
         engine, device = install_engine(monkeypatch, None)
         for name in workload.CALLS:
-            device.counts, device.launches, device.sums, device.sum_bytes = {}, {}, 0, 0
-            workload.assert_equal_results(name, engine, texts, Path(folder))
+            reset(device)
+            results = workload.CALLS[name](engine, texts, Path(folder))
             found = device.counts | found
-            calls[name] = Call(device.launches, device.sums, device.sum_bytes)
+            calls[name] = call_of(device)
+            workload.assert_equal(name, results, texts, Path(folder))
+        reset(device)
+        workload.run_job(monkeypatch, texts, Path(folder))
+        calls[workload.JOB] = call_of(device)
     never = set(ORIGINALS) - set(found)
     if never:
         raise ValueError(f"no call launches {', '.join(sorted(never))}: add one to CALLS in tests/ptx/workload.py")
-    return {name: found[name] for name in ORIGINALS}, calls
+    return {name: found[name] for name in ORIGINALS}, calls, {name: device.threads[name] for name in ORIGINALS}
 
 
 def resources(capability: tuple[int, int]) -> dict[str, Resources]:
@@ -79,21 +110,21 @@ def resources(capability: tuple[int, int]) -> dict[str, Resources]:
 
 
 def recorded_counts(texts: Sequence[str]) -> dict[str, Any]:
-    counts, calls = counts_of(texts)
+    counts, calls, threads = counts_of(texts)
     return {
         "documents": len(texts),
         "bytes": sum(len(text.encode()) for text in texts),
         "longest": max(len(text.encode()) for text in texts),
         "counts": {kernel: asdict(each) for kernel, each in counts.items()},
         "calls": {name: call._asdict() for name, call in calls.items()},
+        "threads": threads,
     }
 
 
-def profile(record: bool) -> dict[str, Any]:
-    earlier = json.loads(RECORDED.read_bytes())["inputs"] if record else {}
+def profile() -> dict[str, Any]:
     return {
         "toolchain": toolchain(),
-        "inputs": earlier | {name: recorded_counts(texts) for name, texts in inputs(record).items()},
+        "inputs": {name: recorded_counts(texts) for name, texts in inputs().items()},
         "ptx_instructions": {
             name: len(executable_of(kernel, CAPABILITY).kernel.instructions) for name, kernel in ORIGINALS.items()
         },
@@ -171,45 +202,65 @@ def kernel_times(found: dict[str, Any], recorded: dict[str, Any]) -> dict[str, T
             Counts(**values),
             found["bytes"],
             Resources(*recorded["resources"]["{}.{}".format(*CAPABILITY)][name]),
+            found["threads"][name],
             machine_ratio(name, recorded),
         )
         for name, values in found["counts"].items()
     }
 
 
-def calls_table(found: dict[str, Any], recorded: dict[str, Any]) -> str:
-    """The time of each function: its kernels, prefix sums and launches."""
-    all_times, rows = kernel_times(found, recorded), []
-    for name in (each for each in found["calls"] if each in workload.FUNCTIONS):
+def speeds_of(found: dict[str, Any], recorded: dict[str, Any]) -> dict[str, Speeds]:
+    """Speeds of each function."""
+    all_times, speeds = kernel_times(found, recorded), {}
+    for name in workload.FUNCTIONS:
         call = Call(**found["calls"][name])
         times = [all_times[kernel] for kernel in call.kernels]
-        launches = sum(call.kernels.values()) + call.sums
-        bytes_moved = call.sum_bytes / found["bytes"]
+        batch_bytes = TOKEN_BATCH_BYTES if name.startswith("tokens") else BATCH_BYTES
+        speeds[name] = batch_speeds(times, call.sum_bytes / found["bytes"], call.python_ms, batch_bytes)
+    return speeds
+
+
+def calls_table(found: dict[str, Any], recorded: dict[str, Any]) -> str:
+    """The speed of each function: its kernels, prefix sums and Python."""
+    rows = []
+    for name, speeds in speeds_of(found, recorded).items():
+        call = Call(**found["calls"][name])
+        asked = call.launches, call.arrays, call.operations, call.waits
         rows.append([
-            workload.FUNCTIONS[name], f"{launches:,}", *map(short, (
-                sum(each.per_gb for each in times), bytes_moved, ms_of_sums(bytes_moved),
-                batch_speed(times, bytes_moved, launches),
-            )),
+            workload.FUNCTIONS[name], *(f"{count:,}" for count in asked), short(call.python_ms),
+            short(call.sum_bytes / found["bytes"]), f"{short(speeds.lowest)} to {short(speeds.highest)}",
         ])  # fmt: skip
     return table(
-        ["function", "launches", "kernels, ms per GB", "prefix sums, bytes per byte", "prefix sums, ms per GB",
-         f"GB/s of a batch of {BATCH_BYTES >> 20} MiB"],
+        ["function", "launches", "arrays", "operations of CuPy", "waits", "Python, ms per batch",
+         "prefix sums, bytes per byte", "GB/s"],
         rows,
     )  # fmt: skip
+
+
+def job_line(found: dict[str, Any]) -> str:
+    """What a job asks of a device for one batch."""
+    call = Call(**found["calls"][workload.JOB])
+    return (
+        f"A run with one batch ({workload.JOB_SETTINGS}) makes {call.launches:,} launches with {call.arrays:,} arrays, "
+        f"{call.operations:,} operations of CuPy and {call.waits:,} waits: {short(call.python_ms)} ms of Python."
+    )
 
 
 def times_table(found: dict[str, Any], recorded: dict[str, Any]) -> str:
     rows = []
     for name, times in kernel_times(found, recorded).items():
-        machine = machine_ratio(name, recorded)
-        memory = f"{short(times.least_memory)}–{short(times.most_memory)}"
+        code = Resources(*recorded["resources"]["{}.{}".format(*CAPABILITY)][name])
+        threads, machine = found["threads"][name], machine_ratio(name, recorded)
+        speeds = (BATCH_BYTES / GB / times.batch_ms(end) * 1e3 for end in (times.most, times.least))
         rows.append([
-            f"`{name}`", short(machine), *map(short, (times.issue, times.waits, times.l1)), memory,
-            *map(short, (times.per_gb, times.longest_thread, times.batch_speed)),
+            f"`{name}`", str(threads), str(resident_warps(code, threads)), short(machine),
+            *map(short, (times.issue, times.waits, times.l1)),
+            f"{short(times.least_memory)} to {short(times.most_memory)}", short(times.longest_thread),
+            " to ".join(map(short, speeds)),
         ])  # fmt: skip
     return table(
-        ["kernel", "machine instructions per PTX instruction", "issue", "waits", "L1", "memory", "ms per GB",
-         "longest thread, ms", f"GB/s of a batch of {BATCH_BYTES >> 20} MiB"],
+        ["kernel", "threads of a block", "warps of an SM", "machine instructions per PTX instruction", "issue", "waits",
+         "L1", "memory", "longest thread, ms", f"GB/s of a batch of {BATCH_BYTES >> 20} MiB"],
         rows,
     )  # fmt: skip
 
@@ -227,15 +278,16 @@ def resources_table(recorded: dict[str, Any]) -> str:
 
 def tables(recorded: dict[str, Any]) -> str:
     """The part of the page between the marks."""
-    name, found = list(recorded["inputs"].items())[-1]
+    found = recorded["inputs"][ON_PAGE]
     tools = ", ".join(f"{package} {number}" for package, number in recorded["toolchain"].items())
     return "\n\n".join([
-        f"Input: {found['documents']:,} real documents (`{name}`), {found['bytes']:,} bytes, the longest of "
-        f"{found['longest']:,} bytes. Each function ran once: {workload.SETTINGS}. PTX for compute capability "
+        f"Input: {found['documents']:,} real documents in 22 languages (`tests/data/corpus.jsonl.gz`), "
+        f"{found['bytes']:,} bytes, the longest of {found['longest']:,} bytes. Each function ran once: {workload.SETTINGS}. PTX for compute capability "
         f"9.0 by {tools}.",
         counts_table(found),
         ASSUMPTIONS,
         calls_table(found, recorded),
+        job_line(found),
         times_table(found, recorded),
         resources_table(recorded),
     ])  # fmt: skip
@@ -249,9 +301,9 @@ def on_page(page: str, content: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", action="store_true", help="write recorded.json and the page")
+    parser.add_argument("--record", action="store_true", help="write recorded.json and the tables")
     record = parser.parse_args().record
-    found = profile(record)
+    found = profile()
     print(tables(found))
     if record:
         RECORDED.write_text(json.dumps(found, indent=1) + "\n")

@@ -4,6 +4,7 @@
 import itertools
 import json
 import random
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cpu_fallback
+from curation import engine as selector
 from curation.contract import TEXT
 from curation.kernels import jsonl
 from curation.kernels.expressions import CL100K, GPT2, O200K
@@ -28,9 +30,11 @@ from curation.reading import probe
 from curation.reading.inputs import Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
+from curation.running.run import run
 from tests.conftest import frame_of
 from tests.oracle.fasttext_reference import as_bytes, model_of
 from tests.packing.byte_pairs import tokenizer_of
+from tests.runs import recipe_of
 
 json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
 
@@ -211,8 +215,32 @@ FUNCTIONS = {
 }
 
 
-def assert_equal_results(name: str, engine: ModuleType, texts: Sequence[str], folder: Path) -> None:
-    """The call gives the same with this engine as with the CPU engine."""
-    found, expected = (CALLS[name](each, texts, folder) for each in (engine, cpu_fallback))
+JOB = "job"  # in the recorded calls
+JOB_SETTINGS = "JSON Lines, NFC and white space, Gopher's rules, exact and near-duplicates without a check of candidates, no tokens"
+JOB_STAGES = [
+    {"kind": "rewrite", "unicode": "nfc", "whitespace": "lines"},
+    {"kind": "filter", "rules": ["gopher"]},
+    {"kind": "exact_dedup"},
+    {"kind": "fuzzy_dedup", "verify": "none"},  # a batch of its own for candidates, as many as the text has
+]
+
+
+def run_job(monkeypatch: pytest.MonkeyPatch, texts: Sequence[str], folder: Path) -> None:
+    """A run over the texts as JSON Lines, in one batch."""
+    path = folder / "job.jsonl"
+    path.write_text("".join(json.dumps({"id": str(k), "text": text}) + "\n" for k, text in enumerate(texts)))
+    monkeypatch.setattr(selector, "gpu_obstacle", lambda: "")
+    monkeypatch.setattr(sys.modules["gpu_pipeline.lines"], "MIN_BYTES", 0)
+    run(recipe_of(path, stages=JOB_STAGES, output={"formats": []}), folder / "job", engine="gpu", workers=1, progress=False)
+
+
+def assert_equal(name: str, found: list[Any], texts: Sequence[str], folder: Path) -> None:
+    """These are the CPU engine's results of the call."""
+    expected = CALLS[name](cpu_fallback, texts, folder)
     for k, (actual, wanted) in enumerate(zip(found, expected, strict=True)):
         np.testing.assert_array_equal(actual, wanted, f"result {k} of {name}", strict=isinstance(wanted, np.ndarray))
+
+
+def assert_equal_results(name: str, engine: ModuleType, texts: Sequence[str], folder: Path) -> None:
+    """The call gives the same with this engine as with the CPU engine."""
+    assert_equal(name, CALLS[name](engine, texts, folder), texts, folder)
