@@ -104,7 +104,8 @@ def kernels() -> dict[str, Callable[[int], Any]]:
         hashes, offsets = shingles[n]
         keys, owners = np.empty(1 << 17, np.uint64), np.full(1 << 17, FREE, np.int32)
         kept, value, places = np.empty(n, np.int32), np.empty(n), np.empty(np.diff(offsets).max(), np.int32)
-        pass_documents(hashes, offsets, np.ones(n, bool), 0, 0.9, keys, owners, places, kept, value)
+        rows = np.arange(n, dtype=np.int32)
+        pass_documents(hashes, offsets, np.ones(n, bool), rows, 0.9, keys, owners, places, kept, value)
 
     def compare(n: int) -> None:
         left = np.arange(n - 1)

@@ -57,6 +57,7 @@ _HOMES = {
     "curation.packing.samples": ("Sample",),
     "curation.stages.base": ("CorpusStage", "Phase", "RowStage"),
     "curation.stages.own_functions": ("stage",),
+    "curation.stages.corpus.cutting": ("store_cuts",),
     "curation.stages.outcome": ("Cuts", "Decision", "Drops", "Outcome"),
     "curation.system.files": ("known_sha256",),
     "curation.stages": (

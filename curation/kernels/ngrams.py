@@ -55,18 +55,17 @@ def _probe(keys, owners, key):
 
 
 @kernel
-def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, seen_owners, kept, value):
+def pass_documents(hashes, offsets, long_enough, rows, share, keys, owners, seen_owners, kept, value):
     """Decide about documents one after the other, and return the number of n-grams that were added to the table.
-
-    Document k of the call is document `first + k` of the corpus.
 
     hashes, offsets   uint64 n-grams; int64, documents + 1: hashes[offsets[k]:offsets[k + 1]] are distinct
     long_enough       bool, documents: whether the document has n-grams
+    rows              int32, documents: the owner of the n-grams of each
     share             a document with at least this share of its n-grams in the table is removed; the n-grams of other
                       documents are added to the table
     keys, owners      the table: uint64 and int32, one per slot, more slots than n-grams; FREE marks an empty slot
     seen_owners       int32 scratch, as long as the n-grams of the longest document
-    kept              result, int32: -1 for a kept document, else the document that owns most of the n-grams seen
+    kept              result, int32: -1 for a kept document, else the owner of most of the n-grams seen
     value             result, float64: share of the n-grams seen, 0 for a document without n-grams
     """
     added = 0
@@ -89,6 +88,6 @@ def pass_documents(hashes, offsets, long_enough, first, share, keys, owners, see
         for i in range(start, end):
             slot = _probe(keys, owners, hashes[i])
             if owners[slot] == FREE:
-                keys[slot], owners[slot] = hashes[i], first + k
+                keys[slot], owners[slot] = hashes[i], rows[k]
                 added += 1
     return added

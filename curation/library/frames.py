@@ -27,7 +27,7 @@ from curation.library.measured import note_measures, on_measures
 from curation.planning.warm_up import warm_up_stage
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.checks import check_announced, stage_errors, stage_label
-from curation.stages.corpus.cutting import cut_texts
+from curation.stages.corpus.cutting import cut_texts, cuts_folder, load_cuts
 from curation.stages.invoke import apply_stage, as_column, compute_keys, decide, prepare_stage
 from curation.stages.outcome import BYTES, Corpus, Cuts, Decision, Drops, key_column
 from curation.system.files import unsynced_folder
@@ -384,7 +384,7 @@ def _apply_corpus(frame: Any, stage: CorpusStage, names: Names, sources: Sequenc
     decision, shares = _decide(engine, stage, storage, sources)
     pairs = zip(partitions, shares, strict=True)
     frames = [delayed(_decided_frame)(partition, share, names, stage) for partition, share in pairs]
-    none = _FrameDecision(np.ones(0, bool), _cuts_between(decision.cuts, 0, 0))
+    none = _FrameDecision(np.ones(0, bool), Cuts(*np.zeros((3, 0), np.int64)) if stage.cuts_text else None)
     meta = _decided_frame(frame._meta, none, names, stage)
     return Decided(dd.from_delayed(frames, meta=meta, verify_meta=False), decision.drops, storage.rows_at)
 
@@ -395,26 +395,18 @@ def _decide(
     """The decision of a stage, and its share for each frame."""
     with unsynced_folder() as folder:
         rows = np.arange(storage.starts[-1])
-        decision = decide(stage, engine, Corpus(storage, rows, NUMBER, folder / "stage", sources))
+        corpus = Corpus(storage, rows, NUMBER, folder / "stage", sources)
+        decision, cuts = decide(stage, engine, corpus), cuts_folder(corpus.scratch)
+        partitions = range(len(storage.starts) - 1)
+        spans = [load_cuts(cuts, number) if stage.cuts_text else None for number in partitions]  # maps outlive files
     kept = np.ones(len(rows), bool)
     kept[decision.dropped] = False
-    pairs = pairwise(storage.starts.tolist())
     copies = decision.copies
     shares = [
-        _FrameDecision(
-            kept[low:high], _cuts_between(decision.cuts, low, high), None if copies is None else copies[low:high]
-        )
-        for low, high in pairs
+        _FrameDecision(kept[low:high], own, None if copies is None else copies[low:high])
+        for own, (low, high) in zip(spans, pairwise(storage.starts.tolist()), strict=True)
     ]
     return decision, shares
-
-
-def _cuts_between(cuts: Cuts | None, low: int, high: int) -> Cuts | None:
-    """The spans of rows `low` to `high`, counted from `low`."""
-    if cuts is None:
-        return None
-    first, last = np.searchsorted(cuts.row, [low, high])
-    return Cuts(cuts.row[first:last] - low, cuts.start[first:last], cuts.stop[first:last])
 
 
 def _decided_frame(frame: Frame, decision: _FrameDecision, names: Names, stage: CorpusStage) -> Frame:
@@ -422,7 +414,8 @@ def _decided_frame(frame: Frame, decision: _FrameDecision, names: Names, stage: 
     engine = engine_of(frame)
     if decision.cuts is not None:
         texts = as_one_array(engine.to_arrow(_renamed(frame, names)[[TEXT]]).column(TEXT))
-        cut = pc.if_else(texts.is_valid(), cut_texts(texts, decision.cuts, 0), pa.scalar(None, texts.type))
+        with stage_errors(stage):
+            cut = pc.if_else(texts.is_valid(), cut_texts(texts, decision.cuts, 0), pa.scalar(None, texts.type))
         frame = engine.with_columns(frame, {_text_column(names): as_column(engine, frame, cut)})
         if hasattr(frame, "attrs"):
             note_measures(frame, stage, _text_column(names), changed=True)

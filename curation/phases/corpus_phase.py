@@ -14,14 +14,12 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
-import orjson
 
-from curation.arrays import load_arrays, load_mapped, save_array, write_array
+from curation.arrays import load_mapped, save_array, write_array
 from curation.engine import load_engine
 from curation.errors import counted
 from curation.phases.kept_ids import ids_of
 from curation.phases.ledger import SliceTotals
-from curation.phases.map_phase import CUT, cuts_in
 from curation.phases.removed import RemovedRows
 from curation.phases.row_sums import RowSums, SumsJob, divide_partitions, sum_rows
 from curation.phases.segment_state import SegmentState
@@ -33,11 +31,12 @@ from curation.recipes.recipe import saves_index
 from curation.run_folder.masks import row_batches, write_mask
 from curation.run_folder.partitions import Numbering, Partitions
 from curation.stages import CorpusStage, Stage
+from curation.stages.corpus.cutting import StoredCuts, cuts_folder
 from curation.stages.corpus.saved_index import DESCRIPTION, FOLDER, index_digests
 from curation.stages.invoke import decide, prepare_stage, run_phase_task, run_phases
-from curation.stages.outcome import Corpus, Cuts, Decision, StageCount
+from curation.stages.outcome import Corpus, Decision, StageCount
 from curation.stages.own_code import stage_for_job, stage_from_job
-from curation.system.files import commit, file_sha256, make_folder, remove, sync_folder
+from curation.system.files import commit, file_sha256, make_folder, read_json, remove, sync_folder, write_json
 from curation.system.interrupts import check as check_interrupts
 from curation.system.steps import Count
 from curation.tasks.context import RunContext
@@ -53,14 +52,13 @@ class StoredDecision(NamedTuple):
     """The decision of a corpus stage, read from its file."""
 
     removed: list[RemovedRows]
-    cuts: Cuts | None
     seconds: float
     details: dict[str, Any]
     copies: Path | None
 
 
 def save_decision(path: Path, decision: Decision, seconds: float) -> None:
-    """Write a decision and its time in seconds: an array of rows per file, then `path` (`.npz`) with the rest."""
+    """Write a decision and its time in seconds: an array of rows per file, then `path` (JSON) with the rest."""
     facts = {
         "seconds": seconds,
         "details": dict(decision.details),
@@ -70,9 +68,7 @@ def save_decision(path: Path, decision: Decision, seconds: float) -> None:
         for name in ROWS:
             with commit(_rows_path(path, name, number)) as temporary:
                 save_array(temporary, np.asarray(getattr(drops, name)))
-    cuts = {f"{CUT}{name}": values for name, values in decision.cuts._asdict().items()} if decision.cuts else {}
-    with commit(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, allow_pickle=False, facts=np.array(orjson.dumps(facts).decode()), **cuts)
+    write_json(path, facts)
 
 
 def copies_path(path: Path) -> Path:
@@ -99,14 +95,12 @@ def _rows_path(path: Path, name: str, number: int) -> Path:
 
 def load_decision(path: Path, partitions: Partitions, stage: int) -> StoredDecision:
     """Return the decision of the stage number `stage` about the rows of `partitions`. Its rows are in memory maps."""
-    stored = load_arrays(path)
-    facts, cuts = orjson.loads(str(stored["facts"])), cuts_in(stored)
-    removed = []
+    facts, removed = read_json(path), []
     for number, drops in enumerate(facts["drops"]):
         row, kept_row, value = (load_mapped(_rows_path(path, name, number)) for name in ROWS)
         removed.append(RemovedRows(partitions, stage, drops["reason"], row, kept_row, value, drops["index"]))
     copies = copies_path(path)
-    return StoredDecision(removed, cuts, facts["seconds"], facts["details"], copies if copies.exists() else None)
+    return StoredDecision(removed, facts["seconds"], facts["details"], copies if copies.exists() else None)
 
 
 def load_removed(path: Path, stage: int, partitions: Partitions) -> list[RemovedRows]:
@@ -183,31 +177,39 @@ def run_corpus_stages(
     removed: list[RemovedRows] = []
     decisions: list[StoredDecision] = []
     for number in segment.corpus_stages:
-        decisions.append(_decide(context, number, cast(CorpusStage, prepared[number]), partitions, removed))
+        stage = cast(CorpusStage, prepared[number])
+        decisions.append(_decide(context, number, stage, partitions, removed))
         removed += decisions[-1].removed
         copies = decisions[-1].copies
-        if decisions[-1].cuts:  # the last stage of its segment
-            cuts = decision_path(context, number)
+        if stage.cuts_text:  # the last one of its segment
+            cuts = cuts_folder(partitions.scratch(number))
     if not mask.exists():
         write_mask(mask, len(partitions), [rows.row for rows in removed])
     is_last = segment.last + len(segment.corpus_stages) == len(context.plan.recipe.stages)
-    sums = _sum_rows(context, segment, partitions, decisions, (copies or mask) if is_last else None)
+    stored_cuts = (cuts, mask) if cuts else None
+    sums = _sum_rows(context, segment, partitions, decisions, (copies or mask) if is_last else None, stored_cuts)
     lost = iter(sums.lost)
     for number, decision in zip(segment.corpus_stages, decisions, strict=True):
         counts[number].documents_in, counts[number].bytes_in = int(documents.sum()), int(sizes.sum())
         for lost_documents, lost_bytes in islice(lost, len(decision.removed)):
             documents -= lost_documents
             sizes -= lost_bytes
+        if cast(CorpusStage, prepared[number]).cuts_text:
+            edited, cut_bytes = next(lost)
+            counts[number].edited = int(edited.sum())
+            sizes -= cut_bytes
         counts[number].documents_out, counts[number].bytes_out = int(documents.sum()), int(sizes.sum())
         _count(counts[number], decision)
-    return SegmentState(partitions, mask, documents, sizes, cuts, removed, sums, copies)
+    cut_from = StoredCuts(cuts, sums.lost[-1, 1]) if cuts else None
+    return SegmentState(partitions, mask, documents, sizes, cut_from, removed, sums, copies)
 
 
 def _sum_rows(
     context: RunContext, segment: Segment, partitions: Partitions, decisions: Sequence[StoredDecision],
-    written: Path | None,
+    written: Path | None, cuts: tuple[Path, Path] | None,
 ) -> RowSums:  # fmt: skip
-    """Add up the rows that stages removed, and the sizes of those that are written, if this segment is the last one."""
+    """Add up the rows that stages removed, the spans that the last one cut, and the sizes of rows that are written, if
+    this segment is the last one."""
     files = [
         _rows_path(decision_path(context, number), "row", place)
         for number, decision in zip(segment.corpus_stages, decisions, strict=True)
@@ -216,6 +218,7 @@ def _sum_rows(
     job = SumsJob(
         partitions=partitions,
         removed=files,
+        cuts=cuts,
         written=written,
         bounds=divide_partitions(partitions.starts, input_spans(context.plan.slices, partitions)),
         folder=context.work / f"sums-{segment.number}",
@@ -227,14 +230,11 @@ def _count(count: StageCount, decision: StoredDecision) -> None:
     """Fill a stage's count, which has its documents, from its decision."""
     count.details, count.seconds = decision.details, decision.seconds
     count.reasons = {rows.reason: len(rows.row) for rows in decision.removed if len(rows.row)}
-    if decision.cuts:
-        count.edited = len(np.unique(decision.cuts.row))
-        count.bytes_out -= int((decision.cuts.stop - decision.cuts.start).sum())
 
 
 def decision_path(context: RunContext, stage: int) -> Path:
     """Return the file of a stage's decision."""
-    return context.work / f"decision-{stage}.npz"
+    return context.work / f"decision-{stage}.json"
 
 
 def _decide(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -13,7 +13,6 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from curation.arrays import load_arrays
 from curation.contract import ID, ROW, TEXT, Engine, Frame
 from curation.engine import load_engine
 from curation.models.vectors import arrow_type, is_list
@@ -38,16 +37,15 @@ from curation.run_folder.partitions import (
 )
 from curation.stages import CorpusStage, RowStage, Stage
 from curation.stages.base import added_columns, noted_columns
-from curation.stages.corpus.cutting import cut_texts
+from curation.stages.checks import stage_errors
+from curation.stages.corpus.cutting import StoredCuts, cut_texts
 from curation.stages.invoke import apply_stage, compute_keys
-from curation.stages.outcome import BYTES, Cuts, StageCount, key_column
+from curation.stages.outcome import BYTES, StageCount, key_column
 from curation.stages.own_code import stage_from_job
 from curation.system.files import commit_all, numbered_path, write_json
 from curation.system.interrupts import check as check_interrupts
 from curation.tasks.jobs import URLS
 from curation.tasks.records import Counts, RunningNote
-
-CUT = "cut_"  # prefix of the arrays of spans in the file of a decision
 
 
 class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +58,7 @@ class SliceJob(msgspec.Struct, frozen=True, kw_only=True):
     before: Path | None  # folder of the segment before; None reads the input
     starts: np.ndarray  # int64: first row of each slice among all rows of the segment before
     mask: Path | None  # .npy (bool) of the rows that its corpus phase kept
-    cuts: Path | None  # .npz of the decision with the spans that its corpus phase cuts from texts
+    cuts: StoredCuts | None  # spans that its last stage cuts from texts
     stages: dict[int, dict[str, Any]]  # number -> the prepared stage as JSON
 
 
@@ -200,25 +198,16 @@ def _partition_frames(task: _Task) -> Iterator[Frame]:
     table = table.select([ROW, ID, TEXT, *task.slice.columns, *_added_before(task)])
     start, stop = int(job.starts[number]), int(job.starts[number + 1])
     mask = np.load(job.mask, mmap_mode="r")[start:stop] if job.mask else np.ones(stop - start, bool)
-    cuts = load_cuts(job.cuts) if job.cuts else None
+    cuts = job.cuts.of(number) if job.cuts else None
     done = 0
     for batch in table.to_batches():
         rows = pa.Table.from_batches([batch])
         if cuts:
-            text = cut_texts(batch.column(TEXT), cuts, start + done)
+            with stage_errors(task.plan.recipe.stages[job.segment.first - 1]):
+                text = cut_texts(batch.column(TEXT), cuts, done)
             rows = rows.set_column(rows.schema.get_field_index(TEXT), TEXT, text)
         yield task.engine.from_arrow(rows.filter(pa.array(np.asarray(mask[done : done + len(batch)]))))
         done += len(batch)
-
-
-def cuts_in(stored: Mapping[str, np.ndarray]) -> Cuts | None:
-    """Return the spans in the arrays of a decision; None if it has none."""
-    return Cuts(*(stored[f"{CUT}{name}"] for name in Cuts._fields)) if f"{CUT}row" in stored else None
-
-
-def load_cuts(path: Path) -> Cuts | None:
-    """Return the spans in the file of a decision; None if it has none."""
-    return cuts_in(load_arrays(path))
 
 
 def _apply_stages(task: _Task, frame: Frame, record: SliceRecord, removed: TableFile, notes: SliceNotes) -> Frame:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums over the rows of a segment, by tasks: rows that corpus stages removed, and sizes of the rows that are written.
+"""Sums over the rows of a segment, by tasks: rows that corpus stages removed or cut, and sizes of rows to write.
 
 A task reads the sizes of the rows of some consecutive partitions. Its file, which is its done-record, has
 
     int64   per file of removed rows: their number and the bytes of their texts in each partition
+    int64   if the last stage cuts: the rows that it changes and the bytes that it cuts, in each partition
     int64   per copy: the running sum of the bytes of the texts that have this copy
     uint32  per copy: the rows of these texts, from the first row of the task on
 
@@ -25,6 +26,7 @@ from curation.arrays import Cutter, load_mapped, map_file
 from curation.planning.stored_plan import Stored
 from curation.run_folder.masks import kept_sizes, removed_by_partition, row_batches
 from curation.run_folder.partitions import Partitions
+from curation.stages.corpus.cutting import count_cuts
 from curation.stages.corpus.key_ranges import write_cells
 from curation.system.files import make_folder, numbered_path
 from curation.system.interrupts import check as check_interrupts
@@ -42,6 +44,7 @@ class SumsJob(msgspec.Struct, frozen=True, kw_only=True):
 
     partitions: Partitions
     removed: list[Path]  # .npy files of ascending rows
+    cuts: tuple[Path, Path] | None = None  # folder of the spans to cut, and the mask (.npy) of kept rows
     written: Path | None  # .npy file of the rows that are written: a mask, or the number of their copies; None: no rows
     bounds: np.ndarray  # int64: first partition of each task, then the number of partitions
     folder: Path
@@ -63,17 +66,18 @@ def divide_partitions(starts: np.ndarray, sources: Sequence[tuple[str, int, int]
 class RowSums:
     """The sums of a segment: files of finished tasks, in the order of its rows.
 
-    lost     int64, shape (files of removed rows, 2, partitions): removed rows of each partition, and their bytes
+    lost     int64, shape (files of removed rows, 2, partitions): removed rows of each partition, and their bytes; with
+             `cuts` one more: changed rows and the bytes that are cut
     """
 
     def __init__(self, job: SumsJob) -> None:
         self.job = job
-        self.lost = np.zeros((len(job.removed), 2, len(job.partitions.starts) - 1), np.int64)
+        self.lost = np.zeros((len(job.removed) + bool(job.cuts), 2, len(job.partitions.starts) - 1), np.int64)
         self._firsts = job.partitions.starts[job.bounds[:-1]]  # first row of each task
         for number in range(len(job.bounds) - 1):
             first, last = job.bounds[number : number + 2].tolist()
             cells = _cells_of(self._path(number))
-            self.lost[:, :, first:last] = cells[0].view(np.int64).reshape(len(job.removed), 2, last - first)
+            self.lost[:, :, first:last] = cells[0].view(np.int64).reshape(len(self.lost), 2, last - first)
 
     def _path(self, number: int) -> Path:
         return numbered_path(self.job.folder, number, ".bin")
@@ -148,6 +152,11 @@ def run_sums(stored: Stored, segment: int, number: int) -> None:
         rows = load_mapped(file)
         chosen = rows[slice(*np.searchsorted(rows, np.array([low, high], rows.dtype)))]
         lost += [sums[first:last] for sums in removed_by_partition(partitions, chosen)]
+    if job.cuts:
+        folder, mask = job.cuts[0], np.load(job.cuts[1], mmap_mode="r")
+        bounds = pairwise(partitions.starts[first : last + 1].tolist())
+        found = [count_cuts(folder, first + place, mask[slice(*bound)]) for place, bound in enumerate(bounds)]
+        lost += list(np.array(found, np.int64).T)
     copies = range(_most_copies(job.written, low, high) if job.written else 0)
 
     def cells() -> Iterator[Iterable[np.ndarray]]:

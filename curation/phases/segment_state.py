@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from curation.phases.removed import RemovedRows
     from curation.phases.row_sums import RowSums
     from curation.run_folder.partitions import Partitions
+    from curation.stages.corpus.cutting import StoredCuts
 
 
 class SegmentState(NamedTuple):
@@ -20,8 +21,8 @@ class SegmentState(NamedTuple):
     partitions  all rows of the segment
     mask        the `.npy` file of a bool per row: whether the corpus phase kept it
     documents   int64, one per partition: its kept rows
-    bytes       int64, one per partition: the bytes of their texts
-    cuts        the decision with the spans to cut from texts; None if no stage cuts
+    bytes       int64, one per partition: the bytes of their texts, without the spans to cut
+    cuts        the spans to cut from texts; None if no stage cuts
     removed     the rows that the corpus phase removed, one entry per stage and reason
     copies      the `.npy` file of how often each row is written (uint16); None: each row of the mask once
     """
@@ -30,7 +31,7 @@ class SegmentState(NamedTuple):
     mask: Path
     documents: np.ndarray
     bytes: np.ndarray
-    cuts: Path | None
+    cuts: StoredCuts | None
     removed: list[RemovedRows]
     sums: RowSums
     copies: Path | None = None

@@ -134,8 +134,8 @@ def _ngram_dedup(engine: Engine) -> None:
 
     hashes, offsets = np.arange(4, dtype=np.uint64), np.array([0, 2, 4])
     keys, owners = np.empty(16, np.uint64), np.full(16, FREE, np.int32)
-    kept, value = np.empty(2, np.int32), np.empty(2, np.float64)
-    pass_documents(hashes, offsets, np.ones(2, bool), 0, 0.5, keys, owners, np.empty(2, np.int32), kept, value)
+    rows, kept, value = np.arange(2, dtype=np.int32), np.empty(2, np.int32), np.empty(2, np.float64)
+    pass_documents(hashes, offsets, np.ones(2, bool), rows, 0.5, keys, owners, np.empty(2, np.int32), kept, value)
 
 
 def _language(engine: Engine) -> None:

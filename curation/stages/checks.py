@@ -23,7 +23,8 @@ from curation.models.vectors import arrow_type
 from curation.reading.source_files import RESERVED
 from curation.rules.decide import Verdict
 from curation.stages.base import CorpusStage, RowStage, Stage
-from curation.stages.outcome import ADVICE, Corpus, Cuts, Decision, Drops, Outcome
+from curation.stages.corpus.cutting import cuts_folder, integers, store_cuts
+from curation.stages.outcome import ADVICE, Corpus, Decision, Drops, Outcome
 
 TAKEN = [name for name in RESERVED if name != "bytes"]  # "bytes" is also the name of a measure and its column
 UNREADABLE = (TypeError, ValueError, NotImplementedError, OverflowError)  # from Arrow: values without a common type
@@ -131,7 +132,7 @@ def _checked_verdict(stage: RowStage, verdict: Verdict | None) -> Verdict | None
         raise StageError(f"the verdict must be a Verdict, such as Verdict.dropping(mask, 'reason'), not {kind}")
     if not stage.removes:
         raise StageError("apply() returned a verdict, but the class has removes = False. Set it to True")
-    reason = _integers("reason of the verdict", verdict.reason)
+    reason = integers("reason of the verdict", verdict.reason)
     value = _one_each("value of the verdict", verdict.value, len(reason), "iufb")
     last = len(verdict.reasons) - 1
     if len(reason) and not -1 <= reason.min() <= reason.max() <= last:
@@ -235,27 +236,23 @@ def _shown(types: Mapping[str, np.dtype]) -> str:
 
 
 def checked_decision(stage: CorpusStage, decision: object, corpus: Corpus) -> Decision:
-    """Return the decision with NumPy arrays of one length and JSON details. StageError for rows outside the corpus or
-    dropped twice, or for a decision that the class excludes."""
+    """Return the decision with NumPy arrays of one length and JSON details, and its cuts in files (`load_cuts`).
+    StageError for rows outside the corpus or dropped twice, or for a decision that the class excludes."""
     if not isinstance(decision, Decision):
         raise StageError(f"decide() must return a Decision, not {type(decision).__name__}")
     if isinstance(decision.drops, Drops) or not isinstance(decision.drops, Sequence):
         raise StageError("drops must be a tuple of Drops, as Decision((Drops(...),))")
     state = corpus.present().view(np.uint8)  # true is PRESENT
     drops = tuple(_checked_drops(entry, state) for entry in decision.drops)
-    cuts = None if decision.cuts is None else _checked_cuts(decision.cuts, state)
-    if any(len(entry.row) for entry in drops):
-        if not stage.removes:
-            raise StageError("decide() drops rows, but the class has removes = False. Set it to True")
-        if stage.cuts_text:
-            raise StageError("decide() drops rows, but the class has cuts_text = True. Drop them in another stage")
-    if cuts is not None and not stage.cuts_text:
-        if len(cuts.row):
-            raise StageError("decide() cuts spans, but the class has cuts_text = False. Set it to True")
-        cuts = None
+    if any(len(entry.row) for entry in drops) and not stage.removes:
+        raise StageError("decide() drops rows, but the class has removes = False. Set it to True")
+    if decision.cuts is not None:
+        store_cuts(corpus, decision.cuts)
+    if not stage.cuts_text and cuts_folder(corpus.scratch).exists():
+        raise StageError("the stage cuts spans, but the class has cuts_text = False. Set it to True")
     if decision.copies is not None:
         _check_copies(decision.copies, drops, len(corpus.rows))
-    return Decision(drops, cuts, _as_json(decision.details), decision.copies)
+    return Decision(drops, None, _as_json(decision.details), decision.copies)
 
 
 def _check_copies(copies: object, drops: Sequence[Drops], rows: int) -> None:
@@ -268,7 +265,7 @@ def _check_copies(copies: object, drops: Sequence[Drops], rows: int) -> None:
 def _checked_drops(drops: object, state: np.ndarray) -> Drops:
     if not isinstance(drops, Drops) or not isinstance(drops.reason, str):
         raise StageError(f"drops must be Drops with a string as reason, not {drops!r}")
-    row = _integers("the rows of drops", drops.row)
+    row = integers("the rows of drops", drops.row)
     value = _one_each("value", drops.value, len(row), "iufb").astype(np.float64, copy=False)
     partner = _one_each("partner", drops.partner, len(row), "iu")
     _check_ascending(row)
@@ -280,13 +277,6 @@ def _checked_drops(drops: object, state: np.ndarray) -> Drops:
     for batch in batches_of(len(row)):
         _check_partners(partner[batch], drops.index_folder, state)
     return Drops(row, drops.reason, np.broadcast_to(value, row.shape), partner, drops.index_folder)
-
-
-def _integers(name: str, values: Any) -> np.ndarray:
-    array = np.asarray(values)
-    if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
-        raise StageError(f"{name} must be integers in one dimension, not {array.dtype} in {array.ndim}")
-    return array if len(array) else array.astype(np.int64)
 
 
 def _one_each(name: str, values: Any, count: int, kinds: str) -> np.ndarray:
@@ -324,22 +314,6 @@ def _check_partners(partner: np.ndarray, index_folder: str, state: np.ndarray) -
         _state_of("drops have as partner", partner[partner != -1], state)
     elif (partner < 0).any():
         raise StageError(f"drops have the partner {partner.min()} in the saved index {index_folder}; they start at 0")
-
-
-def _checked_cuts(cuts: object, state: np.ndarray) -> Cuts:
-    if not isinstance(cuts, Cuts):
-        raise StageError(f"cuts must be Cuts, not {type(cuts).__name__}")
-    spans = Cuts(*(_integers(f"{name} of cuts", values).astype(np.int64, copy=False)
-                   for name, values in cuts._asdict().items()))  # fmt: skip
-    if len({len(values) for values in spans}) > 1:
-        raise StageError(f"row, start and stop of cuts have the lengths {', '.join(str(len(each)) for each in spans)}")
-    for batch in batches_of(len(spans.row)):
-        row, start, stop = (values[max(batch.start - 1, 0) : batch.stop] for values in spans)
-        _state_of("decide() cuts", row, state)
-        ordered = (row[1:] > row[:-1]) | ((row[1:] == row[:-1]) & (start[1:] >= stop[:-1]))
-        if not ordered.all() or (start < 0).any() or (start >= stop).any():
-            raise StageError("spans to cut must be sorted by row and start, not empty, and not overlap")
-    return spans
 
 
 def _as_json(details: Any) -> dict[str, Any]:

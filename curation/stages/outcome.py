@@ -90,10 +90,11 @@ class Cuts(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The decision of a corpus stage: rows to remove or spans to cut.
+    """The decision of a corpus stage: rows to remove and spans to cut.
 
     drops    rows to remove, each row once, grouped by reason
-    cuts     spans to cut, if the class has `cuts_text = True`
+    cuts     spans to cut, if the class has `cuts_text = True` and its tasks do not store them (`store_cuts`). Those of
+             dropped rows have no effect
     details  JSON values for the stage's entry in the report; NumPy numbers and arrays are allowed
     copies   uint16, one per row of the corpus: how often the documents are written, 0 for dropped rows. Only of the
              last stage of a recipe. None: each once

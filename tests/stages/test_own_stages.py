@@ -24,9 +24,7 @@ from curation.cli import main
 from curation.errors import OutputError, RecipeError, StageError
 from curation.recipes.recipe import Recipe, convert_recipe
 from curation.running.run import run
-from curation.stages.corpus.cutting import cut_texts
 from curation.stages.invoke import apply_stage
-from curation.stages.outcome import Cuts
 from curation.tasks.context import RunContext
 from tests.runs import digests, made_texts, recipe_of, records_of
 
@@ -217,33 +215,6 @@ def test_a_finished_phase_is_not_run_again(workplace: Path, monkeypatch: pytest.
     run(recipe, "out", engine="cpu")
     assert calls == ["find", "decide", "decide"]
     assert digests(workplace / "out") == digests(workplace / "whole")
-
-
-WRONG_CUTS = {
-    "order": ([(1, 0, 2), (0, 0, 1)], "sorted by row"),
-    "overlap": ([(0, 0, 3), (0, 2, 4)], "not overlap"),
-    "empty": ([(0, 1, 1)], "not overlap"),
-    "backwards": ([(0, 3, 1)], "not overlap"),
-    "behind the text": ([(0, 2, 99)], "within their text"),
-    "before the text": ([(1, -1, 1)], "within their text"),
-    "begins in a character": ([(1, 1, 2)], "between code points"),
-    "ends in a character": ([(1, 0, 1)], "between code points"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_CUTS)
-def test_spans_that_cannot_be_cut(case: str):
-    spans, told = WRONG_CUTS[case]
-    with pytest.raises(StageError, match=told):
-        cut_texts(pa.array(["plain text", "äö"], pa.large_string()), Cuts(*np.array(spans).T), 0)
-
-
-def test_neighbouring_spans_and_whole_texts():
-    texts = pa.array(["abcdef", "äöü", "", "x"], pa.large_string())
-    cuts = Cuts(*np.array([(10, 0, 2), (10, 2, 3), (11, 2, 4), (13, 0, 1), (99, 0, 1)]).T)
-    assert cut_texts(texts, cuts, 10).to_pylist() == ["def", "äü", "", ""]
-    assert cut_texts(texts.slice(1, 2), cuts, 11).to_pylist() == ["äü", ""]
-    assert cut_texts(texts, cuts, 20) is texts
 
 
 # Code that is imported only where it may be

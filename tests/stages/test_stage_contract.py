@@ -188,6 +188,9 @@ DECISIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "spans": cutting((0, 0, 2), (0, 2, 4), (3, 1, 5)),
     "no spans": cutting(),
+    "spans and drops": lambda corpus: cutting((0, 0, 2), (3, 1, 5), (4, 0, 3))(corpus)._replace(
+        drops=(Drops(corpus.rows[4:9], "chosen", 1, -1),)
+    ),
     # wrong
     "None": lambda corpus: None,
     "one Drops": lambda corpus: Decision(Drops(corpus.rows, "x", 1.0, -1)),  # type: ignore[arg-type]
@@ -205,12 +208,12 @@ DECISIONS: dict[str, Callable[[Any], Any]] = {
     "a negative partner": dropping(lambda rows: rows[:1], partner=-2),
     "details of no JSON": lambda corpus: Decision(details={"set": {1}}),
     "drops of a stage that removes nothing": dropping(lambda rows: rows[::2]),
-    "drops of a stage that cuts": dropping(lambda rows: rows[::2]),
     "spans of a stage that does not cut": cutting((0, 0, 2)),
     "spans out of order": cutting((3, 0, 2), (0, 0, 2)),
     "spans that overlap": cutting((0, 0, 2), (0, 1, 3)),
     "empty spans": cutting((0, 2, 2)),
     "spans of a row outside": cutting((10**6, 0, 2)),
+    "spans behind the text": cutting((7, 2, 99)),
     "spans of two lengths": lambda corpus: Decision(cuts=Cuts(np.arange(2), np.arange(2), np.arange(1))),
     "a wrong name": lambda corpus: corpus.column("lenght"),
     "decide raises": raises,
@@ -246,19 +249,19 @@ TOLD = {
     "a negative partner": "drops have as partner the row -2, which is not in corpus",
     "details of no JSON": "details cannot be JSON: Type is not JSON serializable: set",
     "drops of a stage that removes nothing": r"decide\(\) drops rows, but the class has removes = False",
-    "drops of a stage that cuts": r"decide\(\) drops rows, but the class has cuts_text = True",
-    "spans of a stage that does not cut": r"decide\(\) cuts spans, but the class has cuts_text = False",
-    "spans out of order": "sorted by row and start, not empty, and not overlap",
-    "spans that overlap": "sorted by row and start, not empty, and not overlap",
-    "empty spans": "sorted by row and start, not empty, and not overlap",
-    "spans of a row outside": "cuts the row 1000000, which is not in corpus",
+    "spans of a stage that does not cut": "the stage cuts spans, but the class has cuts_text = False",
+    "spans out of order": "be sorted and not overlap, not the bytes 0 to 2 of row 0 after the bytes 0 to 2 of row 3",
+    "spans that overlap": "be sorted and not overlap, not the bytes 1 to 3 of row 0 after the bytes 0 to 2 of row 0",
+    "empty spans": "start at 0 or later and have a byte, not the bytes 2 to 2 of row 0",
+    "spans of a row outside": "cuts have the row 1000000, which is not in corpus.rows",
+    "spans behind the text": "must end in their text, not the bytes 2 to 99 of row 7 with",
     "spans of two lengths": "row, start and stop of cuts have the lengths 2, 2, 1",
     "a wrong name": r"the corpus has no column 'lenght'; keys\(\) gives n",
     "a phase raises": "ZeroDivisionError: in a phase",
     "decide raises": "ZeroDivisionError: of my own",
 }
 KINDS = {
-    "drops of a stage that removes nothing": KeepsRows, "drops of a stage that cuts": CutsText,
+    "drops of a stage that removes nothing": KeepsRows,
     **{name: CutsText for name in DECISIONS if "spans" in name and "does not" not in name},
 }  # fmt: skip
 CASES = [case for case in [*ROWS, *KEYS, *DECISIONS, "a phase raises"] if case != "memory"]

@@ -25,30 +25,41 @@ if TYPE_CHECKING:
 DECISION = "decision"  # folder
 
 
-def stored_drops(corpus: Corpus, reason: str, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Drops:
-    """Return the drops of all pieces. A piece has rows of the corpus, the rows kept in their places, and values."""
-    return Drops(*_stored(corpus, reason, row_type(corpus), pieces))
+Pieces = Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]  # rows of the corpus, partners, values
+
+
+def stored_drops(corpus: Corpus, reason: str, pieces: Pieces) -> Drops:
+    """Return the drops of all pieces. The partners are rows that are kept."""
+    write_drops(corpus, reason, pieces)
+    return read_drops(corpus, reason)
 
 
 def matched_drops(corpus: Corpus, reason: str, folder: str | Path, matches: Iterable[Matches]) -> Drops:
     """Return the drops of documents that match one of the saved index in `folder`."""
-    pieces = ((entry.position, entry.number, entry.value) for entry in matches)
-    return Drops(*_stored(corpus, reason, "int64", pieces), str(folder))
+    write_drops(corpus, reason, ((entry.position, entry.number, entry.value) for entry in matches), "int64")
+    return read_drops(corpus, reason, "int64")._replace(index_folder=str(folder))
 
 
-def _stored(
-    corpus: Corpus, reason: str, partner_type: str, pieces: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]
-) -> tuple[np.ndarray, str, np.ndarray, np.ndarray]:
-    """Return the row, reason, value and partner of `Drops`: arrays of all pieces, written to files and mapped."""
-    kinds = row_type(corpus), partner_type, "float64"
-    paths = [corpus.scratch / DECISION / f"{reason}.{name}" for name in ("row", "partner", "value")]
-    with commit_all(*paths) as temporary, ExitStack() as stack:
-        files = [stack.enter_context(open(path, "wb")) for path in temporary]
+def write_drops(corpus: Corpus, reason: str, pieces: Pieces, partner_type: str = "") -> None:
+    """Write the rows, partners and values of all pieces to files."""
+    files = _files(corpus, reason, partner_type)
+    with commit_all(*files) as temporary, ExitStack() as stack:
+        opened = [stack.enter_context(open(path, "wb")) for path in temporary]
         for piece in pieces:
-            for file, array, kind in zip(files, piece, kinds, strict=True):
+            for file, array, kind in zip(opened, piece, files.values(), strict=True):
                 write_array(file, array.astype(kind, copy=False))
-    row, partner, value = (map_file(path, kind) for path, kind in zip(paths, kinds, strict=True))
-    return row, reason, value, partner
+
+
+def read_drops(corpus: Corpus, reason: str, partner_type: str = "") -> Drops:
+    """Return the drops in the files of `write_drops`, through memory maps."""
+    row, partner, value = (map_file(path, kind) for path, kind in _files(corpus, reason, partner_type).items())
+    return Drops(row, reason, value, partner)
+
+
+def _files(corpus: Corpus, reason: str, partner_type: str) -> dict[Path, str]:
+    """Return the files of rows, partners and values, with their types."""
+    kinds = {"row": row_type(corpus), "partner": partner_type or row_type(corpus), "value": "float64"}
+    return {corpus.scratch / DECISION / f"{reason}.{name}": kind for name, kind in kinds.items()}
 
 
 def count_below(drops: Drops, bound: float) -> int:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -11,11 +14,15 @@ import pyarrow as pa
 from curation.contract import TEXT, Engine, Frame
 from curation.errors import RecipeError, as_share, nearest
 from curation.kernels.ngrams import FREE, pass_documents
-from curation.stages.base import CorpusStage, Function
+from curation.stages.base import CorpusStage, Function, Phase
+from curation.stages.corpus.key_ranges import divide, once, row_type
 from curation.stages.corpus.similarity import COMPARISONS, for_texts
-from curation.stages.outcome import Corpus, Decision, Drops, StageCount
+from curation.stages.corpus.stored_drops import read_drops, write_drops
+from curation.stages.outcome import Corpus, Decision, StageCount
+from curation.system.files import read_json, write_json
 
-SLOT_BYTES = 12  # a 64-bit hash and the number of the first document with it
+COMPARED, REASON = "compared", "seen_ngrams"  # phase; in `removed/`
+SLOT_BYTES = 12  # a 64-bit hash and the row of the first document with it
 # Two thirds of the slots may be used. A larger table costs more: its pages are touched at random, and the system clears
 # each before its first use.
 SLOTS_PER_NGRAM = 1.5
@@ -79,33 +86,38 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         return {"words": engine.measure(frame[TEXT], ("words",))["words"]}
 
-    def decide(self, engine: Engine, corpus: Corpus) -> Decision:
-        words = corpus.column("words")
-        keys, owners = self._table(words)
-        count = len(corpus.rows)
-        kept, value = np.empty(count, np.int32), np.empty(count, np.float64)
+    def phases(self) -> Sequence[Phase]:
+        return (Phase(COMPARED, once, self._compare, durable=True),)
+
+    def _compare(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        """Compare all documents in order, and write those to remove to files: memory holds the table and a batch."""
+        keys, owners = self._table(corpus)
+        details = {"ngrams_kept": 0, "too_few_words": 0, "table_bytes": keys.nbytes + owners.nbytes}
 
         def shingle(texts: pa.LargeStringArray) -> tuple[np.ndarray, np.ndarray]:
             text = engine.from_arrow(pa.table({TEXT: texts}))[TEXT]
             return engine.shingles(engine.rewrite(text, COMPARISONS[self.compare])[0], self.ngram, False)
 
-        first = ngrams = 0
-        for hashes, offsets in for_texts(corpus, np.arange(count), shingle):
-            last = first + len(offsets) - 1
-            places = np.empty(np.diff(offsets).max(initial=0), np.int32)
-            enough = words[first:last] >= self.ngram
-            ngrams += pass_documents(
-                hashes, offsets, enough, first, self.min_seen, keys, owners, places, kept[first:last], value[first:last]
-            )
-            first = last
-        removed = np.flatnonzero(kept != -1)
-        details = {
-            "ngrams_kept": ngrams,
-            "too_few_words": int(np.count_nonzero(words < self.ngram)),
-            "table_bytes": keys.nbytes + owners.nbytes,
-        }
-        drops = Drops(corpus.rows[removed], "seen_ngrams", value[removed], corpus.rows[kept[removed]])
-        return Decision((drops,), details=details)
+        def removed() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            for part in _parts(corpus):
+                words, first = part.column("words"), 0
+                details["too_few_words"] += int(np.count_nonzero(words < self.ngram))
+                for hashes, offsets in for_texts(part, np.arange(len(words)), shingle):
+                    batch = slice(first, first + len(offsets) - 1)
+                    first, enough, rows = batch.stop, words[batch] >= self.ngram, part.rows[batch]
+                    places = np.empty(np.diff(offsets).max(initial=0), np.int32)
+                    kept, value = np.empty(len(rows), np.int32), np.empty(len(rows), np.float64)
+                    details["ngrams_kept"] += pass_documents(
+                        hashes, offsets, enough, rows, self.min_seen, keys, owners, places, kept, value
+                    )
+                    gone = np.flatnonzero(kept != -1)
+                    yield rows[gone], kept[gone], value[gone]
+
+        write_drops(corpus, REASON, removed())
+        write_json(_details_path(corpus), details)
+
+    def decide(self, engine: Engine, corpus: Corpus) -> Decision:
+        return Decision((read_drops(corpus, REASON),), details=read_json(_details_path(corpus)))
 
     def explain(self) -> list[str]:
         ngrams = int(self.max_memory_bytes / (SLOTS_PER_NGRAM * SLOT_BYTES))
@@ -121,14 +133,34 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
         short = f"{details['too_few_words']:,} of fewer than {self.ngram} words kept"
         return [f"{count.removed:,} removed; {short}; {table}"]
 
-    def _table(self, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return an empty table, two thirds of which the n-grams fill; RecipeError if it exceeds `max_memory_bytes`."""
-        ngrams = int(np.maximum(words - self.ngram + 1, 0).sum(dtype=np.int64))
+    def _table(self, corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
+        """Return an empty table, two thirds of which the n-grams fill; RecipeError if it exceeds `max_memory_bytes`, or
+        if row numbers do not fit its owners."""
+        documents = ngrams = 0
+        for part in _parts(corpus):
+            words = part.column("words")
+            documents += len(words)
+            ngrams += int(np.maximum(words - self.ngram + 1, 0).sum(dtype=np.int64))
         slots = int(ngrams * SLOTS_PER_NGRAM) + 4
         if slots * SLOT_BYTES > self.max_memory_bytes:
             raise RecipeError(
-                f"{self.name or 'ngram_dedup'}: {len(words):,} documents with {ngrams:,} n-grams need a table of "
+                f"{self.name or 'ngram_dedup'}: {documents:,} documents with {ngrams:,} n-grams need a table of "
                 f"{slots * SLOT_BYTES / 1e9:,.1f} GB, max_memory_bytes is {self.max_memory_bytes / 1e9:,.1f} GB. "
                 "Raise it if the machine has the memory, or remove more documents in earlier stages"
             )
+        if row_type(corpus) != "int32":
+            raise RecipeError(
+                f"{self.name or 'ngram_dedup'}: the segment has {corpus.storage.starts[-1]:,} documents; at most "
+                f"{2**31 - 1:,} can be compared. Divide the input, or use fuzzy_dedup"
+            )
         return np.empty(slots, np.uint64), np.full(slots, FREE, np.int32)
+
+
+def _parts(corpus: Corpus) -> Iterator[Corpus]:
+    """Yield the corpus in parts of up to some million rows."""
+    for first, last in pairwise(divide(corpus.storage.starts, 1, corpus.workers).bundles):
+        yield corpus.between(first, last)
+
+
+def _details_path(corpus: Corpus) -> Path:
+    return corpus.scratch / COMPARED / "details.json"
