@@ -21,6 +21,7 @@ from curation.arrays import save_array
 from curation.cli import main
 from curation.contract import TEXT
 from curation.errors import IntegrityError, StageError
+from curation.planning import disk
 from curation.recipes.recipe import Output, Recipe
 from curation.running.run import run
 from curation.stages import ExactDedup
@@ -118,6 +119,16 @@ def test_documents_are_dropped_and_others_are_cut(tmp_path: Path, capsys: pytest
     cut_run(tmp_path / "arrays", 900, 2, arrays=True)
     assert curation.compare_runs(tmp_path / "out", tmp_path / "arrays").counts["kept"] == (len(CUT), len(CUT))
     assert pq.read_table(tmp_path / "arrays" / "documents")[TEXT].to_pylist() == CUT
+
+
+def test_the_disk_has_room_for_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "in.jsonl").write_bytes(records_of(made_texts(1000)))
+    recipe = Recipe(input=[curation.Input(path=str(tmp_path / "in.jsonl"))], stages=[CutWord()])
+    with_spans = curation.estimate(recipe, tmp_path / "out")
+    monkeypatch.setattr(disk, "CUT_SHARE", 0)
+    extra = with_spans.disk.parts["_work"] - curation.estimate(recipe, tmp_path / "out").disk.parts["_work"]
+    size = sum(len(text.encode()) for text in made_texts(1000))
+    assert extra == pytest.approx(size / 20, rel=0.2)
 
 
 @pytest.mark.parametrize("arrays", [False, True])
