@@ -197,7 +197,7 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
     """A stage that compares documents: keys of each slice, then phases, then one decision. After a kill, finished tasks
     of phases are not run again.
 
-    Class variables: `cuts_text` is true if the stage cuts spans of text, besides rows that it may remove; `indexes` is true if
+    Class variables: `cuts_text` is true if the stage cuts spans of text; it may remove rows too. `indexes` is true if
     it has `write_index`. `index_folder` is the folder below `index/` of a run that it writes; "" is `index/` itself.
     """
 
