@@ -106,6 +106,7 @@ from curation.stages import SemanticDedup as SemanticDedup
 from curation.stages.base import CorpusStage as CorpusStage
 from curation.stages.base import Phase as Phase
 from curation.stages.base import RowStage as RowStage
+from curation.stages.corpus.cutting import store_cuts as store_cuts
 from curation.stages.outcome import Cuts as Cuts
 from curation.stages.outcome import Decision as Decision
 from curation.stages.outcome import Drops as Drops

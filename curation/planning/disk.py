@@ -10,6 +10,7 @@ bytes per byte of text (or as named), from a survey of the inputs:
                     outputs/*.ids, *.lengths            2 or 4 per token (the tokenizer's dtype), 4 per document
                     records of removed documents        80 + the id, per document read; the text that row stages remove
                     segment-0/*.read.bin, with `raw`    8 per document read
+                    segment-N/stage-N-cuts/*.npy        CUT_SHARE of the text for each stage that cuts
     documents       *.parquet                           the sample, compressed: 0.38 to 0.45 on English text
     tokens          *.bin, *.idx                        2 or 4 per token, 20 per document
     other forms     *.npy, *.pt                         bytes of the form's dtype per token, 16 per document
@@ -61,6 +62,7 @@ from curation.system.progress import Progress
 MARGIN, FIXED_BYTES = 1.1, 200_000
 CANDIDATES = 0.65  # share of the text that a corpus stage compares
 ROW_BYTES = 80  # in `_work`, per document read: records of removed documents, decisions, masks, sums of sizes
+CUT_SHARE = 0.05  # of the text: 12 bytes per span, a span per 240 bytes
 READ_BYTES = 8  # in `_work`, per document read, with `raw`: the running sum of the sizes
 REMOVED_BYTES, REJECTED_BYTES = 30, 400
 IDX_BYTES, LENGTH_BYTES, FORM_BYTES = 20, 4, 16  # per document
@@ -153,6 +155,7 @@ def _parts(recipe: Recipe, survey: Survey, tokenizer: Tokenizer | None) -> dict[
             sizes[stage.index_folder] = size + id_bytes * survey.kept_documents
         parts["index"] = sum(sizes.values())
         parts["_work"] += max(sizes.values())
+    parts["_work"] += CUT_SHARE * survey.text_bytes * sum(stage.cuts_text for stage in corpus_stages)
     scratch = []
     for stage in corpus_stages:
         with stage_errors(stage):

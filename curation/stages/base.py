@@ -197,7 +197,7 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
     """A stage that compares documents: keys of each slice, then phases, then one decision. After a kill, finished tasks
     of phases are not run again.
 
-    Class variables: `cuts_text` is true if the stage cuts spans of text instead of removing rows; `indexes` is true if
+    Class variables: `cuts_text` is true if the stage cuts spans of text; it may remove rows too. `indexes` is true if
     it has `write_index`. `index_folder` is the folder below `index/` of a run that it writes; "" is `index/` itself.
     """
 
@@ -217,7 +217,7 @@ class CorpusStage(Stage, frozen=True, kw_only=True):
         return ()
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
-        """Return the rows to remove, or the spans to cut."""
+        """Return the rows to remove, and the spans to cut if no task has stored them (`store_cuts`)."""
         raise NotImplementedError(f"{type(self).__name__} has no decide()")
 
     def centroids_file(self, corpus: Corpus) -> Path | None:

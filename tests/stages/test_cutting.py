@@ -21,6 +21,7 @@ from curation.arrays import save_array
 from curation.cli import main
 from curation.contract import TEXT
 from curation.errors import IntegrityError, StageError
+from curation.planning import disk
 from curation.recipes.recipe import Output, Recipe
 from curation.running.run import run
 from curation.stages import ExactDedup
@@ -42,6 +43,7 @@ class CutWord(curation.CorpusStage, frozen=True, kw_only=True, tag=f"{HERE}:CutW
     cuts_text: ClassVar[bool] = True
 
     arrays: bool = False  # return the spans, instead of storing them
+    size: int = len(WORD.encode())
 
     def keys(self, engine: Any, frame: Any) -> dict[str, np.ndarray]:
         return {}
@@ -50,11 +52,11 @@ class CutWord(curation.CorpusStage, frozen=True, kw_only=True, tag=f"{HERE}:CutW
         return [division_phase(1), Phase("spans", bundle_count, self.find)]
 
     def find(self, engine: Any, corpus: Corpus, task: int) -> None:
-        part, size, spans, gone = bundle(corpus, task), len(WORD.encode()), [], []
+        part, spans, gone = bundle(corpus, task), [], []
         texts = [text for read in part.texts(np.arange(len(part.rows))) for text in read().to_pylist()]
         for row, text in zip(part.rows.tolist(), texts, strict=True):
             starts = [len(text[:at].encode()) for at in range(len(text)) if text.startswith(WORD, at)]
-            spans += [(row, start, start + size) for start in starts]
+            spans += [(row, start, start + self.size) for start in starts]
             gone += [row] * (len(starts) >= 3)
         cuts = np.array(spans, np.int64).reshape(-1, 3).T
         if not self.arrays:
@@ -120,6 +122,16 @@ def test_documents_are_dropped_and_others_are_cut(tmp_path: Path, capsys: pytest
     assert pq.read_table(tmp_path / "arrays" / "documents")[TEXT].to_pylist() == CUT
 
 
+def test_the_disk_has_room_for_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "in.jsonl").write_bytes(records_of(made_texts(1000)))
+    recipe = Recipe(input=[curation.Input(path=str(tmp_path / "in.jsonl"))], stages=[CutWord()])
+    with_spans = curation.estimate(recipe, tmp_path / "out")
+    monkeypatch.setattr(disk, "CUT_SHARE", 0)
+    extra = with_spans.disk.parts["_work"] - curation.estimate(recipe, tmp_path / "out").disk.parts["_work"]
+    size = sum(len(text.encode()) for text in made_texts(1000))
+    assert extra == pytest.approx(size / 20, rel=0.2)
+
+
 @pytest.mark.parametrize("arrays", [False, True])
 def test_frames_as_a_run(arrays: bool):
     frame = pd.DataFrame({TEXT: pd.Series(DIFFERENT, dtype="str")})
@@ -152,6 +164,16 @@ def test_a_run_that_stops_at_each_rename_of_the_stage(tmp_path: Path, monkeypatc
             done = True
     assert sum("stage-1-cuts" in name for name in seen) >= 4 and len(seen) > 15
     assert digests(tmp_path / "out") == digests(tmp_path / "whole")
+
+
+def test_a_span_that_splits_a_character_names_the_stage(tmp_path: Path):
+    frame = pd.DataFrame({TEXT: pd.Series(DIFFERENT, dtype="str")})
+    told = (
+        r"the stage .*:CutWord \(.*CutWord\): spans to cut must begin and end between code points of UTF-8, not the byt"
+    )
+    for work in (lambda: cut_run(tmp_path / "out", 1500, 1, size=4), lambda: curation.apply(frame, CutWord(size=4))):
+        with pytest.raises(StageError, match=told):
+            work()
 
 
 # Bad spans

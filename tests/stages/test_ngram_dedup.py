@@ -2,8 +2,10 @@
 """`ngram_dedup` equals sets of tuples, whatever the batches; its memory limit is checked before anything is read."""
 
 import random
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -14,8 +16,11 @@ import curation
 from curation.errors import RecipeError
 from curation.running.run import run
 from curation.stages import NgramDedup
+from curation.stages.corpus import key_ranges
+from curation.stages.invoke import decide
 from tests.oracle.pipelines import seen_ngrams
 from tests.runs import kept_rows, recipe_of, records_of, removed_rows, report_of
+from tests.stages.divided import CPU, corpus_of, write_partitions
 
 WORDS = ["a", "b", "c", "é", "E", "\u00a0", "漢字", "e\u0301"]
 ANY_TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), max_size=12)
@@ -118,3 +123,19 @@ def test_a_table_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path):
 def test_wrong_settings(settings: dict, told: str):
     with pytest.raises(ValueError, match=told):
         NgramDedup(**settings)
+
+
+def test_documents_take_no_memory_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(key_ranges, "MIN_BUNDLE_ROWS", 1000)
+    rows = 20_000
+    partitions = write_partitions(tmp_path / "segment", {"words": np.full(rows, 2)}, [1000] * 20, ["two words"] * rows)
+    corpus = corpus_of(partitions, np.ones(rows, bool), workers=10)
+    first = partitions.corpus(0, np.arange(1))
+    first.scratch = tmp_path / "first"
+    decide(NgramDedup(ngram=2), CPU, first)  # loads modules
+    tracemalloc.start()
+    decision = decide(NgramDedup(ngram=2), CPU, corpus)
+    table, peak = decision.details["table_bytes"], tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(decision.dropped) == rows - 1
+    assert peak - table < 60 * rows  # 135 bytes per document when arrays held them
