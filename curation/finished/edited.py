@@ -236,6 +236,3 @@ def _edited(kept: pa.Table, batch: _Batch) -> pa.Table:
 def _changed(kept: pa.Table) -> None:
     source = kept.column("source")[0].as_py()
     raise InputError(f"input {source} has other records than the run read, at the same places. {REMEDY}")
-
-
-__all__ = ["BEFORE", "edited_documents"]

@@ -422,6 +422,3 @@ def _decided_frame(frame: Frame, decision: _FrameDecision, names: Names, stage: 
     if decision.copies is not None:
         return frame.take(np.repeat(np.arange(len(decision.copies)), decision.copies))
     return engine.filter_rows(frame, decision.kept)
-
-
-__all__ = ["AnyFrame", "Decided", "HasColumns", "apply", "apply_with_drops"]

@@ -426,6 +426,3 @@ def _sets(items: pa.Table, ngram: int) -> list[EvaluationSet]:
         for name in dict.fromkeys(names.tolist())
         for of in [names == name]
     ]  # fmt: skip
-
-
-__all__ = ["EvaluationSet", "Overlap", "check_output", "check_overlap"]

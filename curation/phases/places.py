@@ -67,6 +67,3 @@ class Places:
         names = pa.array([name_of(file_range.file) for file_range in self.slices[number].ranges], pa.string())
         unknown = np.array([bool(file_range.file.label) for file_range in self.slices[number].ranges])[index]
         return {"file": names.take(pa.array(index)), "line": pa.array(line, pa.int64(), mask=unknown)}
-
-
-__all__ = ["Places", "name_of", "store_marks"]

@@ -210,6 +210,3 @@ def cut_pieces(pieces: Iterable[tuple[int, np.ndarray, np.ndarray]], size: int, 
             documents += last - first
     if documents:
         yield Span(start, stop, documents)
-
-
-__all__ = ["RowSums", "Span", "SumsJob", "cut_pieces", "divide_partitions", "run_sums", "sum_rows"]

@@ -119,6 +119,3 @@ def _edges(raw: Any, start: int, stop: int) -> str:
         raw.seek(first)
         digest.update(raw.read(last - first))
     return digest.hexdigest()
-
-
-__all__ = ["check_unchanged", "edges_of", "open_planned"]

@@ -85,6 +85,3 @@ class InputTexts:
     def __iter__(self) -> Iterator[list[str | None]]:
         for _, table in self.tables():
             yield table.column(TEXT).to_pylist()
-
-
-__all__ = ["InputTexts", "list_whole_inputs"]

@@ -109,6 +109,3 @@ def _on_one_line(text: str) -> str:
 def _flow(value: Any) -> str:
     """A value on one line."""
     return str(yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=2**31)).strip()
-
-
-__all__ = ["describe", "starting_recipe"]

@@ -433,6 +433,3 @@ def _mean_bytes(columns: Mapping[str, Sequence[Any]], file: SourceFile) -> dict[
         for name, written in texts.items()
         if name != file.id_column and any(written)
     }
-
-
-__all__ = ["Facts", "SuggestedInput", "Survey", "encoding_of", "likeliest", "survey"]

@@ -322,13 +322,3 @@ def _as_json(details: Any) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise StageError(f"details cannot be JSON: {error}") from None
     return dict(decoded)
-
-
-__all__ = [
-    "check_announced",
-    "checked_decision",
-    "checked_keys",
-    "checked_outcome",
-    "stage_errors",
-    "stage_label",
-]

@@ -301,6 +301,3 @@ class StageCount(msgspec.Struct, kw_only=True):
         """Add the details of a row stage's outcome."""
         for name, number in details.items():
             self.details[name] = self.details.get(name, 0) + number
-
-
-__all__ = ["BYTES", "Corpus", "Cuts", "Decision", "Drops", "Outcome", "StageCount", "Storage", "key_column"]

@@ -237,6 +237,3 @@ def _kind_of(kind: pa.DataType) -> type | None:
 
 def _article(word: str) -> str:
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
-
-
-__all__ = ["FunctionStage", "StageMaker", "stage"]

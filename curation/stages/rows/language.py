@@ -145,6 +145,3 @@ def _counts(labels: tuple[str, ...], label: np.ndarray) -> dict[str, int]:
     numbers, counts = np.unique(label, return_counts=True)
     names = [labels[number] if number >= 0 else "none" for number in numbers.tolist()]
     return dict(zip(names, counts.tolist(), strict=True))
-
-
-__all__ = ["Language", "check_new_column"]
