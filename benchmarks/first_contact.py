@@ -363,7 +363,8 @@ def needed_by(wheel: Path) -> list[str]:
 
 
 def download(folder: Path, installed: Iterable[Path]) -> int:
-    """Download the wheels of this project's dependencies that are not installed there, and what they need."""
+    """Download the wheels of this project's dependencies that are not installed there, and what they need. Returns 1
+    if a dependency has no wheel. What another package needs may have none: of some, only data files are read."""
     import tomllib
 
     present = set().union(*map(names_in, installed))
@@ -381,6 +382,7 @@ def download(folder: Path, installed: Iterable[Path]) -> int:
         "3.12",
     ]
     pip += ["--implementation", "cp", *(word for each in PLATFORMS for word in ("--platform", each)), "-d", str(folder)]
+    direct, lacking = {normal(re.split(r"[\[<>=!~ (]", each)[0]) for each in wanted}, []
     while wanted:
         requirement = wanted.pop().partition(";")[0].strip()
         name = normal(re.split(r"[\[<>=!~ (]", requirement)[0])
@@ -388,14 +390,17 @@ def download(folder: Path, installed: Iterable[Path]) -> int:
             continue
         present.add(name)
         before = set(folder.glob("*.whl"))
-        subprocess.run([*pip, re.sub(r"[()]", "", requirement)], check=True)
+        if subprocess.run([*pip, re.sub(r"[()]", "", requirement)], check=False).returncode:
+            lacking.append(name)
+            print(f"{requirement}: no wheel; needed by {'this project' if name in direct else 'another package'}")
+            continue
         made = set(folder.glob("*.whl")) - before or {
             each for each in before if normal(each.name.split("-")[0]) == name
         }
         print(f"{requirement}: {', '.join(f'{each.name} {each.stat().st_size / 2**20:.1f} MiB' for each in made)}")
         wanted += [need for each in made for need in needed_by(each)]
     print(f"{sum(each.stat().st_size for each in folder.glob('*.whl')) / 2**20:.1f} MiB")
-    return 0
+    return int(bool(direct & {*lacking}))
 
 
 class Parser(argparse.ArgumentParser):
