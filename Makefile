@@ -7,7 +7,7 @@ ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check torture ptx ptx-record test-all test-models test-storage tokens
+.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels torture ptx ptx-record test-all test-models test-storage tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -71,7 +71,10 @@ bench-peers: $(READY)  ## compare with other tools, each installed into a separa
 	$(BIN)/python -m benchmarks.bench_peers
 
 gpu-check: $(READY)  ## run all checks that need a GPU, with results in the folder OUT; failures do not stop it
-	PYTHON=$(BIN)/python bash benchmarks/gpu_check.sh $(OUT)
+	$(BIN)/python benchmarks/first_contact.py check $(OUT)
+
+kernels: $(READY)  ## compile all CUDA kernels for 9.0 (H100, H200), for a machine with a GPU: .kit/kernels.bin
+	$(BIN)/python -m benchmarks.compiled_kernels .kit/kernels.bin
 
 ptx: $(READY)  ## run the device code of all kernels on this machine, on all real documents too, and print its counts
 	PTX_ALL_SEEDS=1 $(BIN)/pytest -q -m "" tests/ptx

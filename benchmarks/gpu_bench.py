@@ -7,10 +7,16 @@ Texts are those of `--input` with their lengths, all of them, repeated with a nu
 Without it they are those of shared/data/real_20mb.jsonl, or generated. The result states percentiles of the lengths and
 the batches that the engine would cut.
 
-CUDA events around the whole function give its time: transfers of results and gaps between launches count. Separate runs
-measure the time of each kernel alone. Speeds are medians of `--repeats` calls after two for warm-up, in MB of text per
-second. The copy counts each byte once, as text functions do, although each byte is read and written. Memory is the peak
-of allocations, including the column itself and the function's result, in multiples of the text.
+CUDA events around the whole function give its time: transfers of results and gaps between launches count. Speeds are
+medians of `--repeats` calls after two for warm-up, in MB of text per second. The copy counts each byte once, as text
+functions do, although each byte is read and written. Memory is the peak of allocations, including the column itself and
+the function's result, in multiples of the text.
+
+One more call of each function is traced (`benchmarks.device_trace`): time of each kernel, launches, synchronisations,
+copies, time of Python, idle share. Without PyTorch, CUDA events around each launch time the kernels, which adds the
+delay of a launch to each, and the rest is left out. The table compares all this with `tests/ptx/model.py`, where that
+has the quantity; its last column is measured ÷ modelled. The model counted real_2mb.jsonl: with other texts the ratio
+has their difference, too.
 
 `--job` writes texts as Parquet and tokenises them with the CPU engine alone. Then it runs NFC, Gopher, exact and
 near-duplicates, GPT-2 and `.bin/.idx` with the GPU engine. It gives the seconds of each phase, its MB of input per
@@ -29,7 +35,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,15 +44,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks import corpus
+from benchmarks import corpus, device_trace
+from benchmarks.device_trace import Trace
+from benchmarks.first_contact import write_whole
 from curation.contract import TEXT, Engine
 from curation.doctor import generate_documents
 from curation.engine import gpu_obstacle, load_engine
 from curation.kernels.permutations import constants
 from curation.kernels.rewrite import RewriteSteps
 from curation.measures import Measure
+from curation.models.fasttext import load_classifier
+from curation.models.ngrams import tiny_model
 from curation.packing.tokenization import load_tokenizer
 from curation.planning.memory import read_processors
+from curation.reading import probe
+from curation.reading.inputs import Input
+from curation.reading.paths import find_files
+from curation.reading.slices import plan_slices
 from curation.recipes.recipe import convert_recipe
 from curation.running.run import run as run_recipe
 from curation.speeds import benchmark_file
@@ -64,6 +78,15 @@ FILES = 16  # in a job's input
 DRY_MEGABYTES, DRY_JOB_BYTES = 1, 2_000_000
 PERCENTILES = (5, 50, 95, 100)
 TOKENIZER = "gpt2"
+ALL_STEPS = RewriteSteps("nfkc", "strip_line", "strip_all", "basic", True, "lines")
+# Functions that the model has, and its name for each (tests/ptx/workload.py)
+MODELLED = {
+    "read JSON Lines": "read JSON Lines", "rewrite every step": "rewrite", "measure all": "measure",
+    "hash_text": "hash", "classify language": "classify", "score_text": "score", "band_keys 21 of 6 rows": "keys",
+    "tokenize gpt2": "tokens",
+}  # fmt: skip
+HEADER = ("function", "quantity", "measured", "modelled for an H200", "measured ÷ modelled")
+DRY_HEADER = ("function", "quantity", "CPU engine (dry run)", *HEADER[3:])
 SAMPLE_SECONDS = 0.2
 
 
@@ -110,26 +133,31 @@ class DeviceClock:
         stop.synchronize()
         return cp.cuda.get_elapsed_time(start, stop)
 
+    def trace(self, function: Callable[[], object]) -> Trace | None:
+        """Return what the device did in one call, or None without PyTorch."""
+        try:
+            return device_trace.traced(function)
+        except Exception as error:  # the other numbers count without it
+            print(f"no trace: {type(error).__name__}: {error}")
+            return None
+
     def kernel_times(self, function: Callable[[], object], repeats: int) -> dict[str, float]:
         """Return the milliseconds of each kernel in one call of `function`, summed over its launches."""
         from gpu_pipeline import kernels
 
         runs: list[dict[str, float]] = []
-        originals = kernels.launch, kernels.launch_blocks
+        launch = kernels._launch  # all kinds of launches end here
 
-        def timed(launch):
-            def wrapper(kernel, *arguments):
-                runs[-1][kernel.py_func.__name__] += self.milliseconds(lambda: launch(kernel, *arguments))
+        def timed(kernel, *arguments):
+            runs[-1][kernel.py_func.__name__] += self.milliseconds(lambda: launch(kernel, *arguments))
 
-            return wrapper
-
-        kernels.launch, kernels.launch_blocks = map(timed, originals)
+        kernels._launch = timed
         try:
             for _ in range(repeats + 1):
                 runs.append(defaultdict(float))
                 function()
         finally:
-            kernels.launch, kernels.launch_blocks = originals
+            kernels._launch = launch
         return {name: statistics.median(run[name] for run in runs[1:]) for name in runs[-1]}
 
     def peak_bytes(self, function: Callable[[], object]) -> int:
@@ -155,6 +183,9 @@ class HostClock:
         function()
         return (time.perf_counter() - start) * 1e3
 
+    def trace(self, function: Callable[[], object]) -> Trace | None:
+        return None
+
     def kernel_times(self, function: Callable[[], object], repeats: int) -> dict[str, float]:
         return {}
 
@@ -170,21 +201,93 @@ def median_time(clock: DeviceClock | HostClock, function: Callable[[], object], 
     return statistics.median([clock.milliseconds(function) for _ in range(repeats + 2)][2:])
 
 
-def cases(engine: Engine, frame) -> Iterator[tuple[str, Callable[[], object]]]:
+def read_lines(engine: Engine, path: Path) -> list:
+    files = [probe(file) for file in find_files([Input(path=str(path))])]
+    pieces = plan_slices(files, 1 << 62)
+    return [batch for piece in pieces for batch in engine.read_slice(piece, engine.batch_bytes(1))]
+
+
+def cases(engine: Engine, frame, path: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     text = frame[TEXT]
     a, b = constants(128)
     few = constants(120)
+    yield "read JSON Lines", lambda: read_lines(engine, path)
+    yield "rewrite every step", lambda: engine.rewrite(text, ALL_STEPS)
     yield "rewrite nfc, lines", lambda: engine.rewrite(text, RewriteSteps(unicode="nfc", whitespace="lines"))
     yield "rewrite lower case", lambda: engine.rewrite(text, RewriteSteps(lowercase=True))
     yield "measure words", lambda: engine.measure(text, ("words",))
     yield "measure gopher", lambda: engine.measure(text, GOPHER)
     yield "measure all", lambda: engine.measure(text, [measure.name for measure in Measure])
     yield "hash_text", lambda: engine.hash_text(text)
+    yield "classify language", lambda: engine.classify(text, load_classifier(""), 2000)
+    yield "score_text", lambda: engine.score_text(text, tiny_model())
     yield "signatures 128 x 5 words", lambda: engine.signatures(text, 5, False, a, b)
     yield "band_keys 21 of 6 rows", lambda: engine.band_keys(text, 5, False, a[:126], b[:126], 6)
     yield "band_keys 10 of 12 rows", lambda: engine.band_keys(text, 5, False, *few, 12)
     yield "shingles 5 words", lambda: engine.shingles(text, 5, False)
     yield f"tokenize {TOKENIZER}", lambda: engine.tokenize(text, load_tokenizer(TOKENIZER))
+
+
+# The model beside it
+
+
+class Model:
+    """What the model of `tests/ptx` says of a function or a kernel on `size` bytes of text."""
+
+    def __init__(self, size: int) -> None:
+        from tests.ptx import model, profile
+
+        recorded = json.loads(profile.RECORDED.read_bytes())
+        self.name, found = list(recorded["inputs"].items())[-1]
+        self.calls = {name: profile.Call(**values) for name, values in found["calls"].items()}
+        self.share, self.size, self.model = size / found["bytes"], size, model
+        self.times = profile.kernel_times(found, recorded)
+
+    def kernel(self, name: str) -> float | None:
+        """Milliseconds of all launches of a kernel in a call."""
+        times = self.times.get(name)
+        return max(times.per_gb * self.size / 1e9, times.longest_thread) if times else None
+
+    def function(self, name: str) -> dict[str, float]:
+        call = self.calls.get(MODELLED.get(name, ""))
+        if call is None:
+            return {}
+        launches = sum(call.kernels.values()) + call.sums
+        sums = self.model.ms_of_sums(call.sum_bytes * self.share / self.size) * self.size / 1e9
+        python = launches * self.model.LAUNCH_MS
+        total = sum(self.kernel(kernel) for kernel in call.kernels) + sums + python
+        speed = self.size / 1e6 / total
+        return {"GB/s": speed, "launches": launches, "Python, ms": python, "idle share": python / total}
+
+
+def model_of(size: int) -> Model | None:
+    try:
+        return Model(size)
+    except Exception as error:  # the measurement counts, the model does not
+        print(f"no model: {type(error).__name__}: {error}")
+        return None
+
+
+def compare(
+    name: str, size: int, rate: float, kernels: dict[str, float], trace: Trace | None, model: Model | None
+) -> list[tuple[str, ...]]:
+    """Return rows of the table for one function; `rate` in MB/s."""
+    measured = {"GB/s": rate / 1e3} | (trace.facts() if trace else {})
+    modelled = model.function(name) if model else {}
+    pairs = [(quantity, value, modelled.get(quantity)) for quantity, value in measured.items()]
+    for kernel, milliseconds in kernels.items():
+        expected = model.kernel(kernel) if model else None
+        pairs.append((f"{kernel}, GB/s", size / 1e6 / milliseconds, size / 1e6 / expected if expected else None))
+    return [
+        (name, quantity, f"{value:.4g}", f"{expected:.4g}" if expected else "-",
+         f"{value / expected:.2f}" if expected else "-")
+        for quantity, value, expected in pairs
+    ]  # fmt: skip
+
+
+def table(rows: Sequence[Sequence[str]], dry: bool) -> list[str]:
+    """Return the lines of a Markdown table."""
+    return [f"| {' | '.join(row)} |" for row in (DRY_HEADER if dry else HEADER, ["---"] * 2 + ["---:"] * 3, *rows)]
 
 
 def measure_functions(options: argparse.Namespace, engine: Engine, clock: DeviceClock | HostClock) -> dict:
@@ -195,18 +298,32 @@ def measure_functions(options: argparse.Namespace, engine: Engine, clock: Device
     shape |= {"input": str(options.input or "generated"), "batches": batches_of(engine, size)}
     print(f"one column: {json.dumps(shape)}")
     speed = {"copy": size / 1000 / median_time(clock, clock.copy_of(size), options.repeats)}
-    alone, memory = {}, {}
-    for name, function in cases(engine, frame):
-        speed[name] = size / 1000 / median_time(clock, function, options.repeats)
-        alone[name] = {kernel: round(time, 3) for kernel, time in clock.kernel_times(function, options.repeats).items()}
-        memory[name] = round(1 + clock.peak_bytes(function) / size, 2)
-        kernel_list = ", ".join(f"{kernel} {time} ms" for kernel, time in alone[name].items())
-        print(f"{name:<28}{speed[name]:>12.0f} MB/s{memory[name]:>8.2f} texts   {kernel_list}")
-    return shape | {
-        "megabytes_per_second": {name: round(value, 1) for name, value in speed.items()},
-        "memory_in_texts": memory,
-        "kernel_milliseconds": alone,
-    }
+    alone, memory, traces, model, rows = {}, {}, {}, model_of(size), []
+    found = shape | {
+        "megabytes_per_second": speed, "memory_in_texts": memory, "kernel_milliseconds": alone, "traces": traces
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "texts.jsonl")
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"id": str(k), "text": text}) + "\n" for k, text in enumerate(texts))
+        for name, function in cases(engine, frame, path):
+            try:
+                rate = size / 1000 / median_time(clock, function, options.repeats)
+                trace = clock.trace(function)
+                kernels = trace.kernels if trace else clock.kernel_times(function, options.repeats)
+                memory[name] = round(1 + clock.peak_bytes(function) / size, 2)
+            except Exception as error:  # the other functions are still measured
+                found.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"
+                print(f"FAILED {name}: {error}")
+                continue
+            speed[name] = round(rate, 1)
+            alone[name] = {kernel: round(time, 4) for kernel, time in kernels.items()}
+            traces[name] = trace.facts() if trace else {}
+            rows += compare(name, size, rate, kernels, trace, model)
+            found["table"] = table(rows, options.dry)
+            print(*found["table"][-len(kernels) - len(traces[name]) - 1 :], sep="\n", flush=True)
+            write(options.facts | found, options.output)
+    return found
 
 
 # The whole job
@@ -327,6 +444,7 @@ def main(arguments: list[str] | None = None) -> int:
     engine = load_engine(name)
     result: dict[str, Any] = {"dry": options.dry, "on": engine.describe()}
     if options.megabytes:
+        options.facts = result
         result |= measure_functions(options, engine, clock)
         write(result, options.output)
         if not options.dry:
@@ -335,12 +453,12 @@ def main(arguments: list[str] | None = None) -> int:
     if options.job:
         result["job"] = measure_job(read_texts(options.input), options.job, name)
         write(result, options.output)
-    return 0
+    return int("failed" in result)
 
 
 def write(result: dict, path: Path | None) -> None:
     if path:
-        path.write_text(json.dumps(result, indent=2) + "\n")
+        write_whole(path, (json.dumps(result, indent=2) + "\n").encode())
 
 
 if __name__ == "__main__":

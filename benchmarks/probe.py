@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each thing that the GPU engine builds on, one line each: what works, what fails, what cannot be tried here.
+"""Parts of a first contact that run in one process: each thing that the GPU engine builds on, then checks and tests.
 
-    python -m benchmarks.probe [--dry] [--output FILE.json]
+    python -m benchmarks.probe GROUP OUT [--dry] [--kit FOLDER] [--data FOLDER] [--start TIME --deadline TIME]
 
-Needs neither pytest nor the CPU engine's compiled kernels, so it is the first thing to run on a new machine. A failure
-does not stop the next probe. A probe is skipped, with the reason, if what it needs is missing. Exit code: the number
-of failed probes, or 1 without a device. `--dry` accepts a machine without a device: only what runs there counts.
+`benchmarks/first_contact.py` starts it. Groups: "probes", "checks", "blocking", "tests". A part is recorded when it
+begins and when it ends (`Results`); one that has ended in OUT is not repeated. A failure does not stop the next part.
+A part is skipped, with the reason, if what it needs is missing. After a part that loses the device the process ends
+with the code LOST, since CUDA works again only in a new one. `--dry`: parts that need a device are skipped, and checks
+run on the CPU engine.
 """
 
 import argparse
 import ctypes
 import importlib
-import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,20 +29,46 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import compiled_kernels
+from benchmarks.first_contact import FIRST_CHECK, LEAST_SECONDS, ROOT, Results
+
 ROWS = 20_000
 TEXTS = pa.array(["", "a b", None, "ä" * 500] * (ROWS // 4), pa.large_string())
 TRANSFER_BYTES = 1 << 28
-CAPABILITY = (9, 0)  # that kernels are compiled for without a device
-SHOWN_ERROR = 300
+SHOWN_ERROR = 600
+LOST = 75  # exit code
+PARENT_DIES = 1  # of prctl
+JOB = "500MB"
 
 
-class Probe(NamedTuple):
-    """A probe: its name, the modules it needs, whether it needs a device, and what returns the value to show."""
+class Place(NamedTuple):
+    """Where parts run: results, folders, whether a device is wanted, and the end of all."""
+
+    out: Path
+    kit: Path
+    data: Path
+    dry: bool
+    results: Results
+    deadline: float
+
+
+class Part(NamedTuple):
+    """A part: its name, the seconds that it may take, the modules that it needs, whether it needs a device, and what
+    returns the value to show."""
 
     name: str
+    seconds: float
     modules: tuple[str, ...]
     device: bool
-    run: Callable[[], Any]
+    run: Callable[[Place], Any]
+
+
+class OutOfTime(KeyboardInterrupt):
+    """A part is over its limit. pytest ends its session at a KeyboardInterrupt, and shows the failures until then."""
+
+
+class ChecksError(Exception):
+    """Checks that failed."""
 
 
 def driver_code() -> tuple[int, int]:
@@ -58,6 +88,17 @@ def no_device() -> str:
     return f"the driver finds no device: cuInit returns {code}" if code else ""
 
 
+def is_lost() -> bool:
+    """Whether this process cannot use the device any more."""
+    if "cupy" not in sys.modules:
+        return False
+    try:
+        sys.modules["cupy"].cuda.Device().synchronize()
+    except Exception:
+        return True
+    return False
+
+
 def missing_module(names: tuple[str, ...]) -> str:
     """The first of these modules that does not load, with the error; empty if all load."""
     for name in names:
@@ -71,7 +112,7 @@ def missing_module(names: tuple[str, ...]) -> str:
 # Host
 
 
-def machine() -> dict[str, Any]:
+def machine(_: Place) -> dict[str, Any]:
     return {"python": platform.python_version(), "cpus": os.cpu_count(), "platform": platform.platform()}
 
 
@@ -80,46 +121,10 @@ def version_of(name: str) -> str:
     return f"{getattr(module, '__version__', '?')} {module.__file__}"
 
 
-def compile_kernels() -> str:
-    """Compile every kernel to PTX as for a device, and link it."""
-    from types import SimpleNamespace
-    from unittest.mock import patch
-
-    from cuda.bindings import nvjitlink
-    from numba import cuda
-
-    from gpu_pipeline import (
-        document_kernels,
-        json_kernels,
-        kernels,
-        rewrite_kernels,
-        rewrite_masks,
-        text_kernels,
-        token_kernels,
-    )
-
-    device = SimpleNamespace(compute_capability=CAPABILITY)
-    sizes = []
-    modules = kernels, text_kernels, document_kernels, rewrite_masks, rewrite_kernels, token_kernels, json_kernels
-    for kernel, signature in (each for module in modules for each in module.SIGNATURES.items()):
-        with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
-            ptx, _ = cuda.compile(
-                kernel.py_func, signature, cc=CAPABILITY, device=False, abi="numba", output="ptx"
-            )  # fmt: skip
-        handle = nvjitlink.create(1, ["-arch=sm_{}{}".format(*CAPABILITY)])
-        try:
-            nvjitlink.add_data(handle, nvjitlink.InputType.PTX, ptx.encode(), len(ptx), kernel.py_func.__name__)
-            nvjitlink.complete(handle)
-            sizes.append(nvjitlink.get_linked_cubin_size(handle))
-        finally:
-            nvjitlink.destroy(handle)
-    return f"{len(sizes)} kernels, {sum(sizes) >> 10} KiB of machine code"
-
-
 # Device
 
 
-def device_facts() -> dict[str, Any]:
+def device_facts(_: Place) -> dict[str, Any]:
     import cupy as cp
 
     facts, runtime = cp.cuda.runtime.getDeviceProperties(0), cp.cuda.runtime
@@ -133,7 +138,7 @@ def device_facts() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def memory_resource() -> str:
+def memory_resource(_: Place) -> str:
     import cupy as cp
     import rmm
 
@@ -146,7 +151,7 @@ def memory_resource() -> str:
     return f"{type(rmm.mr.get_current_device_resource()).__name__}, {kept >> 20} MiB kept and free"
 
 
-def string_columns() -> list[Any]:
+def string_columns(_: Place) -> list[Any]:
     """What `gpu_pipeline.buffers` expects of a column, of one without rows, and of one without values."""
     import cudf
 
@@ -158,7 +163,7 @@ def string_columns() -> list[Any]:
     return found
 
 
-def column_operations() -> str:
+def column_operations(_: Place) -> str:
     import cudf
     import cupy as cp
 
@@ -171,7 +176,7 @@ def column_operations() -> str:
     return "to_arrow, notna, take, fillna, mask"
 
 
-def parquet_groups() -> str:
+def parquet_groups(_: Place) -> str:
     import cudf
 
     with tempfile.TemporaryDirectory() as folder:
@@ -183,7 +188,7 @@ def parquet_groups() -> str:
     return f"{len(frame)} rows of 2 row groups, zstd"
 
 
-def parquet_file() -> str:
+def parquet_file(_: Place) -> str:
     """A file of documents from the device, as pyarrow reads it."""
     from curation.run_folder.documents import DOCUMENT_SCHEMA, PARQUET_OPTIONS
     from gpu_pipeline import parquet_file
@@ -214,7 +219,7 @@ def rate(action: Callable[[], object], amount: float) -> float:
     return amount / (time.perf_counter() - start)
 
 
-def transfers() -> dict[str, float]:
+def transfers(_: Place) -> dict[str, float]:
     """GB/s of pageable and pinned memory up and down, and of a copy on the device, which reads and writes."""
     import cupy as cp
 
@@ -228,7 +233,7 @@ def transfers() -> dict[str, float]:
     return {name: round(rate(action, TRANSFER_BYTES / 1e9), 1) for name, action in actions.items()}
 
 
-def column_transfers() -> dict[str, float]:
+def column_transfers(_: Place) -> dict[str, float]:
     import cudf
 
     texts = pa.array(["x" * 3000] * (TRANSFER_BYTES // 3000), pa.large_string())
@@ -237,7 +242,7 @@ def column_transfers() -> dict[str, float]:
     return {name: round(rate(action, TRANSFER_BYTES / 1e9), 1) for name, action in actions.items()}
 
 
-def primitives() -> dict[str, float]:
+def primitives(_: Place) -> dict[str, float]:
     """Billions of items per second of what kernels are joined by."""
     import cupy as cp
 
@@ -251,7 +256,7 @@ def primitives() -> dict[str, float]:
     return {name: round(rate(action, size / 1e9), 2) for name, action in actions.items()}
 
 
-def first_kernel() -> list[bool]:
+def first_kernel(_: Place) -> list[bool]:
     import cupy as cp
 
     from gpu_pipeline import text_kernels
@@ -264,7 +269,7 @@ def first_kernel() -> list[bool]:
     return sound.tolist()
 
 
-def first_tokens() -> str:
+def first_tokens(_: Place) -> str:
     """Tokens of a few texts; the engine itself compares them with tiktoken."""
     from curation.packing.tokenization import load_tokenizer
     from gpu_pipeline import from_arrow, tokenize
@@ -277,61 +282,197 @@ def first_tokens() -> str:
     return f"{len(ids)} ids"
 
 
-NUMBA, CUDF = ("numba", "numba_cuda"), ("cupy", "cudf", "pylibcudf", "rmm")
-PROBES = [
-    Probe("machine", (), False, machine),
-    Probe("driver: cuInit, CUDA", (), True, driver_code),
-    *(Probe(f"import {name}", (), False, lambda name=name: version_of(name)) for name in (*NUMBA, *CUDF, "dask_cuda")),
-    Probe("compile and link all kernels", (*NUMBA, "numba.cuda"), False, compile_kernels),
-    Probe("device", ("cupy",), True, device_facts),
-    Probe("pool of the driver", ("rmm",), True, memory_resource),
-    Probe("string columns", CUDF, True, string_columns),
-    Probe("operations on columns", CUDF, True, column_operations),
-    Probe("Parquet row groups", CUDF, True, parquet_groups),
-    Probe("Parquet from the device", (*NUMBA, *CUDF), True, parquet_file),
-    Probe("transfers, GB/s", ("cupy",), True, transfers),
-    Probe("transfers of columns, GB/s", CUDF, True, column_transfers),
-    Probe("primitives, 10^9 items/s", ("cupy",), True, primitives),
-    Probe("first kernel", (*NUMBA, *CUDF), True, first_kernel),
-    Probe("the same kernel again", (*NUMBA, *CUDF), True, first_kernel),
-    Probe("first tokens", (*NUMBA, *CUDF), True, first_tokens),
-]
+# Kernels, checks and tests
 
 
-def result_of(probe: Probe, obstacle: str, dry: bool) -> tuple[str, str]:
-    """("ok", value), ("FAIL", error) or ("skip", reason)."""
-    if probe.device and obstacle:
-        return "skip", obstacle
-    lacking = missing_module(probe.modules)
-    if lacking:
-        return "skip", lacking
+def load_kernels(place: Place) -> str:
+    with compiled_kernels.as_on_device(compiled_kernels.CAPABILITY) if place.dry else nullcontext():
+        return compiled_kernels.load(place.kit / "kernels.bin")
+
+
+def compile_kernels(_: Place) -> str:
+    """Compile every kernel to PTX as for a device, and link it."""
+    sizes, total = [], len(compiled_kernels.all_kernels())
+    for name, size, _ in compiled_kernels.compile_all():
+        sizes.append(size)
+        print(f"{len(sizes)} of {total}: {name}, {size} bytes", flush=True)
+    assert len(sizes) == total
+    return f"{total} kernels, {sum(sizes) >> 10} KiB of machine code"
+
+
+def compare_engines(count: int) -> Callable[[Place], str]:
+    def run(place: Place) -> str:
+        from curation.doctor import self_check
+
+        check = self_check(["cpu"] if place.dry else ["cpu", "gpu"], count)
+        for error in check.failed.values():
+            print(error, flush=True)
+        if check.failed or check.differing:
+            raise ChecksError(f"failed: {', '.join(check.failed)}; different: {', '.join(check.differing)}")
+        return f"{len(check.digests)} functions"
+
+    return run
+
+
+def golden(place: Place) -> str:
+    """Record results, if the checks before have found none that differ."""
+    from tests.golden.recording import record_golden
+
+    checks = [line["status"] for name, line in place.results.latest().items() if name in CHECKED]
+    if checks != ["ok"] * len(CHECKED):
+        raise ChecksError("not recorded: see the checks above")
+    folder = place.out / ("dry" if place.dry else "golden")
+    folder.mkdir(exist_ok=True)
+    record_golden(folder, "cpu" if place.dry else "gpu")
+    return ", ".join(sorted(path.name for path in folder.iterdir()))
+
+
+def benchmark(place: Place) -> str:
+    from benchmarks import gpu_bench
+
+    texts = place.data / "real_2mb.jsonl"
+    given = ["--input", str(texts)] if texts.is_file() else []
+    dry = ["--dry"] if place.dry else []
+    code = gpu_bench.main(["--job", JOB, *given, *dry, "--output", str(place.out / "bench.json")])
+    assert code == 0, "see `failed` in bench.json"
+    return "see bench.json"
+
+
+class Failures:
+    """A pytest plugin that records each failed test at once."""
+
+    def __init__(self, results: Results) -> None:
+        self.results, self.counts = results, {"passed": 0, "failed": 0, "skipped": 0}
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self.counts[report.outcome] += 1
+        if report.outcome == "failed":
+            message = getattr(getattr(report.longrepr, "reprcrash", None), "message", "")
+            self.results.add(report.nodeid, "FAIL", value=message[:SHOWN_ERROR])
+
+
+def tests_of(*paths: str) -> Callable[[Place], str]:
+    """Tests of the GPU engine. -W default: installed libraries may print warnings that this project does not cause."""
+
+    def run(place: Place) -> str:
+        import pytest
+
+        plugin = Failures(place.results)
+        settings = ["-W", "default", "-p", "no:cacheprovider", "-q", "-m", "", "--engine", "gpu", "-k", "gpu"]
+        code = pytest.main([*settings, "--durations=5", "--continue-on-collection-errors", *paths], [plugin])
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in plugin.counts.items())
+        if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            return counts
+        raise ChecksError(f"{pytest.ExitCode(code).name}: {counts}")
+
+    return run
+
+
+def test_parts(paths: list[str], seconds: float) -> list[Part]:
+    return [Part(path, seconds, ("pytest",), True, tests_of(path)) for path in paths]
+
+
+NUMBA, CUDF, OURS = ("numba", "numba_cuda"), ("cupy", "cudf", "pylibcudf", "rmm"), ("curation.engine",)
+ENGINE = (*NUMBA, *CUDF, *OURS)
+SECOND_CHECK = "2,500 documents on both engines"
+CHECKED = (FIRST_CHECK, SECOND_CHECK)
+PARITY = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests/parity").glob("test_*.py"))
+NEXT = ["tests/stages/test_language.py", "tests/stages/test_rewrite.py", "tests/stages/test_redact.py"]
+OTHERS = ["rules", "packing", "library", "phases", "running", "reading", "stages", "models", "tasks"]
+GROUPS = {
+    # What needs no compiler comes first.
+    "probes": [
+        Part("driver: cuInit, CUDA", 60, (), True, lambda _: driver_code()),
+        Part("device", 60, ("cupy",), True, device_facts),
+        Part("transfers, GB/s", 60, ("cupy",), True, transfers),
+        Part("machine", 60, (), False, machine),
+        *(Part(f"import {name}", 60, (), False, lambda _, name=name: version_of(name))
+          for name in (*CUDF, *NUMBA, "dask_cuda")),
+        Part("string columns", 60, CUDF, True, string_columns),
+        Part("operations on columns", 60, CUDF, True, column_operations),
+        Part("transfers of columns, GB/s", 60, CUDF, True, column_transfers),
+        Part("Parquet row groups", 60, CUDF, True, parquet_groups),
+        Part("pool of the driver", 60, ("rmm", *OURS), True, memory_resource),
+        Part("Parquet from the device", 60, ENGINE, True, parquet_file),
+        Part("primitives, 10^9 items/s", 60, ("cupy",), True, primitives),
+        Part("load compiled kernels", 60, (*NUMBA, *OURS), False, load_kernels),
+        Part("first kernel", 60, ENGINE, True, first_kernel),
+        Part("the same kernel again", 60, ENGINE, True, first_kernel),
+        Part("first tokens", 60, (*ENGINE, "gigatoken"), True, first_tokens),
+    ],
+    "checks": [
+        Part(FIRST_CHECK, 200, OURS, False, compare_engines(60)),
+        Part(SECOND_CHECK, 100, OURS, False, compare_engines(2500)),
+        Part("golden results", 100, OURS, False, golden),
+        Part("benchmark", 240, OURS, False, benchmark),
+        Part("compile and link all kernels", 120, (*NUMBA, *OURS), False, compile_kernels),
+        *test_parts(PARITY + NEXT, 100),
+    ],
+    "blocking": [Part("60 documents, one launch after the other", 100, ENGINE, True, compare_engines(60))],
+    "tests": test_parts([f"tests/{name}" for name in OTHERS], 200),
+}  # fmt: skip
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise OutOfTime in the block after so many seconds, unless it is in a call of C."""
+
+    def stop(*_: Any) -> None:
+        raise OutOfTime(f"over its limit of {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        return "ok", str(probe.run())
-    except ImportError as error:
-        return "skip" if dry else "FAIL", str(error)
-    except Exception as error:  # the report shows any error
-        return "FAIL", f"{type(error).__name__}: {error}"[:SHOWN_ERROR]
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run_part(part: Part, place: Place, obstacle: str) -> bool:
+    """Run a part and record it; returns whether it failed."""
+    limit = min(part.seconds, place.deadline - time.time())
+    if limit < LEAST_SECONDS:
+        place.results.add(part.name, "skip", value="no time left")
+        return False
+    with place.results.part(part.name, limit) as found:
+        try:
+            with time_limit(limit):
+                lacking = (obstacle if part.device else "") or missing_module(part.modules)
+                found |= {"status": "skip", "value": lacking} if lacking else {"value": part.run(place)}
+        except (ImportError, FileNotFoundError) as error:
+            found |= {"status": "skip" if place.dry else "FAIL", "value": str(error)}
+        except (Exception, OutOfTime) as error:  # the report shows any error
+            traceback.print_exc()
+            found |= {"status": "FAIL", "value": f"{type(error).__name__}: {error}"[:SHOWN_ERROR]}
+        print(f"{found['status']:<5}{part.name}: {found['value']}", flush=True)
+        return found["status"] == "FAIL"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("group", choices=GROUPS)
+    parser.add_argument("out", type=Path)
     parser.add_argument("--dry", action="store_true", help="accept a machine without a device")
-    parser.add_argument("--output", type=Path, help="JSON file for the results")
+    parser.add_argument("--kit", type=Path, default=Path(".kit"))
+    parser.add_argument("--data", type=Path, default=Path(".data"))
+    parser.add_argument("--start", type=float, default=time.time(), help="of all parts, in seconds since 1970")
+    parser.add_argument("--deadline", type=float, default=time.time() + 3600, help="likewise")
     options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = Results(options.out / "results.jsonl", options.start)
+    place = Place(options.out, options.kit, options.data, options.dry, results, options.deadline)
     obstacle = no_device()
-    if obstacle:
-        print(f"no device: {obstacle}", flush=True)
-    results = {}
-    for probe in PROBES:
-        start = time.perf_counter()
-        status, shown = result_of(probe, obstacle, options.dry)
-        results[probe.name] = {"status": status, "value": shown, "seconds": round(time.perf_counter() - start, 2)}
-        print(f"{status:<5}{probe.name}: {shown} ({results[probe.name]['seconds']} s)", flush=True)
-    if options.output:
-        options.output.write_text(json.dumps({"no_device": obstacle, "probes": results}, indent=2) + "\n")
-    failed = sum(result["status"] == "FAIL" for result in results.values())
-    return max(failed, int(bool(obstacle) and not options.dry))
+    for part in GROUPS[options.group]:
+        if part.name in results.latest():
+            continue
+        needed = part._replace(device=part.device or (not options.dry and options.group == "checks"))
+        if run_part(needed, place, obstacle) and is_lost():
+            return LOST
+    return 0
 
 
 if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(PARENT_DIES, signal.SIGKILL)
     sys.exit(main())

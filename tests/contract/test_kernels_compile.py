@@ -5,24 +5,23 @@ What a device would refuse at the first launch is refused here: a construct outs
 constant memory, too many parameters. Registers and memory stay close to the recorded ones (`tests/ptx/recorded.json`).
 """
 
+import bz2
 import json
+import pickle
 import re
 from pathlib import Path
 
 import pytest
 
+from benchmarks import compiled_kernels
 from tests.needs import needs
 
 INSTALL = "pip install 'numba-cuda[cu13]<0.31'"
 needs("numba_cuda")
 pytest.importorskip("cuda.bindings.nvjitlink", reason=f"nvJitLink is not installed: {INSTALL}")
-pytest.importorskip("numba.cuda")
-NAMES = (
-    "kernels", "text_kernels", "document_kernels", "rewrite_masks", "rewrite_kernels", "token_kernels", "json_kernels",
-    "model_kernels",
-)  # fmt: skip
-LAUNCHED = [pytest.importorskip(f"gpu_pipeline.{name}") for name in NAMES]
-kernels = LAUNCHED[0]
+numba = pytest.importorskip("numba")
+dispatcher, driver = (pytest.importorskip(f"numba.cuda.{name}") for name in ("dispatcher", "cudadrv.driver"))
+kernels, all_kernels = (pytest.importorskip(f"gpu_pipeline.{name}") for name in ("kernels", "all_kernels"))
 
 from tests.ptx.build import other_toolchain, ptx_of
 from tests.ptx.parse import parse
@@ -30,9 +29,9 @@ from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 
 RECORDED = json.loads((Path(__file__).parents[1] / "ptx" / "recorded.json").read_bytes())
 MORE_REGISTERS = 1.1  # that another version of the linker may use
-SIGNATURES = {kernel: signature for module in LAUNCHED for kernel, signature in module.SIGNATURES.items()}
+SIGNATURES = all_kernels.SIGNATURES
 OF_MEASURES = kernels.measure_kernels, kernels.word_kernels, kernels.repetition_kernels, kernels.long_repetition_kernels
-MODULES = *LAUNCHED, *OF_MEASURES
+MODULES = *all_kernels.MODULES, *OF_MEASURES
 KERNELS = {kernel.py_func.__name__: kernel for kernel in SIGNATURES}
 
 
@@ -43,6 +42,46 @@ def test_every_kernel_has_a_signature():
         value for module, value in made if value.__module__ == module.__name__ and not value.targetoptions["device"]
     }
     assert found == set(SIGNATURES)
+
+
+def test_no_module_of_kernels_is_forgotten():
+    sources = Path(kernels.__file__).parent.glob("*.py")
+    with_kernels = {path.stem for path in sources if "@cuda.jit(cache=True" in path.read_text("utf-8")}
+    assert with_kernels == {module.__name__.rpartition(".")[2] for module in MODULES}
+
+
+@pytest.fixture
+def brought(tmp_path, monkeypatch):
+    """A file of one kernel, compiled for a device, and a cache of another machine that has nothing."""
+    name, _, kernel = compiled_kernels.compile_kernel("mark_rows")
+    content = {"versions": compiled_kernels.versions(), "kernels": {name: kernel}}
+    path = tmp_path / "kernels.bin"
+    path.write_bytes(bz2.compress(pickle.dumps(content)))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(kernels.mark_rows, "_cache", dispatcher.CUDACache(kernels.mark_rows.py_func))
+    return path, content
+
+
+def test_compiled_kernels_are_loaded_in_place_of_compiling(brought, monkeypatch):
+    """As the first launch does: Numba asks its cache, and then for machine code."""
+    kernel, signature = KERNELS["mark_rows"], SIGNATURES[KERNELS["mark_rows"]]
+    monkeypatch.setattr(dispatcher._Kernel, "__init__", None)  # compiles
+    monkeypatch.setattr(driver, "_Linker", None)
+    with compiled_kernels.as_on_device((9, 0)):
+        assert kernel._cache.load_overload(signature, kernel.targetctx) is None
+        assert compiled_kernels.load(brought[0]) == f"1 of {len(KERNELS)} kernels loaded"
+        loaded = kernel._cache.load_overload(signature, kernel.targetctx)
+        assert bytes(loaded._codelibrary.get_cubin().code).startswith(b"\x7fELF")
+    with compiled_kernels.as_on_device((8, 0)):
+        assert kernel._cache.load_overload(signature, kernel.targetctx) is None
+
+
+def test_kernels_of_other_versions_are_refused(brought):
+    path, content = brought
+    content["versions"] |= {"numba-cuda": "0.1"}
+    path.write_bytes(bz2.compress(pickle.dumps(content)))
+    with pytest.raises(ValueError, match=r"kernels\.bin: kernels compiled for .*'0\.1'.*,.*Compile them"):
+        compiled_kernels.load(path)
 
 
 def excess(found: Resources, recorded: Resources) -> list[str]:

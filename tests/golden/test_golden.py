@@ -18,7 +18,7 @@ DOCUMENTS = doctor.generate_documents(doctor.NUM_DOCUMENTS)
 def golden() -> recording.Golden:
     recorded = recording.read_golden(FOLDER)
     if recorded is None:
-        pytest.skip("no results of a GPU have been recorded yet: run benchmarks/gpu_check.sh on a machine with one")
+        pytest.skip("no results of a GPU have been recorded yet: run benchmarks/first_contact.py on a machine with one")
     return recorded
 
 

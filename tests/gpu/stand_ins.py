@@ -38,14 +38,14 @@ rewrite_masks = pytest.importorskip("gpu_pipeline.rewrite_masks")
 rewrite_kernels = pytest.importorskip("gpu_pipeline.rewrite_kernels")
 json_kernels = pytest.importorskip("gpu_pipeline.json_kernels")
 model_kernels = pytest.importorskip("gpu_pipeline.model_kernels")
+all_kernels = pytest.importorskip("gpu_pipeline.all_kernels")
 OF_REWRITING = document_kernels, rewrite_masks, rewrite_kernels
-LAUNCHED = kernels, text_kernels, *OF_REWRITING, token_kernels, json_kernels, model_kernels
-SIGNATURES = {kernel: signature for module in LAUNCHED for kernel, signature in module.SIGNATURES.items()}
+SIGNATURES = all_kernels.SIGNATURES
 LONGEST = token_kernels.MERGED_BYTES
 NO_WARPS = {"SHORT_BYTES": LONGEST, "SHORT_SLOTS": token_kernels.THREADS * LONGEST}  # one thread merges everything
 OF_MEASURES = measure_kernels, kernels.word_kernels, kernels.repetition_kernels, kernels.long_repetition_kernels
 WARP_MODULES = *OF_MEASURES, *OF_REWRITING, model_kernels  # with kernels for warps of LANES threads
-KERNEL_MODULES = kernels, *WARP_MODULES, text_kernels, token_kernels, json_kernels
+KERNEL_MODULES = *all_kernels.MODULES, *OF_MEASURES
 
 TOTAL_BYTES = 16 << 30  # of the device
 HOST_BUFFERS = ("buffers_of", "series_of", "view")  # columns are pandas'

@@ -69,6 +69,7 @@ class ExecutedKernel:
 
     def __init__(self, name: str, device: Device):
         self.name, self.device = name, device
+        self.py_func = ORIGINALS[name].py_func
 
     def __getitem__(self, place: tuple[int, int, stand_ins.Stream]):
         blocks, threads, stream = place
