@@ -244,20 +244,18 @@ class Model:
         self.times = profile.kernel_times(found, recorded)
 
     def kernel(self, name: str) -> float | None:
-        """Milliseconds of all launches of a kernel in a call."""
+        """Milliseconds of all launches of a kernel in a call, with the upper end of its time for memory."""
         times = self.times.get(name)
-        return max(times.per_gb * self.size / 1e9, times.longest_thread) if times else None
+        return times.batch_ms(times.most, self.size) if times else None
 
     def function(self, name: str) -> dict[str, float]:
         call = self.calls.get(MODELLED.get(name, ""))
         if call is None:
             return {}
-        launches = sum(call.kernels.values()) + call.sums
-        sums = self.model.ms_of_sums(call.sum_bytes * self.share / self.size) * self.size / 1e9
-        python = launches * self.model.LAUNCH_MS
+        sums, python = self.model.ms_of_sums(call.sum_bytes * self.share / self.size) * self.size / 1e9, call.python_ms
         total = sum(self.kernel(kernel) for kernel in call.kernels) + sums + python
         speed = self.size / 1e6 / total
-        return {"GB/s": speed, "launches": launches, "Python, ms": python, "idle share": python / total}
+        return {"GB/s": speed, "launches": call.launches, "Python, ms": python, "idle share": python / total}
 
 
 def model_of(size: int) -> Model | None:
