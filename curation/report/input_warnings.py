@@ -88,11 +88,8 @@ def _repaired(name: str, own: Sequence[Read]) -> Iterator[str]:
     documents = sum(record.rows - record.rejected for _, record in own)
     repaired = sum(record.repaired for _, record in own)
     if repaired and repaired >= documents * MAX_REPAIRED_SHARE:
-        hint = (
-            ". If the files are not in UTF-8, set encoding:, such as latin-1"
-            if _have_encodings(input_slice for input_slice, _ in own)
-            else ""
-        )
+        encoded = _have_encodings(input_slice for input_slice, _ in own)
+        hint = ". If the files are not in UTF-8, set encoding:, such as latin-1" if encoded else ""
         yield (
             f"input {name!r}: invalid bytes became U+FFFD in {repaired:,} of {documents:,} documents "
             f"({repaired / documents:.0%}){hint}"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every input format keeps, by an example of each. A format of a test keeps it too, so a class and a line are all
-that a format needs. Details of each format are in the other tests of this folder."""
+"""What every input format keeps, by an example of each. Two formats of this test keep it too, so a class and a line are
+all that a format needs. Details of each format are in the other tests of this folder."""
 
 import ast
 import gzip
@@ -26,7 +26,7 @@ from curation.reading.changes import open_planned
 from curation.reading.documents import Documents, schema_of
 from curation.reading.excerpts import draw_excerpts
 from curation.reading.formats import FORMATS, format_of
-from curation.reading.formats.base import Format
+from curation.reading.formats.base import ColumnFormat, Format
 from curation.reading.inputs import FilesInput, Input
 from curation.reading.paths import find_files
 from curation.reading.slices import plan_slices
@@ -43,21 +43,43 @@ PAGE = f"<html><body><p>{SENTENCE}</p></body></html>".encode()
 TITLES = {"jsonl": "JSON Lines", "parquet": "Parquet", "arrow": "Arrow IPC", "csv": "CSV", "tsv": "TSV", "html": "HTML"}
 
 
+def values_of(file: SourceFile) -> list[str]:
+    with open_planned(file) as stream:
+        return str(stream.read().decode()).split("|")[:-1]
+
+
+def as_documents(texts: list[str], file: SourceFile) -> Iterator[Documents]:
+    for row, text in enumerate(texts):
+        error = "no text before the bar" if not text else ""
+        records = [] if error else [{"row": row, "id": None, "text": text}]
+        table = pa.Table.from_pylist(records, schema=schema_of(file.carried))
+        yield Documents(table, [Rejected(row, row, -1, error)] * bool(error), 1, 1)
+
+
 class Bars(Format):
-    """The format of this test: texts that end in bars."""
+    """A format of this test: texts that end in bars."""
 
     name = "bars"
     suffixes = (".bars",)
 
     def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
-        file = file_range.file
-        with open_planned(file) as stream:
-            texts = stream.read().decode().split("|")[:-1]
-        for row, text in enumerate(texts):
-            error = "no text before the bar" if not text else ""
-            records = [] if error else [{"row": row, "id": None, "text": text}]
-            table = pa.Table.from_pylist(records, schema=schema_of(file.carried))
-            yield Documents(table, [Rejected(row, row, -1, error)] * bool(error), 1, 1)
+        return as_documents(values_of(file_range.file), file_range.file)
+
+
+class NamedBars(ColumnFormat):
+    """The same with a column, whose name is before the first bar."""
+
+    name = "named bars"
+    suffixes = (".named",)
+
+    def columns(self, file: SourceFile) -> list[str]:
+        return values_of(file)[:1]
+
+    def read(self, file_range: FileRange, batch_bytes: int) -> Iterator[Documents]:
+        return as_documents(values_of(file_range.file)[1:], file_range.file)
+
+
+FAKES: dict[str, Format] = {"bars": Bars(), "named bars": NamedBars()}
 
 
 class Example(NamedTuple):
@@ -138,15 +160,19 @@ EXAMPLES = {
         RESPONSE, RESPONSE[:-9], 1, "the file ends inside the record", texts=[SENTENCE.strip()], package="resiliparse"
     ),
     "bars": Example("".join(f"{text}|" for text in TEXTS).encode(), b"a||", 2, "no text before the bar"),
+    "named bars": Example(
+        "".join(f"{text}|" for text in ("text", *TEXTS)).encode(), b"text|a||", 2, "no text before the bar",
+        empty="has none of the columns text, .* with text", missing="column 'nothing' not found in .*'text'",
+    ),
 }  # fmt: skip
 
 
-@pytest.fixture(params=[*FORMATS, Bars.name])
+@pytest.fixture(params=[*FORMATS, *FAKES])
 def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """The name of a format, whose example is in the working directory."""
     name = str(request.param)
-    if name == Bars.name:
-        monkeypatch.setitem(FORMATS, name, Bars())  # the line
+    if name in FAKES:
+        monkeypatch.setitem(FORMATS, name, FAKES[name])  # the line
     assert name in EXAMPLES, f"{name} has no example: add a file of the format to EXAMPLES in {__file__}"
     if EXAMPLES[name].package:
         needs(EXAMPLES[name].package)
@@ -215,7 +241,7 @@ def test_each_suffix_is_found(name: str):
     page = (ROOT / "docs" / "inputs.md").read_text()
     described = re.search(r"\n    format  .*", FilesInput.__doc__ or "")
     assert described
-    if name != Bars.name:
+    if name not in FAKES:
         assert all(f"{suffix}" in page for suffix in kind.suffixes) and name in described[0]
 
 
@@ -271,6 +297,8 @@ def test_estimates(name: str):
     assert 0 < sum(excerpt.stored for excerpt in excerpts) <= file.bytes
     assert most_needed(recipe_of("a", stages=[], output={"formats": []}), [file]) > file.bytes
     assert FORMATS[name].expansion <= FORMATS[name].max_expansion
+    counts = FORMATS[name].row_counts(file)
+    assert counts is None or sum(counts) == len(EXAMPLES[name].texts)
 
 
 def test_a_run_keeps_every_document_and_the_place_of_every_bad_record(name: str):

@@ -12,7 +12,7 @@ from curation.errors import InputError, near_or_nothing
 from curation.reading.documents import Documents, shown_names
 from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, SourceFile
-from curation.reading.streams import open_stream, read_chunk
+from curation.reading.streams import DamageError, open_stream, read_chunk
 from curation.reading.urls import is_remote, shown
 
 # Usual names of a text column, the most frequent first.
@@ -40,7 +40,7 @@ class Piece(NamedTuple):
 
 
 class Format:
-    """A format of input files. The base class reads whole files without columns, which is right for archives and text.
+    """A format of input files. The defaults are right for files that are read whole and have no columns.
 
     name              in recipes, plans and reports
     suffixes          of the file names that `format: auto` gives to this format
@@ -156,7 +156,13 @@ class ColumnFormat(Format):
 
     def probe(self, file: SourceFile) -> SourceFile:
         self.require()
-        return self.with_column(file, self.columns(file))
+        try:
+            names = self.columns(file)
+        except DamageError as error:
+            raise InputError(
+                f"{shown(file.path)} cannot be read: {error}. Download it again, or leave it out"
+            ) from None
+        return self.with_column(file, names)
 
     def with_column(self, file: SourceFile, names: Sequence[str]) -> SourceFile:
         """Return a file with these columns and its text column. InputError: it lacks a required column."""
