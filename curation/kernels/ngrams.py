@@ -84,10 +84,10 @@ def pass_documents(hashes, offsets, long_enough, rows, share, keys, owners, seen
         if value[k] >= share:
             kept[k] = _commonest(seen_owners, seen)
             continue
-        kept[k] = -1
+        kept[k], owner = -1, rows[k]
         for i in range(start, end):
             slot = _probe(keys, owners, hashes[i])
             if owners[slot] == FREE:
-                keys[slot], owners[slot] = hashes[i], rows[k]
+                keys[slot], owners[slot] = hashes[i], owner
                 added += 1
     return added
