@@ -90,6 +90,7 @@ def test_the_real_functions_take_every_call():
         ("import cupy\ndef f():\n  r = cupy.cuda.runtime\n  r.memGetInfo(1)", "cupy.cuda.runtime.memGetInfo()"),
         ("import cupy\ncupy.cuda.runtime.freeAll", "cupy.cuda.runtime.freeAll is not in"),
         ("frame.to_arrow(index=False)", ".to_arrow(preserve_index=None) does not take"),
+        ("import numpy as np\nnp.zeros_like(a, b, c, d, e, f)", "cupy.zeros_like(a, dtype=None"),
         ("frame.drop_rows()", ".drop_rows is not in interface.json"),
     ],
 )
