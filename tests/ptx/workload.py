@@ -73,6 +73,12 @@ def made_texts(count: int = 192, seed: int = 1) -> list[str]:
     return texts
 
 
+def several_pieces() -> str:
+    """A document of which several blocks take a part each: more than 2,048 words, n-grams and bytes of anything."""
+    words = made_words(random.Random(7), 2600)
+    return "\n".join(" ".join(words[k : k + 9]) + "." for k in range(0, len(words), 9))
+
+
 def longest_made() -> list[str]:
     """A document of more words, and one of more lines, than a table in shared memory has room for; both repeat. One of
     fewer words, of which only the table has."""
