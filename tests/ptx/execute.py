@@ -43,11 +43,14 @@ LOOKS = {
     "note_seen": "a thread looks at a bit that no other thread changes",
 }
 SAME_VALUE = {
+    "check_bytes": {"sound": "each thread stores False, and none reads it"},
     "find_unnormalised": {"needed": "each thread stores True, and none reads it"},
     "claim_ngrams": {"found": "each thread stores 1, and none reads it"},
     "compare_pieces": {"edited": "each thread stores True; one that reads False compares what it need not"},
+    "look_up_tokens": {name: "each thread stores 1, and none reads it" for name in ("flags", "too_long")},
     "note_seen": {"changed": "each thread stores True, and none reads it"},
     "join_rows": {"changed": "each thread stores 1, and none reads it"},
+    "split_strings": {"broken": "each thread stores 1, and none reads it"},
 }
 RESIDENT = 3  # blocks
 LONGEST_TURN = 64

@@ -74,8 +74,8 @@ def made_texts(count: int = 192, seed: int = 1) -> list[str]:
 
 
 def several_pieces() -> str:
-    """A document of which several blocks take a part each: more than 2,048 words, n-grams and bytes of anything."""
-    words = made_words(random.Random(7), 2600)
+    """A document of which several blocks take a part each, the last one few: of its words, and 2,051 n-grams of 5."""
+    words = made_words(random.Random(7), 2055)
     return "\n".join(" ".join(words[k : k + 9]) + "." for k in range(0, len(words), 9))
 
 
