@@ -7,7 +7,7 @@ ALL := .venv-all
 OUT := gpu-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels torture ptx ptx-record test-all test-models test-storage tokens
+.PHONY: help demo test fix functions check wheel bench bench-instructions bench-peers bench-semantic gpu-check kernels torture ptx ptx-mutations ptx-record test-all test-models test-storage tokens
 
 help:  ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -79,6 +79,9 @@ kernels: $(READY)  ## compile all CUDA kernels for 9.0 (H100, H200), for a machi
 ptx: $(READY)  ## run the device code of all kernels on this machine, on all real documents too, and print its counts
 	PTX_ALL_SEEDS=1 $(BIN)/pytest -q -m "" tests/ptx
 	$(BIN)/python -m tests.ptx.profile
+
+ptx-mutations: $(READY)  ## weaken each atomic, barrier and bound of all kernels, and list those that no launch notices
+	$(BIN)/python -m tests.ptx.mutations
 
 ptx-record: $(READY)  ## as ptx, and write the counts to tests/ptx/recorded.json and docs/gpu.md
 	$(BIN)/python -m tests.ptx.profile --record

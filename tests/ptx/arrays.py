@@ -64,3 +64,15 @@ def parameters_of(arguments: tuple, regions: list[Region], first_number: int) ->
         else:
             parameters.append(int(argument))
     return [number & (1 << 64) - 1 for number in parameters]
+
+
+def addresses_of(arguments: tuple) -> dict[int, int]:
+    """Which parameter is the address of each array, as `parameters_of` orders them."""
+    found, number = {}, 0
+    for k, argument in enumerate(arguments):
+        if isinstance(argument, np.ndarray):
+            found[k] = number + 4
+            number += 5 + 2 * argument.ndim
+        else:
+            number += 1
+    return found

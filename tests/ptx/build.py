@@ -21,10 +21,11 @@ from unittest.mock import patch
 
 import curation.kernels
 from tests.ptx.emit import emit
+from tests.ptx.flow import looks_of, weakenable
 from tests.ptx.parse import Kernel, parse
 
 HERE = Path(__file__).parent
-RUNTIME = tuple(HERE / name for name in ("runtime.h", "counts.h", "arithmetic.h", "scheduler.h"))
+RUNTIME = tuple(HERE / name for name in ("runtime.h", "races.h", "counts.h", "arithmetic.h", "scheduler.h"))
 CAPABILITY = (9, 0)
 KEPT_SECONDS = 30 * 24 * 3600
 # Aliasing and overflow are defined as on the device; the hardening of longjmp forbids a change of stacks.
@@ -119,10 +120,14 @@ def ptx_of(kernel, signature: tuple, capability: tuple[int, int] = CAPABILITY) -
     return store(path, lambda made: made.write_text(compile_to_ptx(function, signature, capability))).read_text()
 
 
-def build(ptx: str) -> tuple[Kernel, ctypes.CDLL]:
-    """The kernel of a PTX module, and the library that runs it."""
+def build(ptx: str, looks: bool = False, weakened: bool = False) -> tuple[Kernel, ctypes.CDLL]:
+    """The kernel of a PTX module, and the library that runs it.
+
+    looks      whether it looks before its atomics
+    weakened   whether a launch may weaken an instruction
+    """
     kernel = parse(ptx)
-    source = emit(kernel)
+    source = emit(kernel, looks_of(kernel) if looks else (), weakenable(kernel) if weakened else ())
     content = "\0".join([source, *FLAGS, *(path.read_text("utf-8") for path in RUNTIME)])
     path = stored() / f"{hashlib.sha256(content.encode()).hexdigest()[:20]}.so"
 

@@ -42,7 +42,7 @@ static void count_access(Thread *t, uint32_t instruction, uint64_t address, int 
     if (space == SPACE_LOCAL) launch->counts.local++;
     if (space != SPACE_GLOBAL) return;
     if (kind == KIND_LOAD) launch->counts.loads++;
-    if (kind == KIND_STORE) launch->counts.stores++;
+    if (kind == KIND_STORE || kind == KIND_STRONG_STORE) launch->counts.stores++;
     if (t->num_accesses == t->room) {
         t->room = t->room ? 2 * t->room : 1 << 10;
         t->accesses = realloc(t->accesses, t->room * sizeof(Access));

@@ -6,7 +6,8 @@ access to memory, and `meet` waits for other threads. An instruction that is not
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from tests.ptx.parse import Instruction, Kernel, Label, PtxError, Registers, Scope
 
@@ -26,6 +27,7 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 SPACES = ("global", "shared", "local", "const")
 # Orders and cache hints; threads here run one at a time, so every access is ordered.
 ACCESS_HINTS = {"nc", "volatile", "relaxed", "acquire", "release", "acq_rel", "gpu", "cta", "sys", "weak"}
+STRONG = {"volatile", "relaxed", "acquire", "release"}
 
 # Results as unsigned 64-bit arithmetic, which is right modulo the width of the type; T is the type.
 EXPRESSIONS = {
@@ -77,8 +79,10 @@ def bits_of(type_name: str) -> int:
 class Emitter:
     """Writes the C of one kernel."""
 
-    def __init__(self, kernel: Kernel):
+    def __init__(self, kernel: Kernel, looks: Collection[int], weakened: Collection[int]):
         self.kernel = kernel
+        self.weakened = weakened  # instructions that a launch may ask to weaken, one of them
+        self.looks = looks  # loads that may meet atomics of other threads
         # A symbol's address is that of its region; regions of symbols precede those of arguments, 0 is no region.
         self.regions = {symbol.name: number for number, symbol in enumerate(kernel.symbols, 1)}
         declared = (item for item in kernel.body if isinstance(item, Registers))
@@ -109,6 +113,22 @@ class Emitter:
         """A checked host pointer for the address."""
         space = next((part for part in instruction.parts[1:] if part in SPACES), "generic")
         return f"reach(t, {instruction.number}, {self.address(operand)}, {size}, {kind}, SPACE_{space.upper()})"
+
+    def weak(self, instruction: Instruction) -> str:
+        """An atomic as a load and a store, a barrier as nothing, a bound off by one."""
+        parts = instruction.parts
+        if parts[0] in ("atom", "red"):
+            _, place, value, kept = self._exchange(instruction)
+            kind = TYPES[parts[-1]]
+            size = bits_of(parts[-1]) // 8
+            read, written = (self.reach(instruction, place, size, f"KIND_{access}") for access in ("LOAD", "STORE"))
+            return f"const {kind} old = *({kind} *){read}; *({kind} *){written} = ({kind})({value}); {kept}"
+        if parts[0] == "setp":
+            other = {"lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}[parts[1]]
+            return self.compare(replace(instruction, opcode=instruction.opcode.replace(parts[1], other, 1)))
+        if "red" in parts:
+            return f"{self.value(instruction.operands[0])} = {self.value(instruction.operands[2])};"
+        return ""
 
     # Instructions. Each method returns C statements.
 
@@ -222,6 +242,10 @@ class Emitter:
             raise unknown(instruction)
         return TYPES[instruction.parts[-1]], names
 
+    def _strong(self, instruction: Instruction) -> bool:
+        """Whether it may meet atomics of other threads."""
+        return instruction.number in self.looks or not STRONG.isdisjoint(instruction.parts)
+
     def load(self, instruction: Instruction) -> str:
         target, source = instruction.operands
         if instruction.parts[1] == "param":
@@ -231,7 +255,9 @@ class Emitter:
             return f"{self.value(target)} = ({TYPES[instruction.parts[-1]]})launch->parameters[{number[1]}];"
         kind, names = self._vector(instruction, target)
         size = bits_of(instruction.parts[-1]) // 8 * len(names)
-        reached = self.reach(instruction, source, size, "KIND_LOAD")
+        reached = self.reach(
+            instruction, source, size, "KIND_STRONG_LOAD" if self._strong(instruction) else "KIND_LOAD"
+        )
         read = "".join(f"{self.value(name)} = from[{k}];" for k, name in enumerate(names))
         return f"{{ const {kind} *from = {reached}; {read} }}"
 
@@ -239,12 +265,20 @@ class Emitter:
         target, source = instruction.operands
         kind, names = self._vector(instruction, source)
         size = bits_of(instruction.parts[-1]) // 8 * len(names)
-        reached = self.reach(instruction, target, size, "KIND_STORE")
+        reached = self.reach(
+            instruction, target, size, "KIND_STRONG_STORE" if self._strong(instruction) else "KIND_STORE"
+        )
         written = "".join(f"to[{k}] = ({kind}){self.value(name)};" for k, name in enumerate(names))
         return f"{{ {kind} *to = {reached}; {written} }}"
 
     def atomic(self, instruction: Instruction) -> str:
         """atom and red: read, compute and write without a pause between."""
+        kind, place, new, kept = self._exchange(instruction)
+        reached = self.reach(instruction, place, bits_of(instruction.parts[-1]) // 8, "KIND_ATOMIC")
+        return f"{{ {kind} *place = {reached}; const {kind} old = *place; *place = ({kind})({new}); {kept} }}"
+
+    def _exchange(self, instruction: Instruction) -> tuple[str, str, str, str]:
+        """Of an atomic: the C type, the address, the new value, and what keeps the old one."""
         operation, type_name = instruction.parts[-2:]
         if operation not in ATOMICS or set(instruction.parts[1:-2]) - {*SPACES, *ACCESS_HINTS}:
             raise unknown(instruction)
@@ -253,8 +287,7 @@ class Emitter:
         kind = TYPES[type_name]
         new = ATOMICS[operation].format(*map(self.value, values)).replace("(T)", f"({kind})")
         kept = "" if target == "_" else f"{self.value(target)} = old;"
-        reached = self.reach(instruction, place, bits_of(type_name) // 8, "KIND_ATOMIC")
-        return f"{{ {kind} *place = {reached}; const {kind} old = *place; *place = ({kind})({new}); {kept} }}"
+        return kind, place, new, kept
 
     def barrier(self, instruction: Instruction) -> str:
         """bar.sync of all threads of the block, or bar.red with a predicate."""
@@ -346,7 +379,11 @@ class Emitter:
         for item in self.kernel.body:
             if isinstance(item, Instruction):
                 guard = f"if ({'!' * item.negated}r_{item.guard}) " if item.guard else ""
-                run.append(f"{guard}{{ {self.statement(item)} }}")
+                statement = self.statement(item)
+                if item.number in self.weakened:
+                    weak = f"{{ launch->counts.loads++; {self.weak(item)} }}"  # without counts, this one says it ran
+                    statement = f"if (launch->weakened == {item.number + 1}) {weak} else {{ {statement} }}"
+                run.append(f"{guard}{{ {statement} }}")
                 if item.parts[0] in ("bra", "ret", "exit"):
                     close_run()
                 continue
@@ -385,5 +422,5 @@ def label_name(name: str) -> str:
     return name.replace("$", "label_")
 
 
-def emit(kernel: Kernel) -> str:
-    return Emitter(kernel).source()
+def emit(kernel: Kernel, looks: Collection[int] = (), weakened: Collection[int] = ()) -> str:
+    return Emitter(kernel, looks, weakened).source()

@@ -8,8 +8,9 @@ from functools import cache
 
 import numpy as np
 
-from tests.ptx.arrays import MIDDLE, Region, parameters_of, regions_of
+from tests.ptx.arrays import MIDDLE, Region, addresses_of, parameters_of, regions_of
 from tests.ptx.build import build, ptx_of
+from tests.ptx.flow import Use, uses_of
 from tests.ptx.parse import PtxError
 
 FAULTS = {
@@ -22,6 +23,34 @@ FAULTS = {
     7: "waits here for ever: other threads of its block have ended or wait elsewhere",
     8: "is still running after {patience:,} basic blocks of the launch",
     9: "executes a trap",
+    10: "accesses {place}, which thread {other_thread} of block {other_block} accesses too, and no barrier is between",
+    11: "writes {place} by an address that was not followed to its array",
+}
+RACE = 10
+UNWATCHED, EXEMPT = -1, -2  # grains of regions that are only read, and of those whose races are declared
+# What threads of a launch access without an order, and why that is right. LOOKS: kernels that load a word, and change
+# it by an atomic only if that is needed. SAME_VALUE: arguments to which all threads store one value.
+SET_ONCE = "a bit is only set, a slot leaves EMPTY once: an old value costs an atomic that changes nothing"
+LOOKS = {
+    "repeat_words_small": SET_ONCE,
+    "repeat_words_medium": SET_ONCE,
+    "repeat_words_large": SET_ONCE,
+    "claim_ngrams": SET_ONCE,
+    "prepare_ngrams": SET_ONCE,
+    "repeat_long_items": SET_ONCE,
+    "note_visits": "the number only falls: an old one costs an atomic that changes nothing",
+    "join_rows": "a label only falls: an old one costs another launch, and the last launch changes none",
+    "note_seen": "a thread looks at a bit that no other thread changes",
+}
+SAME_VALUE = {
+    "check_bytes": {"sound": "each thread stores False, and none reads it"},
+    "find_unnormalised": {"needed": "each thread stores True, and none reads it"},
+    "claim_ngrams": {"found": "each thread stores 1, and none reads it"},
+    "compare_pieces": {"edited": "each thread stores True; one that reads False compares what it need not"},
+    "look_up_tokens": {name: "each thread stores 1, and none reads it" for name in ("flags", "too_long")},
+    "note_seen": {"changed": "each thread stores True, and none reads it"},
+    "join_rows": {"changed": "each thread stores 1, and none reads it"},
+    "split_strings": {"broken": "each thread stores 1, and none reads it"},
 }
 RESIDENT = 3  # blocks
 LONGEST_TURN = 64
@@ -62,12 +91,27 @@ def _structure(name: str, members: Sequence[tuple[str, type]]) -> type[ctypes.St
 
 
 _u64 = ctypes.c_uint64
-_Region = _structure("Region", [("first", _u64), ("size", _u64), ("host", ctypes.c_void_p), ("space", ctypes.c_int64)])
+_i64, _pointer = ctypes.c_int64, ctypes.c_void_p
+_Region = _structure(
+    "Region",
+    [("first", _u64), ("size", _u64), ("host", _pointer), ("space", _i64), ("grain", _i64), ("traces", _pointer)],
+)
+_OTHER = ("other_block", "other_thread", "other_instruction")
 _Fault = _structure(
-    "Fault", [(name, _u64) for name in ("kind", "instruction", "block", "thread", "address", "size", "region")]
+    "Fault", [(name, _u64) for name in ("kind", "instruction", "block", "thread", "address", "size", "region", *_OTHER)]
 )
 _Counts = _structure("Counts", [(field.name, _u64) for field in fields(Counts)])
-_SETTINGS = ("blocks", "threads", "dynamic_shared", "resident", "seed", "longest_turn", "patience", "counting")
+_SETTINGS = (
+    "blocks",
+    "threads",
+    "dynamic_shared",
+    "resident",
+    "seed",
+    "longest_turn",
+    "patience",
+    "counting",
+    "weakened",
+)
 _Launch = _structure(
     "Launch",
     [
@@ -105,9 +149,12 @@ STACKS = Stacks()
 class Executable:
     """A kernel that this machine can run."""
 
-    def __init__(self, ptx: str, arguments: Sequence[str] = ()):
-        self.kernel, self.library = build(ptx)
+    def __init__(self, ptx: str, arguments: Sequence[str] = (), name: str = "", weakened: bool = False):
+        self.kernel, self.library = build(ptx, name in LOOKS, weakened)
         self.arguments = arguments  # names for messages
+        self.name = name or self.kernel.name
+        self.exempt = SAME_VALUE.get(name, {})
+        self.uses = uses_of(self.kernel)
         self.constants = [ctypes.create_string_buffer(symbol.content, symbol.size) for symbol in self.kernel.symbols]
 
     def run(
@@ -119,15 +166,25 @@ class Executable:
         counting: bool = False,
         dynamic_shared: int = 0,
         patience: int = PATIENCE,
+        races: bool = True,
+        weakened: int = 0,
     ) -> Counts:
-        """Run a launch in the order of `seed`, or in order and with counts; raises KernelError."""
+        """Run a launch in the order of `seed`, or in order and with counts; raises KernelError, without `races` not for
+        accesses that nothing orders."""
         regions = regions_of(arguments)
         first_number = len(self.constants) + 1
         parameters = parameters_of(arguments, regions, first_number)
         if len(parameters) != self.kernel.parameters:
             raise PtxError(f"the kernel has {self.kernel.parameters} parameters, the arguments give {len(parameters)}")
-        hosts = [_Region(), *(_Region(host=ctypes.addressof(buffer)) for buffer in self.constants)]
-        hosts += [_Region(MIDDLE + r.misfit, r.end - r.start, r.start, GLOBAL) for r in regions]
+        hosts = [_Region()]
+        for symbol, buffer in zip(self.kernel.symbols, self.constants, strict=True):
+            grain = self._grain([symbol.name]) if races and symbol.space == "shared" else EXEMPT
+            hosts.append(_Region(host=ctypes.addressof(buffer), grain=grain))
+        addresses = addresses_of(arguments)
+        for r in regions:
+            exempt = not races or any(self.arguments[k] in self.exempt for k in r.arguments if self.exempt)
+            grain = EXEMPT if exempt else self._grain([addresses[k] for k in r.arguments])
+            hosts.append(_Region(MIDDLE + r.misfit, r.end - r.start, r.start, GLOBAL, grain))
         launch = _Launch(
             parameters=(_u64 * len(parameters))(*parameters),
             regions=(_Region * len(hosts))(*hosts),
@@ -140,6 +197,7 @@ class Executable:
             longest_turn=0 if counting else LONGEST_TURN,
             patience=patience,
             counting=counting,
+            weakened=weakened,
         )
         STACKS.use(self, launch.resident * threads)
         self.library.run_launch(ctypes.byref(launch))
@@ -147,16 +205,26 @@ class Executable:
             raise KernelError(self._message(launch, regions, first_number))
         return Counts(**{field.name: getattr(launch.counts, field.name) for field in fields(Counts)})
 
+    def _grain(self, sources: Sequence[int | str]) -> int:
+        """The binary logarithm of the smallest item in memory that these lead to; UNWATCHED if it is only read."""
+        uses = [self.uses.get(source, Use()) for source in sources]
+        return min(use.smallest for use in uses).bit_length() - 1 if any(use.written for use in uses) else UNWATCHED
+
     def _message(self, launch: ctypes.Structure, regions: list[Region], first_number: int) -> str:
         fault = launch.fault
         instruction = self.kernel.instructions[fault.instruction]
         said = FAULTS[fault.kind].format(
-            size=fault.size, place=self._place(fault, regions, first_number), patience=launch.patience
-        )
-        return (
-            f"thread {fault.thread} of block {fault.block} {said}; line {instruction.line} of the PTX: "
+            size=fault.size, place=self._place(fault, regions, first_number), patience=launch.patience,
+            other_thread=fault.other_thread, other_block=fault.other_block,
+        )  # fmt: skip
+        message = (
+            f"thread {fault.thread} of block {fault.block} {said}; line {instruction.line} of the PTX of {self.name}: "
             f"{instruction.text}"
         )
+        if fault.kind != RACE:
+            return message
+        other = self.kernel.instructions[fault.other_instruction]
+        return f"{message} and line {other.line}: {other.text}"
 
     def _place(self, fault: ctypes.Structure, regions: list[Region], first_number: int) -> str:
         """The address as a byte of an argument or a symbol."""
@@ -173,9 +241,10 @@ class Executable:
 
 
 @cache
-def executable_of(kernel, capability: tuple[int, int]) -> Executable:
-    """A kernel of the product, compiled for this capability."""
+def executable_of(kernel, capability: tuple[int, int], weakened: bool = False) -> Executable:
+    """A kernel of the product, compiled for this capability; `weakened`: launches may weaken an instruction."""
     from tests.ptx.engine import SIGNATURES
 
-    names = kernel.py_func.__code__.co_varnames[: kernel.py_func.__code__.co_argcount]
-    return Executable(ptx_of(kernel, SIGNATURES[kernel], capability), names)
+    function = kernel.py_func
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    return Executable(ptx_of(kernel, SIGNATURES[kernel], capability), names, function.__name__, weakened)

@@ -12,21 +12,27 @@
 #include <ucontext.h>
 
 enum { SPACE_GENERIC, SPACE_GLOBAL, SPACE_SHARED, SPACE_LOCAL, SPACE_CONST };
-enum { KIND_LOAD, KIND_STORE, KIND_ATOMIC };
+enum { KIND_LOAD, KIND_STORE, KIND_ATOMIC, KIND_STRONG_LOAD, KIND_STRONG_STORE };  // strong: volatile, relaxed
 enum { FAULT_NONE, FAULT_BOUNDS, FAULT_ALIGNMENT, FAULT_SPACE, FAULT_DIVISION, FAULT_BARRIER, FAULT_MASK,
-       FAULT_DEADLOCK, FAULT_ENDLESS, FAULT_TRAP, FAULT_MEMORY };
+       FAULT_DEADLOCK, FAULT_ENDLESS, FAULT_TRAP, FAULT_RACE, FAULT_UNFOLLOWED };
 enum { RUNNING, AT_BARRIER, AT_WARP, ENDED };
 enum { WARP_SYNC, SHFL_UP, SHFL_DOWN, SHFL_IDX, SHFL_BFLY, VOTE_ALL, VOTE_ANY, VOTE_BALLOT, MATCH_ANY };
-enum { REGION_SHIFT = 40, STACK_BYTES = 1 << 18, MOST_RESIDENT = 8, LANES = 32, RUBBISH = 0xA5,
+enum { REGION_SHIFT = 40, STACK_BYTES = 1 << 18, MOST_RESIDENT = 8, LANES = 32, MOST_WARPS = 32, RUBBISH = 0xA5,
        COUNTING_TURN = 1 << 20 };
 
 typedef struct { int space; uint32_t size, align; } Symbol;
 
 #define MIDDLE (1ULL << (REGION_SHIFT - 1))
 // Memory that kernels may access: addresses from (its number << REGION_SHIFT) + first; `first` is MIDDLE or a bit more.
-typedef struct { uint64_t first, size; uint8_t *host; int64_t space; } Region;
+// `grain`: the binary logarithm of an item's bytes where accesses are watched for races, else UNWATCHED or EXEMPT.
+typedef struct { uint64_t first, size; uint8_t *host; int64_t space, grain; struct Trace *traces; } Region;
+enum { UNWATCHED = -1, EXEMPT = -2 };  // it is only read; its races are declared
 
-typedef struct { uint64_t kind, instruction, block, thread, address, size, region; } Fault;
+typedef struct { uint64_t kind, instruction, block, thread, address, size, region, other_block, other_thread,
+                 other_instruction; } Fault;
+
+typedef struct { uint32_t who, when, instruction; } Mark;  // an access: 1 + the thread's number in the launch, or 0
+typedef struct Trace { Mark writer, others[2]; uint32_t kind; } Trace;  // of an item; the others read it, or are atomic
 
 typedef struct {
     uint64_t instructions;       // of all threads
@@ -44,11 +50,18 @@ typedef struct {
     uint64_t *parameters;
     Region *regions;
     uint64_t num_regions, blocks, threads, dynamic_shared, resident, seed, longest_turn, patience, counting;
+    uint64_t weakened;  // 1 + the number of an instruction, or 0
     Counts counts;
     Fault fault;
 } Launch;
 
-typedef struct { uint64_t number, live, waiting; uint8_t *shared; } Block;
+typedef struct {
+    uint64_t number, live, waiting;
+    uint8_t *shared;
+    Trace *traces;                   // of shared memory
+    uint32_t first;                  // 1 + the first thread's number in the launch
+    uint32_t time, met, warps_met[MOST_WARPS];  // barriers so far, and the time of the last one of the block or a warp
+} Block;
 
 typedef struct {
     uint32_t instruction;
@@ -82,7 +95,9 @@ static uint64_t random_state;
 
 static void fail(Thread *t, uint64_t instruction, int kind, uint64_t address, uint64_t size)
 {
-    launch->fault = (Fault){kind, instruction, t->block->number, t->thread, address, size, address >> REGION_SHIFT};
+    Fault *fault = &launch->fault;
+    fault->kind = kind, fault->instruction = instruction, fault->block = t->block->number, fault->thread = t->thread;
+    fault->address = address, fault->size = size, fault->region = address >> REGION_SHIFT;
     _longjmp(failed, 1);
 }
 
@@ -103,6 +118,7 @@ static inline void visit(Thread *t, uint32_t block)
 }
 #define VISIT(block) visit(t, block)
 
+#include "races.h"
 #include "counts.h"
 #include "arithmetic.h"
 
@@ -116,8 +132,12 @@ static inline void *reach(Thread *t, uint32_t instruction, uint64_t address, uin
     if (offset > region->size || size > region->size - offset) fail(t, instruction, FAULT_BOUNDS, address, size);
     if (address % size) fail(t, instruction, FAULT_ALIGNMENT, address, size);
     if (space != SPACE_GENERIC && space != region->space) fail(t, instruction, FAULT_SPACE, address, size);
-    if (kind != KIND_LOAD && region->space == SPACE_CONST) fail(t, instruction, FAULT_SPACE, address, size);
-    if (launch->counting) count_access(t, instruction, address, kind, region->space);
+    int loads = kind == KIND_LOAD || kind == KIND_STRONG_LOAD, watched = kind > KIND_ATOMIC ? KIND_ATOMIC : kind;
+    if (!loads && region->space == SPACE_CONST) fail(t, instruction, FAULT_SPACE, address, size);
+    if (region->grain >= 0) watch(t, instruction, region, address, offset, size, watched);
+    else if (region->grain == UNWATCHED && !loads && region->space != SPACE_LOCAL)
+        fail(t, instruction, FAULT_UNFOLLOWED, address, size);
+    if (launch->counting) count_access(t, instruction, address, loads ? KIND_LOAD : kind, region->space);
     return region->host + offset;
 }
 

@@ -7,7 +7,7 @@ static size_t num_slots;
 static Thread **ready;
 static size_t num_ready;
 static Block residents[MOST_RESIDENT];
-static size_t local_bytes, shared_bytes;
+static size_t local_bytes, shared_bytes, shared_traces;
 
 static uint64_t next_random(void)  // SplitMix64
 {
@@ -62,15 +62,19 @@ void release_slots(void)
     }
 }
 
+static size_t traces_of(const Region *region) { return region->grain >= 0 ? (region->size >> region->grain) + 1 : 0; }
+
 static void resume(Thread *t)
 {
-    size_t local = 0, shared = 0;
+    size_t local = 0, shared = 0, traces = 0;
     current = t, turn = next_turn();
     for (size_t k = 0; k < NUM_SYMBOLS; k++) {
         Region *region = &launch->regions[k + 1];
         size_t room = (region->size + 15) / 16 * 16;
         if (region->space == SPACE_LOCAL) region->host = t->local + local, local += room;
-        if (region->space == SPACE_SHARED) region->host = t->block->shared + shared, shared += room;
+        if (region->space != SPACE_SHARED) continue;
+        region->host = t->block->shared + shared, shared += room;
+        region->traces = t->block->traces + traces, traces += traces_of(region);
     }
     if (_setjmp(scheduler)) return;
     if (t->started) _longjmp(t->context, 1);
@@ -87,6 +91,8 @@ static void start_block(size_t place, uint64_t number)
 {
     Block *block = &residents[place];
     block->number = number, block->live = launch->threads, block->waiting = 0;
+    block->first = 1 + (uint32_t)(number * launch->threads), block->time = 1, block->met = 0;
+    memset(block->warps_met, 0, sizeof(block->warps_met));
     memset(block->shared, RUBBISH, shared_bytes);
     for (size_t k = launch->threads; k-- > 0;) {  // the last one is taken first
         Thread *t = slots[place * launch->threads + k];
@@ -116,7 +122,7 @@ static void release_barrier(Block *block)
         t->result_popc = votes, t->result_and = votes == block->live, t->result_or = votes > 0;
         t->state = RUNNING, ready[num_ready++] = t;
     }
-    block->waiting = 0;
+    block->waiting = 0, block->met = block->time++;
 }
 
 static void exchange(Thread *t, Thread **lanes, uint32_t lane)
@@ -147,6 +153,7 @@ static void release_warp(Thread *arrived)
             fail(arrived, arrived->instruction, FAULT_MASK, 0, 0);
         if (lanes[lane]->a) ballot |= 1u << lane;
     }
+    if (arrived->operation == WARP_SYNC) arrived->block->warps_met[arrived->thread / LANES] = arrived->block->time++;
     for (uint32_t lane = LANES; lane-- > 0;) {
         if (!(mask >> lane & 1)) continue;
         Thread *t = lanes[lane];
@@ -207,13 +214,13 @@ static void run_blocks(const uint32_t *order)
 
 static void measure_symbols(void)
 {
-    local_bytes = shared_bytes = 0;
+    local_bytes = shared_bytes = shared_traces = 0;
     for (size_t k = 0; k < NUM_SYMBOLS; k++) {
         Region *region = &launch->regions[k + 1];
         region->space = symbols[k].space, region->first = MIDDLE;
         region->size = symbols[k].space == SPACE_SHARED && symbols[k].size == 0 ? launch->dynamic_shared : symbols[k].size;
         if (region->space == SPACE_LOCAL) local_bytes += (region->size + 15) / 16 * 16;
-        if (region->space == SPACE_SHARED) shared_bytes += (region->size + 15) / 16 * 16;
+        if (region->space == SPACE_SHARED) shared_bytes += (region->size + 15) / 16 * 16, shared_traces += traces_of(region);
     }
 }
 
@@ -230,14 +237,19 @@ void run_launch(Launch *wanted)
         uint32_t other = random_below(k), moved = order[k - 1];
         order[k - 1] = order[other], order[other] = moved;
     }
-    for (size_t k = 0; k < launch->resident; k++) residents[k].shared = calloc(1, shared_bytes + 1);
+    for (size_t k = 0; k < launch->resident; k++) {
+        residents[k].shared = calloc(1, shared_bytes + 1);
+        residents[k].traces = calloc(shared_traces + 1, sizeof(Trace));
+    }
+    prepare_traces();
     prepare_counts();
     if (!_setjmp(failed)) {
         make_slots(launch->resident * launch->threads);
         run_blocks(order);
     } else
         for (size_t k = 0; k < num_slots; k++) slots[k]->started = 0, slots[k]->num_accesses = 0;
-    for (size_t k = 0; k < launch->resident; k++) free(residents[k].shared);
+    for (size_t k = 0; k < launch->resident; k++) free(residents[k].shared), free(residents[k].traces);
+    release_traces();
     release_counts();
     free(order);
 }

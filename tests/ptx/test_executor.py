@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numba import cuda, types
 
+from tests.ptx import execute
 from tests.ptx.build import compile_to_ptx
 from tests.ptx.execute import Counts, Executable, KernelError
 from tests.ptx.test_instructions import made
@@ -77,9 +78,9 @@ def test_a_view_allows_its_own_bytes_only(executable):
     with pytest.raises(KernelError, match="byte 800 of numbers"):
         kernel.run(2, THREADS, memory[100:200], out, seed=1)
     both = memory[:100], memory[50:150]  # overlap: one region
-    kernel.run(2, THREADS, *both, seed=1)
+    kernel.run(2, THREADS, *both, seed=1, races=False)
     with pytest.raises(KernelError, match=r"byte 1,\d+ of out and numbers \(1,200 bytes\)"):
-        kernel.run(3, THREADS, memory[50:150], memory[:150], seed=1)
+        kernel.run(3, THREADS, memory[50:150], memory[:150], seed=1, races=False)
 
 
 def test_a_store_through_an_empty_array_is_a_fault():
@@ -171,10 +172,10 @@ def reverse_without_barrier(numbers, out):
     out[cuda.grid(1)] = shared[THREADS - 1 - k]
 
 
-def reversed_blocks(kernel, seed, threads=THREADS):
+def reversed_blocks(kernel, seed, threads=THREADS, races=False):
     numbers = np.arange(8 * threads)
     out = np.zeros_like(numbers)
-    kernel.run(8, threads, numbers, out, seed=seed)
+    kernel.run(8, threads, numbers, out, seed=seed, races=races)
     return out.reshape(8, -1)[:, ::-1].ravel().tolist() == numbers.tolist()
 
 
@@ -203,13 +204,13 @@ def test_a_count_without_atomics_loses_some(executable):
     for seed in SEEDS:
         for kernel in (good, bad):
             out = np.zeros(1, np.int64)
-            kernel.run(4, THREADS, out, seed=seed)
+            kernel.run(4, THREADS, out, seed=seed, races=False)
             results.append(int(out[0]))
     assert set(results[::2]) == {4 * THREADS}
     assert max(results[1::2]) < 4 * THREADS
     assert len(set(results[1::2])) > 3, "each seed is another order"
     out = np.zeros(1, np.int64)
-    bad.run(4, THREADS, out, seed=SEEDS[0])
+    bad.run(4, THREADS, out, seed=SEEDS[0], races=False)
     assert out[0] == results[1], "a seed is always the same order"
 
 
@@ -316,6 +317,136 @@ def test_barriers(executable):
     out[:] = 0
     counted.run(1, 100, np.arange(60, dtype=np.int32), out, seed=1)  # threads that ended are not waited for
     assert out.tolist() == [1049] * 60 + [0] * 40
+
+
+# Happens-before
+
+
+def read_what_another_writes(numbers, out):
+    """Right in all orders of these two, so no result shows it."""
+    k = cuda.grid(1)
+    if k == 0:
+        numbers[0] = 1
+    elif k == out.size - 1:
+        out[k] = max(numbers[0], 1)
+
+
+def mix_atomics(out):
+    if cuda.grid(1) == 3:
+        out[0] = 1
+    else:
+        cuda.atomic.add(out, 0, 1)
+
+
+def write_bytes(out):
+    """Neighbouring bytes, which are different memory."""
+    out[cuda.grid(1)] = cuda.grid(1) & 255
+
+
+def pass_on(out):
+    """A lane writes what its neighbour wrote before."""
+    shared = cuda.shared.array(THREADS, numba.int64)
+    k = cuda.threadIdx.x
+    for _ in range(3):
+        shared[k] = k
+        cuda.syncwarp()
+        k ^= 1
+        shared[k] += 1
+        cuda.syncwarp()
+    out[cuda.grid(1)] = shared[k]
+
+
+def pass_on_by_votes(out):
+    """A vote exchanges values, and orders no memory."""
+    shared = cuda.shared.array(THREADS, numba.int64)
+    k = cuda.threadIdx.x
+    shared[k] = k
+    if cuda.ballot_sync(0xFFFFFFFF, k >= 0) != 0:
+        out[cuda.grid(1)] = shared[k ^ 1]
+
+
+def pass_on_to_a_warp(out):
+    """Only lanes of one warp wait for each other."""
+    shared = cuda.shared.array(THREADS, numba.int64)
+    k = cuda.threadIdx.x
+    shared[k] = k
+    cuda.syncwarp()
+    out[cuda.grid(1)] = shared[k ^ 32]
+
+
+def many_readers(numbers, out):
+    """The last reader writes; two warps of another block and one of its own read before."""
+    k = cuda.grid(1)
+    out[k] = numbers[0]
+    cuda.syncthreads()
+    if k == 0:
+        numbers[0] = 1
+
+
+RACES = [
+    (read_what_another_writes, (I64, I64), 1, r"which thread \d+ of block 0 accesses too"),
+    (read_what_another_writes, (I64, I64), 2, r"which thread \d+ of block [01] accesses too"),
+    (count, (I64,), 1, "byte 0 of out"),
+    (
+        mix_atomics,
+        (I64,),
+        1,
+        r"line \d+ of the PTX of .*(st.global.* and line \d+: atom|atom.* and line \d+: st.global)",
+    ),
+    (reverse_without_barrier, (I64, I64), 1, "of the shared array"),
+    (pass_on_by_votes, (I64,), 1, "of the shared array"),
+    (pass_on_to_a_warp, (I64,), 1, "of the shared array"),
+    (many_readers, (I64, I64), 2, "byte 0 of numbers"),
+]
+
+
+def arrays_for(signature, blocks):
+    return [np.zeros(blocks * THREADS, np.uint8 if kind is U8 else np.int64) for kind in signature]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "signature", "blocks", "message"), RACES, ids=[f"{each[0].__name__}-{each[2]}" for each in RACES]
+)
+def test_accesses_that_nothing_orders_are_a_fault(executable, kernel, signature, blocks, message):
+    for settings in ({"counting": True}, *({"seed": seed} for seed in SEEDS)):
+        with pytest.raises(KernelError, match=f"(?=.*, and no barrier is between; ).*{message}"):
+            executable(kernel, *signature).run(blocks, THREADS, *arrays_for(signature, blocks), **settings)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "signature", "blocks"),
+    [(reverse, (I64, I64), 8), (write_bytes, (U8,), 3), (pass_on, (I64,), 5), (many_readers, (I64, I64), 1)],
+)
+def test_accesses_that_a_barrier_orders_are_none(executable, kernel, signature, blocks):
+    for settings in ({"counting": True}, *({"seed": seed} for seed in SEEDS)):
+        executable(kernel, *signature).run(blocks, THREADS, *arrays_for(signature, blocks), **settings)
+
+
+def test_a_declared_race_is_none(monkeypatch):
+    ptx = compile_to_ptx(count, (I64,))
+    monkeypatch.setitem(execute.SAME_VALUE, "count", {"out": "a test"})
+    Executable(ptx, ["out"], "count").run(1, THREADS, np.zeros(1, np.int64), seed=1)
+    with pytest.raises(KernelError, match="no barrier is between"):
+        Executable(ptx, ["out"], "another").run(1, THREADS, np.zeros(1, np.int64), seed=1)
+
+
+def look_first(out, unused):
+    """A bit is set by an atomic, unless it is set."""
+    if out[0] & 1 == 0:
+        cuda.atomic.or_(out, 0, 1)
+
+
+def test_a_look_before_an_atomic_is_none_where_it_is_declared(monkeypatch):
+    ptx = compile_to_ptx(look_first, (I64, I64))
+    monkeypatch.setitem(execute.LOOKS, "look_first", "a test")
+    for name in ("look_first", "another"):
+        kernel = Executable(ptx, ["out", "unused"], name)
+        launch = kernel.run, 2, THREADS, np.zeros(1, np.int64), np.zeros(1, np.int64)
+        if name == "look_first":
+            launch[0](*launch[1:], seed=1)
+            continue
+        with pytest.raises(KernelError, match="no barrier is between"):
+            launch[0](*launch[1:], seed=1)
 
 
 # Warps

@@ -26,6 +26,7 @@ SEEDS = (1, 20_000, 300_000)
 SOME_SEEDS = SEEDS if "PTX_ALL_SEEDS" in os.environ else SEEDS[:1]  # `make ptx` sets it
 CAPABILITIES = [(9, 0), (10, 0)]  # Numba compiles 7.5 to 9.0 to the same PTX, and 10.0 with another version of LLVM
 NASTY_TEXTS = [text for text in NASTY if len(text) < 3000]
+MORE_TEXTS = [*NASTY_TEXTS, workload.several_pieces()]
 SOME_DOCUMENTS = real_documents(None if "PTX_ALL_SEEDS" in os.environ else 100)
 
 
@@ -41,7 +42,7 @@ SOME_DOCUMENTS = real_documents(None if "PTX_ALL_SEEDS" in os.environ else 100)
 def test_results_equal_the_cpu_engine(monkeypatch, tmp_path, seed, capability):
     engine, _ = install_engine(monkeypatch, seed, capability)
     for name in workload.CALLS:
-        workload.assert_equal_results(name, engine, [*workload.made_texts(40, seed), *NASTY_TEXTS], tmp_path)
+        workload.assert_equal_results(name, engine, [*workload.made_texts(40, seed), *MORE_TEXTS], tmp_path)
 
 
 @pytest.mark.slow("the parity tests pass on the device code of the kernels")
@@ -79,7 +80,7 @@ def test_a_wrong_kernel_is_noticed(monkeypatch, tmp_path):
 @pytest.mark.parametrize("seed", SOME_SEEDS)
 def test_real_documents(monkeypatch, tmp_path, seed):
     engine, _ = install_engine(monkeypatch, seed)
-    texts = SOME_DOCUMENTS
+    texts = [*SOME_DOCUMENTS, workload.several_pieces()]
     for name in workload.CALLS:
         workload.assert_equal_results(name, engine, texts, tmp_path)
 

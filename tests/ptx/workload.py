@@ -77,6 +77,12 @@ def made_texts(count: int = 192, seed: int = 1) -> list[str]:
     return texts
 
 
+def several_pieces() -> str:
+    """A document of which several blocks take a part each, the last one few: of its words, and 2,051 n-grams of 5."""
+    words = made_words(random.Random(7), 2055)
+    return "\n".join(" ".join(words[k : k + 9]) + "." for k in range(0, len(words), 9))
+
+
 def longest_made() -> list[str]:
     """A document of more words, and one of more lines, than a table in shared memory has room for; both repeat. One of
     fewer words, of which only the table has."""
