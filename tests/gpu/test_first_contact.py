@@ -83,6 +83,7 @@ def test_after_a_crash_the_next_part_runs_in_a_new_process(tmp_path):
     out = tmp_path / "out"
     (tmp_path / "kit").mkdir()
     (tmp_path / "kit" / "unpack.sh").write_text('echo "export KIT_READY=yes" >"$SITE/env.sh"\n')
+    (tmp_path / "kit" / "kernels.bin").write_bytes(b"code")
     program = started(tmp_path, "one", str(out))
     shown, _ = program.communicate(timeout=60)
     found = results_of(out)
@@ -92,6 +93,7 @@ def test_after_a_crash_the_next_part_runs_in_a_new_process(tmp_path):
     assert found["probes2"]["value"].startswith("its process ended with code 9\n")
     assert found["machine"]["value"].startswith("exit code 5\n") and program.returncode == 2
     assert found["unpack"]["status"] == "ok" and "ok    unpack (" in shown
+    assert (tmp_path / "site" / "kernels.bin").read_bytes() == b"code"
     assert "_numba_cuda_redirector" in (tmp_path / "site" / "sitecustomize.py").read_text()
     assert_whole(out)
 
@@ -248,11 +250,15 @@ def test_a_failed_part_does_not_stop_the_next(tmp_path, monkeypatch):
 
 
 def test_probes_without_a_device(tmp_path, monkeypatch):
-    """Each probe that needs a device is skipped, those of the host run."""
+    """Each probe that needs a device is skipped, those of the host run. The lack of a device is a failure, unless it is
+    expected."""
     parts = [part for part in probe.GROUPS["probes"] if "kernels" not in part.name]
     found = ran(tmp_path, monkeypatch, parts, "no NVIDIA driver", dry=True)
     assert found["machine"][0] == "ok" and found["import numba"][0] == "ok"
     assert {found[part.name] for part in parts if part.device} == {("skip", "no NVIDIA driver")}
+    assert "a device" not in found
+    found = ran(tmp_path / "again", monkeypatch, [], "no NVIDIA driver")
+    assert found == {"a device": ("FAIL", "no NVIDIA driver")}
 
 
 def test_probes_of_the_device_come_before_what_is_compiled():
@@ -343,6 +349,7 @@ def test_the_table_compares_with_the_model():
     found = {row[1]: row[2:] for row in rows}
     assert found["hash_rows, GB/s"][2] == "0.50"
     assert found["unknown, GB/s"] == ("256", "-", "-") and found["copies"] == ("6", "-", "-")
-    assert found["launches"][:2] == ("1", str(sum(model.calls["hash"].kernels.values()) + model.calls["hash"].sums))
-    assert found["GB/s"][0] == "100" and found["idle share"][1] != "-" and found["Python, ms"][1] != "-"
+    assert found["launches"][:2] == ("1", str(model.calls["hash"].launches))
+    assert found["synchronisations"][1] == str(model.calls["hash"].waits) and found["GB/s"][0] == "100"
+    assert found["idle share"][1] != "-" and found["Python, ms"][1] != "-"
     assert set(gpu_bench.MODELLED.values()) <= set(model.calls)
