@@ -98,20 +98,27 @@ def test_after_a_crash_the_next_part_runs_in_a_new_process(tmp_path):
     assert_whole(out)
 
 
-def test_a_part_that_never_ends_is_stopped_and_all_ends_before_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(first_contact, "GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(first_contact, "LEAST_SECONDS", 0.1)
+def ran_with_stuck_part(tmp_path: Path, monkeypatch, number: int, *arguments: str) -> dict[str, dict]:
     monkeypatch.setenv("SITE", str(tmp_path / "site"))
-    begun = time.time()
-    python = stand_in(tmp_path, stuck="(4, 8)")
-    first_contact.main(["one", str(tmp_path / "out"), "--limit", "32", "--kit", str(tmp_path), "--python", python])
-    assert 1.5 < time.time() - begun < 6
-    found = results_of(tmp_path / "out")
-    for name in ("probes4", "probes8"):
-        assert found[name]["value"].startswith("stopped: over its limit\n")
-    assert found["probes5"]["status"] == "ok" and "probes9" not in found
-    assert found["probes4"]["seconds"] < 1
+    python = stand_in(tmp_path, stuck=f"({number},)")
+    first_contact.main(["one", str(tmp_path / "out"), "--kit", str(tmp_path), "--python", python, *arguments])
     assert_whole(tmp_path / "out")
+    return results_of(tmp_path / "out")
+
+
+def test_a_part_that_never_ends_is_stopped_and_the_next_one_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(first_contact, "GRACE_SECONDS", 0.2)
+    found = ran_with_stuck_part(tmp_path, monkeypatch, 4)
+    assert found["probes4"]["value"].startswith("stopped: over its limit\n") and found["probes4"]["seconds"] < 10
+    assert found["probes5"]["status"] == "ok"
+
+
+def test_all_ends_before_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(first_contact, "LEAST_SECONDS", 0.1)
+    begun = time.time()
+    found = ran_with_stuck_part(tmp_path, monkeypatch, 1, "--limit", "32")
+    assert time.time() - begun < 32 - first_contact.SPARE_SECONDS + first_contact.STOP_SECONDS
+    assert "probes2" not in found and "begin" not in {line["status"] for line in found.values()}
 
 
 def kill_after(folder: Path, seconds: float) -> None:
