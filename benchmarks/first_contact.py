@@ -50,8 +50,9 @@ GRACE_SECONDS = 15  # of a part over its limit, to stop on its own
 LEAST_SECONDS = 3  # with less time a part does not begin
 KEPT_SECONDS = 2
 MOST_LOG_BYTES = 4 << 20  # of one process; the beginning of a longer log is left out
-SHOWN_LINES = 15
+SHOWN_LINES, SHOWN_CHARACTERS = 15, 300
 FIRST_CHECK = "60 documents on both engines"
+KERNELS = "kernels.bin"
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
 SANITIZER_SECONDS = 100
 SANITIZER_FOUND = 86  # its exit code if it finds errors
@@ -115,7 +116,7 @@ def summary_of(results: Results, bench: Path) -> str:
 
 
 def tail(log: Path, lines: int = SHOWN_LINES) -> str:
-    return "\n".join(log.read_text("utf-8", "replace").splitlines()[-lines:])
+    return "\n".join(line[:SHOWN_CHARACTERS] for line in log.read_text("utf-8", "replace").splitlines()[-lines:])
 
 
 class Supervisor:
@@ -205,7 +206,7 @@ class Supervisor:
         command = [
             self.options.python, "-m", "benchmarks.probe", group, str(self.out), "--start", str(self.results.start),
             "--deadline", str(self.deadline), "--kit", str(self.options.kit.resolve()),
-            "--data", str(self.options.data.resolve()), *dry,
+            *dry,
         ]  # fmt: skip
         log = self.logs / f"{group}.txt"
         while self.left() > LEAST_SECONDS:
@@ -218,7 +219,7 @@ class Supervisor:
                 self.results.add(line["part"], "FAIL", value=f"{end}\n{tail(log)}", seconds=seconds)
             elif code == 0:
                 return
-            if len(self.results.lines()) == begun:
+            if code is not None and len(self.results.lines()) == begun:
                 self.results.add(f"process of {group}", "FAIL", value=f"exit code {code}\n{tail(log)}")
                 return
 
@@ -275,6 +276,8 @@ def unpack(supervisor: Supervisor, kit: Path, site: Path) -> None:
         return
     site.mkdir(parents=True, exist_ok=True)
     supervisor.command("unpack", 300, ["bash", str(kit / "unpack.sh"), str(kit)])
+    if (kit / KERNELS).exists():
+        shutil.copy(kit / KERNELS, site)  # step two may come without the kit, and with sources of another time
     (site / "sitecustomize.py").write_text(REDIRECT)
 
 

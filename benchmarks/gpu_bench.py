@@ -14,9 +14,9 @@ the function's result, in multiples of the text.
 
 One more call of each function is traced (`benchmarks.device_trace`): time of each kernel, launches, synchronisations,
 copies, time of Python, idle share. Without PyTorch, CUDA events around each launch time the kernels, which adds the
-delay of a launch to each, and the rest is left out. The table compares all this with `tests/ptx/model.py`, where that
-has the quantity; its last column is measured ÷ modelled. The model counted real_2mb.jsonl: with other texts the ratio
-has their difference, too.
+delay of a launch to each, and the rest is left out. The table compares all this with the lower end of
+`tests/ptx/model.py`, where that has the quantity; its last column is measured ÷ modelled. The model counted the texts
+of `tests/data/corpus.jsonl.gz`: with other texts the ratio has their difference, too.
 
 `--job` writes texts as Parquet and tokenises them with the CPU engine alone. Then it runs NFC, Gopher, exact and
 near-duplicates, GPT-2 and `.bin/.idx` with the GPU engine. It gives the seconds of each phase, its MB of input per
@@ -27,6 +27,7 @@ one of a GPU.
 """
 
 import argparse
+import gzip
 import itertools
 import json
 import statistics
@@ -93,7 +94,8 @@ SAMPLE_SECONDS = 0.2
 def read_texts(path: Path | None) -> list[str]:
     if path is None:
         return [text for text in generate_documents(20_000) if text]
-    with path.open(encoding="utf-8") as lines:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as lines:
         return [text for line in lines if (text := json.loads(line)["text"])]
 
 
@@ -232,19 +234,19 @@ def cases(engine: Engine, frame, path: Path) -> Iterator[tuple[str, Callable[[],
 
 
 class Model:
-    """What the model of `tests/ptx` says of a function or a kernel on `size` bytes of text."""
+    """What the model of `tests/ptx` says of a function or a kernel on `size` bytes of text: the lower end of speeds."""
 
     def __init__(self, size: int) -> None:
         from tests.ptx import model, profile
 
         recorded = json.loads(profile.RECORDED.read_bytes())
-        self.name, found = list(recorded["inputs"].items())[-1]
+        found = recorded["inputs"][profile.ON_PAGE]
         self.calls = {name: profile.Call(**values) for name, values in found["calls"].items()}
-        self.share, self.size, self.model = size / found["bytes"], size, model
+        self.size, self.text_bytes, self.model = size, found["bytes"], model
         self.times = profile.kernel_times(found, recorded)
 
     def kernel(self, name: str) -> float | None:
-        """Milliseconds of all launches of a kernel in a call, with the upper end of its time for memory."""
+        """Milliseconds of all launches of a kernel in a call."""
         times = self.times.get(name)
         return times.batch_ms(times.most, self.size) if times else None
 
@@ -252,10 +254,12 @@ class Model:
         call = self.calls.get(MODELLED.get(name, ""))
         if call is None:
             return {}
-        sums, python = self.model.ms_of_sums(call.sum_bytes * self.share / self.size) * self.size / 1e9, call.python_ms
-        total = sum(self.kernel(kernel) for kernel in call.kernels) + sums + python
-        speed = self.size / 1e6 / total
-        return {"GB/s": speed, "launches": call.launches, "Python, ms": python, "idle share": python / total}
+        times = [self.times[kernel] for kernel in call.kernels]
+        speeds = self.model.batch_speeds(times, call.sum_bytes / self.text_bytes, call.python_ms, self.size)
+        return {
+            "GB/s": speeds.lowest, "launches": call.launches, "synchronisations": call.waits,
+            "Python, ms": call.python_ms, "idle share": 1 - speeds.lowest / speeds.kernels,
+        }  # fmt: skip
 
 
 def model_of(size: int) -> Model | None:
@@ -420,7 +424,7 @@ def measure_job(texts: list[str], size: int, engine: str) -> dict:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--input", type=Path, help="JSON Lines with a field `text` (default: see above)")
+    parser.add_argument("--input", type=Path, help="JSON Lines with a field `text`, plain or .gz")
     parser.add_argument("--megabytes", type=int, default=256, help="of text for each function; 0 skips all")
     parser.add_argument(
         "--job", type=corpus.parse_size, default=0, metavar="SIZE", help="of the input of the whole job; 0 skips it"

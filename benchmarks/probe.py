@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of a first contact that run in one process: each thing that the GPU engine builds on, then checks and tests.
 
-    python -m benchmarks.probe GROUP OUT [--dry] [--kit FOLDER] [--data FOLDER] [--start TIME --deadline TIME]
+    python -m benchmarks.probe GROUP OUT [--dry] [--kit FOLDER] [--start TIME --deadline TIME]
 
 `benchmarks/first_contact.py` starts it. Groups: "probes", "checks", "blocking", "tests". A part is recorded when it
 begins and when it ends (`Results`); one that has ended in OUT is not repeated. A failure does not stop the next part.
@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks import compiled_kernels
-from benchmarks.first_contact import FIRST_CHECK, LEAST_SECONDS, ROOT, Results
+from benchmarks.first_contact import FIRST_CHECK, KERNELS, LEAST_SECONDS, ROOT, Results
 
 ROWS = 20_000
 TEXTS = pa.array(["", "a b", None, "ä" * 500] * (ROWS // 4), pa.large_string())
@@ -42,11 +42,10 @@ JOB = "500MB"
 
 
 class Place(NamedTuple):
-    """Where parts run: results, folders, whether a device is wanted, and the end of all."""
+    """Where parts run: folders, results, whether a device is wanted, and the end of all."""
 
     out: Path
     kit: Path
-    data: Path
     dry: bool
     results: Results
     deadline: float
@@ -287,7 +286,8 @@ def first_tokens(_: Place) -> str:
 
 def load_kernels(place: Place) -> str:
     with compiled_kernels.as_on_device(compiled_kernels.CAPABILITY) if place.dry else nullcontext():
-        return compiled_kernels.load(place.kit / "kernels.bin")
+        kept = Path(os.environ.get("SITE", ""), KERNELS)
+        return compiled_kernels.load(place.kit / KERNELS if (place.kit / KERNELS).exists() else kept)
 
 
 def compile_kernels(_: Place) -> str:
@@ -330,8 +330,7 @@ def golden(place: Place) -> str:
 def benchmark(place: Place) -> str:
     from benchmarks import gpu_bench
 
-    texts = place.data / "real_2mb.jsonl"
-    given = ["--input", str(texts)] if texts.is_file() else []
+    given = ["--input", str(ROOT / "tests/data/corpus.jsonl.gz")]  # of the model
     dry = ["--dry"] if place.dry else []
     code = gpu_bench.main(["--job", JOB, *given, *dry, "--output", str(place.out / "bench.json")])
     assert code == 0, "see `failed` in bench.json"
@@ -456,14 +455,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--dry", action="store_true", help="accept a machine without a device")
     parser.add_argument("--kit", type=Path, default=Path(".kit"))
-    parser.add_argument("--data", type=Path, default=Path(".data"))
     parser.add_argument("--start", type=float, default=time.time(), help="of all parts, in seconds since 1970")
     parser.add_argument("--deadline", type=float, default=time.time() + 3600, help="likewise")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     results = Results(options.out / "results.jsonl", options.start)
-    place = Place(options.out, options.kit, options.data, options.dry, results, options.deadline)
+    place = Place(options.out, options.kit, options.dry, results, options.deadline)
     obstacle = no_device()
+    if obstacle and not options.dry and options.group == "probes":
+        results.add("a device", "FAIL", value=obstacle)
     for part in GROUPS[options.group]:
         if part.name in results.latest():
             continue

@@ -83,6 +83,7 @@ def test_after_a_crash_the_next_part_runs_in_a_new_process(tmp_path):
     out = tmp_path / "out"
     (tmp_path / "kit").mkdir()
     (tmp_path / "kit" / "unpack.sh").write_text('echo "export KIT_READY=yes" >"$SITE/env.sh"\n')
+    (tmp_path / "kit" / "kernels.bin").write_bytes(b"code")
     program = started(tmp_path, "one", str(out))
     shown, _ = program.communicate(timeout=60)
     found = results_of(out)
@@ -92,24 +93,32 @@ def test_after_a_crash_the_next_part_runs_in_a_new_process(tmp_path):
     assert found["probes2"]["value"].startswith("its process ended with code 9\n")
     assert found["machine"]["value"].startswith("exit code 5\n") and program.returncode == 2
     assert found["unpack"]["status"] == "ok" and "ok    unpack (" in shown
+    assert (tmp_path / "site" / "kernels.bin").read_bytes() == b"code"
     assert "_numba_cuda_redirector" in (tmp_path / "site" / "sitecustomize.py").read_text()
     assert_whole(out)
 
 
-def test_a_part_that_never_ends_is_stopped_and_all_ends_before_the_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(first_contact, "GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(first_contact, "LEAST_SECONDS", 0.1)
+def ran_with_stuck_part(tmp_path: Path, monkeypatch, number: int, *arguments: str) -> dict[str, dict]:
     monkeypatch.setenv("SITE", str(tmp_path / "site"))
-    begun = time.time()
-    python = stand_in(tmp_path, stuck="(4, 8)")
-    first_contact.main(["one", str(tmp_path / "out"), "--limit", "32", "--kit", str(tmp_path), "--python", python])
-    assert 1.5 < time.time() - begun < 6
-    found = results_of(tmp_path / "out")
-    for name in ("probes4", "probes8"):
-        assert found[name]["value"].startswith("stopped: over its limit\n")
-    assert found["probes5"]["status"] == "ok" and "probes9" not in found
-    assert found["probes4"]["seconds"] < 1
+    python = stand_in(tmp_path, stuck=f"({number},)")
+    first_contact.main(["one", str(tmp_path / "out"), "--kit", str(tmp_path), "--python", python, *arguments])
     assert_whole(tmp_path / "out")
+    return results_of(tmp_path / "out")
+
+
+def test_a_part_that_never_ends_is_stopped_and_the_next_one_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(first_contact, "GRACE_SECONDS", 0.2)
+    found = ran_with_stuck_part(tmp_path, monkeypatch, 4)
+    assert found["probes4"]["value"].startswith("stopped: over its limit\n") and found["probes4"]["seconds"] < 10
+    assert found["probes5"]["status"] == "ok"
+
+
+def test_all_ends_before_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(first_contact, "LEAST_SECONDS", 0.1)
+    begun = time.time()
+    found = ran_with_stuck_part(tmp_path, monkeypatch, 1, "--limit", "32")
+    assert time.time() - begun < 32 - first_contact.SPARE_SECONDS + first_contact.STOP_SECONDS
+    assert "probes2" not in found and "begin" not in {line["status"] for line in found.values()}
 
 
 def kill_after(folder: Path, seconds: float) -> None:
@@ -248,11 +257,15 @@ def test_a_failed_part_does_not_stop_the_next(tmp_path, monkeypatch):
 
 
 def test_probes_without_a_device(tmp_path, monkeypatch):
-    """Each probe that needs a device is skipped, those of the host run."""
+    """Each probe that needs a device is skipped, those of the host run. The lack of a device is a failure, unless it is
+    expected."""
     parts = [part for part in probe.GROUPS["probes"] if "kernels" not in part.name]
     found = ran(tmp_path, monkeypatch, parts, "no NVIDIA driver", dry=True)
     assert found["machine"][0] == "ok" and found["import numba"][0] == "ok"
     assert {found[part.name] for part in parts if part.device} == {("skip", "no NVIDIA driver")}
+    assert "a device" not in found
+    found = ran(tmp_path / "again", monkeypatch, [], "no NVIDIA driver")
+    assert found == {"a device": ("FAIL", "no NVIDIA driver")}
 
 
 def test_probes_of_the_device_come_before_what_is_compiled():
@@ -343,6 +356,7 @@ def test_the_table_compares_with_the_model():
     found = {row[1]: row[2:] for row in rows}
     assert found["hash_rows, GB/s"][2] == "0.50"
     assert found["unknown, GB/s"] == ("256", "-", "-") and found["copies"] == ("6", "-", "-")
-    assert found["launches"][:2] == ("1", str(sum(model.calls["hash"].kernels.values()) + model.calls["hash"].sums))
-    assert found["GB/s"][0] == "100" and found["idle share"][1] != "-" and found["Python, ms"][1] != "-"
+    assert found["launches"][:2] == ("1", str(model.calls["hash"].launches))
+    assert found["synchronisations"][1] == str(model.calls["hash"].waits) and found["GB/s"][0] == "100"
+    assert found["idle share"][1] != "-" and found["Python, ms"][1] != "-"
     assert set(gpu_bench.MODELLED.values()) <= set(model.calls)
