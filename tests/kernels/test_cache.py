@@ -135,8 +135,8 @@ def test_without_a_folder_to_write_to_kernels_are_compiled_each_time(copy: Path,
         [sys.executable, "-c", HASH + child], cwd=copy, env=environment, capture_output=True, text=True, check=False
     )
     assert finished.returncode == 0, finished.stderr
-    own, childs = finished.stdout.splitlines()
-    assert (own.split()[2], childs.split()[2]) == ("0", "1")  # what it starts finds what it has compiled
+    own, children = finished.stdout.splitlines()
+    assert (own.split()[2], children.split()[2]) == ("0", "1")  # what it starts finds what it has compiled
     [line] = finished.stderr.splitlines()
     assert "/dev/null/cache" in line and "set NUMBA_CACHE_DIR to a writable folder" in line
     assert not list((copy.parent / "tmp").iterdir()) and not list(copy.parent.rglob("kernels.hash_rows-*"))
