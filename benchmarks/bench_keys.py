@@ -26,7 +26,7 @@ import numpy as np
 from curation.arrays import seeded_hashes
 from curation.engine import load_engine
 from curation.stages import FuzzyDedup
-from curation.stages.corpus.key_ranges import bundle_count
+from curation.stages.corpus.key_ranges import slice_group_count
 from curation.stages.invoke import run_phase_task, run_phases
 from curation.stages.near import near_groups
 from curation.stages.near.near_groups import check_counts, removed_of
@@ -119,7 +119,7 @@ def measure(rows: int, folder: Path, limit: int) -> None:
         )
 
     run_phases(stage, corpus, run)
-    removed = sum(removed_of(corpus, bundle).shape[1] for bundle in range(bundle_count(corpus)))
+    removed = sum(removed_of(corpus, slice_group).shape[1] for slice_group in range(slice_group_count(corpus)))
     print(
         f"{removed:,} removed, {check_counts(corpus)[0]:,} pairs; {total:.1f} CPU s, {1e9 * total / keys:.0f} ns per "
         f"key; peak of a task {peak:.0f} MB; at most {temporary / keys:.1f} temporary bytes per key; {wall:.0f} s"

@@ -102,10 +102,10 @@ def kernels() -> dict[str, Callable[[int], Any]]:
 
     def pass_all(n: int) -> None:
         hashes, offsets = shingles[n]
-        keys, owners = np.empty(1 << 17, np.uint64), np.full(1 << 17, FREE, np.int32)
+        keys, reducers = np.empty(1 << 17, np.uint64), np.full(1 << 17, FREE, np.int32)
         kept, value, places = np.empty(n, np.int32), np.empty(n), np.empty(np.diff(offsets).max(), np.int32)
         rows = np.arange(n, dtype=np.int32)
-        pass_documents(hashes, offsets, np.ones(n, bool), rows, 0.9, keys, owners, places, kept, value)
+        pass_documents(hashes, offsets, np.ones(n, bool), rows, 0.9, keys, reducers, places, kept, value)
 
     def compare(n: int) -> None:
         left = np.arange(n - 1)

@@ -7,7 +7,7 @@
 `measure` notes the processor time of each task, with one worker. The rest is the time of the run's own process: a line
 through the sizes, of three or more, tells its fixed part from what grows with the bytes of the input. Of ROUNDS rounds,
 the fastest and the slowest give both ends of a range. `table` scales phases by the bytes of the input, and gives
-bundles of tasks to threads in the order in which the run submits them: a bundle starts when a thread is free, and not
+batches of tasks to threads in the order in which the run submits them: a batch starts when a thread is free, and not
 before the client has submitted it.
 """
 
@@ -34,7 +34,7 @@ from curation.running.run import run
 from curation.stages import ExactDedup, FuzzyDedup
 from curation.stages.corpus.key_ranges import DIVISION, MAX_BUNDLE_ROWS, MIN_BUNDLE_ROWS, TASKS_PER_WORKER
 from curation.stages.near.near_groups import JOIN_PAIRS
-from curation.system.cluster import BUNDLE_SECONDS, MAX_MESSAGE, bundle_of
+from curation.system.cluster import BATCH_SECONDS, MAX_MESSAGE, batch_of
 from curation.system.progress import Progress
 from curation.system.sessions import TaskSession
 from curation.tasks.deletion import MAX_TASK_FILES, MIN_TASK_FILES
@@ -144,8 +144,8 @@ def count_tasks(name: str, size: float, documents: float, threads: int) -> int:
         return max(round(size / TASK_BYTES / TASK_SLICES), 1)
     if ": " not in name:
         return max(round(size / TASK_BYTES), 1)
-    bundle = min(max(documents / (TASKS_PER_WORKER * threads), MIN_BUNDLE_ROWS), MAX_BUNDLE_ROWS)
-    return max(round(documents / bundle), 1)  # there are about as many owners
+    batch = min(max(documents / (TASKS_PER_WORKER * threads), MIN_BUNDLE_ROWS), MAX_BUNDLE_ROWS)
+    return max(round(documents / batch), 1)  # there are about as many reducers
 
 
 class Costs(NamedTuple):
@@ -180,19 +180,19 @@ def simulate(costs: Costs, size: float, nodes: int) -> dict[str, float]:
         total *= ROUNDS_WORK if in_rounds else 1
         tasks = count_tasks(name, size, documents, nodes * THREADS)
         mean = sum(measured) / len(measured)
-        sizes = bundles(tasks, nodes * THREADS, total / tasks) if name != "finish" else [1] * tasks  # uneven tasks
+        sizes = batches(tasks, nodes * THREADS, total / tasks) if name != "finish" else [1] * tasks  # uneven tasks
         lengths = (size * total / tasks * measured[k % len(measured)] / mean for k, size in enumerate(sizes))
-        result[name] = schedule(lengths, nodes * THREADS, BUNDLE_SECONDS)
+        result[name] = schedule(lengths, nodes * THREADS, BATCH_SECONDS)
     return result
 
 
-def bundles(tasks: int, threads: int, seconds: float) -> Iterator[int]:
-    """Yield the numbers of tasks in bundles, as a cluster gets them. The mean `seconds` of a task are known after the
+def batches(tasks: int, threads: int, seconds: float) -> Iterator[int]:
+    """Yield the numbers of tasks in batches, as a cluster gets them. The mean `seconds` of a task are known after the
     first two messages."""
     for number in count(0):
         if not tasks:
             break
-        size = bundle_of(tasks, threads, seconds if number >= 2 * MAX_MESSAGE else 0.0)
+        size = batch_of(tasks, threads, seconds if number >= 2 * MAX_MESSAGE else 0.0)
         yield size
         tasks -= size
 

@@ -15,9 +15,9 @@ def nearest_vectors(vectors: np.ndarray, others: np.ndarray, weights: np.ndarray
     scores = _exact_dots(vectors, others).astype(np.float32, copy=False) * weights
     nearest = np.empty((len(vectors), count), np.int32)
     rows = np.arange(len(vectors))
-    for place in range(count):  # each round takes the first of the highest
-        nearest[:, place] = scores.argmax(axis=1)
-        scores[rows, nearest[:, place]] = -np.inf
+    for index in range(count):  # each round takes the first of the highest
+        nearest[:, index] = scores.argmax(axis=1)
+        scores[rows, nearest[:, index]] = -np.inf
     return nearest
 
 

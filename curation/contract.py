@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from curation.models.fasttext import Classifier
     from curation.models.ngrams import LanguageModel
     from curation.packing.tokenization import Tokenizer
-    from curation.reading.places import Mark
+    from curation.reading.locations import Location
     from curation.reading.source_files import Slice
 
 Frame = Any
@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     rows      number of documents and rejected records
     lines     number of physical lines, with blank ones
     repaired  number of documents in which U+FFFD replaced malformed UTF-8
-    marks     places of records that do not follow the one before them (`curation.reading.places`)
+    locations those of records that do not follow the one before them (`curation.reading.locations`)
     """
 
     frame: Frame
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
     rows: int
     lines: int
     repaired: int = 0
-    marks: Sequence[Mark] = ()
+    locations: Sequence[Location] = ()
 
 
 class Session(Protocol):

@@ -310,9 +310,9 @@ def _links(run: FinishedRun, table: pa.Table, engine: Engine) -> list[tuple[str 
         ids = [kept, *members]
         texts = [chained[stage, kept], *members.values()]
         found = dict(zip(ids, find_links(engine, run.settings(stage, CHAIN_STAGE), texts), strict=True))
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if row[:2] == (stage, kept) and (link := found[row[2]]):
-                links[place] = ids[link.position], link.similarity
+                links[index] = ids[link.position], link.similarity
     return links
 
 

@@ -85,8 +85,8 @@ def _sift(keys, heads, heap, size, place):
 @kernel
 def begin_merge(keys, heads, heap, size):
     """Order a heap of runs by the rows at their `heads`."""
-    for place in range(size // 2 - 1, -1, -1):
-        _sift(keys, heads, heap, size, place)
+    for index in range(size // 2 - 1, -1, -1):
+        _sift(keys, heads, heap, size, index)
 
 
 @kernel

@@ -242,8 +242,8 @@ def _nearest(engine: Engine, vectors: np.ndarray, weights: np.ndarray, block: sl
         wanted = min(count + 1, others.stop - others.start)  # one of them may be the vector itself
         found = engine.nearest_vectors(mine, vectors[others], weights[others], wanted) + np.int64(others.start)
         score = np.empty(found.shape, np.float32)
-        for place in range(wanted):
-            score[:, place] = dots(mine, vectors[found[:, place]]).astype(np.float32) * weights[found[:, place]]
+        for index in range(wanted):
+            score[:, index] = dots(mine, vectors[found[:, index]]).astype(np.float32) * weights[found[:, index]]
         score[found == own[:, None]] = -np.inf
         best, scores = np.concatenate([best, found], axis=1), np.concatenate([scores, score], axis=1)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :count]  # earlier vectors are first of equal ones
@@ -271,8 +271,8 @@ def _greedy(pairs: np.ndarray, lefts: int, rights: int) -> np.ndarray:
     """Return the positions of the pairs that are taken one after the other, each side at most once."""
     free_left, free_right = bytearray(b"\1") * lefts, bytearray(b"\1") * rights
     chosen = []
-    for place, (left, right) in enumerate(zip(pairs[0].tolist(), pairs[1].tolist(), strict=True)):
+    for index, (left, right) in enumerate(zip(pairs[0].tolist(), pairs[1].tolist(), strict=True)):
         if free_left[left] and free_right[right]:
             free_left[left] = free_right[right] = 0
-            chosen.append(place)
+            chosen.append(index)
     return np.array(chosen, np.int64)

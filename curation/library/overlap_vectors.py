@@ -215,13 +215,13 @@ class Search:
 
     def _compare(self, pieces: list[Piece]) -> None:
         vectors, present = np.zeros((len(pieces), self.items.vectors.shape[1]), np.int8), np.ones(len(pieces), bool)
-        new = [place for place, piece in enumerate(pieces) if piece.vector is None]
-        found = embed_texts([pieces[place].text for place in new], self.items.model, 0, "mean") if new else None
+        new = [index for index, piece in enumerate(pieces) if piece.vector is None]
+        found = embed_texts([pieces[index].text for index in new], self.items.model, 0, "mean") if new else None
         if found is not None:
             vectors[new], present[new] = found.vectors, found.present
-        for place, piece in enumerate(pieces):
+        for index, piece in enumerate(pieces):
             if piece.vector is not None:
-                vectors[place] = piece.vector
+                vectors[index] = piece.vector
         low, high = np.array([(piece.low, piece.high) for piece in pieces], np.int64).reshape(-1, 2).T
         for size in self.sizes:
             theirs = np.flatnonzero(present & (low <= size) & (size <= high))

@@ -138,8 +138,8 @@ def fixed_batches(windows: Sequence[np.ndarray], max_tokens: int, device: str) -
     """Yield, per batch, the numbers of its windows, and its shape: rows and padded length."""
     lengths = padded_lengths(max_tokens)
     padded = np.searchsorted(lengths, [len(window) for window in windows])
-    for place, length in enumerate(lengths):
-        chosen = np.flatnonzero(padded == place)
+    for index, length in enumerate(lengths):
+        chosen = np.flatnonzero(padded == index)
         rows = max(1, BATCH_TOKENS[device] // length)
         for first in range(0, len(chosen), rows):
             check_interrupts()

@@ -219,14 +219,14 @@ def _filled(
 def _parsed(column: pa.Array, name: str, ids: Sequence[str | None] | None) -> pa.Array:
     """Return JSON arrays of numbers as lists of float64. An empty string is no vector."""
     parsed = []
-    for place, text in enumerate(column.to_pylist()):
+    for index, text in enumerate(column.to_pylist()):
         try:
             value = orjson.loads(text) if text else None
             parsed.append(value)
             pa.array(value or [], pa.float64())
         except (ValueError, TypeError, pa.ArrowException):
             raise InputError(
-                f"column {name!r}: the value of {_shown(place, ids)} is {str(text)[:40]!r}, but a vector is a JSON "
+                f"column {name!r}: the value of {_shown(index, ids)} is {str(text)[:40]!r}, but a vector is a JSON "
                 "array of numbers, such as [0.1, -0.2]. Name the column of the vectors"
             ) from None
     return pa.array(parsed, pa.list_(pa.float64()))

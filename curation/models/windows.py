@@ -46,7 +46,7 @@ class Windows(NamedTuple):
 def special_ids(tokenizer: Any) -> tuple[list[int], list[int]]:
     """Return the ids that a tokenizer puts before and after a text."""
     encoding = tokenizer.encode("a")
-    text = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    text = [index for index, special in enumerate(encoding.special_tokens_mask) if not special]
     if not text:
         return [], []
     return encoding.ids[: text[0]], encoding.ids[text[-1] + 1 :]

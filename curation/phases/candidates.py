@@ -84,7 +84,7 @@ class Candidates:
 
     def table(self) -> pa.Table:
         """Return the candidates of the frames so far."""
-        return chosen_of(pa.concat_tables([SCHEMA.empty_table(), *self.pending]), held(self.samples))
+        return sample_of(pa.concat_tables([SCHEMA.empty_table(), *self.pending]), held(self.samples))
 
 
 def held(samples: int) -> int:
@@ -100,7 +100,7 @@ def text_hashes(engine: Engine, text: Text) -> np.ndarray:
     return hashes
 
 
-def chosen_of(table: pa.Table, samples: int) -> pa.Table:
+def sample_of(table: pa.Table, samples: int) -> pa.Table:
     """Return the candidates among rows: of each stage and reason those with the smallest hashes."""
     encoded = table.column("reason").combine_chunks().dictionary_encode()
     names, reason = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()

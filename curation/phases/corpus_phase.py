@@ -211,9 +211,9 @@ def _sum_rows(
     """Add up the rows that stages removed, the spans that the last one cut, and the sizes of rows that are written, if
     this segment is the last one."""
     files = [
-        _rows_path(decision_path(context, number), "row", place)
+        _rows_path(decision_path(context, number), "row", index)
         for number, decision in zip(segment.corpus_stages, decisions, strict=True)
-        for place in range(len(decision.removed))
+        for index in range(len(decision.removed))
     ]
     job = SumsJob(
         partitions=partitions,
@@ -246,12 +246,12 @@ def _decide(
     if not path.exists():
         check_interrupts()
         _check_files(context, [number])
-        came_in, removed = len(partitions) - sum(len(rows.row) for rows in before), [0]
+        compared, removed = len(partitions) - sum(len(rows.row) for rows in before), [0]
         name = context.plan.recipe.stage_names[number]
-        context.progress.log(f"{name}: {counted(came_in, 'document')} came in")
+        context.progress.log(f"{name}: {counted(compared, 'document')} to compare")
 
         def count() -> Count:
-            return Count(0, came_in, kept=came_in - sum(removed))
+            return Count(0, compared, kept=compared - sum(removed))
 
         mask = context.work / f"reached-{number}.npy"
         with context.progress.watch(name, 0, count, unit=""):

@@ -23,9 +23,9 @@ from curation.packing.tokenization import load_tokenizer
 from curation.phases.corpus_phase import load_removed
 from curation.phases.exports import CleanedFile, RawFiles, plan_raw, write_cleaned_file, write_raw
 from curation.phases.kept_ids import KeptIds
+from curation.phases.locations import LocationTable
 from curation.phases.measure_files import FOLDER as MEASURES
 from curation.phases.measure_files import write_measures
-from curation.phases.places import Places
 from curation.phases.removed import RemovedFile, RemovedStore, look_up_ids, write_rejected
 from curation.planning.stored_plan import urls_of_slices
 from curation.recipes.exports import is_one_file
@@ -58,16 +58,16 @@ class RemovedJob(msgspec.Struct, frozen=True, kw_only=True):
     segments: list[Path]
     decisions: list[tuple[Path, int, Partitions]]  # file of each decision, number of the stage, rows of the segment
     kept_ids: list[Path]  # folder of the ids of kept documents, one per decision and reason
-    lines_before: np.ndarray  # int64: `Places.before`
-    has_marks: np.ndarray  # int64, 0 or 1: `Places.has_marks`
+    lines_before: np.ndarray  # int64: `LocationTable.before`
+    has_locations: np.ndarray  # int64, 0 or 1: `LocationTable.has_locations`
 
     def store(self, plan: Plan) -> RemovedStore:
         """Open the removed rows."""
         duplicates = [rows for decision in self.decisions for rows in load_removed(*decision)]
         recipe, numbering = plan.recipe, Numbering(plan.slices, self.offsets)
-        places = Places(self.segments[0], plan.slices, self.lines_before, self.has_marks)
+        locations = LocationTable(self.segments[0], plan.slices, self.lines_before, self.has_locations)
         notes = noted_columns(recipe.stages) if recipe.output.keeps_removed_text else None
-        return RemovedStore(recipe.stage_names, numbering, self.segments, duplicates, places, notes)
+        return RemovedStore(recipe.stage_names, numbering, self.segments, duplicates, locations, notes)
 
 
 class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +84,7 @@ class FinishJob(msgspec.Struct, frozen=True, kw_only=True):
     batch_bytes: int
 
 
-class Look(NamedTuple):
+class Lookup(NamedTuple):
     """A task that looks up the ids of kept documents, or measures the texts of removed rows."""
 
     kept_ids: int  # place in `RemovedJob.kept_ids`; -1: measure texts
@@ -103,16 +103,16 @@ def read_item(folder: Path, number: int, kind: Any) -> Any:
     return msgspec.json.decode(read_cell(folder / ITEMS, number), type=kind)
 
 
-class LookJob(msgspec.Struct, frozen=True, kw_only=True):
+class LookupJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job of the tasks before the last phase."""
 
     removed: RemovedJob
     work: Path
 
 
-def look(plan: Plan, job: LookJob, number: int) -> Counts:
+def look_up(plan: Plan, job: LookupJob, number: int) -> Counts:
     """Run a task before the last phase."""
-    item = read_item(job.work, number, Look)
+    item = read_item(job.work, number, Lookup)
     store = job.removed.store(plan)
     if item.kept_ids >= 0:
         asked = store.duplicates[item.kept_ids]
@@ -202,20 +202,20 @@ def _urls_of(plan: Plan, step: Step) -> tuple[str, ...]:
     return urls_of_slices(plan.slices, files.first, files.stop)
 
 
-def run_looks(context: RunContext, job: RemovedJob, items: Sequence[Look]) -> None:
+def run_lookups(context: RunContext, job: RemovedJob, items: Sequence[Lookup]) -> None:
     """Run the tasks before the last phase."""
-    work = context.work / "looks"
+    work = context.work / "lookups"
     if items:
         sizes = np.ones(len(items), np.int64)
-        look_job = LookJob(removed=job, work=work)
+        lookup_job = LookupJob(removed=job, work=work)
         store_items(work, items)
-        run_tasks(context, "removed ids", look, look_job, work, sizes, RECORDS)
+        run_tasks(context, "ids of kept documents", look_up, lookup_job, work, sizes, RECORDS)
 
 
 def removed_sizes(context: RunContext) -> Iterator[np.ndarray]:
     """Yield the sizes of removed texts, in the order of `doc`."""
     for task in range(sized_tasks(len(context.plan.slices))):
-        yield np.load(sizes_path(context.work / "looks", task))
+        yield np.load(sizes_path(context.work / "lookups", task))
 
 
 def run_steps(context: RunContext, job: FinishJob, steps: Sequence[Step]) -> Iterator[dict[str, Any]]:

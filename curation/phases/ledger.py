@@ -30,7 +30,7 @@ class SliceRecord(msgspec.Struct, kw_only=True):
     bytes_kept: int = 0  # of the texts in the partition
     bytes_read: int = 0
     damaged: list[tuple[int, str]] = []  # number and error of each file range that was not read to its end
-    marks: int = 0  # places of records that do not follow the one before them, in `.places.npy`
+    locations: int = 0  # stored ones, of records that do not follow the one before them, in `.locations.npy`
     filled: list[str] = []  # carried columns with a value in some document
     lengths: Tally | None = None  # of the texts that were read, in bytes
     read_seconds: float = 0.0
@@ -68,7 +68,7 @@ class PartialTotals(msgspec.Struct, kw_only=True):
     stages: list[StageCount]
 
 
-COLUMNS = ("rows", "lines", "read", "documents", "bytes", "measured", "bytes_read", "has_rejected", "has_marks")
+COLUMNS = ("rows", "lines", "read", "documents", "bytes", "measured", "bytes_read", "has_rejected", "has_locations")
 
 
 def _columns_of(record: SliceRecord) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ def _columns_of(record: SliceRecord) -> tuple[int, ...]:
     measured = sum(stage.documents_in for stage in record.stages if stage.tallies)
     return (
         record.rows, record.lines, read, record.documents, record.bytes_kept, measured, record.bytes_read,
-        record.rejected > 0, record.marks > 0,
+        record.rejected > 0, record.locations > 0,
     )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ class SliceTotals:
     read                           int64, one per slice: documents that the segment read
     measured                       int64, one per slice: rows of `measures/`
     bytes_read                     int64, one per slice: bytes of the texts that were read of the inputs
-    has_rejected, has_marks        bool, one per slice
+    has_rejected, has_locations        bool, one per slice
     slices, records                the sums per input, as a few slices and a record for each: the slices of an input
                                    with files of the same formats have one, and so has each slice with a damaged file
     """
@@ -131,8 +131,8 @@ class SliceTotals:
         done = 0
         for part in parts:
             count = len(part.columns[0]) if part.columns else 0
-            for place, values in enumerate(part.columns):
-                columns[place, done : done + count] = values
+            for index, values in enumerate(part.columns):
+                columns[index, done : done + count] = values
             done += count
             for total, added in zip(stages, part.stages, strict=True) if part.stages else ():
                 total.add(added)
@@ -146,7 +146,7 @@ class SliceTotals:
                 if group.is_sum:
                     places[key] = group.record
         self.rows, self.lines, self.read, self.documents, self.bytes, self.measured, self.bytes_read = columns[:7]
-        self.has_rejected, self.has_marks = columns[7:].astype(bool)
+        self.has_rejected, self.has_locations = columns[7:].astype(bool)
 
 
 def _add(total: SliceRecord, record: SliceRecord) -> None:

@@ -18,7 +18,7 @@ from curation.engine import load_engine
 from curation.models.vectors import arrow_type, is_list
 from curation.phases import slice_notes
 from curation.phases.ledger import SliceRecord
-from curation.phases.places import store_marks
+from curation.phases.locations import store_locations
 from curation.phases.slice_notes import SliceNotes
 from curation.planning.identity import check_computed_with, check_stage_files
 from curation.planning.segments import Segment
@@ -115,7 +115,7 @@ def run_slice(plan: Plan, job: SliceJob, number: int, urls: Sequence[str] = ()) 
             del frame  # before the next batch is read: an engine counts the memory of one
         notes.finish(task.numbers, record)
     check_stage_files(names, [stages[k] for k in task.numbers], plan.stage_files)
-    store_marks(job.folder, number, notes.marks)
+    store_locations(job.folder, number, notes.locations)
     write_json(numbered_path(job.folder, number, ".json"), msgspec.to_builtins(record))
     return slice_counts(record)
 
@@ -173,7 +173,7 @@ def _input_frames(task: _Task, record: SliceRecord, rejected_file: BinaryIO, not
     engine, seed = task.engine, task.plan.recipe.seed
     for batch, unsampled in read_sampled(engine, task.slice, task.job.batch_bytes, seed):
         record.unsampled += unsampled
-        notes.marks += batch.marks
+        notes.locations += batch.locations
         record.rows += batch.rows
         record.lines += batch.lines
         record.repaired += batch.repaired

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from curation.arrays import cut_spans
 from curation.contract import ID, ROW
 from curation.phases.kept_ids import KeptIds, ids_by_slice
-from curation.phases.places import Places, name_of
+from curation.phases.locations import LocationTable, name_of
 from curation.phases.removed_texts import FILE_BYTES, SIZE, Texts
 from curation.reading.source_files import Slice
 from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, open_partition, with_ids
@@ -108,7 +108,7 @@ class RemovedStore(NamedTuple):
     names       the names of the stages of the recipe
     segments    the folders of all segments, with the rows that rules removed
     duplicates  the rows that corpus stages removed
-    places      the files and lines of documents
+    locations   the files and lines of documents
     notes       `removed: text`: add `bound`, these columns of stages (name -> Arrow type), and `text`; None: do not
     """
 
@@ -116,7 +116,7 @@ class RemovedStore(NamedTuple):
     numbering: Numbering
     segments: Sequence[Path]
     duplicates: Sequence[RemovedRows]
-    places: Places
+    locations: LocationTable
     notes: Mapping[str, str] | None = None
 
     @property
@@ -142,7 +142,7 @@ class RemovedStore(NamedTuple):
             check_interrupts()
             found = _removed_of_slice(number, self.numbering, self.segments, self.duplicates, texts)
             row = found.column("doc").to_numpy() - self.numbering.offsets[number]
-            for name, values in self.places.columns(number, row).items():
+            for name, values in self.locations.columns(number, row).items():
                 found = found.append_column(name, values)
             tables.append(found)
             number += 1

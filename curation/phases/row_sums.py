@@ -155,7 +155,7 @@ def run_sums(stored: Stored, segment: int, number: int) -> None:
     if job.cuts:
         folder, mask = job.cuts[0], np.load(job.cuts[1], mmap_mode="r")
         bounds = pairwise(partitions.starts[first : last + 1].tolist())
-        found = [count_cuts(folder, first + place, mask[slice(*bound)]) for place, bound in enumerate(bounds)]
+        found = [count_cuts(folder, first + index, mask[slice(*bound)]) for index, bound in enumerate(bounds)]
         lost += list(np.array(found, np.int64).T)
     copies = range(_most_copies(job.written, low, high) if job.written else 0)
 

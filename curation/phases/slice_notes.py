@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes of a slice for the report and `measures/`: values of rules, measures, lengths, samples, places of records."""
+"""Notes of a slice for the report and `measures/`: values of rules, measures, lengths, samples, locations of
+records."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from curation.arrays import write_array
 from curation.contract import ID, ROW, Engine, Frame
 from curation.phases.candidates import SCHEMA, Candidates
 from curation.phases.ledger import SliceRecord
-from curation.reading.places import Mark
+from curation.reading.locations import Location
 from curation.recipes.exports import is_one_file
 from curation.recipes.recipe import Recipe
 from curation.rules.tallies import SIZE, Tallies, Tally, bins_of
@@ -56,7 +57,7 @@ class SliceNotes:
         self.candidates = Candidates(recipe.report.samples, columns)
         self.tallies: dict[int, Tallies] = {}
         self.lengths = np.zeros(SIZE, np.int64)
-        self.marks: list[Mark] = []
+        self.locations: list[Location] = []
         self.samples = TableFile(paths[SAMPLES], SCHEMA)
         self.measures_schema = measures_schema(recipe.stages)
         self.measures = TableFile(paths[MEASURES], self.measures_schema) if MEASURES in paths else None
@@ -94,7 +95,7 @@ class SliceNotes:
             count.tallies = self.tallies[number].result() if number in self.tallies else []
         bins = np.flatnonzero(self.lengths)
         record.lengths = Tally(bins=bins.tolist(), counts=self.lengths[bins].tolist())
-        record.marks = len(self.marks)
+        record.locations = len(self.locations)
 
     def __enter__(self) -> Self:
         return self

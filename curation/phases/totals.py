@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from curation.errors import IntegrityError
-from curation.phases.candidates import chosen_of, held
+from curation.phases.candidates import held, sample_of
 from curation.phases.ledger import PartialTotals, SliceRecord, SliceTotals, add_up
 from curation.phases.slice_notes import SAMPLES
 from curation.planning.stored_plan import Plan, Stored, load_plan
@@ -93,8 +93,8 @@ def _candidates(plan: Plan, segment: Path, numbers: range) -> pa.Table:
         rows = open_partition(numbered_path(segment, number, SAMPLES))
         tables.append(rows.append_column("slice", pa.array(np.full(len(rows), number))))
         if len(tables) > MERGED:
-            tables = [chosen_of(pa.concat_tables(tables), samples)]
-    return chosen_of(pa.concat_tables(tables), samples)
+            tables = [sample_of(pa.concat_tables(tables), samples)]
+    return sample_of(pa.concat_tables(tables), samples)
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

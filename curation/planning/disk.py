@@ -18,7 +18,7 @@ bytes per byte of text (or as named), from a survey of the inputs:
                                                         the text that row stages remove, compressed as `documents`
     raw, cleaned    *.jsonl, *.csv, *.parquet           1.05 and 60 per document; Parquet as `documents`
     index           keys, shingles, ids                 `CorpusStage.index_bytes` and the id, per document; `_work` has
-                                                        the largest index once more, by bundle
+                                                        the largest index once more, by slice group
 
 A corpus stage may need more during its phases than the outputs need later: `CorpusStage.scratch_bytes` for CANDIDATES
 of the text. The larger of both counts. Every segment keeps its own copy of the text. `copies`, and a `mix` that repeats

@@ -15,7 +15,7 @@ batches, which exceeds writing only for batches above 8 MiB. Processes that comp
 An input file needs 1.6 KB in each process (200,000 files: 281 MB more than 20,000, much of it for the report).
 
 Tasks of corpus stages need less than writing: at most 130 MB, for the keys of 2^21 documents (2026-11-22, 2^22
-documents with 12 % duplicates: runs 130 MB, owners 48, pairs 27). The rule leaves out four needs. One task of
+documents with 12 % duplicates: runs 130 MB, duplicates 48, pairs 27). The rule leaves out four needs. One task of
 `fuzzy_dedup` takes 12 bytes per joined document, up to 8,388,608 pairs. A task has all documents with one key: 40 bytes
 each, or 110 in `fuzzy_dedup`. A document far longer than a batch takes 20 times its length, 43 times in virtual memory.
 `verify: signature` maps the file of signatures.

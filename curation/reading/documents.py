@@ -13,7 +13,7 @@ import pyarrow as pa
 from curation.arrays import as_one_array
 from curation.contract import ID, ROW, TEXT, Rejected
 from curation.kernels import jsonl
-from curation.reading.places import Mark
+from curation.reading.locations import Location
 
 SHOWN_FIELDS = 10
 HELD_BYTES = 256  # overhead of a row, archive record or rejected record besides its text: 158 to 358 measured
@@ -38,7 +38,7 @@ class Documents(NamedTuple):
     rows       number of records: documents and rejected ones
     lines      number of lines (JSON Lines), rows or records of the file
     repaired   number of documents in which malformed UTF-8 became U+FFFD
-    marks      places of records that do not follow the one before them
+    locations  of the records that do not follow the one before them
     """
 
     table: pa.Table
@@ -46,7 +46,7 @@ class Documents(NamedTuple):
     rows: int
     lines: int
     repaired: int = 0
-    marks: Sequence[Mark] = ()
+    locations: Sequence[Location] = ()
 
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:

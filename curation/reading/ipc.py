@@ -81,8 +81,8 @@ def _is_forged(message: pa.Message) -> bool:
     codec = _field(data, _table(data, compression), 0)
     name = CODECS[data[codec] if codec else 0]
     vector = _table(data, buffers)
-    for place in range(vector + 4, vector + 4 + 16 * _number(data, vector, 4), 16):
-        start, length = _number(data, place, 8), _number(data, place + 8, 8)
+    for index in range(vector + 4, vector + 4 + 16 * _number(data, vector, 4), 16):
+        start, length = _number(data, index, 8), _number(data, index + 8, 8)
         if length and not _is_true(body.slice(start, length), name):
             return True
     return False

@@ -20,7 +20,7 @@ from curation.contract import ROW, Rejected
 from curation.kernels import jsonl
 from curation.reading.changes import open_planned
 from curation.reading.documents import LINES_AT_ONCE, Documents, schema_of, shown_names, too_large
-from curation.reading.places import marks_after, marks_of_files
+from curation.reading.locations import locations_after, locations_of_files
 from curation.reading.remote import UNKNOWN_SIZE
 from curation.reading.source_files import FileRange, SourceFile
 from curation.reading.streams import read_after, read_chunk
@@ -88,8 +88,8 @@ def read_files(file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[D
         lines_before = np.cumsum([0, *(text.count(b"\n") for text in texts)])
         data = np.frombuffer(b"".join(texts), np.uint8)
         parsed = list(_parse_block(data, 0, file_ranges[first].file, row, 0))
-        blank = [mark for documents in parsed for mark in documents.marks]
-        marks = marks_of_files(blank, lines_before[:-1].tolist(), row, first)
+        blank = [location for documents in parsed for location in documents.locations]
+        locations = locations_of_files(blank, lines_before[:-1].tolist(), row, first)
         for documents in parsed:
             rejected = []
             for entry in documents.rejected:
@@ -98,8 +98,8 @@ def read_files(file_ranges: Sequence[FileRange], batch_bytes: int) -> Iterator[D
                 rejected.append(
                     entry._replace(line=entry.line - int(lines_before[index]), offset=offset, file_index=first + index)
                 )
-            yield documents._replace(rejected=rejected, marks=marks)
-            row, marks = row + documents.rows, []
+            yield documents._replace(rejected=rejected, locations=locations)
+            row, locations = row + documents.rows, []
         first += len(texts)
 
 
@@ -245,8 +245,8 @@ def parse_lines(
         if len(slow):
             table = pa.concat_tables([table, slow]).sort_by(ROW)
     blank = np.flatnonzero(status == jsonl.BLANK) + first_line
-    marks = marks_after(blank, first_row, first_line)
-    return Documents(table, rejected, lines - len(blank), lines, marks=marks)
+    locations = locations_after(blank, first_row, first_line)
+    return Documents(table, rejected, lines - len(blank), lines, locations=locations)
 
 
 def parse_others(
@@ -276,7 +276,9 @@ def parse_others(
         rejected = [Rejected(int(rows[k]), line + k, offset + int(starts[k]), error) for k, error in places]
         status[[k for k, _ in places]] = jsonl.UNUSUAL
     blank = np.flatnonzero(status == jsonl.BLANK) + line
-    return Documents(table, rejected, len(status) - len(blank), len(status), marks=marks_after(blank, row, line))
+    return Documents(
+        table, rejected, len(status) - len(blank), len(status), locations=locations_after(blank, row, line)
+    )
 
 
 def _carried(data: np.ndarray, starts: np.ndarray, name: str, status: np.ndarray) -> tuple[pa.Array, np.ndarray]:

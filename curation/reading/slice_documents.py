@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from curation.contract import ROW
 from curation.reading.documents import HELD_BYTES, Documents
 from curation.reading.formats import format_of
-from curation.reading.places import Mark, shifted
+from curation.reading.locations import Location, shifted
 from curation.reading.source_files import FileRange, Slice
 
 
@@ -49,10 +49,10 @@ def _file_batches(input_slice: Slice, batch_bytes: int) -> Iterator[Documents]:
     first = number = 0  # rows and ranges before
     for group in groups_of(input_slice.ranges):
         kind, rows = format_of(group[0].file), 0
-        start = [Mark(0, 0, 0)] if len(input_slice.ranges) > len(group) == 1 else []
+        start = [Location(0, 0, 0)] if len(input_slice.ranges) > len(group) == 1 else []
         for documents in kind.read(group[0], batch_bytes) if len(group) == 1 else kind.read_group(group, batch_bytes):
             rows += documents.rows
-            documents, start = documents._replace(marks=[*start, *documents.marks]), []
+            documents, start = documents._replace(locations=[*start, *documents.locations]), []
             yield _shifted(documents, first, number) if number else documents
         first += rows
         number += len(group)
@@ -68,7 +68,7 @@ def _joined(batches: Sequence[Documents]) -> Documents:
         rows=sum(documents.rows for documents in batches),
         lines=sum(documents.lines for documents in batches),
         repaired=sum(documents.repaired for documents in batches),
-        marks=[mark for documents in batches for mark in documents.marks],
+        locations=[location for documents in batches for location in documents.locations],
     )
 
 
@@ -78,5 +78,5 @@ def _shifted(documents: Documents, first: int, number: int) -> Documents:
     rejected = [
         entry._replace(row=entry.row + first, file_index=entry.file_index + number) for entry in documents.rejected
     ]
-    marks = shifted(documents.marks, first, number)
-    return documents._replace(table=documents.table.set_column(0, ROW, rows), rejected=rejected, marks=marks)
+    locations = shifted(documents.locations, first, number)
+    return documents._replace(table=documents.table.set_column(0, ROW, rows), rejected=rejected, locations=locations)

@@ -107,7 +107,7 @@ class SliceTable(Sequence[Slice]):
             raise IndexError(index)
         index %= len(self)
         first = int(self._ends[index - 1]) if index else 0
-        return Slice(index=index, ranges=[self._range(place) for place in range(first, int(self._ends[index]))])
+        return Slice(index=index, ranges=[self._range(position) for position in range(first, int(self._ends[index]))])
 
     def _range(self, place: int) -> FileRange:
         return FileRange(

@@ -41,7 +41,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
                     f"out, or give it another name: columns: {{input_{column}: {field}}}"
                 )
         if len(self.carried) < len(self.columns):
-            twice = next(name for place, name in enumerate(self.columns) if name in [*self.columns][:place])
+            twice = next(name for index, name in enumerate(self.columns) if name in [*self.columns][:index])
             raise ValueError(f"columns may not name {twice!r} twice")
         if "" in (*self.carried, *self.carried.values()):
             raise ValueError("columns has an empty name. Write names of fields, or a mapping of column to field")

@@ -87,22 +87,22 @@ def _value_at(content: Any, steps: Sequence[str | int]) -> Any:
 
 
 def _for_unknown(name: str, steps: Sequence[str | int], content: Any, recipe: type[msgspec.Struct]) -> str:
-    owner = _value_at(content, steps)
+    parent = _value_at(content, steps)
     fields = [field for kind in _structures_at(steps, content, recipe) for field in kind.__struct_encode_fields__]
     hint = nearest(name, fields)
     if longer := [field for field in fields if field.startswith(f"{name}_")]:
         return f"; did you mean {' or '.join(longer)}?"
-    owners = _owners(name, recipe)
-    if hint.startswith("; did") and not owners:
+    others = _structures_with(name, recipe)
+    if hint.startswith("; did") and not others:
         return hint
     if ":" in name:
         return f". Put a space after the colon: {name.replace(':', ': ', 1)}"
     if not steps and name in STAGES:
         return f"; {name} is a stage. Write stages: [{{kind: {name}, ...}}]"
-    is_filter = isinstance(owner, dict) and owner.get("kind") == Filter.__struct_config__.tag
-    if is_filter and (rule := as_rule(name, owner.get(name))):
+    is_filter = isinstance(parent, dict) and parent.get("kind") == Filter.__struct_config__.tag
+    if is_filter and (rule := as_rule(name, parent.get(name))):
         return f". Write rules: {rule}"
-    return f"; it is a setting of {' or of '.join(owners)}" if owners else hint
+    return f"; it is a setting of {' or of '.join(others)}" if others else hint
 
 
 def _structures_at(
@@ -127,7 +127,7 @@ def _below(kinds: Sequence[type[msgspec.Struct]], steps: Sequence[str | int]) ->
     return kinds
 
 
-def _owners(name: str, recipe: type[msgspec.Struct]) -> list[str]:
+def _structures_with(name: str, recipe: type[msgspec.Struct]) -> list[str]:
     """The parts of a recipe that have a field of this name."""
     parts = [words for part, words in PARTS.items() for kind in structures_below([recipe], part)
              if name in kind.__struct_encode_fields__]  # fmt: skip
@@ -135,12 +135,12 @@ def _owners(name: str, recipe: type[msgspec.Struct]) -> list[str]:
     return list(dict.fromkeys([*parts, *(f"a stage: {{kind: {kind}, {name}: ...}}" for kind in kinds)]))
 
 
-def _for_missing(name: str, owner: Any, recipe: type[msgspec.Struct], steps: Sequence[str | int]) -> str:
-    if not isinstance(owner, dict):
+def _for_missing(name: str, parent: Any, recipe: type[msgspec.Struct], steps: Sequence[str | int]) -> str:
+    if not isinstance(parent, dict):
         return ""
-    kind = owner.get("kind")
+    kind = parent.get("kind")
     if name == "kind" and steps[:1] == ["stages"]:
-        return _for_missing_kind(owner)
+        return _for_missing_kind(parent)
     if example := REQUIRED.get((str(kind), name)):
         return f". Write {{kind: {kind}, {example}}}" if name != "rules" else f". Write {example}"
     return f". Add {name}:"

@@ -199,26 +199,26 @@ def _put(content: dict[str, Any], path: list[str], value: Any, structure: type[m
             _put_field(content, (structure,), [], path, value)
 
 
-def _put_field(owner: Any, kinds: Structures, done: list[str], path: list[str], value: Any) -> None:
-    """Set `value` at `path` below `owner`, a structure of one of `kinds` at the path `done`."""
+def _put_field(parent: Any, kinds: Structures, done: list[str], path: list[str], value: Any) -> None:
+    """Set `value` at `path` below `parent`, a structure of one of `kinds` at the path `done`."""
     name, rest = path[0], path[1:]
     where = ".".join(done)
-    if isinstance(owner, list):
-        place: Any = _number(name, len(owner), where)
+    if isinstance(parent, list):
+        place: Any = _number(name, len(parent), where)
         below = kinds
-    elif isinstance(owner, dict):
+    elif isinstance(parent, dict):
         renamed = Key(done[-1] if done else "", name) in RENAMED  # conversion refuses it and names the new key
         place, below = name, None if renamed else _below(kinds, name, where)
     else:
         raise ValueError(f"{where} is a single value and has no field {name!r}")
     if not rest:
-        owner[place] = value
+        parent[place] = value
         return
-    if isinstance(owner, dict) and place not in owner:
+    if isinstance(parent, dict) and place not in parent:
         if below == ():
             raise ValueError(f"{'.'.join([*done, name])} is a single value and has no field {rest[0]!r}")
-        owner[place] = {}
-    _put_field(owner[place], below, [*done, name], rest, value)
+        parent[place] = {}
+    _put_field(parent[place], below, [*done, name], rest, value)
 
 
 def _number(name: str, count: int, where: str) -> int:

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from curation.arrays import batches_of, seeded_hashes
 from curation.contract import ID, ROW, TEXT
-from curation.phases.candidates import MAX_CHARACTERS, chosen_of, held
+from curation.phases.candidates import MAX_CHARACTERS, held, sample_of
 from curation.phases.corpus_phase import CENTROIDS
-from curation.phases.places import Places
+from curation.phases.locations import LocationTable
 from curation.phases.removed import RemovedRows
 from curation.phases.totals import candidates
 from curation.planning.lost_groups import (
@@ -74,7 +74,7 @@ class Sampler(NamedTuple):
     context    the run
     segments   the folders of all segments
     numbering  the numbers of documents
-    places     their files and lines
+    locations  their files and lines
     removed    the rows that corpus stages removed
     state      the last segment
     """
@@ -82,7 +82,7 @@ class Sampler(NamedTuple):
     context: RunContext
     segments: Sequence[Path]
     numbering: Numbering
-    places: Places
+    locations: LocationTable
     removed: Sequence[RemovedRows]
     state: SegmentState
 
@@ -141,7 +141,7 @@ class Sampler(NamedTuple):
         tables: list[pa.Table] = []
         for number, segment in enumerate(self.segments):
             for rows in candidates(self.context, number, segment):
-                tables = [chosen_of(pa.concat_tables([*tables, rows]), samples)]
+                tables = [sample_of(pa.concat_tables([*tables, rows]), samples)]
         return tables[0]
 
     def warn_of_lost_groups(self, counts: Sequence[StageCount], inputs: Mapping[str, Group]) -> list[str]:
@@ -212,7 +212,7 @@ class Sampler(NamedTuple):
 
     def _sample(self, document: _Document, rule: Rule | None = None) -> dict[str, Any]:
         text, marks, start = excerpt(document.text, broken_spans(rule, document.text), SHOWN_CHARACTERS)
-        place = self.places.columns(document.slice, np.array([document.row]))
+        place = self.locations.columns(document.slice, np.array([document.row]))
         return {
             "id": document.id,
             "source": self.numbering.slices[document.slice].source,
@@ -285,7 +285,7 @@ class Sampler(NamedTuple):
         if any(member.whole is None for member in members):
             return None
         links = find_links(self.context.engine, settings, [member.whole or "" for member in members])
-        own = next(place for place, member in enumerate(members) if member.position == document.position)
+        own = next(index for index, member in enumerate(members) if member.position == document.position)
         link = links[own]
         return {"id": members[link.position].id, "jaccard": round(link.similarity, 6)} if link else None
 

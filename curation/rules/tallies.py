@@ -105,10 +105,10 @@ class Tallies:
         """Return the tallies, in the order of the rules."""
         tallies = [Tally()] * len(self.rules)
         rows = zip(self.order, self.counts.reshape(-1, SIZE), *self.beyond.tolist(), strict=True)
-        for place, (number, row, below, above) in enumerate(rows):
+        for index, (number, row, below, above) in enumerate(rows):
             bins = np.flatnonzero(row)
             counts = row[bins].tolist()
-            share = place < self.shares
+            share = index < self.shares
             tallies[number] = Tally(share=share, below=below, above=above, bins=bins.tolist(), counts=counts)
         return tallies
 

@@ -25,7 +25,7 @@ from curation.phases.corpus_phase import (
 )
 from curation.phases.finish_phase import (
     FinishJob,
-    Look,
+    Lookup,
     RemovedJob,
     Step,
     cleaned_steps,
@@ -34,14 +34,14 @@ from curation.phases.finish_phase import (
     rejected_step,
     removed_sizes,
     removed_steps,
-    run_looks,
+    run_lookups,
     run_steps,
     sized_tasks,
 )
 from curation.phases.kept_ids import ids_of
 from curation.phases.ledger import SliceRecord, SliceTotals, check_ledger
+from curation.phases.locations import LocationTable
 from curation.phases.map_phase import SliceJob, run_slice, slice_counts
-from curation.phases.places import Places
 from curation.phases.removed import RemovedFile, RemovedRows, plan_kept_ids, plan_removed
 from curation.phases.segment_state import SegmentState
 from curation.phases.totals import add_records
@@ -112,14 +112,14 @@ def run_phases(context: RunContext) -> dict[str, Any]:
     _name_groups(counts, removed, numbering)
     folders = [segment_folder(context, segment.number) for segment in segments]
     parts, part_records = _write_documents(context, state, numbering)
-    places = Places.of(folders[0], numbering.slices, first)
+    locations = LocationTable.of(folders[0], numbering.slices, first)
     removed_job = RemovedJob(
         offsets=numbering.offsets,
         segments=folders,
         decisions=decisions,
         kept_ids=[],
-        lines_before=places.before,
-        has_marks=places.has_marks.astype(np.int64),
+        lines_before=locations.before,
+        has_locations=locations.has_locations.astype(np.int64),
     )
     files = _plan_removed(context, removed_job, removed, numbering, first.read - state.documents)
     steps = [*removed_steps(files[1]), rejected_step(sum(record.rejected for record in first.records))]
@@ -134,7 +134,7 @@ def run_phases(context: RunContext) -> dict[str, Any]:
         digests |= save_index(context, removed, numbering)
     planned = sum(part.documents for part in parts)  # the ledger compares it with the documents that were written
     copies = planned - int(state.documents.sum())
-    texts = Sampler(context, folders, numbering, places, removed, state)
+    texts = Sampler(context, folders, numbering, locations, removed, state)
     output_records = {"parts": part_records, "tokens": tokens, "copies": copies, "texts": texts.collect(counts)}
     output_records["lost"] = texts.warn_of_lost_groups(counts, lost.groups(part_records))
     return _conclude(context, counts, first, output_records, digests)
@@ -218,15 +218,15 @@ def _plan_removed(
     planned = plan_kept_ids(context.work / "kept-ids", removed)
     folders = [kept_ids.folder for kept_ids, _ in planned]
     job = msgspec.structs.replace(job, kept_ids=folders)
-    looks = [
-        Look(folders.index(folder), task)
+    lookups = [
+        Lookup(folders.index(folder), task)
         for folder in dict.fromkeys(folders)
         for task in range(len(planned[folders.index(folder)][0]))
     ]
     with_text = context.plan.recipe.output.keeps_removed_text
     if with_text:
-        looks += [Look(-1, task) for task in range(sized_tasks(len(numbering.slices)))]
-    run_looks(context, job, looks)
+        lookups += [Lookup(-1, task) for task in range(sized_tasks(len(numbering.slices)))]
+    run_lookups(context, job, lookups)
     return job, plan_removed(counts, removed_sizes(context) if with_text else None)
 
 

@@ -101,13 +101,13 @@ def run_phases(
     have no done-record, in any order."""
     with stage_errors(stage):
         phases = _phases_of(stage, saving)
-    for place, phase in enumerate(phases):
+    for index, phase in enumerate(phases):
         folder = corpus.scratch / phase.name
         with stage_errors(stage):
             tasks = phase.tasks(corpus)
         if missing := [number for number in range(tasks) if not _record(folder, number).exists()]:
             make_folder(folder)
-            run(place, missing)
+            run(index, missing)
 
 
 def decide(

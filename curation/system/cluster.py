@@ -31,10 +31,10 @@ from curation.system.steps import Every
 
 PATIENCE_SECONDS = 300  # without any worker; a batch system takes minutes to start one
 POLL_SECONDS = 5
-BUNDLES_PER_THREAD, MIN_WINDOW = 4, 16  # handed to the scheduler
-MESSAGES, MAX_MESSAGE = 4, 256  # messages that fill a window: a thread still has three bundles when one is sent
-BUNDLES_LEFT, MAX_BUNDLE = 2, 64  # a bundle has half of the tasks left per thread: the last ones have one task
-BUNDLE_SECONDS = 0.0021  # from one bundle to the next: processor time of the scheduler (docs/scale.md)
+BATCHES_PER_THREAD, MIN_WINDOW = 4, 16  # handed to the scheduler
+MESSAGES, MAX_MESSAGE = 4, 256  # messages that fill a window: a thread still has three batches when one is sent
+BATCHES_LEFT, MAX_BATCH = 2, 64  # a batch has half of the tasks left per thread: the last ones have one task
+BATCH_SECONDS = 0.0021  # from one batch to the next: processor time of the scheduler (docs/scale.md)
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)  # the terminal sends them to every process of its group
 CLEAN_UP_SECONDS = 1.0  # for the tasks of worker processes, after a signal
 # Loggers of the client. Those of workers and schedulers, which may run in this process too, are not silenced.
@@ -186,14 +186,14 @@ class ClusterExecutor:
     def window(self) -> int:
         if self.clock.is_due():
             self.threads = self._count_threads()
-        return max(BUNDLES_PER_THREAD * self.threads, MIN_WINDOW)
+        return max(BATCHES_PER_THREAD * self.threads, MIN_WINDOW)
 
     @property
     def message(self) -> int:
-        return min(max(BUNDLES_PER_THREAD * self.threads, MIN_WINDOW) // MESSAGES, MAX_MESSAGE)
+        return min(max(BATCHES_PER_THREAD * self.threads, MIN_WINDOW) // MESSAGES, MAX_MESSAGE)
 
-    def bundle(self, waiting: int, seconds: float) -> int:
-        return bundle_of(waiting, self.threads, seconds)
+    def batch(self, waiting: int, seconds: float) -> int:
+        return batch_of(waiting, self.threads, seconds)
 
     def _count_threads(self) -> int:
         with _explained(self.client):
@@ -251,16 +251,16 @@ class ClusterExecutor:
 
 
 class _NotWantedError(Exception):
-    """Ends a bundle whose results nobody wants. A KeyboardInterrupt would end the worker."""
+    """Ends a batch whose results nobody wants. A KeyboardInterrupt would end the worker."""
 
 
 def _key(run: str, number: int) -> tuple[str, int]:
-    """The key of a bundle. All bundles of a run are one group of tasks."""
+    """The key of a batch. All batches of a run are one group of tasks."""
     return f"curate-{run}", number
 
 
 def _run_if_wanted(function: Callable[[Any], Any], run: str, item: Any, number: int) -> Any:
-    """Return `function(item)` of a bundle. Once the scheduler has cancelled the bundle, since another one has failed or
+    """Return `function(item)` of a batch. Once the scheduler has cancelled the batch, since another one has failed or
     the client is gone, no task of it begins, and the running one ends at its next safe point. It would write into
     a folder that another run may have locked."""
     from distributed import get_worker
@@ -278,21 +278,21 @@ def _run_if_wanted(function: Callable[[Any], Any], run: str, item: Any, number: 
         raise _NotWantedError from error
 
 
-def bundle_of(waiting: int, threads: int, seconds: float = 0.0) -> int:
-    """Return the number of tasks to hand over at once, if so many wait for so many threads: at most MAX_BUNDLE.
+def batch_of(waiting: int, threads: int, seconds: float = 0.0) -> int:
+    """Return the number of tasks to hand over at once, if so many wait for so many threads: at most MAX_BATCH.
 
-    A bundle has half of the tasks left per thread. But many threads with short tasks would wait for the scheduler,
-    which needs BUNDLE_SECONDS for a bundle. It has begun all bundles of k tasks after waiting / k times BUNDLE_SECONDS,
-    and the last one ends k times `seconds` later. The sum is least if both times are equal. A bundle need not be larger
-    than keeps its thread at work while the scheduler begins one bundle for each other thread.
+    A batch has half of the tasks left per thread. But many threads with short tasks would wait for the scheduler,
+    which needs BATCH_SECONDS for a batch. It has begun all batches of k tasks after waiting / k times BATCH_SECONDS,
+    and the last one ends k times `seconds` later. The sum is least if both times are equal. A batch need not be larger
+    than keeps its thread at work while the scheduler begins one batch for each other thread.
 
     seconds  mean time of a task; 0.0 if it is not known
     """
-    size = waiting // (BUNDLES_LEFT * max(threads, 1))
+    size = waiting // (BATCHES_LEFT * max(threads, 1))
     if seconds:
-        enough = threads * BUNDLE_SECONDS / seconds
-        size = max(size, int(min(math.sqrt(waiting * BUNDLE_SECONDS / seconds), enough)))
-    return max(min(size, waiting, MAX_BUNDLE), 1)
+        enough = threads * BATCH_SECONDS / seconds
+        size = max(size, int(min(math.sqrt(waiting * BATCH_SECONDS / seconds), enough)))
+    return max(min(size, waiting, MAX_BATCH), 1)
 
 
 def no_worker(address: str, seconds: float) -> EngineError:

@@ -2,9 +2,9 @@
 """Sessions: tasks in windows, on threads, processes or the workers of a cluster.
 
 A session hands an executor only some tasks at a time, the next one when one has ended. So memory, here and in the
-scheduler of a cluster, does not depend on the number of tasks. A cluster gets *bundles* of tasks, which become smaller
-towards the end: a bundle costs its client and its scheduler a millisecond or more. A message has several bundles.
-Bundles note the time of their tasks, by which the executor chooses the size of the next ones.
+scheduler of a cluster, does not depend on the number of tasks. A cluster gets *batches* of tasks, which become smaller
+towards the end: a batch costs its client and its scheduler a millisecond or more. A message has several batches.
+Batches note the time of their tasks, by which the executor chooses the size of the next ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from curation.system.interrupts import Stop, run_task, wait_for
 
 POLL_SECONDS = 5
-LINGER_SECONDS = 0.05  # for the ends of other bundles, whose results and successors share a message
+LINGER_SECONDS = 0.05  # for the ends of other batches, whose results and successors share a message
 
 
 class Executor(Protocol):
@@ -28,16 +28,16 @@ class Executor(Protocol):
 
     @property
     def window(self) -> int:
-        """The number of bundles to hand over before the first one ends."""
+        """The number of batches to hand over before the first one ends."""
         ...
 
     @property
     def message(self) -> int:
-        """The number of bundles to hand over at once: 1 if each may be handed over alone, without a cost."""
+        """The number of batches to hand over at once: 1 if each may be handed over alone, without a cost."""
         ...
 
-    def bundle(self, waiting: int, seconds: float) -> int:
-        """Return the number of tasks in the next bundle.
+    def batch(self, waiting: int, seconds: float) -> int:
+        """Return the number of tasks in the next batch.
 
         waiting  tasks that are not handed over; 0: their number is not known
         seconds  mean time of a task so far; 0.0: none has ended
@@ -74,7 +74,7 @@ class LocalExecutor:
     def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Any]:
         return [self.pool.submit(function, item) for item in items]
 
-    def bundle(self, waiting: int, seconds: float) -> int:
+    def batch(self, waiting: int, seconds: float) -> int:
         return 1
 
     def results(self, futures: Sequence[Any]) -> list[Any]:
@@ -125,23 +125,23 @@ class TaskSession:
         self, stop: Stop, function: Callable[[Any], Any], items: Iterable[Any], done: Callable[[int, Any, Any], object]
     ) -> None:
         ended: SimpleQueue[int] = SimpleQueue()
-        running: dict[int, tuple[Any, list[tuple[int, Any]]]] = {}  # first task of a bundle -> its future and tasks
+        running: dict[int, tuple[Any, list[tuple[int, Any]]]] = {}  # first task of a batch -> its future and tasks
         waiting, left = enumerate(items), len(items) if isinstance(items, Sized) else 0
         times, all_begun = Times(), False
         try:
             while not stop.is_set():
-                window, message, bundles = self.executor.window, self.executor.message, list[list[tuple[int, Any]]]()
+                window, message, batches = self.executor.window, self.executor.message, list[list[tuple[int, Any]]]()
                 has_room = not all_begun and (window - len(running) >= message or not running)
-                while has_room and len(bundles) < min(message, window - len(running)):
-                    tasks = [*islice(waiting, self.executor.bundle(left, times.mean))]
+                while has_room and len(batches) < min(message, window - len(running)):
+                    tasks = [*islice(waiting, self.executor.batch(left, times.mean))]
                     if all_begun := not tasks:
                         break
                     left = max(left - len(tasks), 0)
-                    bundles.append(tasks)
-                if bundles:
-                    batches = [[item for _, item in tasks] for tasks in bundles]
-                    futures = self.executor.submit(partial(_run_bundle, function), batches)
-                    for future, tasks in zip(futures, bundles, strict=True):
+                    batches.append(tasks)
+                if batches:
+                    items = [[item for _, item in tasks] for tasks in batches]
+                    futures = self.executor.submit(partial(_run_batch, function), items)
+                    for future, tasks in zip(futures, batches, strict=True):
                         running[tasks[0][0]] = future, tasks
                         future.add_done_callback(partial(_note_end, ended, tasks[0][0]))
                 if not running:
@@ -157,7 +157,7 @@ class TaskSession:
             self.executor.cancel([future for future, _ in running.values()])
 
     def _wait(self, ended: SimpleQueue[int], wanted: int) -> list[int]:
-        """Return the first tasks of the bundles that have ended, at least one; `wanted` if they end soon."""
+        """Return the first tasks of the batches that have ended, at least one; `wanted` if they end soon."""
         while True:
             try:
                 numbers = [ended.get(timeout=POLL_SECONDS)]
@@ -188,7 +188,7 @@ class Times:
 
 
 def _take(ended: SimpleQueue[int]) -> list[int]:
-    """Return the first tasks of the bundles that have ended, without waiting."""
+    """Return the first tasks of the batches that have ended, without waiting."""
     numbers: list[int] = []
     with suppress(Empty):
         while True:
@@ -196,8 +196,8 @@ def _take(ended: SimpleQueue[int]) -> list[int]:
     return numbers
 
 
-def _run_bundle(function: Callable[[Any], Any], items: Sequence[Any]) -> tuple[float, list[Any]]:
-    """Return the seconds of a bundle, and the result of each task."""
+def _run_batch(function: Callable[[Any], Any], items: Sequence[Any]) -> tuple[float, list[Any]]:
+    """Return the seconds of a batch, and the result of each task."""
     begun = time.monotonic()
     results = [function(item) for item in items]
     return time.monotonic() - begun, results

@@ -77,8 +77,8 @@ def delete_share(key: int, task: Share) -> None:
     _, folder, share, shares = task
     with suppress(FileNotFoundError):  # another process has deleted the folder
         names = [name for name in os.listdir(folder) if crc32(os.fsencode(name)) % shares == share]
-        for place, name in enumerate(names):
-            if place % FENCE_FILES == 0:
+        for index, name in enumerate(names):
+            if index % FENCE_FILES == 0:
                 check_interrupts()
                 fence()
             with suppress(FileNotFoundError, IsADirectoryError, PermissionError):  # `remove` reports the last one

@@ -53,5 +53,5 @@ def run_tasks(
 
 
 def _are_even(sizes: np.ndarray) -> bool:
-    """Whether a cluster may get several tasks at a time: two large ones must not be in one bundle."""
+    """Whether a cluster may get several tasks at a time: two large ones must not be in one batch."""
     return len(sizes) > 0 and int(sizes.max()) * len(sizes) <= MAX_UNEVEN * int(sizes.sum())

@@ -94,7 +94,7 @@ class TaskRecords(Generic[Record]):
         running = [(number, note) for number, note in notes if note and not self.is_done[number]]
         work = self.work + sum(min(note.stored, int(self.sizes[number])) for number, note in running)
         documents, size, kept = (
-            total + sum(note[place] for _, note in running) for place, total in enumerate(self.sums)
+            total + sum(note[index] for _, note in running) for index, total in enumerate(self.sums)
         )
         return Count(self.done, documents, size, kept if self.decoder.removes else None, work / self.total)
 

@@ -10,7 +10,7 @@ import pytest
 
 from curation.engine import load_engine
 from curation.phases import candidates
-from curation.phases.candidates import Candidates, chosen_of, text_hashes
+from curation.phases.candidates import Candidates, sample_of, text_hashes
 from curation.report.samples import MAX_REASONS, SHOWN_CHARACTERS
 from curation.rules.decide import Verdict
 from curation.running.run import run
@@ -37,7 +37,7 @@ def collected(sizes: list[int], reasons: int) -> set[tuple[str, str]]:
             found.add(CPU, 0, CPU.from_arrow(rows), verdict, np.full(stop - low, np.nan))
         tables.append(found.table())
         first += size
-    chosen = chosen_of(pa.concat_tables(tables), 2)
+    chosen = sample_of(pa.concat_tables(tables), 2)
     return set(zip(chosen.column("reason").to_pylist(), chosen.column("text").to_pylist(), strict=True))
 
 

@@ -14,7 +14,7 @@ from curation.errors import IntegrityError
 from curation.phases import kept_ids, removed
 from curation.phases.kept_ids import ids_of, store_ids
 from curation.phases.ledger import SliceRecord, SliceTotals, add_up
-from curation.phases.places import Places
+from curation.phases.locations import LocationTable
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.run_folder import partitions as intermediate
 from curation.run_folder.partitions import REMOVED_SCHEMA, Numbering, Partitions, TableFile
@@ -79,7 +79,7 @@ def test_slices_are_read_a_few_times_however_many_files_are_written(
     assert max(opened.values()) == 1
     records = [SliceRecord(rows=IN_SLICE, lines=IN_SLICE)] * slices
     totals = SliceTotals(numbering.slices, [add_up(numbering.slices, range(slices), records)], [])
-    places = Places.of(partitions.folder, numbering.slices, totals)
+    places = LocationTable.of(partitions.folder, numbering.slices, totals)
     store = removed.RemovedStore(["one", "two"], numbering, [partitions.folder], duplicates, places)
     files = removed.plan_removed(np.full(slices, 2))
     for file in reversed(files):

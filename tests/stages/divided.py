@@ -26,12 +26,12 @@ CPU = load_engine("cpu")
 
 
 class Order(NamedTuple):
-    """How the work is divided: bundles of so many partitions, ranges of keys, owners, the seed of the order of tasks
-    and the threads that run them."""
+    """How the work is divided: slice groups of so many partitions, ranges of keys, reducers, the seed of the order of
+    tasks and the threads that run them."""
 
     partitions: int
     ranges: int
-    owners: int
+    reducers: int
     seed: int = 0
     threads: int = 1
 
@@ -67,8 +67,8 @@ def decide_in_order(
 
     def divide(starts: np.ndarray, bands: int, workers: int) -> Division:
         last = len(starts) - 1
-        bundles = [*range(0, last, order.partitions), last] if last else [0, 0]
-        return Division(bundles, order.ranges, min(order.owners, bands * order.ranges))
+        slice_groups = [*range(0, last, order.partitions), last] if last else [0, 0]
+        return Division(slice_groups, order.ranges, min(order.reducers, bands * order.ranges))
 
     monkeypatch.setattr(key_ranges, "divide", divide)
     chance = random.Random(order.seed)

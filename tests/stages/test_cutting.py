@@ -27,7 +27,7 @@ from curation.running.run import run
 from curation.stages import ExactDedup
 from curation.stages.corpus import key_ranges
 from curation.stages.corpus.cutting import StoredCuts, count_cuts, cut_texts, cuts_folder, load_cuts, store_cuts
-from curation.stages.corpus.key_ranges import bundle, bundle_count, division_phase
+from curation.stages.corpus.key_ranges import division_phase, slice_group, slice_group_count
 from curation.stages.outcome import Corpus
 from tests.runs import digests, made_texts, records_of
 from tests.stages.divided import corpus_of, write_partitions
@@ -49,10 +49,10 @@ class CutWord(curation.CorpusStage, frozen=True, kw_only=True, tag=f"{HERE}:CutW
         return {}
 
     def phases(self) -> list[Phase]:
-        return [division_phase(1), Phase("spans", bundle_count, self.find)]
+        return [division_phase(1), Phase("spans", slice_group_count, self.find)]
 
     def find(self, engine: Any, corpus: Corpus, task: int) -> None:
-        part, spans, gone = bundle(corpus, task), [], []
+        part, spans, gone = slice_group(corpus, task), [], []
         texts = [text for read in part.texts(np.arange(len(part.rows))) for text in read().to_pylist()]
         for row, text in zip(part.rows.tolist(), texts, strict=True):
             starts = [len(text[:at].encode()) for at in range(len(text)) if text.startswith(WORD, at)]
@@ -67,7 +67,8 @@ class CutWord(curation.CorpusStage, frozen=True, kw_only=True, tag=f"{HERE}:CutW
     def decide(self, engine: Any, corpus: Corpus) -> Decision:
         cuts, gone = (
             np.concatenate(
-                [np.load(corpus.scratch / "spans" / f"{task}.{name}.npy") for task in range(bundle_count(corpus))], -1
+                [np.load(corpus.scratch / "spans" / f"{task}.{name}.npy") for task in range(slice_group_count(corpus))],
+                -1,
             )
             for name in ("cuts", "gone")
         )
@@ -82,7 +83,7 @@ CUT = list(dict.fromkeys(text.replace(WORD, "") for text in KEPT))
 
 @pytest.fixture(autouse=True)
 def _small_groups(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(key_ranges, "MIN_BUNDLE_ROWS", 5)
+    monkeypatch.setattr(key_ranges, "MIN_GROUP_ROWS", 5)
     with dask.config.set({"dataframe.convert-string": False}):
         yield
 

@@ -49,13 +49,13 @@ def outcome(
 
 def found_in(texts: list[str], evaluation: dict[str, list[str]], size: int, compare: str = "folded") -> list[list[str]]:
     """Per text and n-gram of it that evaluation texts have: the first input that has it."""
-    owner = {
+    reducer = {
         item: name
         for name in reversed([*evaluation])
         for text in evaluation[name]
         for item in ngrams(compared(text, compare), size)
     }
-    return [[owner[item] for item in all_ngrams(compared(text, compare), size) if item in owner] for text in texts]
+    return [[reducer[item] for item in all_ngrams(compared(text, compare), size) if item in reducer] for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_equals_sets_of_tuples(tmp_path: Path, size: int, most: int, compare: st
         texts[number + 1] += " " + chance.choice(chance.choice([*evaluation.values()]))
     expected = found_in(texts, evaluation, size, compare)
     out = outcome(texts, evaluation, tmp_path, ngram=size, min_ngrams=most, compare=compare)
-    gone = {doc: owners for doc, owners in enumerate(expected) if len(owners) >= most}
+    gone = {doc: reducers for doc, reducers in enumerate(expected) if len(reducers) >= most}
     assert [doc for doc, *_ in kept_rows(out)] == [doc for doc in range(150) if doc not in gone]
     assert [(doc, reason, value) for doc, _, _, _, reason, value, _ in removed_rows(out)] == [
-        (doc, "contaminated", float(len(owners))) for doc, owners in gone.items()
+        (doc, "contaminated", float(len(reducers))) for doc, reducers in gone.items()
     ]
-    firsts = [owners[0] for owners in gone.values()]
+    firsts = [reducers[0] for reducers in gone.values()]
     assert report_of(out)["stages"][0]["details"] == {name: firsts.count(name) for name in sorted({*firsts})}
     assert 5 < len(gone) < 145
 
@@ -94,7 +94,7 @@ def test_equals_sets_of_tuples_on_anything(
 ):
     out = outcome(texts, {"quiz": evaluation}, tmp_path_factory.mktemp("made"), ngram=2)
     expected = found_in(texts, {"quiz": evaluation}, 2)
-    assert [doc for doc, *_ in kept_rows(out)] == [doc for doc, owners in enumerate(expected) if not owners]
+    assert [doc for doc, *_ in kept_rows(out)] == [doc for doc, reducers in enumerate(expected) if not reducers]
 
 
 @pytest.mark.parametrize("window", [decontaminate_items.WINDOW, 300])

@@ -50,10 +50,10 @@ def write_part(folder: Path, documents: int, kind: str) -> Partitions:
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch: pytest.MonkeyPatch):
     """Make the fixed memory of a task small, so that the part that grows with the corpus is measured."""
-    monkeypatch.setattr(key_ranges, "MIN_BUNDLE_ROWS", IN_PARTITION)
-    monkeypatch.setattr(key_ranges, "MAX_BUNDLE_ROWS", IN_PARTITION)
+    monkeypatch.setattr(key_ranges, "MIN_GROUP_ROWS", IN_PARTITION)
+    monkeypatch.setattr(key_ranges, "MAX_GROUP_ROWS", IN_PARTITION)
     monkeypatch.setattr(key_ranges, "RANGE_KEYS", IN_PARTITION)
-    monkeypatch.setattr(key_ranges, "OWNER_KEYS", IN_PARTITION)
+    monkeypatch.setattr(key_ranges, "REDUCER_KEYS", IN_PARTITION)
     monkeypatch.setattr(masks, "BATCH_ROWS", IN_PARTITION)
 
 

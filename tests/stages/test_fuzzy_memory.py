@@ -87,7 +87,7 @@ def test_bytes_per_document(tmp_path, monkeypatch, shared_bands, same, options):
     monkeypatch.setattr(arrays, "AT_ONCE", 2000)  # what does not grow with the corpus is to be small beside it
     monkeypatch.setattr(similarity, "PAIRS_AT_ONCE", 1000)
     monkeypatch.setattr(near_pairs, "MERGE_PAIRS", 1000)
-    for name in ("MIN_BUNDLE_ROWS", "MAX_BUNDLE_ROWS", "RANGE_KEYS", "OWNER_KEYS"):
+    for name in ("MIN_GROUP_ROWS", "MAX_GROUP_ROWS", "RANGE_KEYS", "REDUCER_KEYS"):
         monkeypatch.setattr(key_ranges, name, IN_PARTITION)
     stage = FuzzyDedup(bands=BANDS, **options)
     peaks = []

@@ -79,7 +79,7 @@ def test_keys_are_sorted_with_their_documents(tmp_path, monkeypatch, order, aliv
 
 
 @pytest.mark.parametrize("verify_by", ["exact", "signature"])
-def test_data_of_all_bundles_are_joined(tmp_path, monkeypatch, verify_by):
+def test_data_of_all_slice_groups_are_joined(tmp_path, monkeypatch, verify_by):
     stage = FuzzyDedup(verify=verify_by, **FUZZY)
     whole = corpus_of(write_partitions(tmp_path / "whole", BANDS, [COUNT], TEXTS), ALIVE)
     stage._write_similarity(CPU, whole, np.arange(len(whole.rows)), tmp_path / "plain")

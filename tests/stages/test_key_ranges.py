@@ -46,7 +46,7 @@ def test_exact_duplicates_equal_a_dictionary(rows: list[tuple[int, int, bool]], 
 def test_a_resumed_run_keeps_its_division(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     keys = {name: np.arange(60, dtype=np.uint64) // 3 for name in ("high", "low")}
     partitions = write_partitions(tmp_path / "segment", keys, [20, 20, 20])
-    monkeypatch.setattr(key_ranges, "MIN_BUNDLE_ROWS", 5)
+    monkeypatch.setattr(key_ranges, "MIN_GROUP_ROWS", 5)
     monkeypatch.setattr(key_ranges, "RANGE_KEYS", 10)
 
     class Killed(BaseException):
@@ -70,7 +70,7 @@ def test_a_resumed_run_keeps_its_division(tmp_path: Path, monkeypatch: pytest.Mo
             run_phases(ExactDedup(), corpus, run_until(last))
         except Killed:
             continue
-    assert len(ran) == len(set(ran)) == 1 + 2 + 2 + 2  # the division, bundles, owners, bundles
+    assert len(ran) == len(set(ran)) == 1 + 2 + 2 + 2  # the division, slice groups, reducers, slice groups
     assert ExactDedup().decide(CPU, corpus).drops[0].row.tolist() == [k for k in range(60) if k % 3]
 
 
@@ -80,9 +80,9 @@ def test_divisions_cover_all_partitions_once(rows: int):
     starts = np.concatenate([[0], np.cumsum(counts)])
     for workers in (1, 64):
         division = divide(starts, 21, workers)
-        assert division.bundles[0] == 0 and division.bundles[-1] == len(counts)
-        assert division.bundles == sorted(set(division.bundles))
-        assert [cell for k in range(division.owners) for cell in division.cells(k, 21)] == [
+        assert division.slice_groups[0] == 0 and division.slice_groups[-1] == len(counts)
+        assert division.slice_groups == sorted(set(division.slice_groups))
+        assert [cell for k in range(division.reducers) for cell in division.cells(k, 21)] == [
             *range(21 * division.ranges)
         ]
 

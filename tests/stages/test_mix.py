@@ -117,14 +117,14 @@ def test_documents_are_drawn_as_by_hand(tmp_path: Path, settings: dict[str, int]
         assert sum(group["drawn_tokens"] for group in groups.values()) == report["tokens"]["count"]
 
 
-@pytest.mark.slow("the draw of `mix` does not depend on slices, workers and bundles")
-def test_the_draw_does_not_depend_on_slices_workers_and_bundles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.slow("the draw of `mix` does not depend on slices, workers and groups of slices")
+def test_the_draw_does_not_depend_on_slices_workers_and_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for settings in ({"documents": 700}, {"tokens": 9000}):
         name = str(*settings)
         whole = run_mix(tmp_path / f"{name}-one", settings, slice_bytes=1 << 20, workers=1)
         with monkeypatch.context() as changed:
-            changed.setattr(key_ranges, "MIN_BUNDLE_ROWS", 16)
-            changed.setattr(key_ranges, "MAX_BUNDLE_ROWS", 32)
+            changed.setattr(key_ranges, "MIN_GROUP_ROWS", 16)
+            changed.setattr(key_ranges, "MAX_GROUP_ROWS", 32)
             divided = run_mix(tmp_path / f"{name}-many", settings, slice_bytes=2000, workers=2)
         one, many = (data_digests(tmp_path / f"{name}-{how}" / "out") for how in ("one", "many"))
         assert one == many

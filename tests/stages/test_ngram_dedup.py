@@ -126,7 +126,7 @@ def test_wrong_settings(settings: dict, told: str):
 
 
 def test_documents_take_no_memory_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(key_ranges, "MIN_BUNDLE_ROWS", 1000)
+    monkeypatch.setattr(key_ranges, "MIN_GROUP_ROWS", 1000)
     rows = 20_000
     partitions = write_partitions(tmp_path / "segment", {"words": np.full(rows, 2)}, [1000] * 20, ["two words"] * rows)
     corpus = corpus_of(partitions, np.ones(rows, bool), workers=10)

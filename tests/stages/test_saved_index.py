@@ -144,7 +144,7 @@ def test_small_and_empty_data_on_both_sides(old, tmp_path, texts):
 
 def test_a_crowd_in_the_index_costs_no_more_than_its_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(saved_index, "PAIRS_AT_ONCE", 50)
-    monkeypatch.setattr(saved_index, "CROWD", 4)
+    monkeypatch.setattr(saved_index, "MAX_COMPARED", 4)
     crowd = [f"{words(0, 70)} {words(1000 * k, 30)}" for k in range(1, 60)]  # any two share 66 of 126 5-grams
     index = finish(tmp_path / "old", write_input(tmp_path / "old.jsonl", crowd), rows=2)
     assert SavedIndex(index).documents == 59
@@ -153,7 +153,7 @@ def test_a_crowd_in_the_index_costs_no_more_than_its_limit(tmp_path, monkeypatch
     details = report_of(tmp_path / "new")["stages"][0]["details"]["index"]
     assert details["crowded"] == details["candidates"] == 20
     assert details["compared"] <= 4 * 20
-    monkeypatch.setattr(saved_index, "CROWD", 64)
+    monkeypatch.setattr(saved_index, "MAX_COMPARED", 64)
     finish(tmp_path / "all", write_input(tmp_path / "new.jsonl", near), against=index, rows=2)
     assert len(removed_rows(tmp_path / "all")) == 20
     assert {row[6] for row in removed_rows(tmp_path / "all")} == {f"old-{k}" for k in range(0, 59, 3)}

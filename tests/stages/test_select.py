@@ -83,15 +83,15 @@ def test_the_removed_documents_are_those_of_a_sort(settings: dict[str, float], p
 
 
 def test_results_do_not_depend_on_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Ties across bundles, many shards, and bundles of a few rows: the same documents as from one task."""
+    """Ties across slice groups, many reducers, and slice groups of a few rows: the same documents as from one task."""
     rng = np.random.default_rng(5)
     numbers = [float(number) for number in rng.integers(3, size=600)]
     groups = [f"{number:x}" for number in rng.integers(60, size=600)]
     settings = {"drop_lowest": 0.45, "per": "kind"}
     _, whole = run_on(numbers, groups, tmp_path / "whole", settings, workers=1)
-    monkeypatch.setattr(key_ranges, "MIN_BUNDLE_ROWS", 40)
-    monkeypatch.setattr(key_ranges, "MAX_BUNDLE_ROWS", 40)
-    monkeypatch.setattr(rank_bounds, "SHARD_ROWS", 50)
+    monkeypatch.setattr(key_ranges, "MIN_GROUP_ROWS", 40)
+    monkeypatch.setattr(key_ranges, "MAX_GROUP_ROWS", 40)
+    monkeypatch.setattr(rank_bounds, "REDUCER_ROWS", 50)
     _, divided = run_on(numbers, groups, tmp_path / "divided", settings, slice_bytes=1 << 10, workers=3)
     assert whole == divided == removed_by_sorting(numbers, groups, {"drop_lowest": 0.45})
 

@@ -129,7 +129,7 @@ def test_results_do_not_depend_on_slices_tasks_and_blocks(
     report, expected = run_on(vectors, tmp_path / "one", **settings)
     details = report["stages"][0]["details"]
     for module, name, value in (
-        (key_ranges, "MIN_BUNDLE_ROWS", 16), (key_ranges, "RANGE_KEYS", 50), (vector_clusters, "AT_ONCE", 7),
+        (key_ranges, "MIN_GROUP_ROWS", 16), (key_ranges, "RANGE_KEYS", 50), (vector_clusters, "AT_ONCE", 7),
         (vector_clusters, "MERGE_PAIRS", 3), (vector_clusters, "OWNER_VECTORS", 60),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
@@ -291,8 +291,8 @@ def test_dimensions_that_differ_between_partitions_are_named(monkeypatch: pytest
     import dask.dataframe as dd
 
     frame = pd.DataFrame({"text": ["a", "b"], "embedding": [[1.0, 2.0], [1.0, 2.0, 3.0]]})
-    for rows in (1, key_ranges.MIN_BUNDLE_ROWS):
-        monkeypatch.setattr(key_ranges, "MIN_BUNDLE_ROWS", rows)
+    for rows in (1, key_ranges.MIN_GROUP_ROWS):
+        monkeypatch.setattr(key_ranges, "MIN_GROUP_ROWS", rows)
         with pytest.raises(InputError, match=r"column 'embedding' has vectors of 2 and of 3 dimensions"):
             curation.semantic_dedup(dd.from_pandas(frame, npartitions=2, sort=False))
 

@@ -91,7 +91,7 @@ def test_both_stages_keep_the_same_documents_for_any_slices_and_workers(
 ):
     one = run_both(corpus, tmp_path / "one", workers=1)
     for module, name, value in (
-        (key_ranges, "MIN_BUNDLE_ROWS", 16), (key_ranges, "RANGE_KEYS", 50), (vector_clusters, "AT_ONCE", 7),
+        (key_ranges, "MIN_GROUP_ROWS", 16), (key_ranges, "RANGE_KEYS", 50), (vector_clusters, "AT_ONCE", 7),
         (vector_clusters, "OWNER_VECTORS", 60),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)

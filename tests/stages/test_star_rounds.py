@@ -48,11 +48,11 @@ def join(folder: Path, starts: Sequence[int], pairs: np.ndarray, seed: int = 0, 
     make_folder(folder / "division")
     write_json(folder / "division" / "division.json", list(Division([*range(len(starts))], 1, 1)))
     chance = random.Random(seed)
-    bundle_of = np.searchsorted(bounds, pairs[0] + add, side="right") - 1
+    slice_group_of = np.searchsorted(bounds, pairs[0] + add, side="right") - 1
     kind = np.int32 if add == 0 else np.int64
 
-    def pairs_of(_: Any, bundle: int) -> np.ndarray:
-        return (pairs[:, bundle_of == bundle] + add).astype(kind)
+    def pairs_of(_: Any, slice_group: int) -> np.ndarray:
+        return (pairs[:, slice_group_of == slice_group] + add).astype(kind)
 
     rounds = Rounds("made", pairs_of, lambda corpus: True)
     for name, tasks, run in rounds.phases():
@@ -63,11 +63,11 @@ def join(folder: Path, starts: Sequence[int], pairs: np.ndarray, seed: int = 0, 
     assert rounds.have_ended(corpus)
     smallest = np.arange(starts[-1])
     members = set()
-    for bundle in range(len(starts) - 1):
-        row, first = rounds.stars(corpus, bundle) - add
-        assert (np.diff(row) > 0).all() and ((row >= starts[bundle]) & (row < starts[bundle + 1])).all()
+    for slice_group in range(len(starts) - 1):
+        row, first = rounds.stars(corpus, slice_group) - add
+        assert (np.diff(row) > 0).all() and ((row >= starts[slice_group]) & (row < starts[slice_group + 1])).all()
         smallest[row] = first
-        members |= {*zip(*(rounds.members(corpus, bundle) - add).tolist(), strict=True)}
+        members |= {*zip(*(rounds.members(corpus, slice_group) - add).tolist(), strict=True)}
     assert members == {(first, row) for row, first in enumerate(smallest.tolist()) if first != row}
     return smallest.tolist(), len([*folder.glob("made_large_*")])
 
@@ -169,7 +169,7 @@ def test_groups_by_rounds_equal_those_of_one_task(
         assert str(found) == str(rows_and_kept) and others == details  # as text: NaN equals NaN
         assert any("start" in name for name in phases)
         if rounds == 32:
-            assert not phases & {"joined", "groups"} and ("chosen" in phases) == (stage.keep != "first")
+            assert not phases & {"joined", "groups"} and ("representatives" in phases) == (stage.keep != "first")
         elif rounds == 0:  # one task joins what is left
             assert ("groups" if is_chain else "joined") in phases
 
@@ -218,5 +218,5 @@ def test_rounds_that_are_killed_at_each_file_end_in_the_same_groups(
             pass
     assert found[:2] == expected
     folders = {path.parent.name for path in killed}
-    assert {"joined_large_00", "joined_small_00", "groups_large_00", "groups_small_00", "chosen"} <= folders
+    assert {"joined_large_00", "joined_small_00", "groups_large_00", "groups_small_00", "representatives"} <= folders
     assert len(killed) > 40

@@ -173,7 +173,7 @@ def test_the_index_has_each_kept_vector_once_in_its_cluster(first: Path):
 # The same for any division of the work, and after kills
 
 SMALL = (
-    (key_ranges, "MIN_BUNDLE_ROWS", 16), (key_ranges, "RANGE_KEYS", 50), (vector_clusters, "AT_ONCE", 7),
+    (key_ranges, "MIN_GROUP_ROWS", 16), (key_ranges, "RANGE_KEYS", 50), (vector_clusters, "AT_ONCE", 7),
     (vector_clusters, "OWNER_VECTORS", 60), (vector_index, "AT_ONCE", 5), (vector_index, "MEMBERS_AT_ONCE", 3),
 )  # fmt: skip
 
@@ -216,7 +216,7 @@ def test_a_run_killed_at_each_step_of_the_index_ends_in_the_same_bytes(
     steps = {
         "vectors.vector_index": (
             "_take_best",
-            "match_bundle",
+            "match_slice_group",
             "measure_index_recall",
             "sort_by_cluster",
             "write_part",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bundles of tasks on a Dask cluster: once one task has failed, the others end too."""
+"""Batches of tasks on a Dask cluster: once one task has failed, the others end too."""
 
 import time
 from functools import partial
@@ -29,7 +29,7 @@ def work(folder: Path, is_long: bool, number: int) -> None:
 
 
 @pytest.mark.parametrize("is_long", [False, True], ids=["between tasks", "at a safe point"])
-def test_bundles_end_when_another_one_has_failed(tmp_path: Path, is_long: bool):
+def test_batches_end_when_another_one_has_failed(tmp_path: Path, is_long: bool):
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None, silence_logs=False
     ) as cluster:
@@ -41,4 +41,4 @@ def test_bundles_end_when_another_one_has_failed(tmp_path: Path, is_long: bool):
             time.sleep(TASK_SECONDS)
         begun, done = ({*tmp_path.glob(f"*.{kind}")} for kind in ("begun", "done"))
         assert not worker.state.executing and len(begun) <= 40 and len(begun) - len(done) <= 2
-        assert session.executor.bundle(TASKS, 0.0) > 1  # a bundle had several tasks
+        assert session.executor.batch(TASKS, 0.0) > 1  # a batch had several tasks

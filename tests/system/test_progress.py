@@ -134,7 +134,7 @@ def test_phases_of_a_run_say_what_came_in_and_what_is_left(tmp_path: Path):
     assert watched.counts["read + filter"][1] == Count(1, 71, size, 70, share=1.0)
     assert watched.counts["exact_dedup"] == [Count(0, 70, kept=70), Count(0, 70, kept=50)]
     assert watched.counts["write + tokenise"][1]._replace(bytes=0) == Count(1, 50, 0, None, share=1.0)
-    assert "exact_dedup: 70 documents came in" in watched.lines
+    assert "exact_dedup: 70 documents to compare" in watched.lines
     assert {"planning", "finish"} <= {*watched.phases}
 
 

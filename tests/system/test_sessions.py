@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from curation.system import sessions
-from curation.system.cluster import BUNDLE_SECONDS, bundle_of
+from curation.system.cluster import BATCH_SECONDS, batch_of
 from curation.system.sessions import Counted, LocalExecutor, TaskSession
 
 
@@ -20,8 +20,8 @@ class Backwards:
 
     window = 7
 
-    def __init__(self, bundle: int = 1, message: int = 1) -> None:
-        self.size, self.bundles = bundle, list[int]()
+    def __init__(self, batch: int = 1, message: int = 1) -> None:
+        self.size, self.batches = batch, list[int]()
         self.message, self.messages, self.seconds = message, list[int](), list[float]()
         self.waiting: list[tuple[Future[Any], Callable[[Any], Any], Any]] = []
         self.most = self.checks = 0
@@ -31,7 +31,7 @@ class Backwards:
         made: list[Future[Any]] = [Future() for _ in items]
         self.waiting += zip(made, [function] * len(items), items, strict=True)
         self.most = max(self.most, len(self.waiting))
-        self.bundles += map(len, items)
+        self.batches += map(len, items)
         self.messages.append(len(items))
         if len(self.waiting) == self.window or "last" in items[-1]:
             threading.Thread(target=self._end_one).start()
@@ -42,7 +42,7 @@ class Backwards:
             future, function, item = self.waiting.pop()
             future.set_result(function(item))
 
-    def bundle(self, waiting: int, seconds: float) -> int:
+    def batch(self, waiting: int, seconds: float) -> int:
         self.seconds.append(seconds)
         return min(max(waiting // 10, 1), self.size)
 
@@ -64,27 +64,27 @@ def test_results_are_in_the_order_of_items_whatever_ends_first():
     ]  # fmt: skip
 
 
-def test_bundles_become_smaller_towards_the_end_and_results_stay_with_their_items():
-    executor, ended = Backwards(bundle=8), []
+def test_batches_become_smaller_towards_the_end_and_results_stay_with_their_items():
+    executor, ended = Backwards(batch=8), []
     items = [*range(100), "last"]
     TaskSession(executor).run(lambda item: f"<{item}>", items, lambda *told: ended.append(told))
     assert sorted(ended, key=str) == sorted([(k, item, f"<{item}>") for k, item in enumerate(items)], key=str)
-    assert executor.bundles[0] == 8 and executor.bundles[-1] == 1 and sum(executor.bundles) == 101
-    assert executor.bundles == sorted(executor.bundles, reverse=True) and executor.most == 7
+    assert executor.batches[0] == 8 and executor.batches[-1] == 1 and sum(executor.batches) == 101
+    assert executor.batches == sorted(executor.batches, reverse=True) and executor.most == 7
 
-    counted = Backwards(bundle=8)
+    counted = Backwards(batch=8)
     assert TaskSession(counted).map(str, Counted(iter(items), 101)) == [*map(str, items)]
-    assert counted.bundles == executor.bundles
+    assert counted.batches == executor.batches
 
 
 class OneByOne(Backwards):
-    """An executor that ends one bundle per millisecond, in the order of their begin."""
+    """An executor that ends one batch per millisecond, in the order of their begin."""
 
     window, most_begun = 8, 0
     ending = threading.Lock()
 
     def submit(self, function: Callable[[Any], Any], items: Sequence[Any]) -> Sequence[Future[Any]]:
-        self.bundles += map(len, items)
+        self.batches += map(len, items)
         self.messages.append(len(items))
         made: list[Future[Any]] = [Future() for _ in items]
         self.waiting += zip(made, [function] * len(items), items, strict=True)
@@ -106,7 +106,7 @@ class OneByOne(Backwards):
 
 
 @pytest.mark.parametrize("seconds", [0.0, 10.0])
-def test_a_message_has_several_bundles_and_is_sent_before_the_others_have_ended(
+def test_a_message_has_several_batches_and_is_sent_before_the_others_have_ended(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ):
     monkeypatch.setattr(sessions, "LINGER_SECONDS", seconds)
@@ -117,7 +117,7 @@ def test_a_message_has_several_bundles_and_is_sent_before_the_others_have_ended(
     assert executor.checks <= 50 // 4 + 1 or not seconds  # results come together too
 
 
-def test_a_bundle_that_ends_alone_is_noticed_soon():
+def test_a_batch_that_ends_alone_is_noticed_soon():
     executor, release = OneByOne(message=4), threading.Event()
     ended, waited = list[int](), list[bool]()
 
@@ -136,12 +136,12 @@ def test_a_bundle_that_ends_alone_is_noticed_soon():
 @pytest.mark.parametrize(
     ("tasks", "threads", "largest", "most"), [(7, 4, 1, 7), (100, 4, 12, 40), (10**5, 64, 64, 2300)]
 )
-def test_a_cluster_gets_half_of_the_tasks_left_in_bundles_and_the_last_ones_alone(
+def test_a_cluster_gets_half_of_the_tasks_left_in_batches_and_the_last_ones_alone(
     tasks: int, threads: int, largest: int, most: int
 ):
     sizes, left = [], tasks
     while left:
-        sizes.append(bundle_of(left, threads))
+        sizes.append(batch_of(left, threads))
         assert sizes[-1] == 1 or sizes[-1] * threads <= left / 2
         left -= sizes[-1]
     assert sizes[0] == largest and len(sizes) <= most and sum(sizes) == tasks
@@ -149,11 +149,11 @@ def test_a_cluster_gets_half_of_the_tasks_left_in_bundles_and_the_last_ones_alon
 
 
 def wall_seconds(tasks: int, threads: int, seconds: float, known: bool) -> float:
-    """Seconds of a phase whose bundles begin one after the other, BUNDLE_SECONDS apart, on free threads."""
+    """Seconds of a phase whose batches begin one after the other, BATCH_SECONDS apart, on free threads."""
     free, begun = [0.0] * threads, 0.0
     while tasks:
-        size = bundle_of(tasks, threads, seconds if known else 0.0)
-        begun, tasks = begun + BUNDLE_SECONDS, tasks - size
+        size = batch_of(tasks, threads, seconds if known else 0.0)
+        begun, tasks = begun + BATCH_SECONDS, tasks - size
         heapq.heapreplace(free, max(free[0], begun) + size * seconds)
     return max(free)
 
@@ -169,13 +169,13 @@ def wall_seconds(tasks: int, threads: int, seconds: float, known: bool) -> float
         (10, 4, 60.0, 1.0),
     ],
 )
-def test_bundles_of_short_tasks_are_larger_where_the_scheduler_would_be_waited_for(
+def test_batches_of_short_tasks_are_larger_where_the_scheduler_would_be_waited_for(
     tasks: int, threads: int, seconds: float, at_most: float
 ):
     assert wall_seconds(tasks, threads, seconds, True) <= at_most * wall_seconds(tasks, threads, seconds, False)
 
 
-def test_bundles_that_have_ended_give_the_time_of_a_task():
+def test_batches_that_have_ended_give_the_time_of_a_task():
     executor = OneByOne(message=4)
     TaskSession(executor).run(lambda item: time.sleep(0.002), range(50))
     assert executor.seconds[:4] == [0.0] * 4 and 0.002 <= executor.seconds[-1] < 1

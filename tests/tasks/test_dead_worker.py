@@ -162,7 +162,7 @@ def test_what_dead_workers_had_done_is_not_redone(survived: Path, cluster: Clust
 
 
 ALL_PHASES: list[tuple[str, str, int]] = [  # small tasks, so that each phase has several
-    ("curation.stages.near.near_groups", "JOIN_PAIRS", 1), ("curation.stages.corpus.key_ranges", "MIN_BUNDLE_ROWS", 40),
+    ("curation.stages.near.near_groups", "JOIN_PAIRS", 1), ("curation.stages.corpus.key_ranges", "MIN_GROUP_ROWS", 40),
     ("curation.stages.corpus.key_ranges", "RANGE_KEYS", 90),
     ("curation.stages.vectors.vector_clusters", "OWNER_VECTORS", 60),
     ("curation.phases.totals", "TASK_SLICES", 3), ("curation.phases.row_sums", "TASK_PARTITIONS", 3),
@@ -170,8 +170,9 @@ ALL_PHASES: list[tuple[str, str, int]] = [  # small tasks, so that each phase ha
 ]  # fmt: skip
 
 PHASES = {
-    "segment-1", "totals-1", "sums-1", "joined_large_00", "groups_start_00", "crowds", "compared", "recall", "count_0",
-    "copies", "outputs", "looks", "finish", "removed-part", "measures-part", "raw-part", "cleaned-part",
+    "segment-1", "totals-1", "sums-1", "joined_large_00", "groups_start_00", "large_groups", "compared", "recall",
+    "count_0",
+    "copies", "outputs", "lookups", "finish", "removed-part", "measures-part", "raw-part", "cleaned-part",
     "sorted", "files-keys",
 }  # fmt: skip
 

@@ -76,11 +76,11 @@ def histogram(tally: Mapping[str, Any], low: float, high: float, label: str) -> 
     top = math.log1p(max(counts.values, default=0)) or 1.0
     step, shapes = WIDTH / len(counts.values), []
     left, right = (counts.place(bound) if math.isfinite(bound) else edge for bound, edge in ((low, 0.0), (high, WIDTH)))
-    for place, count in enumerate(counts.values):
+    for index, count in enumerate(counts.values):
         if count:
             tall = (BASE - TOP) * math.log1p(count) / top
-            x, end = place * step, (place + 1) * step
-            title = f"<title>{_bin(counts, place)}: {count:,} documents</title>"
+            x, end = index * step, (index + 1) * step
+            title = f"<title>{_bin(counts, index)}: {count:,} documents</title>"
             for start, stop, name in ((x, min(end, left), "removed"), (max(x, left), min(end, right), "kept"),
                                       (max(x, right), end, "removed")):  # fmt: skip
                 if stop - start > 0.01:
@@ -97,10 +97,10 @@ def pairs_of_bars(before: Mapping[str, Any], after: Mapping[str, Any], label: st
     shapes = []
     for counts, name in zip(both, ("pale", "kept"), strict=True):
         step = WIDTH / len(counts.values)
-        for place, count in enumerate(counts.values):
+        for index, count in enumerate(counts.values):
             if count:
-                title = f"<title>{_bin(counts, place, unit)}: {count:,} {'read' if name == 'pale' else 'kept'}</title>"
-                shapes.append(_bar(place * step, step - min(0.6, step / 5), (BASE - TOP) * count / top, name, title))
+                title = f"<title>{_bin(counts, index, unit)}: {count:,} {'read' if name == 'pale' else 'kept'}</title>"
+                shapes.append(_bar(index * step, step - min(0.6, step / 5), (BASE - TOP) * count / top, name, title))
     return _svg(shapes, both[0], label, unit)
 
 

@@ -44,8 +44,8 @@ def _map(found: dict[str, Any]) -> str:
     label = f"{counted(len(points), 'document')} on two principal components of their vectors"
     svg = f'<svg class="chart map" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{drawn}</svg>\n'
     rows = (
-        row((f"{_key(place)} {shown(entry['name'])}", f"{entry['documents']:,}", shown(", ".join(entry["words"]))))
-        for place, entry in enumerate(found["clusters"][:OTHERS])
+        row((f"{_key(index)} {shown(entry['name'])}", f"{entry['documents']:,}", shown(", ".join(entry["words"]))))
+        for index, entry in enumerate(found["clusters"][:OTHERS])
     )
     inner = fit(rows, "cluster", len(found["clusters"]), TABLE_BYTES)
     body, _, rest = inner.rpartition("</tr>\n")

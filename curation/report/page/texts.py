@@ -25,15 +25,15 @@ def samples(content: dict[str, Any]) -> str:
 
 
 def _reasons(entries: Sequence[dict[str, Any]]) -> Iterator[str]:
-    first = next((place for place, entry in enumerate(entries) if _is_by_rule(entry)), 0)
-    for place, entry in enumerate(entries):
+    first = next((index for index, entry in enumerate(entries) if _is_by_rule(entry)), 0)
+    for index, entry in enumerate(entries):
         found = entry["samples"]
         title = (
             f'{shown(entry["reason"])} <span class="quiet">{shown(entry["stage"])}; '
             f"{counted(len(found), 'sample')} of {entry['documents']:,} removed</span>"
         )
         inner = f'<div class="samples">{"".join(map(sample, found))}</div>'
-        opened = " open" if place == first else ""
+        opened = " open" if index == first else ""
         yield f"<details{opened}><summary>{title}</summary>\n{inner}</details>\n"
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files of a saved index, written by tasks that share only files.
 
-A task per bundle sorts the keys of its documents, divides them by ascending *ranges* of keys, and writes the data by
-which documents are compared. A task per band then joins its ranges, and one more the data of all bundles. Each file
-comes with its digest, so that the process of the run reads none of them again. The bytes depend neither on bundles and
-ranges nor on workers.
+A task per slice group sorts the keys of its documents, divides them by ascending *ranges* of keys, and writes the data
+by which documents are compared. A task per band then joins its ranges, and one more the data of all slice groups. Each
+file comes with its digest, so that the process of the run reads none of them again. The bytes depend neither on slice
+groups and ranges nor on workers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ import numpy as np
 
 from curation.arrays import write_array
 from curation.stages.base import Phase
-from curation.stages.corpus.key_ranges import bundle, bundle_count, division_of, division_phase, read_keys, write_cells
+from curation.stages.corpus.key_ranges import (
+    division_of,
+    division_phase,
+    read_keys,
+    slice_group,
+    slice_group_count,
+    write_cells,
+)
 from curation.system.files import commit_all, commit_folder, file_sha256, read_json, write_json
 
 if TYPE_CHECKING:  # the stages import this module
@@ -27,7 +34,8 @@ if TYPE_CHECKING:  # the stages import this module
     from curation.stages.outcome import Corpus
 
 SORTED, JOINED = "sorted", "joined"  # phases
-COMPARED, FILES, DESCRIBED = "compared", "files", "described"  # folders: data of the bundles, the index, its digests
+# Folders: data of the slice groups, the index, its digests
+COMPARED, FILES, DESCRIBED = "compared", "files", "described"
 
 
 class Band(NamedTuple):
@@ -59,20 +67,20 @@ class Compared(NamedTuple):
 def index_phases(bands: Sequence[Band], compared: Compared | None = None) -> tuple[Phase, ...]:
     """Return the phases that write the files of an index to `files_folder`."""
 
-    def sort_bundle(engine: Engine, corpus: Corpus, task: int) -> None:
-        _sort_bundle(engine, corpus, task, bands, compared)
+    def sort_slice_group(engine: Engine, corpus: Corpus, task: int) -> None:
+        _sort_slice_group(engine, corpus, task, bands, compared)
 
     def write_files(engine: Engine, corpus: Corpus, task: int) -> None:
         if task < len(bands):
             _join_band(corpus, task, bands[task])
         elif compared:
-            folders = [_compared_folder(corpus, number) for number in range(bundle_count(corpus))]
+            folders = [_compared_folder(corpus, number) for number in range(slice_group_count(corpus))]
             with index_files(corpus, compared.names) as paths:
                 compared.join(folders, paths)
 
     return (
         division_phase(len(bands)),
-        Phase(SORTED, bundle_count, sort_bundle, durable=True),
+        Phase(SORTED, slice_group_count, sort_slice_group, durable=True),
         Phase(JOINED, lambda corpus: len(bands) + (compared is not None), write_files, durable=True),
     )
 
@@ -85,21 +93,21 @@ def _compared_folder(corpus: Corpus, number: int) -> Path:
     return corpus.scratch / COMPARED / f"{number:06d}"
 
 
-def _sort_bundle(
+def _sort_slice_group(
     engine: Engine, corpus: Corpus, number: int, bands: Sequence[Band], compared: Compared | None
 ) -> None:  # fmt: skip
-    """Write the keys of a bundle, ascending, with their documents, the data of its documents, and their number.
+    """Write the keys of a slice group, ascending, with their documents, the data of its documents, and their number.
 
-    Documents are numbered in the bundle: no task needs the rows of all bundles."""
-    part = bundle(corpus, number)
+    Documents are numbered in the slice group: no task needs the rows of all slice groups."""
+    part = slice_group(corpus, number)
     ranges = division_of(corpus).ranges
     firsts = np.array([(number << 64) // ranges for number in range(1, ranges)], np.uint64)
 
     def cells() -> Iterator[list[np.ndarray]]:
         for band in bands:
             keys = np.empty((len(part.rows), len(band.columns)), np.uint64)
-            for place, name in enumerate(band.columns):
-                keys[:, place] = part.column(name)
+            for index, name in enumerate(band.columns):
+                keys[:, index] = part.column(name)
             order = _ascending(keys)
             keys, documents = keys[order], order.astype(np.uint32)
             bounds = [0, *np.searchsorted(keys[:, 0], firsts).tolist(), len(keys)]
@@ -120,9 +128,9 @@ def _ascending(keys: np.ndarray) -> np.ndarray:
 
 def _join_band(corpus: Corpus, number: int, band: Band) -> None:
     """Write the keys of a band, ascending, and the document of each, ascending among equal keys."""
-    bundles, ranges = range(bundle_count(corpus)), division_of(corpus).ranges
-    paths = [_sorted_path(corpus, owner, "bin") for owner in bundles]
-    starts = np.cumsum([0, *(read_json(_sorted_path(corpus, owner, "json")) for owner in bundles)])
+    slice_groups, ranges = range(slice_group_count(corpus)), division_of(corpus).ranges
+    paths = [_sorted_path(corpus, number, "bin") for number in slice_groups]
+    starts = np.cumsum([0, *(read_json(_sorted_path(corpus, number, "json")) for number in slice_groups)])
     with index_files(corpus, [*band.keys, band.documents]) as written, ExitStack() as stack:
         files = [stack.enter_context(open(path, "wb")) for path in written]
         for cell in range(number * ranges, (number + 1) * ranges):

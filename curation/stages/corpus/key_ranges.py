@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Equal keys of a corpus, found by tasks that share only files.
 
-A *bundle* is some consecutive partitions. A task per bundle writes its keys, divided by *ranges* of hashed keys. The
-keys of one band (a group of key columns) and one range are a *cell*. An *owner* is a task that reads some cells from
-all bundles: it sees all rows with its keys, in ascending order. Results depend neither on the number of bundles and
-ranges nor on the order of the tasks. The files have 8 bytes per key and 4 per row.
+A *slice group* is some consecutive partitions. A task per slice group writes its keys, divided by *ranges* of hashed
+keys. The keys of one band (a group of key columns) and one range are a *cell*. A *reducer* is a task that reads some
+cells from all slice groups: it sees all rows with its keys, in ascending order. Results depend neither on the number of
+slice groups and ranges nor on the order of the tasks. The files have 8 bytes per key and 4 per row.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
 
 DIVISION, RUNS = "division", "runs"  # phases
-MIN_BUNDLE_ROWS, MAX_BUNDLE_ROWS = 1 << 15, 1 << 21
-OWNER_KEYS = 1 << 24  # keys of an owner, in several cells
+MIN_GROUP_ROWS, MAX_GROUP_ROWS = 1 << 15, 1 << 21
+REDUCER_KEYS = 1 << 24  # keys of a reducer, in several cells
 RANGE_KEYS = 1 << 19  # keys of a range: 9 MB with their rows and table; more do not fit the cache
 TASKS_PER_WORKER = 2
 MAX_RANGES = 1 << 15
@@ -39,30 +39,30 @@ MAX_RANGES = 1 << 15
 class Division(NamedTuple):
     """The division of a corpus into tasks. It is stored: a resumed run may have another number of workers.
 
-    bundles  first partition of each bundle, then the number of partitions
+    slice_groups  first partition of each slice group, then the number of partitions
     ranges   number of ranges of keys
-    owners   number of owners
+    reducers   number of reducers
     """
 
-    bundles: list[int]
+    slice_groups: list[int]
     ranges: int
-    owners: int
+    reducers: int
 
-    def cells(self, owner: int, bands: int) -> range:
-        """Return the cells of an owner: cell `band * ranges + range`."""
+    def cells(self, reducer: int, bands: int) -> range:
+        """Return the cells of a reducer: cell `band * ranges + range`."""
         count = bands * self.ranges
-        return range(count * owner // self.owners, count * (owner + 1) // self.owners)
+        return range(count * reducer // self.reducers, count * (reducer + 1) // self.reducers)
 
 
 def divide(starts: np.ndarray, bands: int, workers: int) -> Division:
     """Return the division of the partitions that begin at `starts` (the last element is the number of rows)."""
     rows = int(starts[-1])
-    size = min(max(rows // (TASKS_PER_WORKER * workers), MIN_BUNDLE_ROWS), MAX_BUNDLE_ROWS)
+    size = min(max(rows // (TASKS_PER_WORKER * workers), MIN_GROUP_ROWS), MAX_GROUP_ROWS)
     firsts = np.searchsorted(starts[:-1], np.arange(0, rows, size))
-    bundles = np.unique(np.append(firsts[firsts < len(starts) - 1], 0))
+    slice_groups = np.unique(np.append(firsts[firsts < len(starts) - 1], 0))
     ranges = min(max(-(-rows // RANGE_KEYS), 1), MAX_RANGES)
-    wanted = max(-(-rows * bands // OWNER_KEYS), TASKS_PER_WORKER * workers if rows > MIN_BUNDLE_ROWS else 1)
-    return Division([*bundles.tolist(), len(starts) - 1], ranges, min(wanted, bands * ranges))
+    wanted = max(-(-rows * bands // REDUCER_KEYS), TASKS_PER_WORKER * workers if rows > MIN_GROUP_ROWS else 1)
+    return Division([*slice_groups.tolist(), len(starts) - 1], ranges, min(wanted, bands * ranges))
 
 
 def division_phase(bands: int) -> Phase:
@@ -88,25 +88,25 @@ def once(corpus: Corpus) -> int:
     return 1
 
 
-def bundle_count(corpus: Corpus) -> int:
-    """Return the number of bundles."""
-    return len(division_of(corpus).bundles) - 1
+def slice_group_count(corpus: Corpus) -> int:
+    """Return the number of slice groups."""
+    return len(division_of(corpus).slice_groups) - 1
 
 
-def owner_count(corpus: Corpus) -> int:
-    """Return the number of owners."""
-    return division_of(corpus).owners
+def reducer_count(corpus: Corpus) -> int:
+    """Return the number of reducers."""
+    return division_of(corpus).reducers
 
 
-def bundle(corpus: Corpus, number: int) -> Corpus:
-    """Return the corpus of the rows in a bundle."""
-    first, last = division_of(corpus).bundles[number : number + 2]
+def slice_group(corpus: Corpus, number: int) -> Corpus:
+    """Return the corpus of the rows in a slice group."""
+    first, last = division_of(corpus).slice_groups[number : number + 2]
     return corpus.between(first, last)
 
 
-def bundle_starts(corpus: Corpus) -> np.ndarray:
-    """Return the first row of each bundle, then the number of rows; int64."""
-    return np.asarray(corpus.storage.starts[division_of(corpus).bundles], np.int64)
+def slice_group_starts(corpus: Corpus) -> np.ndarray:
+    """Return the first row of each slice group, then the number of rows; int64."""
+    return np.asarray(corpus.storage.starts[division_of(corpus).slice_groups], np.int64)
 
 
 def row_type(corpus: Corpus) -> str:
@@ -157,25 +157,25 @@ def _read(file: FileIO, start: int, size: int) -> bytes:
 
 
 def runs_path(corpus: Corpus, number: int) -> Path:
-    """Return the file with the keys of a bundle."""
+    """Return the file with the keys of a slice group."""
     return corpus.scratch / RUNS / f"{number:06d}.bin"
 
 
 def write_run(corpus: Corpus, part: Corpus, number: int, bands: Sequence[Sequence[str]], skip_zeros: bool) -> None:
-    """Write the keys of the bundle `part` of `corpus`, by band and range, each with its rows in ascending order.
+    """Write the keys of the slice group `part` of `corpus`, by band and range, each with its rows in ascending order.
 
     bands       names of the key columns of each band, of unsigned keys
     skip_zeros  leave out rows whose first key is 0
     """
     division = division_of(corpus)
-    first_row = int(bundle_starts(corpus)[number])
+    first_row = int(slice_group_starts(corpus)[number])
     local = (part.rows - first_row).astype(np.uint32)
 
     def cells() -> Iterator[list[np.ndarray]]:
         for columns in bands:
             keys = np.empty((len(local), len(columns)), np.uint64)
-            for place, name in enumerate(columns):
-                keys[:, place] = part.column(name)
+            for index, name in enumerate(columns):
+                keys[:, index] = part.column(name)
             rows = local
             if skip_zeros and not keys[:, 0].all():
                 chosen = np.flatnonzero(keys[:, 0])
@@ -201,18 +201,19 @@ def _range_of(keys: np.ndarray, ranges: int) -> np.ndarray:
     return numbers
 
 
-def read_keys_of(corpus: Corpus, owner: int, bands: int, width: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield the cells of an owner: the band, the keys (uint64, shape (n, width)) and their rows, ascending."""
-    division, starts = division_of(corpus), bundle_starts(corpus)
+def read_keys_of(corpus: Corpus, reducer: int, bands: int, width: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield the cells of a reducer: the band, the keys (uint64, shape (n, width)) and their rows, ascending."""
+    division, starts = division_of(corpus), slice_group_starts(corpus)
     paths = [runs_path(corpus, number) for number in range(len(starts) - 1)]
-    for cell in division.cells(owner, bands):
+    for cell in division.cells(reducer, bands):
         yield cell // division.ranges, *read_keys(paths, cell, width, starts)
 
 
 def read_keys(paths: Sequence[Path], cell: int, width: int, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a cell of the files of all bundles: the keys (uint64, shape (n, width)), and their rows.
+    """Return a cell of the files of all slice groups: the keys (uint64, shape (n, width)), and their rows.
 
-    `starts` has the first row of each bundle, then the number of rows; a file has the rows from it on as uint32."""
+    `starts` has the first row of each slice group, then the number of rows; a file has the rows from it on as
+    uint32."""
     counts = [size // (8 * width + 4) for size in (cell_size(path, cell) for path in paths)]
     keys = np.empty((sum(counts), width), np.uint64)
     rows = np.empty(len(keys), position_type(int(starts[-1])))

@@ -13,9 +13,9 @@ Documents are numbered in the order of `doc`. All numbers are little-endian; fil
     shingles.bin, offsets.bin       sorted n-gram hashes of every document, and their offsets (`verify: exact`)
     signatures.bin                  MinHash signatures, uint32 (`verify: signature`)
 
-A new document is compared with at most CROWD documents of the index. Of each band the first CROWD with its key are
-considered, and of these the documents that share most bands with it. A band that a million documents share costs no
-more than one that CROWD documents share.
+A new document is compared with at most MAX_COMPARED documents of the index. Of each band the first MAX_COMPARED with
+its key are considered, and of these the documents that share most bands with it. A band that a million documents share
+costs no more than one that MAX_COMPARED documents share.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ IDS = "ids.arrow"
 IDS_AT_ONCE = 1 << 16  # ids per batch of ids.arrow
 FILE_NAME = re.compile(r"[\w.-]{1,80}", re.ASCII)  # in the folder itself
 SHOWN = 80  # characters of a wrong name
-CROWD = 64
+MAX_COMPARED = 64
 PAIRS_AT_ONCE = 1 << 18
 Settings = dict[str, Any]
 
@@ -263,7 +263,7 @@ def find_matches(
         sorted_keys = index.keys(band)
         for batch in batches_of(len(hits)):
             keys = corpus.column(column, np.arange(batch.start, batch.stop))
-            hits[batch] += np.minimum(_spans(sorted_keys, keys)[1], CROWD).astype(np.int32)
+            hits[batch] += np.minimum(_spans(sorted_keys, keys)[1], MAX_COMPARED).astype(np.int32)
     candidates = positions_of(hits > 0)
     mine, others = similarities(candidates)
     details = {"documents": index.documents, "candidates": len(candidates), "compared": 0, "alike": 0, "crowded": 0}
@@ -299,13 +299,13 @@ def _spans(sorted_keys: np.ndarray, keys: np.ndarray) -> tuple[np.ndarray, np.nd
 def _pairs(
     corpus: Corpus, bands: Sequence[str], index: SavedIndex, positions: np.ndarray, details: dict[str, int]
 ) -> _Pairs:
-    """Return each document with at most CROWD of the index. `details` counts the documents with more."""
+    """Return each document with at most MAX_COMPARED of the index. `details` counts the documents with more."""
     codes: list[np.ndarray] = []
-    crowded = np.zeros(len(positions), bool)
+    excess = np.zeros(len(positions), bool)
     for band, column in enumerate(bands):
         low, count = _spans(index.keys(band), corpus.column(column, positions))
-        crowded |= count > CROWD
-        count = np.minimum(count, CROWD)
+        excess |= count > MAX_COMPARED
+        count = np.minimum(count, MAX_COMPARED)
         place = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
         old = index.numbers(band)[np.repeat(low, count) + place].astype(np.int64)
         codes.append(np.repeat(np.arange(len(positions)), count) * index.documents + old)
@@ -313,7 +313,7 @@ def _pairs(
     pairs = _Pairs(code // max(index.documents, 1), code % max(index.documents, 1), shared)
     pairs = pairs.select(pairs.best_first(np.zeros(len(code))))
     starts = np.searchsorted(pairs.new, np.arange(len(positions)))
-    near = np.arange(len(code)) - starts[pairs.new] < CROWD
-    crowded[pairs.new[~near]] = True
-    details["crowded"] += int(np.count_nonzero(crowded))
+    near = np.arange(len(code)) - starts[pairs.new] < MAX_COMPARED
+    excess[pairs.new[~near]] = True
+    details["crowded"] += int(np.count_nonzero(excess))
     return pairs.select(np.flatnonzero(near))

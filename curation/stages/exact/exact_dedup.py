@@ -17,14 +17,14 @@ from curation.stages.base import PATH, CorpusStage, Function, Phase, Stage
 from curation.stages.corpus.index_tasks import index_phases
 from curation.stages.corpus.key_ranges import (
     RUNS,
-    bundle,
-    bundle_count,
-    bundle_starts,
     division_phase,
-    owner_count,
     read_cell,
     read_keys_of,
+    reducer_count,
     row_type,
+    slice_group,
+    slice_group_count,
+    slice_group_starts,
     write_cells,
     write_run,
 )
@@ -42,7 +42,7 @@ COMPARISONS = {"exact": RewriteSteps(), "lowercase": RewriteSteps(lowercase=True
 COMPARED = {"exact": "unchanged", "lowercase": "stripped and in lower case"}
 REASON, INDEX_REASON = "exact_duplicate", "exact_duplicate_of_index"
 HASH = "murmur3_x64_128"
-INDEX, OWNERS, SORTED = "index", "owners", "sorted"  # phases
+INDEX, DUPLICATES, SORTED = "index", "duplicates", "sorted"  # phases
 
 
 class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
@@ -128,30 +128,30 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return {"high": hashes[:, 0], "low": hashes[:, 1]}
 
     def phases(self) -> Sequence[Phase]:
-        index = [Phase(INDEX, bundle_count, self._match_index, durable=True)] if self.index else []
+        index = [Phase(INDEX, slice_group_count, self._match_index, durable=True)] if self.index else []
         return (
             division_phase(1),
             *index,
-            Phase(RUNS, bundle_count, self._write_run, durable=True),
-            Phase(OWNERS, owner_count, self._find_duplicates, durable=True),
-            Phase(SORTED, bundle_count, self._sort_duplicates, durable=True),
+            Phase(RUNS, slice_group_count, self._write_run, durable=True),
+            Phase(DUPLICATES, reducer_count, self._find_duplicates, durable=True),
+            Phase(SORTED, slice_group_count, self._sort_duplicates, durable=True),
         )
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the documents of a bundle whose text is in the index."""
-        part = bundle(corpus, task)
+        """Write the documents of a slice group whose text is in the index."""
+        part = slice_group(corpus, task)
         matches = find_equal(part, self.open_index())
         matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the keys of a bundle, without documents whose text is in the index."""
-        part = bundle(corpus, task)
+        """Write the keys of a slice group, without documents whose text is in the index."""
+        part = slice_group(corpus, task)
         if self.index:
             part = part.of(np.setdiff1d(part.rows, Matches.load(_matches_path(corpus, task)).position))
         write_run(corpus, part, task, [HASHES.columns], skip_zeros=False)
 
     def _find_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the duplicates among the keys of an owner and the first row with each key, by bundle."""
+        """Write the duplicates among the keys of a reducer and the first row with each key, by slice group."""
         found: list[tuple[np.ndarray, np.ndarray]] = []
         for _, keys, rows in read_keys_of(corpus, task, 1, len(HASHES.columns)):
             leaders = engine.group_leaders(keys)
@@ -159,7 +159,7 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
             leaders = leaders[duplicates]
             found.append((rows[duplicates], rows[leaders]))
             del keys, rows, leaders, duplicates  # before the next keys are read
-        starts = bundle_starts(corpus).astype(row_type(corpus))
+        starts = slice_group_starts(corpus).astype(row_type(corpus))
         bounds = [np.searchsorted(row, starts).tolist() for row, _ in found]
 
         def cells() -> Iterator[list[np.ndarray]]:
@@ -170,18 +170,18 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         write_cells(_duplicates_path(corpus, task), cells(), len(starts) - 1)
 
     def _sort_duplicates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the duplicates of a bundle, ascending, and the first row with each one's key."""
-        cells = b"".join(read_cell(_duplicates_path(corpus, owner), task) for owner in range(owner_count(corpus)))
+        """Write the duplicates of a slice group, ascending, and the first row with each one's key."""
+        cells = b"".join(read_cell(_duplicates_path(corpus, reducer), task) for reducer in range(reducer_count(corpus)))
         pairs = np.frombuffer(cells, row_type(corpus)).reshape(-1, 2)
         pairs = pairs[np.argsort(pairs[:, 0])]
         write_cells(_sorted_path(corpus, task), [[pairs[:, 0], pairs[:, 1]]], 1)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
-        bundles = range(bundle_count(corpus))
-        drops = stored_drops(corpus, REASON, (_removed_of(corpus, number) for number in bundles))
+        slice_groups = range(slice_group_count(corpus))
+        drops = stored_drops(corpus, REASON, (_removed_of(corpus, number) for number in slice_groups))
         if not self.index:
             return Decision((drops,))
-        matches = [Matches.load(_matches_path(corpus, number)) for number in bundles]
+        matches = [Matches.load(_matches_path(corpus, number)) for number in slice_groups]
         matched = matched_drops(corpus, INDEX_REASON, Path(self.index) / EXACT, matches)
         return Decision((drops, matched), details={"index": sum_details(matches)})
 
@@ -197,19 +197,19 @@ class ExactDedup(CorpusStage, frozen=True, kw_only=True, tag="exact_dedup"):
         return lines
 
 
-def _duplicates_path(corpus: Corpus, owner: int) -> Path:
-    return corpus.scratch / OWNERS / f"{owner:06d}.bin"
+def _duplicates_path(corpus: Corpus, reducer: int) -> Path:
+    return corpus.scratch / DUPLICATES / f"{reducer:06d}.bin"
 
 
-def _matches_path(corpus: Corpus, bundle: int) -> Path:
-    return corpus.scratch / INDEX / f"{bundle:06d}.npz"
+def _matches_path(corpus: Corpus, slice_group: int) -> Path:
+    return corpus.scratch / INDEX / f"{slice_group:06d}.npz"
 
 
-def _sorted_path(corpus: Corpus, bundle: int) -> Path:
-    return corpus.scratch / SORTED / f"{bundle:06d}.bin"
+def _sorted_path(corpus: Corpus, slice_group: int) -> Path:
+    return corpus.scratch / SORTED / f"{slice_group:06d}.bin"
 
 
-def _removed_of(corpus: Corpus, bundle: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the duplicates of a bundle, ascending, the first row with each one's key, and ones."""
-    row, partner = np.frombuffer(read_cell(_sorted_path(corpus, bundle), 0), row_type(corpus)).reshape(2, -1)
+def _removed_of(corpus: Corpus, slice_group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the duplicates of a slice group, ascending, the first row with each one's key, and ones."""
+    row, partner = np.frombuffer(read_cell(_sorted_path(corpus, slice_group), 0), row_type(corpus)).reshape(2, -1)
     return row, partner, np.ones(len(row))

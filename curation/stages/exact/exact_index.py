@@ -5,7 +5,7 @@
     high.bin, low.bin       the halves of the 128-bit hashes (uint64), ascending by both
     documents.bin           the document of each hash (int32, from 2^31 documents on int64)
 
-20 bytes per document and its id. A task looks up the hashes of its bundle through memory maps.
+20 bytes per document and its id. A task looks up the hashes of its slice group through memory maps.
 """
 
 from __future__ import annotations

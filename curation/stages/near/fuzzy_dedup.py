@@ -19,11 +19,11 @@ from curation.stages.corpus.index_tasks import Compared, index_phases
 from curation.stages.corpus.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
 from curation.stages.corpus.key_ranges import (
     RUNS,
-    bundle,
-    bundle_count,
     division_phase,
-    owner_count,
+    reducer_count,
     runs_path,
+    slice_group,
+    slice_group_count,
     write_run,
 )
 from curation.stages.corpus.saved_index import (
@@ -249,28 +249,32 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         write_index(folder, self.index_settings(), corpus, ids_of)
 
     def phases(self) -> Sequence[Phase]:
-        index = [(INDEX, bundle_count, self._match_index)] if self.index else []
+        index = [(INDEX, slice_group_count, self._match_index)] if self.index else []
         tasks = [
             *index,
-            (RUNS, bundle_count, self._write_run),
-            (near_pairs.PAIRS, owner_count, self._write_pairs),
-            (near_pairs.CROWDS, near_pairs.crowd_tasks, self._write_crowd_keys),
-            (near_pairs.SPLITS, near_pairs.split_tasks, self._split_crowds),
-            (near_groups.SIMILARITY, bundle_count, self._write_candidates),
-            (near_groups.FIRST_CHECK, bundle_count, self._check_stars),
+            (RUNS, slice_group_count, self._write_run),
+            (near_pairs.PAIRS, reducer_count, self._write_pairs),
+            (near_pairs.LARGE_GROUPS, near_pairs.large_group_tasks, self._write_large_group_keys),
+            (near_pairs.SPLITS, near_pairs.split_tasks, self._split_large_groups),
+            (near_groups.SIMILARITY, slice_group_count, self._write_candidates),
+            (near_groups.FIRST_CHECK, slice_group_count, self._check_stars),
             *near_groups.join_phases(),
             (near_groups.JOINED, near_groups.join_tasks, near_groups.write_joined),
             (near_groups.SECOND_CHECK, near_groups.other_tasks, self._check_others),
             *near_groups.group_phases(),
             (near_groups.GROUPS, near_groups.group_tasks, self._write_groups),
-            *([] if self.keep == "first" else [(near_groups.CHOSEN, near_groups.choose_tasks, self._choose_kept)]),
-            (near_groups.VALUES, bundle_count, self._measure),
+            *(
+                []
+                if self.keep == "first"
+                else [(near_groups.REPRESENTATIVES, near_groups.choose_tasks, self._choose_kept)]
+            ),
+            (near_groups.VALUES, slice_group_count, self._measure),
         ]
         return (division_phase(self.banding[0]), *(Phase(*task, durable=True) for task in tasks))
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the documents of a bundle that have a near-duplicate in the index."""
-        part, index = bundle(corpus, task), self.open_index()
+        """Write the documents of a slice group that have a near-duplicate in the index."""
+        part, index = slice_group(corpus, task), self.open_index()
 
         def similarities(candidates: np.ndarray) -> tuple[Similarity, Similarity]:
             self._write_similarity(engine, part, candidates, work)
@@ -281,8 +285,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         matches._replace(position=part.rows[matches.position]).save(_matches_path(corpus, task))
 
     def _write_run(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the keys of a bundle, without documents that match the index."""
-        part = bundle(corpus, task)
+        """Write the keys of a slice group, without documents that match the index."""
+        part = slice_group(corpus, task)
         if self.index:
             part = part.of(np.setdiff1d(part.rows, Matches.load(_matches_path(corpus, task)).position))
         write_run(corpus, part, task, [[column] for column in self._columns()], skip_zeros=True)
@@ -290,14 +294,14 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def _write_pairs(self, engine: Engine, corpus: Corpus, task: int) -> None:
         near_pairs.write_pairs(engine, corpus, task, self.banding[0])
 
-    def _write_crowd_keys(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        near_pairs.write_crowd_keys(corpus, task, self._columns())
+    def _write_large_group_keys(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        near_pairs.write_large_group_keys(corpus, task, self._columns())
 
-    def _split_crowds(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        near_pairs.split_crowds(engine, corpus, task, self.banding[0])
+    def _split_large_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
+        near_pairs.split_large_groups(engine, corpus, task, self.banding[0])
 
     def _write_candidates(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the data by which the candidates of a bundle are compared. Its keys are not needed any more."""
+        """Write the data by which the candidates of a slice group are compared. Its keys are not needed any more."""
         rows = near_pairs.candidate_rows(corpus, task)
         with commit_folder(near_groups.similarity_folder(corpus, task)) as folder:
             self._write_similarity(engine, corpus.of(rows), np.arange(len(rows)), folder)
@@ -323,15 +327,15 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         return lambda folder: self._similarity(engine, folder, corpus.threads)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
-        bundles = range(bundle_count(corpus))
+        slice_groups = range(slice_group_count(corpus))
         pieces = (
-            (*near_groups.removed_of(corpus, number), near_groups.values_of(corpus, number)) for number in bundles
+            (*near_groups.removed_of(corpus, number), near_groups.values_of(corpus, number)) for number in slice_groups
         )
         drops = stored_drops(corpus, "near_duplicate", pieces)
         details = self._details(corpus, drops)
         if not self.index:
             return Decision((drops,), details=details)
-        matches = [Matches.load(_matches_path(corpus, number)) for number in bundles]
+        matches = [Matches.load(_matches_path(corpus, number)) for number in slice_groups]
         matched = matched_drops(corpus, "near_duplicate_of_index", self.index, matches)
         return Decision((drops, matched), details=details | {"index": sum_details(matches)})
 
@@ -360,7 +364,7 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
     def _details(self, corpus: Corpus, drops: Drops) -> dict[str, Any]:
         bands, rows = self.banding
         compared, alike = near_groups.check_counts(corpus)
-        *regrouped, released = near_pairs.crowd_counts(corpus).tolist()
+        *regrouped, released = near_pairs.large_group_counts(corpus).tolist()
         return {
             "bands": bands,
             "rows": rows,
@@ -374,8 +378,8 @@ class FuzzyDedup(CorpusStage, frozen=True, kw_only=True, tag="fuzzy_dedup"):
         }
 
 
-def _matches_path(corpus: Corpus, bundle: int) -> Path:
-    return corpus.scratch / INDEX / f"{bundle:06d}.npz"
+def _matches_path(corpus: Corpus, slice_group: int) -> Path:
+    return corpus.scratch / INDEX / f"{slice_group:06d}.npz"
 
 
 @lru_cache(maxsize=64)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of near-duplicates from pairs: their comparison by bundle, their joining, and the similarity to the kept row.
+"""Groups of near-duplicates from pairs: their comparison by slice group, their joining, and the similarity to the kept
+row.
 
 Stars are compared first. Other pairs are compared if the stars have not joined them. All comparisons are tasks of the
-bundle of the left row, and read the data of the right row from the files of its bundle. One task joins up to JOIN_PAIRS
-pairs; more are joined in rounds of tasks.
+slice group of the left row, and read the data of the right row from the files of its slice group. One task joins up to
+JOIN_PAIRS pairs; more are joined in rounds of tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ import numpy as np
 
 from curation.arrays import batches_of, map_file, positions_of, sorted_unique, write_file
 from curation.stages.corpus.components import Components
-from curation.stages.corpus.key_ranges import bundle_count, bundle_starts, cell_size, read_cell, row_type, write_cells
+from curation.stages.corpus.key_ranges import (
+    cell_size,
+    read_cell,
+    row_type,
+    slice_group_count,
+    slice_group_starts,
+    write_cells,
+)
 from curation.stages.corpus.similarity import Similarity
 from curation.stages.near.near_pairs import OTHERS, STARS, has_others, pairs_of, unique_pairs
 from curation.stages.near.star_rounds import Rounds
@@ -27,16 +35,16 @@ if TYPE_CHECKING:
     from curation.stages.outcome import Corpus
 
 SIMILARITY, FIRST_CHECK, JOINED = "similarity", "first_check", "joined"  # phases
-SECOND_CHECK, CHOSEN, GROUPS, VALUES = "second_check", "chosen", "groups", "values"
+SECOND_CHECK, REPRESENTATIVES, GROUPS, VALUES = "second_check", "representatives", "groups", "values"
 CANDIDATES = "rows.bin"
 JOIN_PAIRS = 1 << 23  # that one task joins, in at most 300 MB; more are joined in rounds, with the same result
 MERGE_ROWS = 1 << 20  # rows that are kept unsorted at most
-Open = Callable[[Path], Similarity]  # opens the files of a bundle
+Open = Callable[[Path], Similarity]  # opens the files of a slice group
 
 
-def similarity_folder(corpus: Corpus, bundle: int) -> Path:
-    """Return the folder with the data by which the candidates of a bundle are compared."""
-    return corpus.scratch / SIMILARITY / f"{bundle:06d}"
+def similarity_folder(corpus: Corpus, slice_group: int) -> Path:
+    """Return the folder with the data by which the candidates of a slice group are compared."""
+    return corpus.scratch / SIMILARITY / f"{slice_group:06d}"
 
 
 def write_candidates(folder: Path, rows: np.ndarray) -> None:
@@ -46,20 +54,20 @@ def write_candidates(folder: Path, rows: np.ndarray) -> None:
 
 def candidate_count(corpus: Corpus) -> int:
     """Return the number of rows that have a pair."""
-    folders = [similarity_folder(corpus, number) for number in range(bundle_count(corpus))]
+    folders = [similarity_folder(corpus, number) for number in range(slice_group_count(corpus))]
     return sum((folder / CANDIDATES).stat().st_size for folder in folders) // np.dtype(row_type(corpus)).itemsize
 
 
 def _compare(
-    corpus: Corpus, open_files: Open, bundle: int, left: np.ndarray, right: np.ndarray, threshold: float
+    corpus: Corpus, open_files: Open, slice_group: int, left: np.ndarray, right: np.ndarray, threshold: float
 ) -> np.ndarray:
-    """Return the similarity of each pair, -1 if its bound is below the threshold. Left rows are in the bundle."""
+    """Return the similarity of each pair, -1 if its bound is below the threshold. Left rows are in the slice group."""
     values = np.full(len(left), -1.0)
     order = np.argsort(right, kind="stable")
-    bounds = np.searchsorted(right[order], bundle_starts(corpus).astype(right.dtype))
-    mine, rows = _open(corpus, open_files, bundle)
+    bounds = np.searchsorted(right[order], slice_group_starts(corpus).astype(right.dtype))
+    mine, rows = _open(corpus, open_files, slice_group)
     for other in np.flatnonzero(np.diff(bounds)).tolist():
-        theirs, other_rows = (mine, rows) if other == bundle else _open(corpus, open_files, other)
+        theirs, other_rows = (mine, rows) if other == slice_group else _open(corpus, open_files, other)
         chosen = np.sort(order[bounds[other] : bounds[other + 1]])
         for batch in batches_of(len(chosen)):
             pairs = chosen[batch]
@@ -69,55 +77,55 @@ def _compare(
     return values
 
 
-def _open(corpus: Corpus, open_files: Open, bundle: int) -> tuple[Similarity, np.ndarray]:
-    folder = similarity_folder(corpus, bundle)
+def _open(corpus: Corpus, open_files: Open, slice_group: int) -> tuple[Similarity, np.ndarray]:
+    folder = similarity_folder(corpus, slice_group)
     return open_files(folder), map_file(folder / CANDIDATES, row_type(corpus))
 
 
 # Checks
 
 
-def check_stars(corpus: Corpus, open_files: Open, bundle: int, threshold: float) -> None:
-    """Compare the stars of a bundle."""
-    _check(corpus, open_files, FIRST_CHECK, bundle, pairs_of(corpus, bundle, STARS), threshold)
+def check_stars(corpus: Corpus, open_files: Open, slice_group: int, threshold: float) -> None:
+    """Compare the stars of a slice group."""
+    _check(corpus, open_files, FIRST_CHECK, slice_group, pairs_of(corpus, slice_group, STARS), threshold)
 
 
-def check_others(corpus: Corpus, open_files: Open, bundle: int, threshold: float) -> None:
-    """Compare the other pairs of a bundle that the stars have not joined."""
-    pairs = pairs_of(corpus, bundle, OTHERS)
+def check_others(corpus: Corpus, open_files: Open, slice_group: int, threshold: float) -> None:
+    """Compare the other pairs of a slice group that the stars have not joined."""
+    pairs = pairs_of(corpus, slice_group, OTHERS)
     left, right = (_smallest(corpus, rows) for rows in pairs)
-    _check(corpus, open_files, SECOND_CHECK, bundle, pairs[:, left != right], threshold)
+    _check(corpus, open_files, SECOND_CHECK, slice_group, pairs[:, left != right], threshold)
 
 
 def _smallest(corpus: Corpus, rows: np.ndarray) -> np.ndarray:
     """Return the smallest row that stars join with each row, or the row itself."""
     found = rows.copy()
     order = np.argsort(rows, kind="stable")
-    bounds = np.searchsorted(rows[order], bundle_starts(corpus).astype(rows.dtype))
-    for bundle in np.flatnonzero(np.diff(bounds)).tolist():
-        row, smallest = _stars(corpus, bundle)
-        chosen = order[bounds[bundle] : bounds[bundle + 1]]
+    bounds = np.searchsorted(rows[order], slice_group_starts(corpus).astype(rows.dtype))
+    for slice_group in np.flatnonzero(np.diff(bounds)).tolist():
+        row, smallest = _stars(corpus, slice_group)
+        chosen = order[bounds[slice_group] : bounds[slice_group + 1]]
         place = np.searchsorted(row, rows[chosen])
         is_joined = np.append(row, -1)[place] == rows[chosen]
         found[chosen[is_joined]] = smallest[place[is_joined]]
     return found
 
 
-def _check(corpus: Corpus, open_files: Open, phase: str, bundle: int, pairs: np.ndarray, threshold: float) -> None:
+def _check(corpus: Corpus, open_files: Open, phase: str, slice_group: int, pairs: np.ndarray, threshold: float) -> None:
     """Compare pairs, and write the near-duplicates and the number of comparisons."""
-    values = _compare(corpus, open_files, bundle, pairs[0], pairs[1], threshold)
+    values = _compare(corpus, open_files, slice_group, pairs[0], pairs[1], threshold)
     alike = pairs[:, ~(values < threshold)]  # not measured (NaN) passes
     count = np.array([np.count_nonzero(~(values < 0))])
-    write_cells(_check_path(corpus, phase, bundle), [[alike[0]], [alike[1]], [count]], 3)
+    write_cells(_check_path(corpus, phase, slice_group), [[alike[0]], [alike[1]], [count]], 3)
 
 
-def _check_path(corpus: Corpus, phase: str, bundle: int) -> Path:
-    return corpus.scratch / phase / f"{bundle:06d}.bin"
+def _check_path(corpus: Corpus, phase: str, slice_group: int) -> Path:
+    return corpus.scratch / phase / f"{slice_group:06d}.bin"
 
 
 def other_tasks(corpus: Corpus) -> int:
-    """Return the number of bundles, or 0 if there are only stars."""
-    return bundle_count(corpus) if has_others(corpus) else 0
+    """Return the number of slice groups, or 0 if there are only stars."""
+    return slice_group_count(corpus) if has_others(corpus) else 0
 
 
 def _checks(corpus: Corpus) -> Sequence[str]:
@@ -128,8 +136,8 @@ def check_counts(corpus: Corpus) -> tuple[int, int]:
     """Return the number of pairs that were compared, and of near-duplicates among them."""
     compared = alike = 0
     for phase in _checks(corpus):
-        for bundle in range(bundle_count(corpus)):
-            path = _check_path(corpus, phase, bundle)
+        for slice_group in range(slice_group_count(corpus)):
+            path = _check_path(corpus, phase, slice_group)
             compared += int(np.frombuffer(read_cell(path, 2), np.int64)[0])
             alike += len(read_cell(path, 0)) // np.dtype(row_type(corpus)).itemsize
     return compared, alike
@@ -138,33 +146,33 @@ def check_counts(corpus: Corpus) -> tuple[int, int]:
 # Joining
 
 
-def _alike(corpus: Corpus, phase: str, bundle: int) -> np.ndarray:
-    """Return the near-duplicates that a check of a bundle found: shape (2, n)."""
-    path = _check_path(corpus, phase, bundle)
+def _alike(corpus: Corpus, phase: str, slice_group: int) -> np.ndarray:
+    """Return the near-duplicates that a check of a slice group found: shape (2, n)."""
+    path = _check_path(corpus, phase, slice_group)
     return np.stack([np.frombuffer(read_cell(path, cell), row_type(corpus)) for cell in range(2)])
 
 
-def _stars(corpus: Corpus, bundle: int) -> np.ndarray:
-    """Return the rows of a bundle that the first check joins, ascending, except the smallest of each component, and the
-    smallest row of each: shape (2, n)."""
+def _stars(corpus: Corpus, slice_group: int) -> np.ndarray:
+    """Return the rows of a slice group that the first check joins, ascending, except the smallest of each component,
+    and the smallest row of each: shape (2, n)."""
     if _FIRST.have_ended(corpus):
-        return _FIRST.stars(corpus, bundle)
-    return np.frombuffer(read_cell(_result_path(corpus, JOINED), bundle), row_type(corpus)).reshape(2, -1)
+        return _FIRST.stars(corpus, slice_group)
+    return np.frombuffer(read_cell(_result_path(corpus, JOINED), slice_group), row_type(corpus)).reshape(2, -1)
 
 
-def _first_pairs(corpus: Corpus, bundle: int) -> np.ndarray:
-    return _alike(corpus, FIRST_CHECK, bundle)
+def _first_pairs(corpus: Corpus, slice_group: int) -> np.ndarray:
+    return _alike(corpus, FIRST_CHECK, slice_group)
 
 
-def _last_pairs(corpus: Corpus, bundle: int) -> np.ndarray:
+def _last_pairs(corpus: Corpus, slice_group: int) -> np.ndarray:
     if not has_others(corpus):
-        return _first_pairs(corpus, bundle)
-    return np.concatenate([_stars(corpus, bundle), _alike(corpus, SECOND_CHECK, bundle)], axis=1)
+        return _first_pairs(corpus, slice_group)
+    return np.concatenate([_stars(corpus, slice_group), _alike(corpus, SECOND_CHECK, slice_group)], axis=1)
 
 
 def _count(corpus: Corpus, phase: str) -> int:
     """Return the number of near-duplicates that a check found."""
-    sizes = (cell_size(_check_path(corpus, phase, bundle), 0) for bundle in range(bundle_count(corpus)))
+    sizes = (cell_size(_check_path(corpus, phase, slice_group), 0) for slice_group in range(slice_group_count(corpus)))
     return sum(sizes) // np.dtype(row_type(corpus)).itemsize
 
 
@@ -194,10 +202,12 @@ def group_tasks(corpus: Corpus) -> int:
 
 def _components(engine: Engine, corpus: Corpus, rounds: Rounds) -> Components:
     """Return the components of all pairs, or of those that rounds have left."""
-    bundles = range(bundle_count(corpus))
-    components = Components(engine, _rows_in(corpus, (rounds.rest(corpus, bundle) for bundle in bundles)))
-    for bundle in bundles:
-        components.join(*rounds.rest(corpus, bundle))
+    slice_groups = range(slice_group_count(corpus))
+    components = Components(
+        engine, _rows_in(corpus, (rounds.rest(corpus, slice_group) for slice_group in slice_groups))
+    )
+    for slice_group in slice_groups:
+        components.join(*rounds.rest(corpus, slice_group))
     return components
 
 
@@ -213,25 +223,25 @@ def _rows_in(corpus: Corpus, arrays: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def write_joined(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the rows that stars join, by bundle."""
+    """Write the rows that stars join, by slice group."""
     components = _components(engine, corpus, _FIRST)
     _write_result(corpus, JOINED, components.rows, components.labels())
 
 
 def write_groups(engine: Engine, corpus: Corpus, kept_of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
-    """Write each removed row and the row that is kept in its place, by bundle. `kept_of` takes joined rows and their
-    labels, and returns the position of the kept row of each."""
+    """Write each removed row and the row that is kept in its place, by slice group. `kept_of` takes joined rows and
+    their labels, and returns the position of the kept row of each."""
     components = _components(engine, corpus, _LAST)
     _write_result(corpus, GROUPS, components.rows, kept_of(components.rows, components.labels()))
 
 
 def _write_result(corpus: Corpus, phase: str, rows: np.ndarray, kept: np.ndarray, task: int = 0) -> None:
-    """Write by bundle the rows whose position is not in `kept`, and the row in place of each."""
+    """Write by slice group the rows whose position is not in `kept`, and the row in place of each."""
     removed = positions_of(kept != np.arange(len(kept), dtype=kept.dtype))
     row, partner = rows[removed], rows[kept[removed]]
-    bounds = np.searchsorted(row, bundle_starts(corpus).astype(row.dtype)).tolist()
+    bounds = np.searchsorted(row, slice_group_starts(corpus).astype(row.dtype)).tolist()
     cells = ([row[low:high], partner[low:high]] for low, high in pairwise(bounds))
-    write_cells(_result_path(corpus, phase, task), cells, bundle_count(corpus))
+    write_cells(_result_path(corpus, phase, task), cells, slice_group_count(corpus))
 
 
 def _result_path(corpus: Corpus, phase: str, task: int = 0) -> Path:
@@ -239,13 +249,13 @@ def _result_path(corpus: Corpus, phase: str, task: int = 0) -> Path:
 
 
 def choose_tasks(corpus: Corpus) -> int:
-    """Return the number of bundles if rounds have made the groups, else 0."""
-    return bundle_count(corpus) * _LAST.have_ended(corpus)
+    """Return the number of slice groups if rounds have made the groups, else 0."""
+    return slice_group_count(corpus) * _LAST.have_ended(corpus)
 
 
-def choose_kept(corpus: Corpus, bundle: int, kept_of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
-    """Do what `write_groups` does for the groups whose smallest row is in a bundle."""
-    smallest, other = _LAST.members(corpus, bundle)
+def choose_kept(corpus: Corpus, slice_group: int, kept_of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+    """Do what `write_groups` does for the groups whose smallest row is in a slice group."""
+    smallest, other = _LAST.members(corpus, slice_group)
     first = smallest[np.flatnonzero(np.diff(smallest, prepend=-1))]
     rows = np.concatenate([first, other])
     order = np.argsort(rows)
@@ -253,27 +263,27 @@ def choose_kept(corpus: Corpus, bundle: int, kept_of: Callable[[np.ndarray, np.n
     place[order] = np.arange(len(order))
     labels = np.empty_like(order)
     labels[place] = place[np.concatenate([np.arange(len(first)), np.searchsorted(first, smallest)])]
-    _write_result(corpus, CHOSEN, rows[order], kept_of(rows[order], labels), bundle)
+    _write_result(corpus, REPRESENTATIVES, rows[order], kept_of(rows[order], labels), slice_group)
 
 
-def removed_of(corpus: Corpus, bundle: int) -> np.ndarray:
-    """Return the removed rows of a bundle, ascending, and the rows kept in their places: shape (2, n)."""
+def removed_of(corpus: Corpus, slice_group: int) -> np.ndarray:
+    """Return the removed rows of a slice group, ascending, and the rows kept in their places: shape (2, n)."""
     if not _LAST.have_ended(corpus):
-        return np.frombuffer(read_cell(_result_path(corpus, GROUPS), bundle), row_type(corpus)).reshape(2, -1)
-    if not _result_path(corpus, CHOSEN).exists():  # the first row of each group is kept
-        return _LAST.stars(corpus, bundle)
-    paths = (_result_path(corpus, CHOSEN, task) for task in range(bundle_count(corpus)))
-    pieces = [np.frombuffer(read_cell(path, bundle), row_type(corpus)).reshape(2, -1) for path in paths]
+        return np.frombuffer(read_cell(_result_path(corpus, GROUPS), slice_group), row_type(corpus)).reshape(2, -1)
+    if not _result_path(corpus, REPRESENTATIVES).exists():  # the first row of each group is kept
+        return _LAST.stars(corpus, slice_group)
+    paths = (_result_path(corpus, REPRESENTATIVES, task) for task in range(slice_group_count(corpus)))
+    pieces = [np.frombuffer(read_cell(path, slice_group), row_type(corpus)).reshape(2, -1) for path in paths]
     return unique_pairs(pieces)
 
 
-def measure(corpus: Corpus, open_files: Open, bundle: int) -> None:
-    """Write the similarity of each removed row of a bundle to the kept one."""
-    row, partner = removed_of(corpus, bundle)
-    values = _compare(corpus, open_files, bundle, row, partner, -1.0)
-    write_cells(_check_path(corpus, VALUES, bundle), [[values]], 1)
+def measure(corpus: Corpus, open_files: Open, slice_group: int) -> None:
+    """Write the similarity of each removed row of a slice group to the kept one."""
+    row, partner = removed_of(corpus, slice_group)
+    values = _compare(corpus, open_files, slice_group, row, partner, -1.0)
+    write_cells(_check_path(corpus, VALUES, slice_group), [[values]], 1)
 
 
-def values_of(corpus: Corpus, bundle: int) -> np.ndarray:
-    """Return the similarity of each removed row of a bundle to the kept one, float64."""
-    return np.frombuffer(read_cell(_check_path(corpus, VALUES, bundle), 0), np.float64)
+def values_of(corpus: Corpus, slice_group: int) -> np.ndarray:
+    """Return the similarity of each removed row of a slice group to the kept one, float64."""
+    return np.frombuffer(read_cell(_check_path(corpus, VALUES, slice_group), 0), np.float64)

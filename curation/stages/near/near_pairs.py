@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pairs of rows that share band keys: the candidates for near-duplicates, chosen from keys alone.
 
-The owner of a key pairs each row with the first row of its group (a *star*). Of a group of up to SMALL rows, all other
-pairs follow. A larger group is a *crowd*. Its rows are divided by the key of the next band, at most ROUNDS times, and
-each smaller group is treated the same way; the rows of a crowd that no band divides have stars only. A row thus has at
-most SMALL + ROUNDS pairs per band, however many rows share its key.
+The reducer of a key pairs each row with the first row of its group (a *star*). Of a group of up to SMALL rows, all
+other pairs follow. The rows of a larger group are divided by the key of the next band, at most ROUNDS times, and
+each smaller group is treated the same way; the rows of a large group that no band divides have stars only. A row thus
+has at most SMALL + ROUNDS pairs per band, however many rows share its key.
 
-Rows, pairs and crowds depend on keys alone, not on bundles, owners or results of comparisons.
+Rows, pairs and large groups depend on keys alone, not on slice groups, reducers or results of comparisons.
 
-A file of pairs has a cell per kind and bundle: pairs by the bundle of their left row, rows by their own bundle.
+A file of pairs has a cell per kind and slice group: pairs by the slice group of their left row, rows by their own slice
+group.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import numpy as np
 
 from curation.arrays import positions_of, sorted_unique
 from curation.stages.corpus.key_ranges import (
-    bundle_count,
-    bundle_starts,
     division_of,
-    owner_count,
     read_cell,
     read_keys_of,
+    reducer_count,
     row_type,
+    slice_group_count,
+    slice_group_starts,
     write_cells,
 )
 
@@ -39,20 +40,20 @@ if TYPE_CHECKING:
 SMALL = 16
 ROUNDS = 4
 MERGE_PAIRS = 1 << 20  # pairs that are kept unsorted at most
-PAIRS, CROWDS, SPLITS = "pairs", "crowds", "splits"  # phases
-STARS, OTHERS, ROWS, CROWD = range(4)  # kinds of cells
+PAIRS, LARGE_GROUPS, SPLITS = "pairs", "large_groups", "splits"  # phases
+STARS, OTHERS, ROWS, LARGE_GROUP = range(4)  # kinds of cells
 KINDS = 4
 
 
-class Crowd(NamedTuple):
+class LargeGroup(NamedTuple):
     """Rows of large groups, in ascending order within a group. A row may be in a group of each band."""
 
     row: np.ndarray
     first: np.ndarray  # first row of the group
     band: np.ndarray  # int32
 
-    def select(self, chosen: slice) -> Crowd:
-        return Crowd(*(values[chosen] for values in self))
+    def select(self, chosen: slice) -> LargeGroup:
+        return LargeGroup(*(values[chosen] for values in self))
 
 
 class _PairSet:
@@ -75,13 +76,13 @@ class _PairSet:
 
 
 class _Found:
-    """The pairs and crowds of one task."""
+    """The pairs and large groups of one task."""
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
         kind = row_type(corpus)
         self.stars, self.others = _PairSet(kind), _PairSet(kind)
-        self.crowds: list[Crowd] = []  # each with ascending rows
+        self.large_groups: list[LargeGroup] = []  # each with ascending rows
 
     def add(self, rows: np.ndarray, leaders: np.ndarray) -> tuple[np.ndarray, int]:
         """Add the pairs of groups. Return the positions of the rows in groups of more than SMALL, and the number of
@@ -116,26 +117,26 @@ class _Found:
             self.others.add(number[starts[later] + first], number[later])
 
     def write(self, path: Path, rounds: np.ndarray) -> None:
-        """Write the pairs, rows and crowds by bundle. The last cell has the number of other pairs and of crowded rows,
-        then `rounds`; int64."""
+        """Write the pairs, rows and large groups by slice group. The last cell has the number of other pairs and of
+        rows in large groups, then `rounds`; int64."""
         stars, others = self.stars.sorted(), self.others.sorted()
         rows = sorted_unique(stars)  # every row with another pair has a star
-        starts = bundle_starts(self.corpus).astype(rows.dtype)
-        crowded = sum(len(crowd.row) for crowd in self.crowds)
+        starts = slice_group_starts(self.corpus).astype(rows.dtype)
+        large_rows = sum(len(large_group.row) for large_group in self.large_groups)
 
         def cells() -> Iterator[Sequence[np.ndarray]]:
             kinds: list[Sequence[np.ndarray]] = [[*stars], [*others], [rows]]
             for arrays in kinds:
                 for low, high in pairwise(np.searchsorted(arrays[0], starts).tolist()):
                     yield [values[low:high] for values in arrays]
-            bounds = [np.searchsorted(crowd.row, starts).tolist() for crowd in self.crowds]
+            bounds = [np.searchsorted(large_group.row, starts).tolist() for large_group in self.large_groups]
             for number in range(len(starts) - 1):
                 pieces = [
-                    crowd.select(slice(places[number], places[number + 1]))
-                    for crowd, places in zip(self.crowds, bounds, strict=True)
+                    large_group.select(slice(places[number], places[number + 1]))
+                    for large_group, places in zip(self.large_groups, bounds, strict=True)
                 ]
                 yield [values for field in zip(*pieces, strict=True) for values in field]
-            yield [np.array([others.shape[1], crowded]), rounds]
+            yield [np.array([others.shape[1], large_rows]), rounds]
 
         write_cells(path, cells(), KINDS * (len(starts) - 1) + 1)
 
@@ -170,46 +171,46 @@ def _path(corpus: Corpus, phase: str, number: int) -> Path:
     return corpus.scratch / phase / f"{number:06d}.bin"
 
 
-def write_pairs(engine: Engine, corpus: Corpus, owner: int, bands: int) -> None:
-    """Write the pairs and crowds of an owner's keys."""
+def write_pairs(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> None:
+    """Write the pairs and large groups of a reducer's keys."""
     found = _Found(corpus)
-    for band, keys, rows in read_keys_of(corpus, owner, bands, 1):
+    for band, keys, rows in read_keys_of(corpus, reducer, bands, 1):
         leaders = engine.group_leaders(keys)
         large, _ = found.add(rows, leaders)
-        found.crowds.append(Crowd(rows[large], rows[leaders[large]], np.full(len(large), band, np.int32)))
-    found.write(_path(corpus, PAIRS, owner), np.zeros(ROUNDS + 1, np.int64))
+        found.large_groups.append(LargeGroup(rows[large], rows[leaders[large]], np.full(len(large), band, np.int32)))
+    found.write(_path(corpus, PAIRS, reducer), np.zeros(ROUNDS + 1, np.int64))
 
 
-# Crowds
+# Large groups
 
 
-def crowd_tasks(corpus: Corpus) -> int:
-    """Return the number of bundles, or 0 if there is no crowd."""
-    return bundle_count(corpus) if _crowded(corpus) else 0
+def large_group_tasks(corpus: Corpus) -> int:
+    """Return the number of slice groups, or 0 if there is no larger group."""
+    return slice_group_count(corpus) if _has_large_groups(corpus) else 0
 
 
 def split_tasks(corpus: Corpus) -> int:
-    """Return the number of owners, or 0 if there is no crowd."""
-    return owner_count(corpus) if _crowded(corpus) else 0
+    """Return the number of reducers, or 0 if there is no larger group."""
+    return reducer_count(corpus) if _has_large_groups(corpus) else 0
 
 
-def _crowded(corpus: Corpus) -> bool:
-    return any(_counts(corpus, PAIRS, owner)[1] for owner in range(owner_count(corpus)))
+def _has_large_groups(corpus: Corpus) -> bool:
+    return any(_counts(corpus, PAIRS, reducer)[1] for reducer in range(reducer_count(corpus)))
 
 
 def _counts(corpus: Corpus, phase: str, number: int) -> np.ndarray:
-    return np.frombuffer(read_cell(_path(corpus, phase, number), KINDS * bundle_count(corpus)), np.int64)
+    return np.frombuffer(read_cell(_path(corpus, phase, number), KINDS * slice_group_count(corpus)), np.int64)
 
 
-def _read(corpus: Corpus, phase: str, number: int, kind: int, bundle: int) -> bytes:
-    return read_cell(_path(corpus, phase, number), kind * bundle_count(corpus) + bundle)
+def _read(corpus: Corpus, phase: str, number: int, kind: int, slice_group: int) -> bytes:
+    return read_cell(_path(corpus, phase, number), kind * slice_group_count(corpus) + slice_group)
 
 
-def _read_crowd(corpus: Corpus, owner: int, bundle: int) -> Crowd:
-    data = _read(corpus, PAIRS, owner, CROWD, bundle)
+def _read_large_group(corpus: Corpus, reducer: int, slice_group: int) -> LargeGroup:
+    data = _read(corpus, PAIRS, reducer, LARGE_GROUP, slice_group)
     kind = np.dtype(row_type(corpus))
     count = len(data) // (2 * kind.itemsize + 4)
-    return Crowd(
+    return LargeGroup(
         np.frombuffer(data, kind, count),
         np.frombuffer(data, kind, count, count * kind.itemsize),
         np.frombuffer(data, np.int32, count, 2 * count * kind.itemsize),
@@ -220,59 +221,62 @@ def _rounds(bands: int) -> int:
     return min(ROUNDS, bands - 1)
 
 
-def write_crowd_keys(corpus: Corpus, number: int, columns: Sequence[str]) -> None:
-    """Write the keys of the next bands of the crowded rows of a bundle, one cell per owner."""
+def write_large_group_keys(corpus: Corpus, number: int, columns: Sequence[str]) -> None:
+    """Write the keys of the next bands of the rows of large groups of a slice group, one cell per reducer."""
 
     def cells() -> Iterator[Sequence[np.ndarray]]:
-        for owner in range(owner_count(corpus)):
-            crowd = _read_crowd(corpus, owner, number)
-            keys = np.zeros((len(crowd.row), _rounds(len(columns))), np.uint64)
-            for band in np.unique(crowd.band).tolist():
-                chosen = np.flatnonzero(crowd.band == band)
-                chosen = chosen[np.argsort(crowd.row[chosen])]
-                rows = corpus.of(crowd.row[chosen])
+        for reducer in range(reducer_count(corpus)):
+            large_group = _read_large_group(corpus, reducer, number)
+            keys = np.zeros((len(large_group.row), _rounds(len(columns))), np.uint64)
+            for band in np.unique(large_group.band).tolist():
+                chosen = np.flatnonzero(large_group.band == band)
+                chosen = chosen[np.argsort(large_group.row[chosen])]
+                rows = corpus.of(large_group.row[chosen])
                 for step in range(keys.shape[1]):
                     keys[chosen, step] = rows.column(columns[(band + step + 1) % len(columns)])
             yield [keys]
 
-    write_cells(_path(corpus, CROWDS, number), cells(), owner_count(corpus))
+    write_cells(_path(corpus, LARGE_GROUPS, number), cells(), reducer_count(corpus))
 
 
-def split_crowds(engine: Engine, corpus: Corpus, owner: int, bands: int) -> None:
-    """Write the pairs of the groups into which the next bands divide the crowds of an owner.
+def split_large_groups(engine: Engine, corpus: Corpus, reducer: int, bands: int) -> None:
+    """Write the pairs of the groups into which the next bands divide the large groups of a reducer.
 
     The counts are the rows that each round divides, then the rows that are in no small group in the end: these have
     only stars."""
     division = division_of(corpus)
     found, counts = _Found(corpus), np.zeros(ROUNDS + 1, np.int64)
-    for band in sorted({cell // division.ranges for cell in division.cells(owner, bands)}):
-        bundles = range(bundle_count(corpus))
-        crowds = [_read_crowd(corpus, owner, number) for number in bundles]
-        chosen = [np.flatnonzero(crowd.band == band).astype(np.int32) for crowd in crowds]
-        rows = np.concatenate([crowd.row[each] for crowd, each in zip(crowds, chosen, strict=True)])
-        group = np.concatenate([crowd.first[each] for crowd, each in zip(crowds, chosen, strict=True)])
-        del crowds
-        places = np.arange(len(rows), dtype=row_type(corpus))  # in the band of the rows that are still in a crowd
+    for band in sorted({cell // division.ranges for cell in division.cells(reducer, bands)}):
+        slice_groups = range(slice_group_count(corpus))
+        large_groups = [_read_large_group(corpus, reducer, number) for number in slice_groups]
+        chosen = [np.flatnonzero(large_group.band == band).astype(np.int32) for large_group in large_groups]
+        rows = np.concatenate([large_group.row[each] for large_group, each in zip(large_groups, chosen, strict=True)])
+        group = np.concatenate(
+            [large_group.first[each] for large_group, each in zip(large_groups, chosen, strict=True)]
+        )
+        del large_groups
+        places = np.arange(len(rows), dtype=row_type(corpus))  # in the band of the rows that are still in a large group
         for step in range(_rounds(bands)):
             counts[step] += len(rows)
             keys = np.empty((len(rows), 2), np.uint64)
             keys[:, 0] = group
-            keys[:, 1] = _read_step(corpus, owner, chosen, step, _rounds(bands))[places]
+            keys[:, 1] = _read_step(corpus, reducer, chosen, step, _rounds(bands))[places]
             leaders = engine.group_leaders(keys)
             del keys
             large, alone = found.add(rows, leaders)
             counts[ROUNDS] += alone
             rows, group, places = rows[large], leaders[large], places[large]
         counts[ROUNDS] += len(rows)
-    found.write(_path(corpus, SPLITS, owner), counts)
+    found.write(_path(corpus, SPLITS, reducer), counts)
 
 
-def _read_step(corpus: Corpus, owner: int, chosen: Sequence[np.ndarray], step: int, rounds: int) -> np.ndarray:
-    """Return the keys that divide crowds in a round; `chosen` are the places in the crowd of an owner, by bundle."""
+def _read_step(corpus: Corpus, reducer: int, chosen: Sequence[np.ndarray], step: int, rounds: int) -> np.ndarray:
+    """Return the keys that divide large groups in a round; `chosen` are the places in the large group of a reducer, by
+    slice group."""
     keys = np.empty(sum(map(len, chosen)), np.uint64)
     done = 0
     for number, places in enumerate(chosen):
-        stored = np.frombuffer(read_cell(_path(corpus, CROWDS, number), owner), np.uint64).reshape(-1, rounds)
+        stored = np.frombuffer(read_cell(_path(corpus, LARGE_GROUPS, number), reducer), np.uint64).reshape(-1, rounds)
         keys[done : done + len(places)] = stored[places, step]
         done += len(places)
     return keys
@@ -282,21 +286,23 @@ def _read_step(corpus: Corpus, owner: int, chosen: Sequence[np.ndarray], step: i
 
 
 def _files(corpus: Corpus) -> list[tuple[str, int]]:
-    owners = division_of(corpus).owners
-    return [(PAIRS, owner) for owner in range(owners)] + [(SPLITS, owner) for owner in range(split_tasks(corpus))]
+    reducers = division_of(corpus).reducers
+    return [(PAIRS, reducer) for reducer in range(reducers)] + [
+        (SPLITS, reducer) for reducer in range(split_tasks(corpus))
+    ]
 
 
-def candidate_rows(corpus: Corpus, bundle: int) -> np.ndarray:
-    """Return the rows of a bundle that have a pair, ascending."""
-    pieces = [_read(corpus, phase, number, ROWS, bundle) for phase, number in _files(corpus)]
+def candidate_rows(corpus: Corpus, slice_group: int) -> np.ndarray:
+    """Return the rows of a slice group that have a pair, ascending."""
+    pieces = [_read(corpus, phase, number, ROWS, slice_group) for phase, number in _files(corpus)]
     return sorted_unique(np.frombuffer(b"".join(pieces), row_type(corpus)))
 
 
-def pairs_of(corpus: Corpus, bundle: int, kind: int) -> np.ndarray:
-    """Return the pairs of a kind whose left row is in a bundle, by left and right row, each once: shape (2, n)."""
+def pairs_of(corpus: Corpus, slice_group: int, kind: int) -> np.ndarray:
+    """Return the pairs of a kind whose left row is in a slice group, by left and right row, each once: shape (2, n)."""
     pairs = _PairSet(row_type(corpus))
     for phase, number in _files(corpus):
-        pairs.add(*np.frombuffer(_read(corpus, phase, number, kind, bundle), row_type(corpus)).reshape(2, -1))
+        pairs.add(*np.frombuffer(_read(corpus, phase, number, kind, slice_group), row_type(corpus)).reshape(2, -1))
     return pairs.sorted()
 
 
@@ -305,9 +311,9 @@ def has_others(corpus: Corpus) -> bool:
     return any(_counts(corpus, *file)[0] for file in _files(corpus))
 
 
-def crowd_counts(corpus: Corpus) -> np.ndarray:
-    """Return the rows that each round divided, and the rows left in crowds; int64."""
+def large_group_counts(corpus: Corpus) -> np.ndarray:
+    """Return the rows that each round divided, and the rows left in large groups; int64."""
     counts = np.zeros(ROUNDS + 1, np.int64)
-    for owner in range(split_tasks(corpus)):
-        counts += _counts(corpus, SPLITS, owner)[2:]
+    for reducer in range(split_tasks(corpus)):
+        counts += _counts(corpus, SPLITS, reducer)[2:]
     return counts

@@ -158,7 +158,7 @@ class NgramDedup(CorpusStage, frozen=True, kw_only=True, tag="ngram_dedup"):
 
 def _parts(corpus: Corpus) -> Iterator[Corpus]:
     """Yield the corpus in parts of up to some million rows."""
-    for first, last in pairwise(divide(corpus.storage.starts, 1, corpus.workers).bundles):
+    for first, last in pairwise(divide(corpus.storage.starts, 1, corpus.workers).slice_groups):
         yield corpus.between(first, last)
 
 

@@ -2,10 +2,10 @@
 """Components of pairs of rows by rounds of tasks: no task holds the rows of the whole corpus.
 
 Rounds turn pairs into stars: in the end each row has one pair, with the smallest row of its component. A round has two
-phases with a task per bundle of rows. *large*: each row gives its larger neighbours its smallest neighbour, or itself.
-*small*: each row gives its smaller neighbours, and itself, the smallest of them. Neither joins other rows, and neither
-adds pairs (Kiveris et al.: Connected Components in MapReduce and Beyond, SoCC 2014: O(log^2 n) rounds). A chain of
-100,000 rows took 14 to 18 rounds, by the order of its rows.
+phases with a task per slice group of rows. *large*: each row gives its larger neighbours its smallest neighbour, or
+itself. *small*: each row gives its smaller neighbours, and itself, the smallest of them. Neither joins other rows, and
+neither adds pairs (Kiveris et al.: Connected Components in MapReduce and Beyond, SoCC 2014: O(log^2 n) rounds). A chain
+of 100,000 rows took 14 to 18 rounds, by the order of its rows.
 
 A phase *large* that finds only stars ends the rounds. A task holds the pairs of its rows: up to 49 bytes each, 74 from
 2^31 rows on. All pairs of one row are in one task.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from curation.stages.corpus.key_ranges import bundle_count, bundle_starts, read_cell, row_type, write_cells
+from curation.stages.corpus.key_ranges import read_cell, row_type, slice_group_count, slice_group_starts, write_cells
 from curation.stages.near.near_pairs import unique_pairs
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ class Rounds:
     """The rounds of one joining.
 
     name       prefix of its phases
-    pairs      function that returns the pairs of a bundle: shape (2, n), of different rows
+    pairs      function that returns the pairs of a slice group: shape (2, n), of different rows
     is_needed  function that returns whether the rounds are used, the same before and after a kill
 
-    `start` and `small` write two cells per bundle: the pairs (row, smaller row) of its rows, then (row, larger row).
-    `large` writes the pairs (row, smaller row) of each bundle; then (row, smallest row) of its own, which is the result
-    if there are only stars; then the number of pairs that no star has.
+    `start` and `small` write two cells per slice group: the pairs (row, smaller row) of its rows, then (row, larger
+    row). `large` writes the pairs (row, smaller row) of each slice group; then (row, smallest row) of its own, which is
+    the result if there are only stars; then the number of pairs that no star has.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Rounds:
 
     def phases(self) -> Iterator[Task]:
         """Yield the phases of the rounds. They have no tasks if the rounds are not needed, or have ended."""
-        yield self._name(START, 0), lambda corpus: bundle_count(corpus) * self.is_needed(corpus), self._start
+        yield self._name(START, 0), lambda corpus: slice_group_count(corpus) * self.is_needed(corpus), self._start
         for number in range(ROUNDS + 1):
             yield self._large(number)
             if number < ROUNDS:
@@ -61,7 +61,7 @@ class Rounds:
         source = self._source(number)
 
         def tasks(corpus: Corpus) -> int:
-            return bundle_count(corpus) * self._has_run(corpus, source)
+            return slice_group_count(corpus) * self._has_run(corpus, source)
 
         def run(engine: Engine, corpus: Corpus, task: int) -> None:
             _write_large(corpus, corpus.scratch / source, corpus.scratch / name, task)
@@ -73,7 +73,7 @@ class Rounds:
         source = self._name(LARGE, number)
 
         def tasks(corpus: Corpus) -> int:
-            return bundle_count(corpus) * (self._has_run(corpus, source) and not self._has_stars(corpus, source))
+            return slice_group_count(corpus) * (self._has_run(corpus, source) and not self._has_stars(corpus, source))
 
         def run(engine: Engine, corpus: Corpus, task: int) -> None:
             _write_small(corpus, corpus.scratch / source, corpus.scratch / name, task)
@@ -97,8 +97,8 @@ class Rounds:
 
     def _has_stars(self, corpus: Corpus, phase: str) -> bool:
         """Return whether a phase `large` has found only stars."""
-        last = bundle_count(corpus) + 1
-        found = (read_cell(_path(corpus.scratch / phase, task), last) for task in range(bundle_count(corpus)))
+        last = slice_group_count(corpus) + 1
+        found = (read_cell(_path(corpus.scratch / phase, task), last) for task in range(slice_group_count(corpus)))
         return not any(np.frombuffer(count, np.int64)[0] for count in found)
 
     def _last(self, corpus: Corpus) -> int:
@@ -111,24 +111,25 @@ class Rounds:
         last = self._last(corpus)
         return 0 <= last < ROUNDS or (last == ROUNDS and self._has_stars(corpus, self._name(LARGE, last)))
 
-    def rest(self, corpus: Corpus, bundle: int) -> np.ndarray:
-        """Return the pairs of a bundle that are still to be joined, if the rounds were not used or have not ended."""
+    def rest(self, corpus: Corpus, slice_group: int) -> np.ndarray:
+        """Return the pairs of a slice group that are still to be joined, if the rounds were not used or have not
+        ended."""
         last = self._last(corpus)
         if last < 0:
-            return self.pairs(corpus, bundle)
-        return _joined(corpus, _read(corpus, corpus.scratch / self._source(last), bundle))
+            return self.pairs(corpus, slice_group)
+        return _joined(corpus, _read(corpus, corpus.scratch / self._source(last), slice_group))
 
-    def stars(self, corpus: Corpus, bundle: int) -> np.ndarray:
-        """Return the joined rows of a bundle, ascending, except the smallest of each component, and the smallest row of
-        each: shape (2, n). The rounds have ended."""
-        path = _path(corpus.scratch / self._name(LARGE, self._last(corpus)), bundle)
-        return _as_pairs(corpus, read_cell(path, bundle_count(corpus)))
+    def stars(self, corpus: Corpus, slice_group: int) -> np.ndarray:
+        """Return the joined rows of a slice group, ascending, except the smallest of each component, and the smallest
+        row of each: shape (2, n). The rounds have ended."""
+        path = _path(corpus.scratch / self._name(LARGE, self._last(corpus)), slice_group)
+        return _as_pairs(corpus, read_cell(path, slice_group_count(corpus)))
 
-    def members(self, corpus: Corpus, bundle: int) -> np.ndarray:
-        """Return pairs of the smallest row of a component, if it is in the bundle, and each other row: shape (2, n),
-        without duplicates. The rounds have ended."""
+    def members(self, corpus: Corpus, slice_group: int) -> np.ndarray:
+        """Return pairs of the smallest row of a component, if it is in the slice group, and each other row: shape (2,
+        n), without duplicates. The rounds have ended."""
         folder = corpus.scratch / self._source(self._last(corpus))
-        return unique_pairs([_joined(corpus, _read(corpus, folder, bundle_count(corpus) + bundle))])
+        return unique_pairs([_joined(corpus, _read(corpus, folder, slice_group_count(corpus) + slice_group))])
 
 
 def _path(folder: Path, task: int) -> Path:
@@ -141,7 +142,7 @@ def _as_pairs(corpus: Corpus, data: bytes) -> np.ndarray:
 
 def _read(corpus: Corpus, folder: Path, cell: int) -> Iterator[np.ndarray]:
     """Yield the pairs in a cell of all files of a phase."""
-    for task in range(bundle_count(corpus)):
+    for task in range(slice_group_count(corpus)):
         yield _as_pairs(corpus, read_cell(_path(folder, task), cell))
 
 
@@ -150,8 +151,8 @@ def _joined(corpus: Corpus, pieces: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def _cells(corpus: Corpus, pairs: np.ndarray) -> Iterator[Sequence[np.ndarray]]:
-    """Yield sorted pairs by the bundle of their first row."""
-    starts = bundle_starts(corpus).astype(pairs.dtype)
+    """Yield sorted pairs by the slice group of their first row."""
+    starts = slice_group_starts(corpus).astype(pairs.dtype)
     for low, high in pairwise(np.searchsorted(pairs[0], starts).tolist()):
         yield [values[low:high] for values in pairs]
 
@@ -164,27 +165,27 @@ def _write_pairs(corpus: Corpus, folder: Path, task: int, pieces: list[np.ndarra
         yield from _cells(corpus, pairs)
         yield from _cells(corpus, unique_pairs([pairs[::-1]]))
 
-    write_cells(_path(folder, task), cells(), 2 * bundle_count(corpus))
+    write_cells(_path(folder, task), cells(), 2 * slice_group_count(corpus))
 
 
-def _lowest(corpus: Corpus, bundle: int, pieces: Iterable[np.ndarray]) -> tuple[int, np.ndarray]:
-    """Return the first row of a bundle, and the smallest neighbour of each of its rows, or the row itself. `pieces` has
-    the pairs (row, smaller row)."""
-    first, last = bundle_starts(corpus)[bundle : bundle + 2].tolist()
+def _lowest(corpus: Corpus, slice_group: int, pieces: Iterable[np.ndarray]) -> tuple[int, np.ndarray]:
+    """Return the first row of a slice group, and the smallest neighbour of each of its rows, or the row itself.
+    `pieces` has the pairs (row, smaller row)."""
+    first, last = slice_group_starts(corpus)[slice_group : slice_group + 2].tolist()
     lowest = np.arange(first, last, dtype=row_type(corpus))
     for row, smaller in pieces:
         np.minimum.at(lowest, row - row.dtype.type(first), smaller)
     return first, lowest
 
 
-def _write_large(corpus: Corpus, source: Path, folder: Path, bundle: int) -> None:
-    bundles = bundle_count(corpus)
-    first, lowest = _lowest(corpus, bundle, _read(corpus, source, bundle))
+def _write_large(corpus: Corpus, source: Path, folder: Path, slice_group: int) -> None:
+    slice_groups = slice_group_count(corpus)
+    first, lowest = _lowest(corpus, slice_group, _read(corpus, source, slice_group))
     others = 0
-    for row, smaller in _read(corpus, source, bundle):
+    for row, smaller in _read(corpus, source, slice_group):
         others += int(np.count_nonzero(lowest[row - row.dtype.type(first)] != smaller))
     pieces = [np.zeros((2, 0), row_type(corpus))]
-    for row, larger in _read(corpus, source, bundles + bundle):
+    for row, larger in _read(corpus, source, slice_groups + slice_group):
         smallest = lowest[row - row.dtype.type(first)]
         others += int(np.count_nonzero(smallest != row))
         pieces.append(np.stack([larger, smallest]))
@@ -195,15 +196,15 @@ def _write_large(corpus: Corpus, source: Path, folder: Path, bundle: int) -> Non
         yield [(place + first).astype(lowest.dtype), lowest[place]]
         yield [np.array([others])]
 
-    write_cells(_path(folder, bundle), cells(), bundles + 2)
+    write_cells(_path(folder, slice_group), cells(), slice_groups + 2)
 
 
-def _write_small(corpus: Corpus, source: Path, folder: Path, bundle: int) -> None:
-    first, lowest = _lowest(corpus, bundle, _read(corpus, source, bundle))
+def _write_small(corpus: Corpus, source: Path, folder: Path, slice_group: int) -> None:
+    first, lowest = _lowest(corpus, slice_group, _read(corpus, source, slice_group))
     place = np.flatnonzero(lowest != np.arange(first, first + len(lowest), dtype=lowest.dtype))
     pieces = [np.stack([(place + first).astype(lowest.dtype), lowest[place]])]
-    for row, smaller in _read(corpus, source, bundle):
+    for row, smaller in _read(corpus, source, slice_group):
         smallest = lowest[row - row.dtype.type(first)]
         apart = smaller != smallest
         pieces.append(np.stack([smaller[apart], smallest[apart]]))
-    _write_pairs(corpus, folder, bundle, pieces)
+    _write_pairs(corpus, folder, slice_group, pieces)

@@ -16,7 +16,7 @@ from curation.arrays import save_array
 from curation.contract import ID, TEXT, Engine, Frame
 from curation.errors import InputError, RecipeError, nearest
 from curation.stages.base import CorpusStage, Function, Phase, Stage
-from curation.stages.corpus.key_ranges import bundle, bundle_count, read_cell, write_cells
+from curation.stages.corpus.key_ranges import read_cell, slice_group, slice_group_count, write_cells
 from curation.stages.outcome import Corpus, Decision, Drops, StageCount
 from curation.stages.shares.rank_bounds import bounds_of, lowest, phases
 from curation.stages.shares.select import SOURCE, as_strings, source_numbers
@@ -167,8 +167,8 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return keys
 
     def phases(self) -> Sequence[Phase]:
-        *steps, _ = phases(self._keys_of, self._lowest, sharded=False)
-        return (*steps, Phase(COPIES, bundle_count, self._count_copies, durable=True))
+        *steps, _ = phases(self._keys_of, self._lowest, divided=False)
+        return (*steps, Phase(COPIES, slice_group_count, self._count_copies, durable=True))
 
     def _keys_of(self, part: Corpus) -> tuple[np.ndarray, ...]:
         """Return the group, the order and, for `tokens`, the tokens of each row of a corpus."""
@@ -204,10 +204,10 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         return [quotas[number] if number < len(names) else 0 for number in groups.tolist()]
 
     def _count_copies(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write how often each row of a bundle is drawn (uint16), and the counts of each group."""
-        found = self._keys_of(bundle(corpus, task))
+        """Write how often each row of a slice group is drawn (uint16), and the counts of each group."""
+        found = self._keys_of(slice_group(corpus, task))
         group = found[0].astype(np.int64)
-        bounds = bounds_of(corpus, sharded=False)
+        bounds = bounds_of(corpus, divided=False)
         full = np.zeros(len(self.weights) + 1, np.int64)
         quotas = self._quotas(bounds.group, bounds.documents)
         full[bounds.group.astype(np.int64)] = [
@@ -220,15 +220,15 @@ class Mix(CorpusStage, frozen=True, kw_only=True, tag="mix"):
         copies = full[group] + high
         table = np.zeros((len(self.weights) + 1, len(COUNTED)), np.int64)
         drawn = (copies > 0).astype(np.int64)
-        for place, values in enumerate((np.ones_like(tokens), tokens, copies, copies * tokens, copies - drawn)):
-            np.add.at(table[:, place], group, values)
+        for index, values in enumerate((np.ones_like(tokens), tokens, copies, copies * tokens, copies - drawn)):
+            np.add.at(table[:, index], group, values)
         np.maximum.at(table[:, -1], group, copies)
         write_cells(corpus.scratch / COPIES / f"{task:06d}.bin", [[copies.astype(np.uint16)], [table]], 2)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
         tables, dropped = [], []
         path = corpus.scratch / "copies.npy"
-        pieces = [corpus.scratch / COPIES / f"{task:06d}.bin" for task in range(bundle_count(corpus))]
+        pieces = [corpus.scratch / COPIES / f"{task:06d}.bin" for task in range(slice_group_count(corpus))]
         copies = np.concatenate([np.frombuffer(read_cell(piece, 0), np.uint16) for piece in pieces])
         with commit(path) as temporary:
             save_array(temporary, copies)

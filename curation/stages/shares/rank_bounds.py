@@ -4,10 +4,11 @@
 Each row has a `group` and an `order`, both uint64, and a weight (int64), 1 unless the stage gives one. Documents are
 counted by their weights. Rows of one group and order have one weight. The *bound* of a group is the order of the last
 row to drop. Its digits of 16 bits are found one by one, the highest first (radix selection). For each digit, a task per
-bundle counts the digits of the rows that may still hold the bound, and a task per *shard*, a range of groups, chooses
-the digit. Then a task per bundle marks its rows. Of rows with the order of the bound, the last are dropped.
+slice group counts the digits of the rows that may still hold the bound, and a task per range of groups, a *reducer*,
+chooses the digit. Then a task per slice group marks its rows. Of rows with the order of the bound, the last are
+dropped.
 
-Memory of a task: about 60 bytes per row of a bundle, or 40 per distinct digit of a shard's groups.
+Memory of a task: about 60 bytes per row of a slice group, or 40 per distinct digit of a reducer's groups.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ import numpy as np
 
 from curation.stages.base import Phase
 from curation.stages.corpus.key_ranges import (
-    bundle,
-    bundle_count,
     division_phase,
     once,
     read_cell,
     row_type,
+    slice_group,
+    slice_group_count,
     write_cells,
 )
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 DIGIT_BITS, DIGITS = 16, 4
 MAX_SHARDS = 1 << 10
-SHARD_ROWS = 1 << 22  # rows of a shard, if groups are of equal sizes
+REDUCER_ROWS = 1 << 22  # rows of a reducer, if groups are of equal sizes
 
 COUNTED = np.dtype([("group", "<u8"), ("digit", "<u2"), ("count", "<i8"), ("first", "<i8")])
 STATE = np.dtype(
@@ -45,7 +46,7 @@ STATE = np.dtype(
 )
 QUOTA = np.dtype([("group", "<u8"), ("last", "<i8")])
 
-Keys = Callable[["Corpus"], tuple[np.ndarray, ...]]  # of a bundle: group, order and, if not 1, weight of each row
+Keys = Callable[["Corpus"], tuple[np.ndarray, ...]]  # of a slice group: group, order and, if not 1, weight of each row
 Dropped = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rows to drop of each group, by its rows
 
 
@@ -66,37 +67,37 @@ class Bounds(NamedTuple):
     bound: np.ndarray
 
 
-def phases(keys: Keys, dropped: Dropped, sharded: bool) -> Sequence[Phase]:
+def phases(keys: Keys, dropped: Dropped, divided: bool) -> Sequence[Phase]:
     """Return the phases that find the lowest rows of each group.
 
-    keys     function that returns the group, the order and the weight, if it is not 1, of each row of a bundle
+    keys     function that returns the group, the order and the weight, if it is not 1, of each row of a slice group
     dropped  function from groups and the weights of their rows to the weight to drop of each (int64); the rows dropped
              have at most this weight
-    sharded  divide the groups into shards; for columns with many values
+    divided  divide the groups among tasks; for columns with many values
     """
-    shards = _shard_count if sharded else once
+    reducers = _reducer_count if divided else once
     steps = []
     for digit in range(DIGITS):
         steps += [
-            Phase(f"count_{digit}", bundle_count, partial(_count, keys, shards, digit), durable=True),
-            Phase(f"bound_{digit}", shards, partial(_choose, dropped, digit), durable=True),
+            Phase(f"count_{digit}", slice_group_count, partial(_count, keys, reducers, digit), durable=True),
+            Phase(f"bound_{digit}", reducers, partial(_choose, dropped, digit), durable=True),
         ]
-    return (division_phase(1), *steps, Phase("rows", bundle_count, partial(_mark, keys, shards), durable=True))
+    return (division_phase(1), *steps, Phase("rows", slice_group_count, partial(_mark, keys, reducers), durable=True))
 
 
 def dropped_rows(corpus: Corpus) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows to drop, ascending, and their orders."""
     pieces = [
         (read_cell(_path(corpus, "rows", number), 0), read_cell(_path(corpus, "rows", number), 1))
-        for number in range(bundle_count(corpus))
+        for number in range(slice_group_count(corpus))
     ]
     rows = np.frombuffer(b"".join(rows for rows, _ in pieces), row_type(corpus))
     return rows, np.frombuffer(b"".join(orders for _, orders in pieces), np.uint64)
 
 
-def bounds_of(corpus: Corpus, sharded: bool) -> Bounds:
+def bounds_of(corpus: Corpus, divided: bool) -> Bounds:
     """Return the groups and their bounds."""
-    state = _states(corpus, _shard_count if sharded else once, DIGITS - 1)
+    state = _states(corpus, _reducer_count if divided else once, DIGITS - 1)
     return Bounds(state["group"], state["documents"], state["dropped"], state["first"], state["bound"])
 
 
@@ -104,13 +105,13 @@ def _path(corpus: Corpus, phase: str, task: int) -> Path:
     return corpus.scratch / phase / f"{task:06d}.bin"
 
 
-def _shard_count(corpus: Corpus) -> int:
-    return min(max(-(-int(corpus.storage.starts[-1]) // SHARD_ROWS), 1), MAX_SHARDS)
+def _reducer_count(corpus: Corpus) -> int:
+    return min(max(-(-int(corpus.storage.starts[-1]) // REDUCER_ROWS), 1), MAX_SHARDS)
 
 
-def _states(corpus: Corpus, shards: Callable[[Corpus], int], digit: int) -> np.ndarray:
-    """Return the states of all groups after a digit, by group. Shards are ranges of groups, in order."""
-    pieces = [read_cell(_path(corpus, f"bound_{digit}", shard), 0) for shard in range(shards(corpus))]
+def _states(corpus: Corpus, reducers: Callable[[Corpus], int], digit: int) -> np.ndarray:
+    """Return the states of all groups after a digit, by group. Reducers have ranges of groups, in order."""
+    pieces = [read_cell(_path(corpus, f"bound_{digit}", reducer), 0) for reducer in range(reducers(corpus))]
     return np.frombuffer(b"".join(pieces), STATE)
 
 
@@ -122,13 +123,15 @@ def _places(groups: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return place, groups[place] == group
 
 
-def _count(keys: Keys, shards: Callable[[Corpus], int], digit: int, engine: Engine, corpus: Corpus, task: int) -> None:
-    """Count the values of a digit per group in a bundle, among the rows that agree with the bound so far."""
-    part = bundle(corpus, task)
+def _count(
+    keys: Keys, reducers: Callable[[Corpus], int], digit: int, engine: Engine, corpus: Corpus, task: int
+) -> None:
+    """Count the values of a digit per group in a slice group, among the rows that agree with the bound so far."""
+    part = slice_group(corpus, task)
     group, order, *weights = keys(part)
     rows = part.rows.astype(np.int64)
     if digit:
-        state = _states(corpus, shards, digit - 1)
+        state = _states(corpus, reducers, digit - 1)
         place, _ = _places(state["group"], group)  # all groups are known
         agrees = order >> np.uint64(64 - DIGIT_BITS * digit) == state["bound"][place]
         chosen = np.flatnonzero(agrees & (state["left"][place] > 0))
@@ -144,24 +147,24 @@ def _count(keys: Keys, shards: Callable[[Corpus], int], digit: int, engine: Engi
     counted = np.empty(len(pairs), COUNTED)
     counted["group"], counted["digit"] = groups[pairs >> DIGIT_BITS], pairs & ((1 << DIGIT_BITS) - 1)
     counted["count"], counted["first"] = counts, rows[first]
-    shard = _shard_of(counted["group"], shards(corpus))
-    ends = np.searchsorted(shard, np.arange(shards(corpus) + 1)).tolist()
+    reducer = _reducer_of(counted["group"], reducers(corpus))
+    ends = np.searchsorted(reducer, np.arange(reducers(corpus) + 1)).tolist()
     write_cells(
         _path(corpus, f"count_{digit}", task), ([counted[low:high]] for low, high in pairwise(ends)), len(ends) - 1
     )
 
 
-def _shard_of(groups: np.ndarray, shards: int) -> np.ndarray:
-    """Return the shard of each group: equal ranges of the upper 32 bits."""
-    return ((groups >> np.uint64(32)) * np.uint64(shards) >> np.uint64(32)).astype(np.int64)
+def _reducer_of(groups: np.ndarray, reducers: int) -> np.ndarray:
+    """Return the reducer of each group: equal ranges of the upper 32 bits."""
+    return ((groups >> np.uint64(32)) * np.uint64(reducers) >> np.uint64(32)).astype(np.int64)
 
 
 def _choose(dropped: Dropped, digit: int, engine: Engine, corpus: Corpus, task: int) -> None:
-    """Choose a digit of the bound of each group in a shard. After the last digit, divide the rows with the order of the
-    bound among the bundles."""
+    """Choose a digit of the bound of each group in a reducer. After the last digit, divide the rows with the order of
+    the bound among the slice groups."""
     pieces = [
         np.frombuffer(read_cell(_path(corpus, f"count_{digit}", number), task), COUNTED)
-        for number in range(bundle_count(corpus))
+        for number in range(slice_group_count(corpus))
     ]
     counted = _merged(np.concatenate(pieces))
     if digit:
@@ -190,7 +193,7 @@ def _starts(values: np.ndarray) -> np.ndarray:
 
 
 def _merged(counted: np.ndarray) -> np.ndarray:
-    """Return the counts of all bundles, one per group and digit, by group and digit."""
+    """Return the counts of all slice groups, one per group and digit, by group and digit."""
     counted = counted[np.lexsort((counted["digit"], counted["group"]))]
     is_new = np.ones(len(counted), bool)
     is_new[1:] = (counted["group"][1:] != counted["group"][:-1]) | (counted["digit"][1:] != counted["digit"][:-1])
@@ -215,9 +218,9 @@ def _first_state(counted: np.ndarray, dropped: Dropped) -> np.ndarray:
 
 
 def _quotas(state: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return for each bundle how many of its last rows with the order of the bound are dropped, by group.
+    """Return for each slice group how many of its last rows with the order of the bound are dropped, by group.
 
-    pieces   counts of the last digit in each bundle
+    pieces   counts of the last digit in each slice group
     """
     left = state["left"].copy()
     quotas = []
@@ -231,24 +234,25 @@ def _quotas(state: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]
     return quotas[::-1]
 
 
-def _mark(keys: Keys, shards: Callable[[Corpus], int], engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the rows of a bundle that are dropped, and their orders."""
-    part = bundle(corpus, task)
+def _mark(keys: Keys, reducers: Callable[[Corpus], int], engine: Engine, corpus: Corpus, task: int) -> None:
+    """Write the rows of a slice group that are dropped, and their orders."""
+    part = slice_group(corpus, task)
     _, order, *_ = found = keys(part)
-    rows = np.flatnonzero(lowest(corpus, task, found, shards))
+    rows = np.flatnonzero(lowest(corpus, task, found, reducers))
     write_cells(_path(corpus, "rows", task), [[part.rows[rows].astype(row_type(corpus))], [order[rows]]], 2)
 
 
 def lowest(
-    corpus: Corpus, task: int, keys: tuple[np.ndarray, ...], shards: Callable[[Corpus], int] = once
+    corpus: Corpus, task: int, keys: tuple[np.ndarray, ...], reducers: Callable[[Corpus], int] = once
 ) -> np.ndarray:
-    """Return a bool per row of a bundle: true for the rows that are dropped. `keys`: group, order, weight of each."""
+    """Return a bool per row of a slice group: true for the rows that are dropped. `keys`: group, order, weight of
+    each."""
     group, order, *weights = keys
-    state = _states(corpus, shards, DIGITS - 1)
+    state = _states(corpus, reducers, DIGITS - 1)
     place, _ = _places(state["group"], group)  # all groups are known
     bound = state["bound"][place]
     is_dropped = order < bound
-    paths = [_path(corpus, f"bound_{DIGITS - 1}", shard) for shard in range(shards(corpus))]
+    paths = [_path(corpus, f"bound_{DIGITS - 1}", reducer) for reducer in range(reducers(corpus))]
     quotas = np.frombuffer(b"".join(read_cell(path, 1 + task) for path in paths), QUOTA)
     tied = np.flatnonzero(order == bound)
     weight = weights[0][tied] if weights else np.ones(len(tied), np.int64)

@@ -21,14 +21,14 @@ from curation.stages.corpus.components import Components
 from curation.stages.corpus.kept_rows import check_inputs, check_keep, group_sizes, longest_first, rank_by, source_order
 from curation.stages.corpus.key_ranges import (
     RUNS,
-    bundle,
-    bundle_count,
-    bundle_starts,
     division_phase,
     once,
-    owner_count,
     read_cell,
+    reducer_count,
     row_type,
+    slice_group,
+    slice_group_count,
+    slice_group_starts,
     write_cells,
     write_run,
 )
@@ -212,22 +212,22 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
     def keys(self, engine: Engine, frame: Frame) -> dict[str, np.ndarray]:
         vectors, present = vector_store.vectors_of(engine, frame, self.column)
         hashes = np.where(present[:, None], vector_hashes(vectors), np.uint64(0))
-        return {name: hashes[:, place] for place, name in enumerate(vector_store.COLUMNS)}
+        return {name: hashes[:, index] for index, name in enumerate(vector_store.COLUMNS)}
 
     def phases(self) -> Sequence[Phase]:
         recall = (vector_index.INDEX_RECALL, lambda corpus: VectorIndex(self.index).parts, self._measure_index_recall)
-        index = [(vector_index.INDEX, bundle_count, self._match_index), recall] if self.index else []
+        index = [(vector_index.INDEX, slice_group_count, self._match_index), recall] if self.index else []
         tasks = [
             *index,
-            (RUNS, bundle_count, self._write_run),
-            (vector_store.EQUAL, owner_count, vector_store.write_equal),
-            (vector_store.VECTORS, bundle_count, self._write_vectors),
+            (RUNS, slice_group_count, self._write_run),
+            (vector_store.EQUAL, reducer_count, vector_store.write_equal),
+            (vector_store.VECTORS, slice_group_count, self._write_vectors),
             (vector_clusters.CENTROIDS, once, self._write_centroids),
-            (vector_clusters.ASSIGNED, bundle_count, self._assign),
-            (vector_clusters.COMPARED, vector_clusters.cluster_owners, self._compare),
-            (vector_clusters.RECALL, bundle_count, self._measure_recall),
+            (vector_clusters.ASSIGNED, slice_group_count, self._assign),
+            (vector_clusters.COMPARED, vector_clusters.compare_tasks, self._compare),
+            (vector_clusters.RECALL, slice_group_count, self._measure_recall),
             (GROUPS, once, self._write_groups),
-            (VALUES, bundle_count, self._write_values),
+            (VALUES, slice_group_count, self._write_values),
         ]
         return (division_phase(1), *(Phase(*task, durable=True) for task in tasks))
 
@@ -235,15 +235,15 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         write_run(corpus, self._part(corpus, task), task, [vector_store.COLUMNS], skip_zeros=True)
 
     def _part(self, corpus: Corpus, number: int) -> Corpus:
-        """Return the documents of a bundle, without those that match the index."""
-        part = bundle(corpus, number)
+        """Return the documents of a slice group, without those that match the index."""
+        part = slice_group(corpus, number)
         if not self.index:
             return part
         return part.of(np.setdiff1d(part.rows, Matches.load(vector_index.matches_path(corpus, number)).position))
 
     def _match_index(self, engine: Engine, corpus: Corpus, task: int) -> None:
         index, units = VectorIndex(self.index), units_of(self.threshold)
-        vector_index.match_bundle(engine, corpus, task, index, self.column, self.probe, units, self.seed)
+        vector_index.match_slice_group(engine, corpus, task, index, self.column, self.probe, units, self.seed)
 
     def _measure_index_recall(self, engine: Engine, corpus: Corpus, task: int) -> None:
         index, units = VectorIndex(self.index), units_of(self.threshold)
@@ -268,9 +268,9 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         vector_clusters.measure_recall(engine, corpus, task, units_of(self.threshold))
 
     def _write_groups(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write each removed row, the row kept in its place, and the vectors of both, by bundle."""
-        bundles = range(bundle_count(corpus))
-        equal = np.concatenate([vector_store.equal_of(corpus, number) for number in bundles], axis=1)
+        """Write each removed row, the row kept in its place, and the vectors of both, by slice group."""
+        slice_groups = range(slice_group_count(corpus))
+        equal = np.concatenate([vector_store.equal_of(corpus, number) for number in slice_groups], axis=1)
         pairs = np.concatenate([equal, *vector_clusters.pairs_of(corpus)], axis=1)
         components = Components(engine, sorted_unique(pairs))
         components.join(*pairs)
@@ -285,12 +285,12 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
             kept = engine.group_leaders(labels.astype(np.uint64)[:, None], rank, corpus.threads)
         removed = np.flatnonzero(kept != np.arange(len(kept), dtype=kept.dtype))
         partner = kept[removed]
-        bounds = np.searchsorted(rows[removed], bundle_starts(corpus).astype(rows.dtype)).tolist()
+        bounds = np.searchsorted(rows[removed], slice_group_starts(corpus).astype(rows.dtype)).tolist()
         cells = (
             [each[low:high] for each in (numbers[removed], numbers[partner], rows[removed], rows[partner])]
             for low, high in pairwise(bounds)
         )
-        write_cells(_groups_path(corpus), cells, bundle_count(corpus))
+        write_cells(_groups_path(corpus), cells, slice_group_count(corpus))
 
     def _weight(self, corpus: Corpus, rows: np.ndarray, store: VectorStore, numbers: np.ndarray) -> np.ndarray:
         """Return a weight per row; the lowest of a group is kept."""
@@ -302,13 +302,13 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
         return -near if self.keep == "nearest" else near
 
     def _write_values(self, engine: Engine, corpus: Corpus, task: int) -> None:
-        """Write the cosine of each removed row of a bundle to the kept one."""
+        """Write the cosine of each removed row of a slice group to the kept one."""
         _, _, left, right = _removed_of(corpus, task)
         values = cosines(*VectorStore(corpus).cosines(left, right)) / UNITS
         write_cells(_values_path(corpus, task), [[values]], 1)
 
     def decide(self, engine: Engine, corpus: Corpus) -> Decision:
-        numbers = range(bundle_count(corpus))
+        numbers = range(slice_group_count(corpus))
         pieces = (
             (*_removed_of(corpus, number)[:2], np.frombuffer(read_cell(_values_path(corpus, number), 0), np.float64))
             for number in numbers
@@ -342,7 +342,7 @@ class SemanticDedup(CorpusStage, frozen=True, kw_only=True, tag="semantic_dedup"
 
     def index_phases(self) -> Sequence[Phase]:
         tasks = [
-            (vector_index.SORTED, bundle_count, self._sort_by_cluster),
+            (vector_index.SORTED, slice_group_count, self._sort_by_cluster),
             (vector_index.PARTS, vector_index.part_count, vector_index.write_part),
         ]
         return (division_phase(1), *(Phase(*task, durable=True) for task in tasks))
@@ -367,7 +367,7 @@ def _values_path(corpus: Corpus, number: int) -> Path:
 
 
 def _removed_of(corpus: Corpus, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the removed rows of a bundle, ascending, the rows kept in their places, and the vectors of both."""
+    """Return the removed rows of a slice group, ascending, the rows kept in their places, and the vectors of both."""
     data, kind = read_cell(_groups_path(corpus), number), np.dtype(row_type(corpus))
     count = len(data) // (16 + 2 * kind.itemsize)
     left, right = np.frombuffer(data, np.int64, 2 * count).reshape(2, -1)

@@ -18,8 +18,8 @@ from curation.contract import position_type
 from curation.errors import InputError, IntegrityError, counted
 from curation.models.vectors import dots, quantised, squared_norms, unit_vectors
 from curation.stages.corpus.components import Components
-from curation.stages.corpus.key_ranges import bundle_count, read_cell, row_type, write_cells
-from curation.stages.vectors.vector_crowds import Stars
+from curation.stages.corpus.key_ranges import read_cell, row_type, slice_group_count, write_cells
+from curation.stages.vectors.vector_groups import Stars
 from curation.stages.vectors.vector_store import VectorStore, save, vector_path
 from curation.system.files import commit, read_json, write_json
 from curation.system.steps import each
@@ -37,7 +37,7 @@ TOPS_PROBED = 4  # clusters of the first level that are searched for a vector
 RECALL_DOCUMENTS = 500  # compared with all vectors
 AT_ONCE = 1 << 12  # vectors in memory, of each side
 OWNER_VECTORS = 1 << 15  # vectors of a task that compares, if clusters are of equal sizes
-MAX_OWNERS = 1 << 12
+MAX_TASKS = 1 << 12
 MERGE_PAIRS = 1 << 20  # pairs that are kept unjoined at most
 
 
@@ -70,20 +70,20 @@ class Clusters(NamedTuple):
         weights = _weights(self.centroids)
         last = len(self.centroids)  # a place without a cluster
         found = np.full((len(vectors), tops.shape[1] * count), last, np.int64)
-        for place in range(tops.shape[1]):
-            for top in np.unique(tops[:, place]).tolist():
+        for index in range(tops.shape[1]):
+            for top in np.unique(tops[:, index]).tolist():
                 low, high = self.starts[top : top + 2].tolist()
-                chosen = np.flatnonzero(tops[:, place] == top)
+                chosen = np.flatnonzero(tops[:, index] == top)
                 near = engine.nearest_vectors(
                     vectors[chosen], self.centroids[low:high], weights[low:high], min(count, high - low)
                 )
-                found[chosen[:, None], place * count + np.arange(near.shape[1])] = near + low
+                found[chosen[:, None], index * count + np.arange(near.shape[1])] = near + low
         found.sort(axis=1)
         scores = np.full(found.shape, -np.inf, np.float32)
-        for place in range(found.shape[1]):
-            rows = np.flatnonzero(found[:, place] < last)
-            clusters = found[rows, place]
-            scores[rows, place] = dots(vectors[rows], self.centroids[clusters]).astype(np.float32) * weights[clusters]
+        for index in range(found.shape[1]):
+            rows = np.flatnonzero(found[:, index] < last)
+            clusters = found[rows, index]
+            scores[rows, index] = dots(vectors[rows], self.centroids[clusters]).astype(np.float32) * weights[clusters]
         best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
         chosen = np.take_along_axis(found, best, axis=1)
         return np.where(chosen == last, -1, chosen).astype(np.int32)
@@ -165,7 +165,7 @@ def write_centroids(engine: Engine, corpus: Corpus, column: str, clusters: int, 
     save(_sample_path(corpus), store.lowest(RECALL_DOCUMENTS, lambda hashes: seeded_hashes(hashes, seed)))
     count = len(found.centroids)
     wanted = max(-(-store.count // OWNER_VECTORS), 2 * corpus.workers)
-    write_json(_owners_path(corpus), min(wanted, count, MAX_OWNERS) if store.count else 0)
+    write_json(_tasks_path(corpus), min(wanted, count, MAX_TASKS) if store.count else 0)
 
 
 def _fitted(engine: Engine, store: VectorStore, clusters: int, seed: int) -> Clusters:
@@ -221,26 +221,27 @@ def _sample_path(corpus: Corpus) -> Path:
     return corpus.scratch / CENTROIDS / "sample.bin"
 
 
-def _owners_path(corpus: Corpus) -> Path:
-    return corpus.scratch / CENTROIDS / "owners.json"
+def _tasks_path(corpus: Corpus) -> Path:
+    return corpus.scratch / CENTROIDS / "tasks.json"
 
 
-def cluster_owners(corpus: Corpus) -> int:
+def compare_tasks(corpus: Corpus) -> int:
     """Return the number of tasks that compare vectors. Each has consecutive clusters."""
-    return int(read_json(_owners_path(corpus)))
+    return int(read_json(_tasks_path(corpus)))
 
 
 # Nearest clusters
 
 
 def assign(engine: Engine, corpus: Corpus, number: int, probe: int) -> None:
-    """Write the nearest clusters of the vectors of a bundle, the cosine to the nearest, and the vectors by cluster."""
-    store, clusters = VectorStore(corpus), Clusters.load(centroids_path(corpus)) if cluster_owners(corpus) else None
+    """Write the nearest clusters of the vectors of a slice group, the cosine to the nearest, and the vectors by
+    cluster."""
+    store, clusters = VectorStore(corpus), Clusters.load(centroids_path(corpus)) if compare_tasks(corpus) else None
     nearest, near = [np.zeros((0, 1 + probe), np.int32)], [np.zeros(0)]
     if clusters is not None and store.facts[number]["vectors"]:
-        norms, centroid_norms = store.bundle(number, "norms"), squared_norms(clusters.centroids)
+        norms, centroid_norms = store.slice_group(number, "norms"), squared_norms(clusters.centroids)
         done = 0
-        for batch in each(_batches(store.bundle(number, "vectors")), "nearest clusters", "batch"):
+        for batch in each(_batches(store.slice_group(number, "vectors")), "nearest clusters", "batch"):
             found = clusters.nearest(engine, batch, 1 + probe)
             home = found[:, 0]
             dot = dots(batch, clusters.centroids[home]).astype(np.float64)
@@ -251,14 +252,14 @@ def assign(engine: Engine, corpus: Corpus, number: int, probe: int) -> None:
     found = np.concatenate(nearest)
     save(vector_path(corpus, number, "nearest"), found)
     save(vector_path(corpus, number, "cosines"), np.concatenate(near))
-    cells = _by_owner(corpus, found, clusters) if clusters is not None else []
+    cells = _by_task(corpus, found, clusters) if clusters is not None else []
     write_cells(_assigned_path(corpus, number), cells, len(cells))
 
 
-def _by_owner(corpus: Corpus, nearest: np.ndarray, clusters: Clusters) -> list[Sequence[np.ndarray]]:
-    """Return members and visitors of each owner's clusters: two cells per owner, of clusters (int32) and positions."""
-    owners, count = cluster_owners(corpus), len(clusters.centroids)
-    firsts = -(-np.arange(owners + 1) * count // owners)
+def _by_task(corpus: Corpus, nearest: np.ndarray, clusters: Clusters) -> list[Sequence[np.ndarray]]:
+    """Return members and visitors of each task's clusters: two cells per task, of clusters (int32) and positions."""
+    tasks, count = compare_tasks(corpus), len(clusters.centroids)
+    firsts = -(-np.arange(tasks + 1) * count // tasks)
     kinds = []
     for columns in (nearest[:, :1], nearest[:, 1:]):
         cluster = columns.reshape(-1)
@@ -267,8 +268,8 @@ def _by_owner(corpus: Corpus, nearest: np.ndarray, clusters: Clusters) -> list[S
         order = chosen[np.argsort(cluster[chosen], kind="stable")]
         kinds.append((cluster[order], position[order], np.searchsorted(cluster[order], firsts).tolist()))
     return [
-        [cluster[bounds[owner] : bounds[owner + 1]], position[bounds[owner] : bounds[owner + 1]]]
-        for owner in range(owners)
+        [cluster[bounds[task] : bounds[task + 1]], position[bounds[task] : bounds[task + 1]]]
+        for task in range(tasks)
         for cluster, position, bounds in kinds
     ]
 
@@ -277,11 +278,11 @@ def _assigned_path(corpus: Corpus, number: int) -> Path:
     return corpus.scratch / ASSIGNED / f"{number:06d}.bin"
 
 
-def _read_kind(store: VectorStore, owner: int, kind: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the clusters, ascending, and vector numbers of the members (kind 0) or visitors (1) of an owner."""
+def _read_kind(store: VectorStore, task: int, kind: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the clusters, ascending, and vector numbers of the members (kind 0) or visitors (1) of a task."""
     clusters, numbers = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     for number, start in enumerate(store.starts[:-1].tolist()):
-        data = read_cell(_assigned_path(store.corpus, number), 2 * owner + kind)
+        data = read_cell(_assigned_path(store.corpus, number), 2 * task + kind)
         count = len(data) // 8
         clusters.append(np.frombuffer(data, np.int32, count))
         numbers.append(np.frombuffer(data, np.uint32, count, 4 * count).astype(np.int64) + start)
@@ -317,16 +318,16 @@ class _Forest:
         return self.joined
 
 
-def compared_path(corpus: Corpus, owner: int) -> Path:
-    """Return the file with the pairs of an owner: left rows, right rows, and the numbers of compared and close ones."""
-    return corpus.scratch / COMPARED / f"{owner:06d}.bin"
+def compared_path(corpus: Corpus, task: int) -> Path:
+    """Return the file with the pairs of a task: left rows, right rows, and the numbers of compared and close ones."""
+    return corpus.scratch / COMPARED / f"{task:06d}.bin"
 
 
-def compare(engine: Engine, corpus: Corpus, owner: int, units: int) -> None:
-    """Compare the vectors of each cluster of an owner with each other and with the visitors of the cluster; those in
-    crowds as `Stars` does."""
+def compare(engine: Engine, corpus: Corpus, task: int, units: int) -> None:
+    """Compare the vectors of each cluster of a task with each other and with the visitors of the cluster; those in
+    large groups as `Stars` does."""
     store = VectorStore(corpus)
-    members, visitors = _read_kind(store, owner, 0), _read_kind(store, owner, 1)
+    members, visitors = _read_kind(store, task, 0), _read_kind(store, task, 1)
     forest, counts = _Forest(engine, position_type(int(corpus.storage.starts[-1]))), np.zeros(2, np.int64)
     for cluster in each(np.unique(members[0]).tolist(), "close vectors", "cluster"):
         mine, theirs = (
@@ -350,7 +351,7 @@ def compare(engine: Engine, corpus: Corpus, owner: int, units: int) -> None:
                     near, far = left[i], others[low : low + AT_ONCE][j]
                     counts[1] += len(i) - (_found_before(store, near, far, cluster) if first < 0 else 0)
                     forest.add(store.at(near, "rows"), store.at(far, "rows"))
-    write_cells(compared_path(corpus, owner), [*([rows] for rows in forest.pairs()), [counts]], 3)
+    write_cells(compared_path(corpus, task), [*([rows] for rows in forest.pairs()), [counts]], 3)
 
 
 def _found_before(store: VectorStore, member: np.ndarray, visitor: np.ndarray, cluster: int) -> int:
@@ -361,17 +362,17 @@ def _found_before(store: VectorStore, member: np.ndarray, visitor: np.ndarray, c
 
 
 def pairs_of(corpus: Corpus) -> Iterator[np.ndarray]:
-    """Yield the pairs of rows that each owner has joined: shape (2, n)."""
-    for owner in range(cluster_owners(corpus)):
-        cells = [read_cell(compared_path(corpus, owner), cell) for cell in range(2)]
+    """Yield the pairs of rows that each task has joined: shape (2, n)."""
+    for task in range(compare_tasks(corpus)):
+        cells = [read_cell(compared_path(corpus, task), cell) for cell in range(2)]
         yield np.stack([np.frombuffer(cell, row_type(corpus)) for cell in cells])
 
 
 def pair_counts(corpus: Corpus) -> tuple[int, int]:
     """Return the number of pairs that were compared, and of close ones among them."""
     counts = np.zeros(2, np.int64)
-    for owner in range(cluster_owners(corpus)):
-        counts += np.frombuffer(read_cell(compared_path(corpus, owner), 2), np.int64)
+    for task in range(compare_tasks(corpus)):
+        counts += np.frombuffer(read_cell(compared_path(corpus, task), 2), np.int64)
     return int(counts[0]), int(counts[1])
 
 
@@ -379,8 +380,8 @@ def pair_counts(corpus: Corpus) -> tuple[int, int]:
 
 
 def measure_recall(engine: Engine, corpus: Corpus, number: int, units: int) -> None:
-    """Compare the sample with all vectors of a bundle; write the number of close pairs, and of those that `compare`
-    finds."""
+    """Compare the sample with all vectors of a slice group; write the number of close pairs, and of those that
+    `compare` finds."""
     store = VectorStore(corpus)
     sample = np.fromfile(_sample_path(corpus), np.int64)
     counts = np.zeros(2, np.int64)
@@ -401,7 +402,7 @@ def measure_recall(engine: Engine, corpus: Corpus, number: int, units: int) -> N
 def recall_of(corpus: Corpus) -> dict[str, int]:
     """Return the size of the sample, its close pairs, and how many of them are found."""
     pairs = np.zeros(2, np.int64)
-    for number in range(bundle_count(corpus)):
+    for number in range(slice_group_count(corpus)):
         pairs += np.fromfile(corpus.scratch / RECALL / f"{number:06d}.bin", np.int64)
     documents = _sample_path(corpus).stat().st_size // 8
     return {"documents": documents, "pairs": int(pairs[0]), "found": int(pairs[1])}
@@ -412,5 +413,5 @@ def cluster_sizes(store: VectorStore, clusters: int) -> np.ndarray:
     sizes = np.zeros(clusters, np.int64)
     for number, fact in enumerate(store.facts):
         if fact["vectors"]:
-            sizes += np.bincount(store.bundle(number, "nearest")[:, 0], minlength=clusters)
+            sizes += np.bincount(store.slice_group(number, "nearest")[:, 0], minlength=clusters)
     return sizes

@@ -28,7 +28,7 @@ from curation.contract import position_type
 from curation.errors import InputError, IntegrityError, RecipeError
 from curation.models.vectors import UNITS, from_column, squared_norms
 from curation.stages.corpus.index_tasks import index_files
-from curation.stages.corpus.key_ranges import bundle, bundle_count, bundle_starts
+from curation.stages.corpus.key_ranges import slice_group, slice_group_count, slice_group_starts
 from curation.stages.corpus.saved_index import DESCRIPTION, Matches, SavedIndex, missing_index
 from curation.stages.vectors.vector_clusters import AT_ONCE, RECALL_DOCUMENTS, Clusters, centroids_path
 from curation.stages.vectors.vector_store import COLUMNS, check_dimensions, close_pairs, save
@@ -60,8 +60,8 @@ def _sorted_path(corpus: Corpus, number: int, name: str) -> Path:
 
 
 def sort_by_cluster(engine: Engine, corpus: Corpus, number: int, column: str) -> None:
-    """Write the vectors of a bundle, their order by cluster, their documents, and the size of each cluster."""
-    part, clusters = bundle(corpus, number), Clusters.load(centroids_path(corpus))
+    """Write the vectors of a slice group, their order by cluster, their documents, and the size of each cluster."""
+    part, clusters = slice_group(corpus, number), Clusters.load(centroids_path(corpus))
     positions = np.flatnonzero(part.column(COLUMNS[0]) != 0)
     homes, dimensions = [np.zeros(0, np.int32)], 0
     with commit(_sorted_path(corpus, number, "vectors")) as path, open(path, "wb") as file:
@@ -72,7 +72,7 @@ def sort_by_cluster(engine: Engine, corpus: Corpus, number: int, column: str) ->
             for start in range(0, len(vectors), AT_ONCE):
                 homes.append(clusters.nearest(engine, vectors[start : start + AT_ONCE], 1)[:, 0])
     home = np.concatenate(homes)
-    first = int(np.searchsorted(corpus.rows, bundle_starts(corpus)[number].astype(corpus.rows.dtype)))
+    first = int(np.searchsorted(corpus.rows, slice_group_starts(corpus)[number].astype(corpus.rows.dtype)))
     save(_sorted_path(corpus, number, "order"), np.argsort(home, kind="stable").astype(np.uint32))
     save(_sorted_path(corpus, number, "documents"), (positions + first).astype(position_type(len(corpus.rows))))
     save(_sorted_path(corpus, number, "counts"), np.bincount(home, minlength=len(clusters.centroids)))
@@ -80,15 +80,15 @@ def sort_by_cluster(engine: Engine, corpus: Corpus, number: int, column: str) ->
 
 
 def _counts(corpus: Corpus) -> np.ndarray:
-    """Return the vectors of each bundle in each cluster, int64: shape (bundles, clusters)."""
+    """Return the vectors of each slice group in each cluster, int64: shape (slice groups, clusters)."""
     return np.stack(
-        [np.fromfile(_sorted_path(corpus, number, "counts"), np.int64) for number in range(bundle_count(corpus))]
+        [np.fromfile(_sorted_path(corpus, number, "counts"), np.int64) for number in range(slice_group_count(corpus))]
     )
 
 
 def part_count(corpus: Corpus) -> int:
     """Return the number of parts of the index that is written."""
-    facts = (read_json(_sorted_path(corpus, number, "json")) for number in range(bundle_count(corpus)))
+    facts = (read_json(_sorted_path(corpus, number, "json")) for number in range(slice_group_count(corpus)))
     return -(-sum(fact["vectors"] for fact in facts) // PART_VECTORS)
 
 
@@ -98,23 +98,23 @@ def write_part(engine: Engine, corpus: Corpus, number: int) -> None:
     starts = _starts(counts)
     low, high = number * PART_VECTORS, min((number + 1) * PART_VECTORS, int(starts[-1]))
     first, last = (int(np.searchsorted(starts, place, side="right")) - 1 for place in (low, high - 1))
-    facts = [read_json(_sorted_path(corpus, owner, "json")) for owner in range(len(counts))]
+    facts = [read_json(_sorted_path(corpus, group, "json")) for group in range(len(counts))]
     vectors = np.empty((high - low, max(fact["dimensions"] for fact in facts)), np.int8)
     kind = position_type(len(corpus.rows))
     documents = np.empty(high - low, kind)
-    before = np.cumsum(counts, axis=0) - counts  # of the same cluster, in earlier bundles
-    for owner, fact in enumerate(facts):
+    before = np.cumsum(counts, axis=0) - counts  # of the same cluster, in earlier slice groups
+    for group, fact in enumerate(facts):
         if not fact["vectors"]:
             continue
-        own = _starts(counts[owner : owner + 1])
+        own = _starts(counts[group : group + 1])
         chosen = np.arange(own[first], own[last + 1])
-        cluster = np.repeat(np.arange(first, last + 1), counts[owner, first : last + 1])
-        place = chosen - own[cluster] + starts[cluster] + before[owner, cluster] - low
+        cluster = np.repeat(np.arange(first, last + 1), counts[group, first : last + 1])
+        place = chosen - own[cluster] + starts[cluster] + before[group, cluster] - low
         inside = (place >= 0) & (place < high - low)
-        chosen = map_file(_sorted_path(corpus, owner, "order"), np.uint32)[chosen[inside]]
-        stored = map_file(_sorted_path(corpus, owner, "vectors"), np.int8).reshape(fact["vectors"], -1)
+        chosen = map_file(_sorted_path(corpus, group, "order"), np.uint32)[chosen[inside]]
+        stored = map_file(_sorted_path(corpus, group, "vectors"), np.int8).reshape(fact["vectors"], -1)
         vectors[place[inside]] = stored[chosen]
-        documents[place[inside]] = map_file(_sorted_path(corpus, owner, "documents"), kind)[chosen]
+        documents[place[inside]] = map_file(_sorted_path(corpus, group, "documents"), kind)[chosen]
     with index_files(corpus, _part_files(number)) as paths:
         for path, values in zip(paths, (vectors, squared_norms(vectors), documents), strict=True):
             write_file(path, values)
@@ -212,7 +212,7 @@ class VectorIndex(SavedIndex):
 
 
 def matches_path(corpus: Corpus, number: int) -> Path:
-    """Return the file with the matches of a bundle."""
+    """Return the file with the matches of a slice group."""
     return corpus.scratch / INDEX / f"{number:06d}.npz"
 
 
@@ -220,14 +220,14 @@ def _sample_path(corpus: Corpus, number: int) -> Path:
     return corpus.scratch / INDEX / f"{number:06d}.sample.npz"
 
 
-def match_bundle(
+def match_slice_group(
     engine: Engine, corpus: Corpus, number: int, index: VectorIndex, column: str, probe: int, units: int, seed: int
 ) -> None:
-    """Write the documents of a bundle that are close to one of the index, and vectors to measure the recall.
+    """Write the documents of a slice group that are close to one of the index, and vectors to measure the recall.
 
     Each different vector is compared with those in its nearest cluster of the index and in the `probe` next ones. Its
     documents match the closest vector, of equally close ones the first document."""
-    part = bundle(corpus, number)
+    part = slice_group(corpus, number)
     keys = np.stack([part.column(name) for name in COLUMNS], axis=1)
     present = np.flatnonzero(keys[:, 0])
     keys, first, own = np.unique(keys[present], axis=0, return_index=True, return_inverse=True)
@@ -333,9 +333,9 @@ def measure_index_recall(
 
 
 def _sample(corpus: Corpus, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return different vectors of all bundles, and their nearest clusters of the index."""
+    """Return different vectors of all slice groups, and their nearest clusters of the index."""
     pieces = []
-    for number in range(bundle_count(corpus)):
+    for number in range(slice_group_count(corpus)):
         stored = load_arrays(_sample_path(corpus, number))
         if len(stored["keys"]):
             pieces.append([stored[name] for name in ("keys", "vectors", "nearest")])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The distinct vectors of a corpus in files: each once, by bundle, in the order of their documents.
+"""The distinct vectors of a corpus in files: each once, by slice group, in the order of their documents.
 
 Equal vectors are found by their hashes, as `exact_dedup` finds equal texts. Only the first document of each vector has
-it stored. A vector is then known by its number, counted over all bundles.
+it stored. A vector is then known by its number, counted over all slice groups.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from curation.contract import ID
 from curation.errors import InputError, counted
 from curation.models.vectors import UNITS, cosines, dots, from_column, squared_norms
 from curation.stages.corpus.key_ranges import (
-    bundle,
-    bundle_count,
-    bundle_starts,
-    owner_count,
     read_cell,
     read_keys_of,
+    reducer_count,
     row_type,
+    slice_group,
+    slice_group_count,
+    slice_group_starts,
     write_cells,
 )
 from curation.system.files import commit, read_json, write_json
@@ -55,7 +55,7 @@ def vectors_of(engine: Engine, frame: Frame, column: str) -> tuple[np.ndarray, n
 
 
 def write_equal(engine: Engine, corpus: Corpus, task: int) -> None:
-    """Write the rows with the vector of an earlier row, and the first row with it, by bundle of the later row."""
+    """Write the rows with the vector of an earlier row, and the first row with it, by slice group of the later row."""
     kind = row_type(corpus)
     rows, firsts = [np.zeros(0, kind)], [np.zeros(0, kind)]
     for _, keys, found in read_keys_of(corpus, task, 1, len(COLUMNS)):
@@ -66,14 +66,15 @@ def write_equal(engine: Engine, corpus: Corpus, task: int) -> None:
     row, first = np.concatenate(rows), np.concatenate(firsts)
     order = np.argsort(row)
     row, first = row[order], first[order]
-    bounds = np.searchsorted(row, bundle_starts(corpus).astype(row.dtype)).tolist()
+    bounds = np.searchsorted(row, slice_group_starts(corpus).astype(row.dtype)).tolist()
     cells = ([row[low:high], first[low:high]] for low, high in pairwise(bounds))
     write_cells(corpus.scratch / EQUAL / f"{task:06d}.bin", cells, len(bounds) - 1)
 
 
 def equal_of(corpus: Corpus, number: int) -> np.ndarray:
-    """Return the rows of a bundle with the vector of an earlier row, ascending, and the first row with it: (2, n)."""
-    paths = [corpus.scratch / EQUAL / f"{owner:06d}.bin" for owner in range(owner_count(corpus))]
+    """Return the rows of a slice group with the vector of an earlier row, ascending, and the first row with it: (2,
+    n)."""
+    paths = [corpus.scratch / EQUAL / f"{task:06d}.bin" for task in range(reducer_count(corpus))]
     pieces = [np.frombuffer(read_cell(path, number), row_type(corpus)).reshape(2, -1) for path in paths]
     pairs = np.concatenate(pieces, axis=1)
     return np.asarray(pairs[:, np.argsort(pairs[0])])
@@ -89,13 +90,13 @@ def save(path: Path, values: np.ndarray) -> None:
 
 
 def vector_path(corpus: Corpus, number: int, name: str) -> Path:
-    """Return the file of a bundle with a value per vector."""
+    """Return the file of a slice group with a value per vector."""
     return corpus.scratch / VECTORS / f"{number:06d}.{name}"
 
 
 def write_vectors(corpus: Corpus, part: Corpus, number: int, column: str) -> None:
-    """Write the distinct vectors of the bundle `part`, their rows, norms and hashes, and how many documents have a
-    vector. Without the documents that match an index, the bundle may have none."""
+    """Write the distinct vectors of the slice group `part`, their rows, norms and hashes, and how many documents have a
+    vector. Without the documents that match an index, the slice group may have none."""
     hashes = part.column(COLUMNS[0])
     present = hashes != 0
     later = equal_of(corpus, number)[0]
@@ -113,7 +114,7 @@ def write_vectors(corpus: Corpus, part: Corpus, number: int, column: str) -> Non
     save(vector_path(corpus, number, "hashes"), hashes[positions])
     save(vector_path(corpus, number, "rows"), part.rows[positions].astype(row_type(corpus)))
     facts = {"dimensions": dimensions, "vectors": len(positions), "documents": len(part.rows)}
-    facts |= {"matched": len(bundle(corpus, number).rows) - len(part.rows)}
+    facts |= {"matched": len(slice_group(corpus, number).rows) - len(part.rows)}
     write_json(vector_path(corpus, number, "json"), facts | {"present": int(np.count_nonzero(present))})
 
 
@@ -130,19 +131,19 @@ class VectorStore:
 
     count       number of vectors
     dimensions  of each vector; 0 without any
-    starts      first number of each bundle, then `count`
+    starts      first number of each slice group, then `count`
     """
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
-        self.facts = [read_json(vector_path(corpus, number, "json")) for number in range(bundle_count(corpus))]
+        self.facts = [read_json(vector_path(corpus, number, "json")) for number in range(slice_group_count(corpus))]
         self.starts = np.cumsum([0, *(fact["vectors"] for fact in self.facts)], dtype=np.int64)
         self.count = int(self.starts[-1])
         self.dimensions = max((fact["dimensions"] for fact in self.facts), default=0)
         self._maps: dict[tuple[int, str], np.ndarray] = {}
 
     def check(self, column: str) -> None:
-        """InputError if the bundles have vectors of different dimensions, or none at all."""
+        """InputError if the slice groups have vectors of different dimensions, or none at all."""
         known = 0
         for fact in self.facts:
             if fact["vectors"]:
@@ -160,8 +161,8 @@ class VectorStore:
         """The number of documents with a vector."""
         return sum(fact["present"] for fact in self.facts)
 
-    def bundle(self, number: int, name: str) -> np.ndarray:
-        """Return a value per vector of a bundle: `vectors`, `rows`, `norms`, `hashes`, `nearest` or `cosines`."""
+    def slice_group(self, number: int, name: str) -> np.ndarray:
+        """Return a value per vector of a slice group: `vectors`, `rows`, `norms`, `hashes`, `nearest` or `cosines`."""
         if (number, name) not in self._maps:
             kind = row_type(self.corpus) if name == "rows" else TYPES[name]
             values = map_file(vector_path(self.corpus, number, name), kind)
@@ -172,11 +173,11 @@ class VectorStore:
 
     def at(self, numbers: np.ndarray, name: str) -> np.ndarray:
         """Return a value per vector number (int64, in any order)."""
-        owner = np.searchsorted(self.starts, numbers, side="right") - 1
+        slice_group = np.searchsorted(self.starts, numbers, side="right") - 1
         out: np.ndarray | None = None
-        for number in np.unique(owner).tolist():
-            chosen = np.flatnonzero(owner == number)
-            values = self.bundle(number, name)[numbers[chosen] - self.starts[number]]
+        for number in np.unique(slice_group).tolist():
+            chosen = np.flatnonzero(slice_group == number)
+            values = self.slice_group(number, name)[numbers[chosen] - self.starts[number]]
             if out is None:
                 out = np.empty((len(numbers), *values.shape[1:]), values.dtype)
             out[chosen] = values
@@ -187,11 +188,11 @@ class VectorStore:
 
     def numbers_of(self, rows: np.ndarray) -> np.ndarray:
         """Return the numbers of the vectors that rows have stored."""
-        owner = np.searchsorted(bundle_starts(self.corpus), rows, side="right") - 1
+        slice_group = np.searchsorted(slice_group_starts(self.corpus), rows, side="right") - 1
         out = np.empty(len(rows), np.int64)
-        for number in np.unique(owner).tolist():
-            chosen = np.flatnonzero(owner == number)
-            stored = self.bundle(number, "rows")
+        for number in np.unique(slice_group).tolist():
+            chosen = np.flatnonzero(slice_group == number)
+            stored = self.slice_group(number, "rows")
             out[chosen] = np.searchsorted(stored, rows[chosen].astype(stored.dtype)) + self.starts[number]
         return out
 
@@ -200,7 +201,7 @@ class VectorStore:
         the stored ones; of equal hashes the first vector counts."""
         hashes, numbers = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
         for number in range(len(self.facts)):
-            found = hashes_of(self.bundle(number, "hashes"))
+            found = hashes_of(self.slice_group(number, "hashes"))
             chosen = np.argsort(found, kind="stable")[:count]
             hashes.append(found[chosen])
             numbers.append(chosen + self.starts[number])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The places of removed documents: the file of each, and its line or number in the file."""
+"""The locations of removed documents: the file of each, and its line or number in the file."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 import pyarrow as pa
 
 from curation.phases.ledger import SliceTotals
-from curation.reading.places import Mark
+from curation.reading.locations import Location
 from curation.reading.source_files import Slice, SourceFile
 from curation.reading.urls import shown
 from curation.system.files import commit, numbered_path
 
-SUFFIX = ".places.npy"
+SUFFIX = ".locations.npy"
 
 
-def store_marks(folder: Path, number: int, marks: Sequence[Mark]) -> None:
-    """Store the marks of a slice, if there are any."""
-    if marks:
+def store_locations(folder: Path, number: int, locations: Sequence[Location]) -> None:
+    """Store the locations of a slice, if there are any."""
+    if locations:
         with commit(numbered_path(folder, number, SUFFIX)) as temporary, open(temporary, "wb") as file:
-            np.save(file, np.array(marks, np.int64))
+            np.save(file, np.array(locations, np.int64))
 
 
 def name_of(file: SourceFile) -> str:
@@ -30,21 +30,21 @@ def name_of(file: SourceFile) -> str:
     return file.label or shown(file.path)
 
 
-class Places:
-    """The places of the rows of all slices.
+class LocationTable:
+    """The locations of the rows of all slices.
 
     folder     the folder of the first segment
     slices     the slices of the plan
     before     int64, one per slice: lines or records of its first file in earlier slices
-    has_marks  one per slice: whether marks are stored
+    has_locations  one per slice: whether locations are stored
     """
 
-    def __init__(self, folder: Path, slices: Sequence[Slice], before: np.ndarray, has_marks: np.ndarray) -> None:
-        self.folder, self.slices, self.before, self.has_marks = folder, slices, before, has_marks
+    def __init__(self, folder: Path, slices: Sequence[Slice], before: np.ndarray, has_locations: np.ndarray) -> None:
+        self.folder, self.slices, self.before, self.has_locations = folder, slices, before, has_locations
 
     @staticmethod
-    def of(folder: Path, slices: Sequence[Slice], totals: SliceTotals) -> Places:
-        """Return the places of slices with these counts."""
+    def of(folder: Path, slices: Sequence[Slice], totals: SliceTotals) -> LocationTable:
+        """Return the locations of rows in slices with these counts."""
         starts = np.zeros(len(slices), np.int64)
         before, path = 0, ""
         for number, input_slice in enumerate(slices):
@@ -53,16 +53,16 @@ class Places:
             starts[number] = before
             before += int(totals.lines[number])
             path = first.file.path
-        return Places(folder, slices, starts, totals.has_marks)
+        return LocationTable(folder, slices, starts, totals.has_locations)
 
     def columns(self, number: int, row: np.ndarray) -> dict[str, pa.Array]:
         """Return `file` and `line` of rows of a slice: positions in the slice, int64. Lines and records count
         from 1; those of data sets are null, since a run reads them in pieces."""
-        marks = np.zeros((1, 3), np.int64)
-        if self.has_marks[number]:
-            marks = np.concatenate([marks, np.load(numbered_path(self.folder, number, SUFFIX))])
-        at = np.searchsorted(marks[:, 0], row, side="right") - 1
-        first, index, line = marks[at].T
+        locations = np.zeros((1, 3), np.int64)
+        if self.has_locations[number]:
+            locations = np.concatenate([locations, np.load(numbered_path(self.folder, number, SUFFIX))])
+        at = np.searchsorted(locations[:, 0], row, side="right") - 1
+        first, index, line = locations[at].T
         line = line + row - first + 1 + np.where(index == 0, int(self.before[number]), 0)
         names = pa.array([name_of(file_range.file) for file_range in self.slices[number].ranges], pa.string())
         unknown = np.array([bool(file_range.file.label) for file_range in self.slices[number].ranges])[index]

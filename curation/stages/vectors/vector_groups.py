@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Crowds of close vectors in a cluster: their groups without comparing all pairs, and with the same result.
+"""Large groups of close vectors in a cluster, found without comparing all pairs, and with the same result.
 
 A *star* is a leader and the vectors close to it. Its members are in one group already, so they are not compared with
 each other. Another vector x is compared with a member y only if the angles to the leader allow that they are close: the
@@ -7,7 +7,7 @@ angle of x and y is at least the difference of their angles to the leader (trian
 has joined the group of a star, no other member of the group is compared with x. Two stars are compared until a pair of
 them is close. Vectors outside of stars are compared as in other clusters.
 
-A million near-equal vectors take about `CANDIDATES` products each. A crowd as wide as the threshold, in which the
+A million near-equal vectors take about `CANDIDATES` products each. A group as wide as the threshold, in which the
 angles exclude little, may take more, but less than all pairs and a search for leaders, 1/8 of that at most.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from curation.contract import Engine
     from curation.stages.vectors.vector_store import VectorStore
 
-CROWD = 1 << 11  # vectors of a cluster in which stars are searched
+LARGE_CLUSTER = 1 << 11  # vectors of a cluster in which stars are searched
 MIN_STAR = 1 << 8  # vectors of a star
 CANDIDATES = 32  # vectors of which the next leader is chosen
 BLOCK = 1 << 10  # vectors compared at once, of each side
@@ -67,7 +67,9 @@ class Stars:
         self.groups: list[int] = []
         self.compared = 0
         self.pairs: list[tuple[np.ndarray, np.ndarray]] = []
-        self.rest = self._find_stars(members) if len(members) > CROWD else members  # outside of stars, ascending
+        self.rest = (
+            self._find_stars(members) if len(members) > LARGE_CLUSTER else members
+        )  # outside of stars, ascending
 
     def _find_stars(self, members: np.ndarray) -> np.ndarray:
         """Find stars until no candidate has enough close vectors. Return the vectors outside of stars."""

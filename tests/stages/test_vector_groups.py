@@ -12,7 +12,7 @@ import pytest
 
 import curation
 from curation.stages.corpus import key_ranges
-from curation.stages.vectors import vector_clusters, vector_crowds
+from curation.stages.vectors import vector_clusters, vector_groups
 from tests.stages.test_semantic_dedup import DIMENSIONS, LENGTHS, by_all_pairs, run_on
 
 WIDTHS = (0.02, 0.1, 0.2, 0.3, 0.45, 0.6)  # of crowds: from near-equal vectors to ones as far apart as the threshold
@@ -37,16 +37,16 @@ def crowded(count: int, seed: int) -> list[list[float]]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Stars in clusters of a few vectors; the number of stars of each cluster."""
-    for name, value in (("CROWD", 20), ("MIN_STAR", 6), ("CANDIDATES", 3), ("BLOCK", 5), ("GATHERED", 7)):
-        monkeypatch.setattr(vector_crowds, name, value)
+    for name, value in (("LARGE_CLUSTER", 20), ("MIN_STAR", 6), ("CANDIDATES", 3), ("BLOCK", 5), ("GATHERED", 7)):
+        monkeypatch.setattr(vector_groups, name, value)
     found: list[int] = []
-    join = vector_crowds.Stars.join
+    join = vector_groups.Stars.join
 
-    def counting(stars: vector_crowds.Stars, visitors: np.ndarray) -> None:
+    def counting(stars: vector_groups.Stars, visitors: np.ndarray) -> None:
         found.append(len(stars.stars))
         join(stars, visitors)
 
-    monkeypatch.setattr(vector_crowds.Stars, "join", counting)
+    monkeypatch.setattr(vector_groups.Stars, "join", counting)
     return found
 
 
@@ -61,8 +61,8 @@ def test_crowds_join_what_all_pairs_join(small: list[int], threshold: float):
     assert sum(small) > 6 and max(small) > 1
 
 
-@pytest.mark.slow("crowds of close vectors join what comparing all pairs joins")
-def test_visitors_join_crowds_as_by_all_pairs(small: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.slow("large groups of close vectors join what comparing all pairs joins")
+def test_visitors_join_groups_as_by_all_pairs(small: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     centroids = np.random.default_rng(3).integers(-127, 128, (9, DIMENSIONS)).astype(np.int8)
     clusters = vector_clusters.Clusters(centroids, np.zeros((0, DIMENSIONS), np.int8), np.zeros(0, np.int64))
     clusters.save(tmp_path / "centroids.npz")
@@ -72,13 +72,13 @@ def test_visitors_join_crowds_as_by_all_pairs(small: list[int], tmp_path: Path, 
         vectors = crowded(250, seed)
         report, found = run_on(vectors, tmp_path / str(seed), **settings)
         with monkeypatch.context() as patched:
-            patched.setattr(vector_crowds, "CROWD", 1_000)
+            patched.setattr(vector_groups, "LARGE_CLUSTER", 1_000)
             plain, expected = run_on(vectors, tmp_path / str(seed), "plain", **settings)
         assert found == expected and len(expected) > 100, f"seed {seed}"
         details = [each["stages"][0]["details"] for each in (report, plain)]
         assert details[0]["recall"] == details[1]["recall"]
         differ += details[0]["pairs_compared"] != details[1]["pairs_compared"]
-        for module, name, value in ((key_ranges, "MIN_BUNDLE_ROWS", 16), (vector_clusters, "OWNER_VECTORS", 60)):
+        for module, name, value in ((key_ranges, "MIN_GROUP_ROWS", 16), (vector_clusters, "OWNER_VECTORS", 60)):
             monkeypatch.setattr(module, name, value)
         cut, again = run_on(vectors, tmp_path / str(seed), "cut", slice_bytes=40_000, workers=2, **settings)
         assert again == found and cut["stages"][0]["details"] == details[0]
