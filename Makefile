@@ -73,7 +73,7 @@ bench-peers: $(READY)  ## compare with other tools, each installed into a separa
 gpu-check: $(READY)  ## run all checks that need a GPU, with results in the folder OUT; failures do not stop it
 	$(BIN)/python benchmarks/first_contact.py check $(OUT)
 
-kernels: $(READY)  ## compile all CUDA kernels for 9.0 (H100, H200), for a machine with a GPU: .kit/kernels.bin
+kernels: $(READY)  ## compile all kernels for a machine with an H100 or H200: .kit/kernels.bin
 	$(BIN)/python -m benchmarks.compiled_kernels .kit/kernels.bin
 
 ptx: $(READY)  ## run the device code of all kernels on this machine, on all real documents too, and print its counts

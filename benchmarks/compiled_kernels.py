@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compile all CUDA kernels to machine code without a device, and bring them to the cache of a machine with one.
+"""Compile all kernels to machine code without a device, and bring them to the caches of a machine with one: those of
+the GPU engine, and those of the CPU engine, with which it is compared, for processors with the level x86-64-v3.
 
     python -m benchmarks.compiled_kernels FILE [--capability 9.0]     writes FILE (`make kernels`)
     python -m benchmarks.compiled_kernels FILE --load                 fills this machine's cache from FILE
@@ -28,9 +29,9 @@ CAPABILITY = (9, 0)
 
 def versions() -> dict[str, str]:
     """What both sides must have in common."""
-    from curation.kernels.cache import GPU_KEY
+    from curation.kernels.cache import GPU_KEY, KEY
 
-    return {"sources, Numba and Python": GPU_KEY, "numba-cuda": version("numba-cuda")}
+    return {"sources, Numba and Python": f"{KEY} {GPU_KEY}", "numba-cuda": version("numba-cuda")}
 
 
 @contextmanager
@@ -77,15 +78,23 @@ def compile_all(capability: tuple[int, int] = CAPABILITY) -> Iterator[tuple[str,
 
 
 def save(path: Path, capability: tuple[int, int] = CAPABILITY) -> str:
+    from curation.planning.warm_up import GROUPS
+    from tests.tools.wheel_kernels import compile_for_others
+
+    host = compile_for_others(list(GROUPS))
     made = {name: kernel for name, _, kernel in compile_all(capability)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bz2.compress(pickle.dumps({"versions": versions(), "kernels": made})))
-    return f"{len(made)} kernels for {capability[0]}.{capability[1]} in {path.stat().st_size >> 10} KiB"
+    path.write_bytes(bz2.compress(pickle.dumps({"versions": versions(), "kernels": made, "host": host})))
+    kinds = f"{len(made)} kernels for {capability[0]}.{capability[1]}, {len(host)} for x86-64-v3"
+    return f"{kinds} in {path.stat().st_size >> 10} KiB"
 
 
 def load(path: Path) -> str:
     """Put the kernels of a file into the cache from which every later process loads them."""
+    from llvmlite import binding
     from numba.cuda.dispatcher import _Kernel
+
+    from curation.kernels import cache
 
     stored = pickle.loads(bz2.decompress(path.read_bytes()))
     if stored["versions"] != versions():
@@ -99,6 +108,10 @@ def load(path: Path) -> str:
         compiled = _Kernel._rebuild(**pickle.loads(content))
         compiled.target_context = kernel.targetctx  # Numba sets it only when it compiles
         kernel._cache.save_overload(signature, compiled)
+    if all(map(binding.get_host_cpu_features().get, cache.WHEEL_FEATURES)):
+        cache.FOLDER.mkdir(parents=True, exist_ok=True)
+        for name, content in stored["host"].items():
+            (cache.FOLDER / name).write_bytes(content)
     return f"{len(stored['kernels'])} of {len(kernels)} kernels loaded"
 
 

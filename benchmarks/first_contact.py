@@ -424,7 +424,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--python", default=sys.executable, help="that runs the parts (default: this one)")
     parser.add_argument("--installed", type=Path, nargs="*", default=[], help="output of `pip list` there, or a kit")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if options.limit <= SPARE_SECONDS:
         parser.error(
             f"--limit is {options.limit:g} s; expected more than {SPARE_SECONDS}, which files take to come back"
@@ -433,4 +432,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import compiled_kernels
+from curation.kernels import cache
 from tests.needs import needs
 
 INSTALL = "pip install 'numba-cuda[cu13]<0.31'"
@@ -54,10 +55,16 @@ def test_no_module_of_kernels_is_forgotten():
 def brought(tmp_path, monkeypatch):
     """A file of one kernel, compiled for a device, and a cache of another machine that has nothing."""
     name, _, kernel = compiled_kernels.compile_kernel("mark_rows")
-    content = {"versions": compiled_kernels.versions(), "kernels": {name: kernel}}
+    content = {
+        "versions": compiled_kernels.versions(),
+        "kernels": {name: kernel},
+        "host": {"of the CPU engine": b"code"},
+    }
     path = tmp_path / "kernels.bin"
     path.write_bytes(bz2.compress(pickle.dumps(content)))
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "FOLDER", tmp_path / "host")
+    monkeypatch.setattr(cache, "WHEEL_FEATURES", ())
     monkeypatch.setattr(kernels.mark_rows, "_cache", dispatcher.CUDACache(kernels.mark_rows.py_func))
     return path, content
 
@@ -72,6 +79,7 @@ def test_compiled_kernels_are_loaded_in_place_of_compiling(brought, monkeypatch)
         assert compiled_kernels.load(brought[0]) == f"1 of {len(KERNELS)} kernels loaded"
         loaded = kernel._cache.load_overload(signature, kernel.targetctx)
         assert bytes(loaded._codelibrary.get_cubin().code).startswith(b"\x7fELF")
+    assert (cache.FOLDER / "of the CPU engine").read_bytes() == b"code"
     with compiled_kernels.as_on_device((8, 0)):
         assert kernel._cache.load_overload(signature, kernel.targetctx) is None
 

@@ -24,19 +24,23 @@ from curation.system.terminal import print_line
 MODULE = "tests.tools.wheel_kernels"  # `__name__` is `__main__` if Python runs it
 
 
-def compile_for_wheel(groups: Sequence[str]) -> Path:
-    """Compile groups of kernels into INSTALLED, in place of what is there, and return that folder."""
+def compile_for_others(groups: Sequence[str]) -> dict[str, bytes]:
+    """Compile groups of kernels for x86-64-v3, and return the files of their cache: name -> content."""
     with TemporaryDirectory() as folder:
         cpu = {"NUMBA_CPU_NAME": WHEEL_CPU, "NUMBA_CPU_FEATURES": ",".join(f"+{name}" for name in WHEEL_FEATURES)}
         command = [sys.executable, "-m", MODULE, *groups]
         subprocess.run(command, env=os.environ | cpu | {"NUMBA_CACHE_DIR": folder}, check=True)
         [made] = Path(folder).iterdir()
-        shutil.rmtree(INSTALLED, ignore_errors=True)
-        INSTALLED.mkdir()
-        for path in made.iterdir():
-            if path.is_file():
-                shutil.copy(path, INSTALLED)
-        (INSTALLED / INSTALLED_KEY).write_text(KEY, "utf-8")
+        return {path.name: path.read_bytes() for path in made.iterdir() if path.is_file()}
+
+
+def compile_for_wheel(groups: Sequence[str]) -> Path:
+    """Compile groups of kernels into INSTALLED, in place of what is there, and return that folder."""
+    files = compile_for_others(groups)
+    shutil.rmtree(INSTALLED, ignore_errors=True)
+    INSTALLED.mkdir()
+    for name, content in (files | {INSTALLED_KEY: KEY.encode()}).items():
+        (INSTALLED / name).write_bytes(content)
     return INSTALLED
 
 
