@@ -50,16 +50,16 @@ DEVICE_RATES = {
 # Milliseconds of Python per batch, by the same model: launches, their arrays, operations of CuPy, and waits. Threads of
 # a process share one interpreter, so these times add up.
 BATCH_MILLISECONDS = {
-    "parse": 0.72,
-    "rewrite": 3.2,
-    "measure": 4.24,
-    "filter": 4.24,
-    "exact_dedup": 0.31,
-    "fuzzy_dedup": 1.04,
-    "language": 2.01,
-    "classify": 2.01,
-    "decontaminate": 2.42,
-    "tokens": 1.71,
+    "parse": 0.722,
+    "rewrite": 3.09,
+    "measure": 3.65,
+    "filter": 3.65,
+    "exact_dedup": 0.252,
+    "fuzzy_dedup": 0.911,
+    "language": 1.9,
+    "classify": 1.9,
+    "decontaminate": 2.08,
+    "tokens": 1.58,
 }
 DOCUMENT_BYTES = 1_500  # of a document, if unknown: the mean of tests/data/corpus.jsonl.gz
 # Most bytes and documents of a batch: `gpu_pipeline.session` and `curation.reading.lines`; for tokens: a row group

@@ -16,6 +16,7 @@ from curation.speeds import Work, engine_seconds, engine_times, faster_engine, m
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = ("parse", "rewrite", "filter", "exact_dedup", "fuzzy_dedup", "tokens", "write")
 DEVICE = "Made GPU"
+FILTER, TOKENS = (speeds.BATCH_MILLISECONDS[step] / 1e3 for step in ("filter", "tokens"))
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_seconds_by_hand():
     work = Work(898 * 10**6, ("filter", "my_stage", "write"), 2)
     host, copies, bus = (1 + 898 / 271 + 898 / 276) / 2, 898 * 3 / 11_500 / 2, 898 * 3 / 25_000
     assert engine_seconds("cpu", work) == pytest.approx(1.2 + host + 898 / 172 / 2)
-    python = 898e6 / (1500 * 65_536) * 0.00424
+    python = 898e6 / (1500 * 65_536) * FILTER
     assert engine_seconds("gpu", work) == pytest.approx(15 + host + copies + bus + python + 898 / 37_600)
     assert engine_seconds("gpu", work, {"filter": 898}) == pytest.approx(15 + host + copies + bus + python + 1)
     times = engine_times("gpu", work)
@@ -66,8 +67,8 @@ def test_seconds_by_hand():
 def test_short_documents_make_small_batches():
     """65,536 documents make a batch of the map phase, 16 MiB or 20,000 documents one of tokens."""
     short, long = (engine_times("gpu", Work(10**9, ("filter", "tokens"), 99, document=size)) for size in (100, 10**4))
-    assert short.python == pytest.approx(1e9 / 6_553_600 * 0.00424 + 1e9 / 2_000_000 * 0.00171)
-    assert long.python == pytest.approx(1e9 / (256 << 20) * 0.00424 + 1e9 / (16 << 20) * 0.00171)
+    assert short.python == pytest.approx(1e9 / 6_553_600 * FILTER + 1e9 / 2_000_000 * TOKENS)
+    assert long.python == pytest.approx(1e9 / (256 << 20) * FILTER + 1e9 / (16 << 20) * TOKENS)
     assert short.at_least() == short.python and (short.bus, short.device) == (long.bus, long.device)
 
 
@@ -114,10 +115,10 @@ def test_a_rate_of_zero_is_not_used(benchmark):
 
 
 def test_text_of_stored_bytes():
-    assert text_bytes(100, "jsonl", False) == 100
-    assert text_bytes(100, "jsonl", True) == 300
-    assert text_bytes(100, "parquet", False) == 250
-    assert text_bytes(-1, "jsonl", True) == 0
+    assert text_bytes(100, 1.0, False) == 100
+    assert text_bytes(100, 1.0, True) == 300
+    assert text_bytes(100, 2.5, False) == 250
+    assert text_bytes(-1, 1.0, True) == 0
 
 
 def test_work_of_a_recipe(tmp_path):
