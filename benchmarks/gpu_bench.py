@@ -248,7 +248,7 @@ class Model:
     def kernel(self, name: str) -> float | None:
         """Milliseconds of all launches of a kernel in a call."""
         times = self.times.get(name)
-        return times.batch_ms(times.most, self.size) if times else None
+        return times.batch_ms(times.per_gb, self.size) if times else None
 
     def function(self, name: str) -> dict[str, float]:
         call = self.calls.get(MODELLED.get(name, ""))

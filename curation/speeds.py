@@ -32,8 +32,8 @@ HOST_RATES = {
 BYTES_RATE = 2_100
 OTHER_RATE = 276  # intermediate files, digests, joining of tokens (benchmarks/LOG.md, profile of the whole job)
 COPY_RATE = 11_500
-# MB of text per second of the kernels of one H200, modelled, the lower end; tests/ptx/test_profile.py holds them equal to
-# the model of docs/gpu.md
+# MB of text per second of the kernels of one H200, modelled, lower end; tests/ptx/test_profile.py holds them equal to
+# tests/ptx/model.py
 DEVICE_RATES = {
     "parse": 36_000,
     "rewrite": 70_200,
@@ -47,23 +47,23 @@ DEVICE_RATES = {
     "tokens": 24_700,
     "encode": 5_000,  # assumed
 }
-# Milliseconds of Python per batch, by the same model: launches, their arrays, operations of CuPy, and waits. The threads
-# of a process share one interpreter, so these times add up.
+# Milliseconds of Python per batch, by the same model: launches, their arrays, operations of CuPy, and waits. Threads of
+# a process share one interpreter, so these times add up.
 BATCH_MILLISECONDS = {
-    "parse": 0.72,
-    "rewrite": 3.2,
-    "measure": 4.24,
-    "filter": 4.24,
-    "exact_dedup": 0.31,
-    "fuzzy_dedup": 1.04,
-    "language": 2.01,
-    "classify": 2.01,
-    "decontaminate": 2.42,
-    "tokens": 1.71,
+    "parse": 0.722,
+    "rewrite": 3.18,
+    "measure": 3.69,
+    "filter": 3.69,
+    "exact_dedup": 0.289,
+    "fuzzy_dedup": 0.948,
+    "language": 1.94,
+    "classify": 1.94,
+    "decontaminate": 2.18,
+    "tokens": 1.65,
 }
 DOCUMENT_BYTES = 1_500  # of a document, if unknown: the mean of tests/data/corpus.jsonl.gz
-# Most bytes and documents of a batch: `gpu_pipeline.session` and `curation.reading.lines`; tokens take the row groups of
-# `documents/`.
+# Most bytes and documents of a batch: `gpu_pipeline.session` and `curation.reading.lines`; for tokens: a row group
+# of `documents/`
 BATCH_LIMITS = 256 << 20, 1 << 16
 TOKEN_BATCH_LIMITS = 16 << 20, 20_000
 BUS_RATE = 25_000  # MB/s between page-locked memory and a device; assumed

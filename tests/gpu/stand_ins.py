@@ -161,6 +161,11 @@ def eight_byte_blocks(data):
     return aligned[: data.size // 8 * 8].view(np.uint64)
 
 
+def copied(array):
+    """Between the host and the device."""
+    return np.array(array)
+
+
 def rubbish(shape, dtype):
     array = np.empty(shape, dtype)
     array.view(np.uint8).fill(0xA5)
@@ -362,7 +367,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
         monkeypatch.setitem(sys.modules, name, stand_in)
     buffers = load("buffers")
     vars(buffers).update({name: getattr(cpu_fallback.buffers, name) for name in HOST_BUFFERS})
-    buffers.eight_byte_blocks, buffers.upload, buffers.download = eight_byte_blocks, np.array, np.array
+    buffers.eight_byte_blocks, buffers.upload, buffers.download = eight_byte_blocks, copied, copied
     buffers.is_text = lambda column: pa.types.is_large_string(
         cpu_fallback.to_arrow(pd.DataFrame(column)).schema[0].type
     )

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from tests.ptx.execute import Counts
 from tests.ptx.resources import Resources
 
-# An H200 has the processor of an H100 (data sheets): 132 SMs, at most 1.98 GHz, which gives 66.9 T float32 operations per
-# second if a multiply-add counts as two. The clock is assumed lower, as under load.
+# An H200 has the processor of an H100 (data sheets): 132 SMs, at most 1.98 GHz, which gives 66.9 T float32 and 33.5 T
+# integer operations per second if a multiply-add counts as two. The clock is assumed lower, as under load.
 SMS = 132
 CLOCK = 1.8e9  # cycles per second
 # Warp instructions per cycle and SM. Four schedulers issue one each, but an SM has 64 lanes for integers (NVIDIA's
@@ -65,12 +65,12 @@ class Times(NamedTuple):
     longest_thread: float
 
     @property
-    def least(self) -> float:
+    def cached(self) -> float:
         return max(self.issue, self.waits, self.l1, self.least_memory)
 
     @property
-    def most(self) -> float:
-        return max(self.least, self.most_memory)
+    def per_gb(self) -> float:
+        return max(self.cached, self.most_memory)
 
     def batch_ms(self, per_gb: float, batch_bytes: int = BATCH_BYTES) -> float:
         """Milliseconds of a launch with a batch of text."""
@@ -125,6 +125,6 @@ def batch_speeds(times: Sequence[Times], bytes_moved: float, python: float, batc
     """Speeds of a function that runs these kernels on a batch, with prefix sums as in `ms_of_sums` and milliseconds of
     Python."""
     sums = ms_of_sums(bytes_moved) * batch_bytes / GB
-    most = sum(each.batch_ms(each.most, batch_bytes) for each in times) + sums
-    least = sum(each.batch_ms(each.least, batch_bytes) for each in times) + sums
+    most = sum(each.batch_ms(each.per_gb, batch_bytes) for each in times) + sums
+    least = sum(each.batch_ms(each.cached, batch_bytes) for each in times) + sums
     return Speeds(*(batch_bytes / GB / ms * 1e3 for ms in (most + python, max(least, python), most)))

@@ -5,7 +5,8 @@
 
 Runs the kernels of all functions on the made texts and on the real ones of tests/data, compares the results with the
 CPU engine's, and prints the tables. `--record` writes the counts to `recorded.json`, with which a test compares later
-ones, and the tables to docs/gpu_counts.md. These have the counts of the real texts, which no kernel was tuned to.
+ones, and the tables to docs/gpu.md and docs/gpu_counts.md. These have the counts of the real texts, which no kernel
+was tuned to.
 """
 
 import argparse
@@ -41,8 +42,7 @@ from tests.ptx.operations import TALLY, tally_arrays
 from tests.ptx.resources import CAPABILITIES, Resources, link_to_cubin, reported
 
 RECORDED = Path(__file__).with_name("recorded.json")
-PAGE = PROJECT / "docs" / "gpu_counts.md"
-MARKS = "<!-- kernels -->", "<!-- /kernels -->"
+PAGES = {"functions": PROJECT / "docs" / "gpu.md", "kernels": PROJECT / "docs" / "gpu_counts.md"}  # by mark
 ON_PAGE = "corpus"
 TOLERANCE = 0.05
 
@@ -251,7 +251,7 @@ def times_table(found: dict[str, Any], recorded: dict[str, Any]) -> str:
     for name, times in kernel_times(found, recorded).items():
         code = Resources(*recorded["resources"]["{}.{}".format(*CAPABILITY)][name])
         threads, machine = found["threads"][name], machine_ratio(name, recorded)
-        speeds = (BATCH_BYTES / GB / times.batch_ms(end) * 1e3 for end in (times.most, times.least))
+        speeds = (BATCH_BYTES / GB / times.batch_ms(end) * 1e3 for end in (times.per_gb, times.cached))
         rows.append([
             f"`{name}`", str(threads), str(resident_warps(code, threads)), short(machine),
             *map(short, (times.issue, times.waits, times.l1)),
@@ -276,27 +276,31 @@ def resources_table(recorded: dict[str, Any]) -> str:
     return table([*header, "stack", "local bytes", "shared bytes", "machine instructions, 9.0"], rows)
 
 
-def tables(recorded: dict[str, Any]) -> str:
-    """The part of the page between the marks."""
+def tables(recorded: dict[str, Any]) -> dict[str, str]:
+    """What the pages have between their marks."""
     found = recorded["inputs"][ON_PAGE]
     tools = ", ".join(f"{package} {number}" for package, number in recorded["toolchain"].items())
-    return "\n\n".join([
+    about = (
         f"Input: {found['documents']:,} real documents in 22 languages (`tests/data/corpus.jsonl.gz`), "
-        f"{found['bytes']:,} bytes, the longest of {found['longest']:,} bytes. Each function ran once: {workload.SETTINGS}. PTX for compute capability "
-        f"9.0 by {tools}.",
-        counts_table(found),
-        ASSUMPTIONS,
-        calls_table(found, recorded),
-        job_line(found),
-        times_table(found, recorded),
-        resources_table(recorded),
-    ])  # fmt: skip
+        f"{found['bytes']:,} bytes, the longest of {found['longest']:,} bytes. Each function ran once: "
+        f"{workload.SETTINGS}. PTX for compute capability 9.0 by {tools}."
+    )
+    kernels = counts_table(found), ASSUMPTIONS, times_table(found, recorded), resources_table(recorded)
+    return {
+        "functions": "\n\n".join([calls_table(found, recorded), job_line(found)]),
+        "kernels": "\n\n".join([about, *kernels]),
+    }
 
 
-def on_page(page: str, content: str) -> str:
+def on_page(page: str, mark: str, content: str) -> str:
     """The page with `content` between the marks."""
-    first, last = (re.escape(mark) for mark in MARKS)
+    first, last = f"<!-- {mark} -->", f"<!-- /{mark} -->"
     return re.sub(f"(?s)(?<={first}\n).*?(?=\n{last})", lambda _: content, page)
+
+
+def write_pages(recorded: dict[str, Any]) -> None:
+    for mark, content in tables(recorded).items():
+        PAGES[mark].write_text(on_page(PAGES[mark].read_text("utf-8"), mark, content), "utf-8")
 
 
 def main() -> None:
@@ -304,10 +308,10 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help="write recorded.json and the tables")
     record = parser.parse_args().record
     found = profile()
-    print(tables(found))
+    print("\n\n".join(tables(found).values()))
     if record:
         RECORDED.write_text(json.dumps(found, indent=1) + "\n")
-        PAGE.write_text(on_page(PAGE.read_text("utf-8"), tables(found)), "utf-8")
+        write_pages(found)
 
 
 if __name__ == "__main__":
