@@ -47,7 +47,7 @@ SAME_VALUE = {
     "find_unnormalised": {"needed": "each thread stores True, and none reads it"},
     "claim_ngrams": {"found": "each thread stores 1, and none reads it"},
     "compare_pieces": {"edited": "each thread stores True; one that reads False compares what it need not"},
-    "look_up_tokens": {name: "each thread stores 1, and none reads it" for name in ("flags", "too_long")},
+    "look_up_tokens": dict.fromkeys(("flags", "too_long"), "each thread stores 1, and none reads it"),
     "note_seen": {"changed": "each thread stores True, and none reads it"},
     "join_rows": {"changed": "each thread stores 1, and none reads it"},
     "split_strings": {"broken": "each thread stores 1, and none reads it"},
