@@ -59,6 +59,9 @@ CUTS = [
     *(" ".join(WORDS.choices("abcd", k=size)) for size in (2, 31, 32, 33, 64, 300, 511, 512, 513, 900)),
     *(" ".join(WORDS.choices("ab", k=size)) for size in (511, 2047, 2048, 2049, 4095, 4096, 4097)),
     *(" ".join([*PASSAGE[:size], "x", *PASSAGE[:size]]) for size in (15, 16, 17, 18, 19)),
+    # What one warp takes, of a document that has a larger block
+    *(" ".join([*PASSAGE[:17], *map(str, range(size)), *PASSAGE[:17]]) for size in OF_A_BLOCK[:2]),
+    " ".join(["w" * (PIECE + 9) + "."] * 3),
     "see http://www.a.org www.http://b xhttps://é.www.c://d http:// www. end",
     " ".join(f"{'x' * size}www.{'y' * 40}http://{'z' * 40}www.end" for size in range(32)),
     *("\n".join(WORDS.choices("abcd", k=size)) for size in (511, 512, 513)),
