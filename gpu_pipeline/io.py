@@ -23,7 +23,7 @@ from curation.reading import lines, read_documents
 from curation.reading.documents import Documents
 from curation.reading.formats import format_of
 from curation.reading.formats.tabular import Parquet, open_parquet, row_groups, rows_in
-from curation.reading.places import Mark, shifted
+from curation.reading.locations import Location, shifted
 from curation.reading.slice_documents import groups_of
 from curation.reading.source_files import FileRange, Slice, SourceFile
 from curation.reading.urls import is_remote
@@ -77,7 +77,7 @@ def _as_batch(documents: Documents, row: int, first_range: int) -> Batch:
     rejected = [
         entry._replace(row=entry.row + row, file_index=entry.file_index + first_range) for entry in documents.rejected
     ]
-    return Batch(frame, rejected, *documents[2:5], marks=shifted(documents.marks, row, first_range))
+    return Batch(frame, rejected, *documents[2:5], locations=shifted(documents.locations, row, first_range))
 
 
 def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
@@ -96,7 +96,7 @@ def _read_lines(input_slice: Slice, batch_bytes: int) -> Iterator[Batch]:
 
 
 def _read_file(file_range: FileRange, batch_bytes: int, row: int, number: int, is_marked: bool) -> Iterator[Batch]:
-    start = [Mark(row, number, 0)] if is_marked else []
+    start = [Location(row, number, 0)] if is_marked else []
     with ExitStack() as memory:
 
         def parse(data: np.ndarray, *place: Any) -> Documents:
@@ -105,7 +105,7 @@ def _read_file(file_range: FileRange, batch_bytes: int, row: int, number: int, i
 
         for documents in lines.read_jsonl(file_range, batch_bytes, parse):
             batch = _as_batch(documents, row, number)
-            yield batch._replace(marks=[*start, *batch.marks])
+            yield batch._replace(locations=[*start, *batch.locations])
             del batch, documents
             memory.close()
             start = []
@@ -124,10 +124,12 @@ def _read_row_groups(input_slice: Slice, columns: list[str], batch_bytes: int) -
     row = 0
     for run in _runs(input_slice, batch_bytes):
         continued = run.ranges[0].start != input_slice.ranges[run.first_range].start
-        start = [] if continued or len(input_slice.ranges) == 1 else [Mark(row, run.first_range, 0)]
+        start = [] if continued or len(input_slice.ranges) == 1 else [Location(row, run.first_range, 0)]
         for batch in _read_run(input_slice, run, columns, batch_bytes, row):
             row += batch.rows
-            yield batch._replace(marks=[*start, *(mark for mark in batch.marks if mark.file_index > run.first_range)])
+            yield batch._replace(
+                locations=[*start, *(location for location in batch.locations if location.file_index > run.first_range)]
+            )
             start = []
             del batch  # its memory is reserved no longer
 
@@ -137,19 +139,19 @@ def _read_run(input_slice: Slice, run: Run, columns: list[str], batch_bytes: int
         with reserved(run.bytes):
             frame = _decode(run.ranges, columns, row)
             if frame is not None:
-                yield Batch(frame, [], len(frame), len(frame), marks=_marks(run, row))
+                yield Batch(frame, [], len(frame), len(frame), locations=_locations(run, row))
                 return
     ranges = msgspec.structs.replace(input_slice, ranges=run.ranges)
     yield from _read_on_host(ranges, batch_bytes, row, run.first_range)
 
 
-def _marks(run: Run, row: int) -> list[Mark]:
+def _locations(run: Run, row: int) -> list[Location]:
     """The starts of the files of a run that begins at `row`."""
-    marks = []
+    locations = []
     for number, file_range in enumerate(run.ranges):
-        marks.append(Mark(row, run.first_range + number, 0))
+        locations.append(Location(row, run.first_range + number, 0))
         row += rows_in(file_range)
-    return marks
+    return locations
 
 
 def _runs(input_slice: Slice, batch_bytes: int) -> Iterator[Run]:
