@@ -2,8 +2,9 @@
 """The engine for any machine: pandas frames, Arrow buffers, `nogil` loops. Implements `curation.contract.Engine`.
 
 Frames and texts come in, integers and frames go out. Loops over documents are in `kernels`, what they do with one
-document in `vector_*`, `rewriting`, `rolling_shingles`, `fasttext` and `language_model`, and in `curation.kernels`. The
-package decides nothing about documents, and knows neither recipes, stages, runs nor the other engine.
+document in `vector_*` (vector instructions; `vectors` is about embeddings), `rewriting`, `rolling_shingles`, `fasttext`
+and `language_model`, and in `curation.kernels`. The package decides nothing about documents, and knows neither recipes,
+stages, runs nor the other engine.
 """
 
 from cpu_fallback.dedup import connected_components, group_leaders, intersection_sizes

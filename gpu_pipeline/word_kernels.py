@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA kernels of words and n-grams that repeat in documents of up to LARGE_WORDS words: one block per document.
 
-Of equal words or n-grams one *stands for* all of them, known by its position; which one differs between runs, results
-do not. Two n-grams are equal if the same (n-1)-gram and the same word stand for their first n - 1 words and their last
-one: a key of two positions, which is exact. Positions count from the first word. Arrays by position:
+One of several equal words or n-grams *stands for* all of them, known by its position. Which one may differ between
+runs; the results do not. Two n-grams are equal if the same (n-1)-gram and the same word stand for their first n - 1
+words and their last one: a key of two positions, which is exact. Positions count from the first word. Arrays by
+position:
 
 word_group, group   what stands for the word; for the n-gram that starts there
-keys, firsts        key of the n-gram; of one that stands for others, their number, or the position of the first visited
+keys                key of the n-gram
+firsts              of an n-gram that stands for others: their number, or the position of the first visited
 
 `active` lists the positions of n-grams that may repeat. Up to LANES of them are left to one warp, which keeps them in
 registers: longer n-grams are few. Tables and masks as in `repetition_kernels`; a slot has a position.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands on finished .bin/.idx pairs."""
+"""`curate merge` and `curate split`: join and cut .bin/.idx pairs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kept documents that a run edited, with their texts before the edits.
 
-A run does not keep texts before edits, so the inputs are read again. `doc` finds a document in both places. The first
-record of each input has a known `doc`, and each row group of Parquet too. So Parquet is read by row groups in a seeded
-order, other formats from the start of the input. Inputs take turns, batch by batch.
+A run does not keep texts before edits, so the inputs are read again. `doc` finds a document in the inputs and in
+`documents/`. The first record of each input has a known `doc`, and each row group of Parquet too. So Parquet is read by
+row groups in a seeded order, other formats from the start of the input. Inputs take turns, batch by batch.
 """
 
 from __future__ import annotations

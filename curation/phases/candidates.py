@@ -23,7 +23,7 @@ from curation.rules.decide import Verdict
 MAX_REASONS = 1_000  # with candidates; those with the smallest CRC-32 of their names
 MAX_CHARACTERS = 8_000  # of the text of a candidate for the report
 HASHED_BYTES = 16  # of a text
-PENDING_ROWS = 10_000  # are cut back to the candidates
+PENDING_ROWS = 10_000  # collected before all but the candidates are dropped
 SCHEMA = pa.schema(
     [
         ("stage", pa.int32()),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phases of independent tasks, each with a done-record: the map phase and the write phase."""
+"""Phases of independent tasks, each with a done-record, such as map, write, look-ups and finish."""
 
 from __future__ import annotations
 
