@@ -10,7 +10,6 @@
 Every name is loaded on first use: `import curation` loads no library.
 """
 
-import warnings
 from importlib import import_module
 from typing import Any
 
@@ -101,16 +100,11 @@ _HOMES = {
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-_RENAMED = {"AddMeasures": "MeasureStage", "Finished": "RunResult"}  # until 0.4
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _RENAMED:
-        new = _RENAMED[name]
-        warnings.warn(f"curation.{name} is now curation.{new}", DeprecationWarning, stacklevel=2)
-        name = new
     if name not in _HOME_OF:
         raise AttributeError(f"module 'curation' has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)

@@ -514,10 +514,3 @@ def test_keys_of_a_long_frame_are_computed_batch_by_batch(deduplicate, monkeypat
     sizes.clear()
     frame["text"] = frame["text"].astype("category")  # a batch of it would hold the categories of all
     assert deduplicate(frame).index.equals(whole.index) and sizes == [len(frame)]
-
-
-@pytest.mark.parametrize(("earlier", "name"), [("AddMeasures", "MeasureStage"), ("Finished", "RunResult")])
-def test_an_earlier_name_warns_and_works(earlier: str, name: str):
-    with pytest.warns(DeprecationWarning, match=f"curation.{earlier} is now curation.{name}"):
-        assert getattr(curation, earlier) is getattr(curation, name)
-    assert earlier not in curation.__all__
