@@ -291,6 +291,7 @@ def test_failed_tests_are_recorded_at_once(tmp_path, monkeypatch):
     (tmp_path / "test_it.py").write_text("def test_gpu():\n    assert 1 == 2\ndef test_gpu_too(): pass\n")
     results = Results(tmp_path / "results.jsonl", time.time())
     plugin = probe.Failures(results)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pytest.main(["-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), "-c", os.devnull, str(tmp_path)], [plugin])
     assert plugin.counts == {"passed": 1, "failed": 1, "skipped": 0}
     assert results.lines()[0]["value"].startswith("assert 1 == 2")

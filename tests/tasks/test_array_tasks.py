@@ -130,7 +130,7 @@ def test_any_number_of_array_tasks_writes_the_same_bytes(count: int, place: Plac
     [
         "segment-0/000001.arrow",
         "similarity/000000",
-        "_work/decision-3.npz",
+        "_work/decision-3.json",
         "tokens/.*.idx",
         "[^/]*/blocks",
         "write_report",
@@ -161,7 +161,7 @@ def test_a_paused_process_that_wakes_up_after_the_end_changes_nothing(
     assert verify(place.folder / folder) == []
 
 
-@pytest.mark.parametrize("later", ["segment-0/000001.json", "_work/decision-3.npz", "documents/part-00000.parquet"])
+@pytest.mark.parametrize("later", ["segment-0/000001.json", "_work/decision-3.json", "documents/part-00000.parquet"])
 def test_a_paused_process_that_wakes_up_in_the_middle_changes_nothing(
     later: str, place: Place, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):
@@ -204,7 +204,7 @@ def test_a_killed_driver_is_replaced(place: Place, expected: dict[str, str]):
         environment = os.environ | {"KILL": kill}
         return subprocess.Popen([*command, *options, task], stderr=subprocess.PIPE, env=environment, text=True)
 
-    killed = begin("1/2", "_work-decision-2.npz")
+    killed = begin("1/2", "_work-decision-2.json")
     while killed.poll() is None and not (out / "_work/array/driver.0").exists():
         time.sleep(0.02)
     other = begin("2/2", "never")

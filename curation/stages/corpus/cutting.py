@@ -63,6 +63,20 @@ def store_cuts(corpus: Corpus, cuts: Cuts) -> None:
 
     Spans of rows that the decision drops have no effect, so a task need not know them.
 
+        >>> import curation, pandas
+        >>> class CutFirst(curation.CorpusStage, frozen=True, kw_only=True, tag="cutting:CutFirst"):
+        ...     removes, cuts_text = False, True
+        ...     def keys(self, engine, frame):
+        ...         return {}
+        ...     def phases(self):
+        ...         return [curation.Phase("cut", lambda corpus: 1, self.cut)]
+        ...     def cut(self, engine, corpus, task):
+        ...         curation.store_cuts(corpus, curation.Cuts(corpus.rows, 0 * corpus.rows, 0 * corpus.rows + 1))
+        ...     def decide(self, engine, corpus):
+        ...         return curation.Decision()
+        >>> curation.apply(pandas.DataFrame({"text": ["- one", "- two"]}), CutFirst())["text"].tolist()
+        [' one', ' two']
+
     Raises StageError for spans that are empty, not sorted, overlap or end outside their text, for a row that is not in
     `corpus.rows`, and for other spans of a partition than an earlier call had. A span that splits a code point is found
     when the text is cut.
