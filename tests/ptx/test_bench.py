@@ -24,6 +24,7 @@ class Clock(gpu_bench.DeviceClock):
         return None
 
 
+@pytest.mark.slow("the benchmark of a device times all kinds of launches")
 def test_launches_of_all_kinds_are_timed(monkeypatch, tmp_path):
     """`measure` has kernels of threads, of blocks and of teams; JSON Lines have kernels of their own."""
     engine, device = install_engine(monkeypatch, 1)
