@@ -38,7 +38,8 @@ _before_answer: list[Callable[[], Any]] = []
 _task = threading.local()
 _last_line = threading.Lock()  # taken by the thread that prints it
 _stopping: Callable[[str], str] = "curate: {}".format
-_ended: Callable[[int], str] = lambda code: "curate: interrupted"  # noqa: E731  a default
+INTERRUPTED = "curate: interrupted"
+_ended: Callable[[int], str] = lambda code: INTERRUPTED  # noqa: E731  a default
 
 
 class Interrupted(KeyboardInterrupt):
@@ -208,7 +209,8 @@ def end(code: int) -> None:
     for function in _at_end:
         _call(function, CLEAN_UP_SECONDS)
     if take_last_line():
-        _print(_call(lambda: _ended(code), ANSWER_SECONDS) or "")
+        line = _call(lambda: _ended(code), ANSWER_SECONDS)  # a machine under load may be too slow
+        _print(INTERRUPTED if line is None else line)
     os._exit(code)
 
 

@@ -326,6 +326,17 @@ def test_a_signal_at_any_moment_of_the_start_ends_a_run(scheduler: str, corpus: 
         assert "Traceback" not in shown and "curate: interrupted" in shown, (moment, shown)
 
 
+def test_the_last_line_of_a_slow_machine_lacks_the_advice(monkeypatch: pytest.MonkeyPatch):
+    shown: list[str] = []
+    monkeypatch.setattr(interrupts, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(interrupts, "_print", shown.append)
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    for ended in (lambda code: time.sleep(0.5) or "late", lambda code: f"ended by {code}", lambda code: ""):
+        interrupts.announce(str, ended)
+        interrupts.end(130)
+    assert shown == ["curate: interrupted", "ended by 130", ""]
+
+
 def test_python_gets_an_interrupt_while_tasks_run(corpus: Path, tmp_path: Path):
     """The library leaves Ctrl-C to Python; a stopped session stops its tasks between two batches."""
     stop, seen = interrupts.Stop(), []
