@@ -137,7 +137,9 @@ def test_a_rule_set_is_still_a_tuple_of_rules():
 
 def test_every_measure_has_a_definition_and_a_unit():
     units = {measure.unit for measure in curation.Measure}
-    assert units == {"bytes", "characters", "words", "lines", "paragraphs", "sentences", "occurrences"}
+    assert units == {"bytes", "characters", "words", "lines", "paragraphs", "sentences", "occurrences"}, (
+        "a unit to add to OTHER_UNITS of curation/measures.py"
+    )
     assert all(measure.definition and measure.definition in measure.__doc__ for measure in curation.Measure)
     used = {name for rules in ("gopher", "fineweb") for rule in curation.RULE_SETS[rules] for name in rule.measures[:1]}
     basic = {"words", "word_characters", "newlines"}

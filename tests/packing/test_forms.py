@@ -274,7 +274,7 @@ def test_every_form_is_known_wherever_forms_are(name, capsys):
         assert f"\n{field} " in str(inspect.getdoc(form)), f"the docstring of {form.__name__} does not tell of {field}"
     with pytest.raises(SystemExit):
         main(["tokenize", "--help"])
-    assert name in capsys.readouterr().out
+    assert name in capsys.readouterr().out, f"the help of --formats in curation/cli/runs.py lacks {name}"
 
 
 @pytest.mark.parametrize("name", FORMS)

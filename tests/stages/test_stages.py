@@ -55,7 +55,7 @@ FILES = {
     "embed": "vectors/model.safetensors",
     "fuzzy_dedup": "old/index/index.json",
     "semantic_dedup": "centroids.npz",
-}  # a file of each that has some
+}
 
 
 @pytest.fixture(scope="module")
