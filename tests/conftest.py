@@ -19,6 +19,7 @@ from curation.contract import ID, ROW, TEXT, Frame
 from curation.engine import PACKAGES, gpu_obstacle, load_engine
 from curation.planning.memory import read_processors
 from curation.planning.warm_up import GROUPS, warm_up
+from curation.system import shared_files
 from curation.system.progress import Lines
 from tests.corpus import write_real_documents
 
@@ -49,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--engine {chosen}: {missing_for(chosen)}")
     settings.load_profile("gpu" if chosen == "gpu" else "ci" if os.environ.get("CI") else "local")
     os.fsync = os.fstat  # refuses the same descriptors; no machine crashes here, and a run syncs 50 times
+    shared_files.WAITS = (0.0,) * len(shared_files.WAITS)  # no other machine replaces the damaged files of tests
     if config.getoption("--passed") and "PYTEST_CURRENT_TEST" not in os.environ:  # not in a session that a test starts
         config.pluginmanager.register(Passed(config), "passed")
 
