@@ -28,7 +28,7 @@ CAPABILITY = (9, 0)
 
 
 def versions() -> dict[str, str]:
-    """What both sides must have in common."""
+    """Return the versions that must be equal where kernels are compiled and where they are loaded."""
     from curation.kernels.cache import GPU_KEY, KEY
 
     return {"sources, Numba and Python": f"{KEY} {GPU_KEY}", "numba-cuda": version("numba-cuda")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device does in one call, by CUDA's tracing interface (CUPTI), which PyTorch's profiler reads for the process.
+"""Trace the work of a device during one call. PyTorch's profiler collects the events of CUDA's tracing (CUPTI).
 
 The events are those of the profiler's JSON file: its categories `kernel`, `gpu_memcpy`, `gpu_memset`, `cuda_runtime`
 and `cuda_driver`, with times in microseconds.

@@ -44,7 +44,7 @@ class Batch(NamedTuple):
     rows      number of documents and rejected records
     lines     number of physical lines, with blank ones
     repaired  number of documents in which U+FFFD replaced malformed UTF-8
-    locations those of records that do not follow the one before them (`curation.reading.locations`)
+    locations of records that do not follow the one before them (`curation.reading.locations`)
     """
 
     frame: Frame

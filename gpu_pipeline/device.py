@@ -143,7 +143,7 @@ def reserved(text_bytes: int) -> Iterator[None]:
 
 
 class _Work:
-    """What a thread has launched since its stream last finished."""
+    """The work that a thread has launched since it last waited for its stream."""
 
     is_complete = False
 

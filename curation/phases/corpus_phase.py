@@ -176,8 +176,8 @@ def run_corpus_stages(
     documents, sizes = totals.documents.copy(), totals.bytes.copy()
     removed: list[RemovedRows] = []
     decisions: list[StoredDecision] = []
-    for number in segment.corpus_stages:
-        stage = cast(CorpusStage, prepared[number])
+    stages = {number: cast(CorpusStage, prepared[number]) for number in segment.corpus_stages}
+    for number, stage in stages.items():
         decisions.append(_decide(context, number, stage, partitions, removed))
         removed += decisions[-1].removed
         copies = decisions[-1].copies
@@ -189,12 +189,12 @@ def run_corpus_stages(
     stored_cuts = (cuts, mask) if cuts else None
     sums = _sum_rows(context, segment, partitions, decisions, (copies or mask) if is_last else None, stored_cuts)
     lost = iter(sums.lost)
-    for number, decision in zip(segment.corpus_stages, decisions, strict=True):
+    for (number, stage), decision in zip(stages.items(), decisions, strict=True):
         counts[number].documents_in, counts[number].bytes_in = int(documents.sum()), int(sizes.sum())
         for lost_documents, lost_bytes in islice(lost, len(decision.removed)):
             documents -= lost_documents
             sizes -= lost_bytes
-        if cast(CorpusStage, prepared[number]).cuts_text:
+        if stage.cuts_text:
             edited, cut_bytes = next(lost)
             counts[number].edited = int(edited.sum())
             sizes -= cut_bytes

@@ -117,7 +117,7 @@ class SliceTotals:
     read                           int64, one per slice: documents that the segment read
     measured                       int64, one per slice: rows of `measures/`
     bytes_read                     int64, one per slice: bytes of the texts that were read of the inputs
-    has_rejected, has_locations        bool, one per slice
+    has_rejected, has_locations    bool, one per slice
     slices, records                the sums per input, as a few slices and a record for each: the slices of an input
                                    with files of the same formats have one, and so has each slice with a damaged file
     """

@@ -33,9 +33,9 @@ def name_of(file: SourceFile) -> str:
 class LocationTable:
     """The locations of the rows of all slices.
 
-    folder     the folder of the first segment
-    slices     the slices of the plan
-    before     int64, one per slice: lines or records of its first file in earlier slices
+    folder         the folder of the first segment
+    slices         the slices of the plan
+    before         int64, one per slice: lines or records of its first file in earlier slices
     has_locations  one per slice: whether locations are stored
     """
 

@@ -153,7 +153,7 @@ def run_sums(stored: Stored, segment: int, number: int) -> None:
         chosen = rows[slice(*np.searchsorted(rows, np.array([low, high], rows.dtype)))]
         lost += [sums[first:last] for sums in removed_by_partition(partitions, chosen)]
     if job.cuts:
-        folder, mask = job.cuts[0], np.load(job.cuts[1], mmap_mode="r")
+        folder, mask = job.cuts[0], load_mapped(job.cuts[1])
         bounds = pairwise(partitions.starts[first : last + 1].tolist())
         found = [count_cuts(folder, first + index, mask[slice(*bound)]) for index, bound in enumerate(bounds)]
         lost += list(np.array(found, np.int64).T)

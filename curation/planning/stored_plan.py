@@ -35,7 +35,7 @@ class Stored(NamedTuple):
 
 
 class _Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan and its file have alike.
+    """The fields that a plan and its file share.
 
     version      version of this program
     files        the input files as the recipe names them, without secrets of URLs

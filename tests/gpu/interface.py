@@ -248,7 +248,7 @@ def _read(name: str) -> str | None:
 
 
 def package(name: str) -> Path | None:
-    """Return the folder of an installed package, whatever stands in its place in `sys.modules`."""
+    """Return the folder of an installed package; a stand-in in `sys.modules` is ignored."""
     spec = PathFinder.find_spec(name)
     return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 

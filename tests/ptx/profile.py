@@ -277,7 +277,7 @@ def resources_table(recorded: dict[str, Any]) -> str:
 
 
 def tables(recorded: dict[str, Any]) -> dict[str, str]:
-    """What the pages have between their marks."""
+    """Return the generated text of the pages: name of a mark -> the text after it."""
     found = recorded["inputs"][ON_PAGE]
     tools = ", ".join(f"{package} {number}" for package, number in recorded["toolchain"].items())
     about = (

@@ -40,8 +40,8 @@ class Division(NamedTuple):
     """The division of a corpus into tasks. It is stored: a resumed run may have another number of workers.
 
     slice_groups  first partition of each slice group, then the number of partitions
-    ranges   number of ranges of keys
-    reducers   number of reducers
+    ranges        number of ranges of keys
+    reducers      number of reducers
     """
 
     slice_groups: list[int]
